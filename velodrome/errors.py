@@ -1,0 +1,106 @@
+"""Every error this package raises, on one page.
+
+VelodromeError
+├── InputError         a file, flag or config the user gave is wrong; may carry many lines
+├── StorageError       the disk refused a write; what was finished before is safe
+├── ServerError        a server did not start, or went away
+└── RolloutError       one rollout failed: recorded with its boundary, never fatal
+    ├── ModelError · ToolError · VerifyError · AgentError · TaskError
+
+`blame` is the only place where any exception at all is caught: it turns what foreign
+code raised into the error of the boundary it happened behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal
+
+Boundary = Literal["model", "tool", "verify", "agent", "input"]
+
+
+class VelodromeError(Exception):
+    """The root: everything this package raises on purpose."""
+
+
+class InputError(VelodromeError):
+    """A mistake in what the user gave. One line a problem: where, what, the way out."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class StorageError(VelodromeError):
+    """The disk refused a write. Rollouts written before it are whole."""
+
+
+class ServerError(VelodromeError):
+    """A server did not start, or went away."""
+
+
+class RolloutError(VelodromeError):
+    """One rollout failed. `partial` is the conversation so far, as response items."""
+
+    boundary: ClassVar[Boundary] = "agent"
+
+    def __init__(self, message: str, *, partial: list[dict[str, Any]] | None = None) -> None:
+        super().__init__(message)
+        self.partial = partial
+
+
+class ModelError(RolloutError):
+    """The model server answered with an error, garbage, or not at all."""
+
+    boundary = "model"
+
+    def __init__(self, message: str, *, status: int | None = None, partial: list[dict[str, Any]] | None = None) -> None:
+        super().__init__(message, partial=partial)
+        self.status = status
+
+
+class ToolError(RolloutError):
+    """A tool's own code failed in a way the model cannot be told about."""
+
+    boundary = "tool"
+
+
+class VerifyError(RolloutError):
+    """The verifier raised, hung, or returned something that is not a score."""
+
+    boundary = "verify"
+
+
+class AgentError(RolloutError):
+    """The agent itself failed, or ran out of its time."""
+
+    boundary = "agent"
+
+
+class TaskError(RolloutError):
+    """The task row turned out to be unusable while it was being run."""
+
+    boundary = "input"
+
+
+def describe(error: BaseException) -> str:
+    """One line that names the error: its type, and its text where it has one."""
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+@contextmanager
+def blame(kind: type[RolloutError], what: str) -> Iterator[None]:
+    """Charge whatever foreign code raises in this block to one boundary.
+
+    An error that already has a boundary passes through; so does cancellation.
+    """
+    try:
+        yield
+    except (VelodromeError, asyncio.CancelledError):
+        raise
+    except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+        raise kind(f"{what}: {describe(error)}") from error

@@ -1,0 +1,229 @@
+"""Two shapes of one conversation, and what a verifier sees of it.
+
+On the wire a conversation is a list of *items* (OpenAI Responses: `message`, `reasoning`, `function_call`,
+`function_call_output`). In a rollouts file it is a list of *messages* (`role: assistant` with its reasoning, text and
+tool calls together; `role: tool`). `messages` and `items` turn one into the other; what a verifier could ask about
+survives both ways. Ids of single items do not: they mean nothing once the model call is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+Json = dict[str, Any]
+
+TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+
+
+def text_of(content: Any) -> str:
+    """The plain text of a message's content, whichever of OpenAI's shapes it has."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def messages(items: list[Json]) -> list[Json]:
+    """Response items -> the messages of a rollouts file."""
+    found: list[Json] = []
+    names: dict[str, str] = {}
+    turn: Json | None = None  # the assistant message being put together
+    for item in items:
+        kind = item.get("type", "message")
+        if kind == "function_call_output":
+            turn = None
+            call = item.get("call_id", "")
+            result: Json = {"role": "tool", "tool_call_id": call, "content": tool_text(item.get("output"))}
+            if call in names:
+                result["name"] = names[call]
+            found.append(result)
+            continue
+        if kind == "message" and item.get("role", "assistant") != "assistant":
+            turn = None
+            found.append({"role": item["role"], "content": item.get("content")})
+            continue
+        if kind not in ("message", "reasoning", "function_call"):
+            turn = None
+            found.append({"role": "other", "item": item})
+            continue
+        if turn is None or (kind != "function_call" and "tool_calls" in turn):
+            turn = {"role": "assistant"}
+            found.append(turn)
+        if kind == "function_call":
+            call = item.get("call_id") or item.get("id") or ""
+            names[call] = item.get("name", "")
+            turn.setdefault("tool_calls", []).append(
+                {"id": call, "name": item.get("name", ""), "arguments": item.get("arguments", "")}
+            )
+        elif kind == "reasoning":
+            _add_reasoning(turn, item)
+        else:
+            _add_text(turn, item)
+        for name in TOKEN_FIELDS:
+            if name in item:
+                turn[name] = item[name]
+    return found
+
+
+def _add_reasoning(turn: Json, item: Json) -> None:
+    text = text_of(item.get("content")) or "\n\n".join(text_of([part]) for part in item.get("summary") or [])
+    if text:
+        turn["reasoning_content"] = turn["reasoning_content"] + text if "reasoning_content" in turn else text
+    if item.get("encrypted_content"):
+        turn["reasoning_encrypted"] = item["encrypted_content"]
+
+
+def _add_text(turn: Json, item: Json) -> None:
+    content = item.get("content")
+    text = text_of(content)
+    turn["content"] = turn["content"] + text if "content" in turn else text
+    if not isinstance(content, list):
+        return
+    for part in content:
+        if part.get("type") == "refusal":
+            turn["refusal"] = turn.get("refusal", "") + part.get("refusal", "")
+        for extra in ("annotations", "logprobs"):
+            if part.get(extra):
+                turn.setdefault(extra, []).extend(part[extra])
+
+
+def items(messages: list[Json]) -> list[Json]:
+    """The messages of a rollouts file -> response items."""
+    found: list[Json] = []
+    for message in messages:
+        role = message.get("role")
+        if role == "tool":
+            found.append(
+                {
+                    "type": "function_call_output",
+                    "call_id": message.get("tool_call_id", ""),
+                    "output": message.get("content", ""),
+                }
+            )
+        elif role == "assistant":
+            found.extend(_assistant_items(message))
+        elif role == "other":
+            found.append(message["item"])
+        else:
+            found.append({"type": "message", "role": role, "content": message.get("content")})
+    return found
+
+
+def _assistant_items(message: Json) -> list[Json]:
+    found: list[Json] = []
+    if "reasoning_content" in message or "reasoning_encrypted" in message:
+        reasoning: Json = {"type": "reasoning", "summary": []}
+        if "reasoning_content" in message:
+            reasoning["content"] = [{"type": "reasoning_text", "text": message["reasoning_content"]}]
+        if "reasoning_encrypted" in message:
+            reasoning["encrypted_content"] = message["reasoning_encrypted"]
+        found.append(reasoning)
+    if message.get("content") is not None or message.get("refusal"):
+        part: Json = {
+            "type": "output_text",
+            "text": message.get("content") or "",
+            "annotations": message.get("annotations", []),
+        }
+        if "logprobs" in message:
+            part["logprobs"] = message["logprobs"]
+        parts = [part] if part["text"] or not message.get("refusal") else []
+        if message.get("refusal"):
+            parts.append({"type": "refusal", "refusal": message["refusal"]})
+        found.append({"type": "message", "role": "assistant", "status": "completed", "content": parts})
+    for call in message.get("tool_calls", []):
+        found.append(
+            {"type": "function_call", "call_id": call.get("id", ""), "name": call["name"], "arguments": call["arguments"]}
+        )
+    if found:
+        found[-1].update({name: message[name] for name in TOKEN_FIELDS if name in message})
+    return found
+
+
+def tool_text(output: Any) -> str:
+    """A tool result as the text the model sees."""
+    if isinstance(output, str):
+        return output
+    if isinstance(output, list) and all(isinstance(part, dict) and "text" in part for part in output):
+        return text_of(output)
+    return orjson.dumps(output).decode()
+
+
+def final_text(items: list[Json]) -> str:
+    """The text after the last tool result: the answer, or nothing if there is none."""
+    found: list[str] = []
+    for item in reversed(items):
+        kind = item.get("type", "message")
+        if kind == "function_call_output":
+            break
+        if kind == "message" and item.get("role", "assistant") == "assistant":
+            found.append(text_of(item.get("content")))
+    return "".join(reversed(found))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One tool call of a rollout. `arguments` is parsed where it can be; `output` is None if it was never answered."""
+
+    name: str
+    arguments: Any
+    output: str | None
+    id: str
+
+
+class Response:
+    """What a verifier is given: the final text, the tool calls, the items; `response["…"]` reaches the raw fields."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: Json) -> None:
+        self.raw = raw
+
+    @property
+    def items(self) -> list[Json]:
+        """Every item made on the way, tool results included."""
+        found: list[Json] = self.raw.get("output") or []
+        return found
+
+    @property
+    def text(self) -> str:
+        """The final answer."""
+        return final_text(self.items)
+
+    @property
+    def messages(self) -> list[Json]:
+        """The conversation in the shape of a rollouts file."""
+        return messages(self.items)
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """Every tool call in order, with its result."""
+        outputs = {
+            item.get("call_id"): tool_text(item.get("output"))
+            for item in self.items
+            if item.get("type") == "function_call_output"
+        }
+        found = []
+        for item in self.items:
+            if item.get("type") == "function_call":
+                call = item.get("call_id") or item.get("id") or ""
+                arguments = item.get("arguments", "")
+                try:
+                    arguments = orjson.loads(arguments) if isinstance(arguments, str) else arguments
+                except orjson.JSONDecodeError:
+                    pass
+                found.append(ToolCall(item.get("name", ""), arguments, outputs.get(call), call))
+        return found
+
+    def __getitem__(self, name: str) -> Any:
+        return self.raw[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A raw field of the response, or the default."""
+        return self.raw.get(name, default)
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,1 @@
+"""Measuring time; knows nothing of rollouts."""

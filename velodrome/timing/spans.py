@@ -1,0 +1,108 @@
+"""A tree of named stretches of time, and the one way to open a stretch: `with span("model"):`.
+
+The open span is ambient (a context variable), so a model client deep inside a rollout can charge its back-off to the
+right place without being handed anything. Tasks started inside a span inherit it. The root carries the clock, so
+tests inject their own. With no open root a span is measured and dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar, Token
+from types import TracebackType
+
+Clock = Callable[[], float]
+
+_open: ContextVar[Span | None] = ContextVar("velodrome_span", default=None)
+
+
+class Span:
+    """One stretch of time. `counts` holds what happened in it (retries, bytes), by name."""
+
+    __slots__ = ("children", "clock", "counts", "end", "name", "start")
+
+    def __init__(self, name: str, clock: Clock = time.perf_counter) -> None:
+        self.name = name
+        self.clock = clock
+        self.children: list[Span] = []
+        self.counts: dict[str, float] | None = None
+        self.start = clock()
+        self.end: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted; up to now while it is open."""
+        return (self.clock() if self.end is None else self.end) - self.start
+
+    def walk(self) -> Iterator[Span]:
+        """This span and every one below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def total(self, name: str) -> float:
+        """Seconds spent in spans of this name; a nested one of the same name is not counted twice."""
+        if self.name == name:
+            return self.seconds
+        return sum(child.total(name) for child in self.children)
+
+    def count(self, name: str) -> float:
+        """The sum of one count over this span and every one below it."""
+        own = self.counts.get(name, 0.0) if self.counts else 0.0
+        return own + sum(child.count(name) for child in self.children)
+
+
+class span:  # noqa: N801 - reads as a verb at the place of use
+    """Open a stretch of time below the one that is open now."""
+
+    __slots__ = ("_here", "_name", "_token")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> Span:
+        parent = _open.get()
+        if parent is None:
+            self._here = Span(self._name)
+        else:
+            self._here = Span(self._name, parent.clock)
+            parent.children.append(self._here)
+        self._token: Token[Span | None] = _open.set(self._here)
+        return self._here
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._here.end = self._here.clock()
+        _open.reset(self._token)
+
+
+class root:  # noqa: N801 - reads as a verb at the place of use
+    """Open a tree of its own, apart from whatever is open now."""
+
+    __slots__ = ("_clock", "_here", "_name", "_token")
+
+    def __init__(self, name: str, clock: Clock = time.perf_counter) -> None:
+        self._name = name
+        self._clock = clock
+
+    def __enter__(self) -> Span:
+        self._here = Span(self._name, self._clock)
+        self._token: Token[Span | None] = _open.set(self._here)
+        return self._here
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._here.end = self._here.clock()
+        _open.reset(self._token)
+
+
+def tally(name: str, amount: float = 1.0) -> None:
+    """Add to a count of the open span; without one there is nobody to tell."""
+    here = _open.get()
+    if here is not None:
+        if here.counts is None:
+            here.counts = {}
+        here.counts[name] = here.counts.get(name, 0.0) + amount
