@@ -93,7 +93,7 @@ def describe(error: BaseException) -> str:
 
 
 @contextmanager
-def blame(kind: type[RolloutError], what: str) -> Iterator[None]:
+def blame(kind: type[RolloutError] | type[InputError], what: str) -> Iterator[None]:
     """Charge whatever foreign code raises in this block to one boundary.
 
     An error that already has a boundary passes through; so does cancellation.
@@ -102,5 +102,5 @@ def blame(kind: type[RolloutError], what: str) -> Iterator[None]:
         yield
     except (VelodromeError, asyncio.CancelledError):
         raise
-    except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+    except Exception as error:
         raise kind(f"{what}: {describe(error)}") from error

@@ -1,0 +1,1 @@
+"""Run tasks x repeats against an agent, in parallel, into a file."""

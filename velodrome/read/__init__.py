@@ -1,0 +1,1 @@
+"""What a rollouts file says. Knows the file, never the collector."""

@@ -1,9 +1,9 @@
 """Two shapes of one conversation, and what a verifier sees of it.
 
 On the wire a conversation is a list of *items* (OpenAI Responses: `message`, `reasoning`, `function_call`,
-`function_call_output`). In a rollouts file it is a list of *messages* (`role: assistant` with its reasoning, text and
-tool calls together; `role: tool`). `messages` and `items` turn one into the other; what a verifier could ask about
-survives both ways. Ids of single items do not: they mean nothing once the model call is over.
+`function_call_output`). In a rollouts file it is a list of *messages* (`role: assistant` with its reasoning, text
+and tool calls together; `role: tool`). `messages` and `items` turn one into the other; what a verifier could ask
+about survives both ways. Ids of single items do not: they mean nothing once the model call is over.
 """
 
 from __future__ import annotations
@@ -136,7 +136,12 @@ def _assistant_items(message: Json) -> list[Json]:
         found.append({"type": "message", "role": "assistant", "status": "completed", "content": parts})
     for call in message.get("tool_calls", []):
         found.append(
-            {"type": "function_call", "call_id": call.get("id", ""), "name": call["name"], "arguments": call["arguments"]}
+            {
+                "type": "function_call",
+                "call_id": call.get("id", ""),
+                "name": call["name"],
+                "arguments": call["arguments"],
+            }
         )
     if found:
         found[-1].update({name: message[name] for name in TOKEN_FIELDS if name in message})

@@ -1,0 +1,1 @@
+"""Agents: who runs a task to its end."""

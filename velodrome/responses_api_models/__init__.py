@@ -1,0 +1,1 @@
+"""Models: who answers one `/v1/responses` call."""

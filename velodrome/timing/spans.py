@@ -53,7 +53,7 @@ class Span:
         return own + sum(child.count(name) for child in self.children)
 
 
-class span:  # noqa: N801 - reads as a verb at the place of use
+class span:
     """Open a stretch of time below the one that is open now."""
 
     __slots__ = ("_here", "_name", "_token")
@@ -78,7 +78,7 @@ class span:  # noqa: N801 - reads as a verb at the place of use
         _open.reset(self._token)
 
 
-class root:  # noqa: N801 - reads as a verb at the place of use
+class root:
     """Open a tree of its own, apart from whatever is open now."""
 
     __slots__ = ("_clock", "_here", "_name", "_token")

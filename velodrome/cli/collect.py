@@ -1,0 +1,157 @@
+"""`velo collect` = `ng_collect_rollouts`: tasks in, rollouts out. stdout is the metrics, stderr the conversation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from velodrome.cli.settings import Setting, read_settings, settings_help
+from velodrome.collect.budget import Budget
+from velodrome.collect.collection import Options, Outcome, collect
+from velodrome.collect.pace import DEFAULT_PARALLEL
+from velodrome.config import Config, find_file, load
+from velodrome.errors import InputError
+from velodrome.records.rollout import beside
+
+T = TypeVar("T")
+
+LIMITS = (
+    Setting("global_aiohttp_connector_limit", "count", 102400, "connections at most"),
+    Setting("global_aiohttp_connector_limit_per_host", "count", 1024, "connections at most to one server"),
+)
+SETTINGS = (
+    Setting("input_jsonl_fpath", "path", None, "the tasks: .jsonl or .jsonl.zst"),
+    Setting("output_jsonl_fpath", "path", None, "where rollouts go [<input>.rollouts.jsonl in this folder]"),
+    Setting("agent_name", "text", None, "the agent [each row's agent_ref, else the only agent]"),
+    Setting("limit", "count", None, "how many tasks [all]"),
+    Setting("num_repeats", "count", 1, "rollouts per task"),
+    Setting("num_samples_in_parallel", "parallel", DEFAULT_PARALLEL, "rollouts in flight, or auto"),
+    Setting("responses_create_params", "object", {}, "overrides for every task (.temperature=0.7)"),
+    Setting("defer_verification", "flag", False, "leave the reward for velo verify"),
+    Setting("overwrite", "flag", False, "throw away what the output has"),
+    Setting("allow_mixed", "flag", False, "add to rollouts made with other settings"),
+    Setting("max_total_tokens", "count", None, "stop after so many tokens"),
+    Setting("max_wall_s", "number", None, "stop after so many seconds"),
+    Setting("max_failures", "number", None, "stop after more failures than this; below 1 a share"),
+    Setting("drain_s", "number", 30.0, "how long Ctrl-C or a budget waits for what is in flight"),
+    Setting("sync_every_s", "number", 1.0, "how often the disk is asked to keep what was written"),
+    *LIMITS,
+)
+HELP = f"""usage: velo collect [+key=value …]      (also: ng_collect_rollouts)
+
+Run tasks x repeats against an agent, in parallel. Every finished rollout is in the output at once; the same command
+again goes on where it stopped. Failures go to <output>.failures.jsonl and are tried again on the next run.
+
+settings (docs/collect.md):
+{settings_help(SETTINGS)}
+  +config_paths=[a.yaml,b.yaml]         agents, models and environments (docs/config.md)
+
+exit code: 0 all kept, 1 a fault of ours, 2 a mistake in the input or config, 3 finished with failures,
+4 stopped by a budget, 130 interrupted
+
+examples:
+  ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl
+  ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl +limit=100 +num_repeats=5 \\
+      +responses_create_params.temperature=0.8 +num_samples_in_parallel=auto"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Collect, print the metrics, and say how it ended."""
+    if "-h" in argv or "--help" in argv:
+        print(HELP)
+        return 0
+    config = load(argv, known=[setting.name for setting in SETTINGS])
+    options = make_options(config)
+    use_limits(config)
+    return finish(run_async(collect(options, config, say)), options.output)
+
+
+def finish(outcome: Outcome, output: Path) -> int:
+    """The account for a person, the metrics for a script, the exit code for the shell."""
+    say(f"{outcome.summary()}  ->  {output}")
+    if outcome.failed:
+        say(f"failures, with their reasons: {beside(output, 'failures.jsonl')}; the same command tries them again")
+    print(orjson.dumps(outcome.metrics, option=orjson.OPT_INDENT_2).decode())
+    return outcome.exit_code
+
+
+def make_options(config: Config) -> Options:
+    """The settings under their inner names."""
+    given = read_settings(config.settings, SETTINGS)
+    if given["input_jsonl_fpath"] is None:
+        raise InputError("no input: give +input_jsonl_fpath=tasks.jsonl (see velo collect --help)")
+    source = find_input(given["input_jsonl_fpath"])
+    output = given["output_jsonl_fpath"]
+    if output is None:
+        output = Path(beside(source, "rollouts.jsonl").name)
+        say(f"no +output_jsonl_fpath given: writing to {output}")
+    refuse_output(output, source)
+    return Options(
+        input=source,
+        output=output,
+        agent=given["agent_name"],
+        limit=given["limit"],
+        repeats=given["num_repeats"],
+        parallel=given["num_samples_in_parallel"],
+        overrides=dict(given["responses_create_params"]),
+        defer=given["defer_verification"],
+        overwrite=given["overwrite"],
+        allow_mixed=given["allow_mixed"],
+        budget=Budget(given["max_total_tokens"], given["max_wall_s"], given["max_failures"]),
+        drain_s=given["drain_s"],
+        sync_every_s=given["sync_every_s"],
+    )
+
+
+def find_input(path: Path) -> Path:
+    """The input file: in the working directory, else in the package."""
+    found = find_file(str(path), Path.cwd())
+    if found is None:
+        raise InputError(f"{path}: no such file (looked in this folder and in the package)")
+    if not found.is_file():
+        raise InputError(f"{path}: not a regular file; the input is read twice, so a pipe will not do")
+    return path if path.exists() else found
+
+
+def refuse_output(output: Path, source: Path) -> None:
+    """An output that cannot be one, said before anything runs."""
+    if not output.name.endswith((".jsonl", ".jsonl.zst")):
+        raise InputError(f"{output}: an output ends in .jsonl or .jsonl.zst")
+    if output.is_dir():
+        raise InputError(f"{output}: a folder; give a file")
+    if output.exists() and output.samefile(source):
+        raise InputError(f"{output}: input and output are the same file")
+
+
+def use_limits(config: Config) -> None:
+    """Hand the connection limits to the HTTP client."""
+    from velodrome import http
+
+    limits = read_settings(config.settings, LIMITS)
+    http.configure(
+        limit=limits["global_aiohttp_connector_limit"], limit_per_host=limits["global_aiohttp_connector_limit_per_host"]
+    )
+
+
+def say(line: str) -> None:
+    """One line to the person who is watching."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run on uvloop, and close the shared HTTP client at the end."""
+    import uvloop
+
+    from velodrome import http
+
+    async def whole() -> T:
+        try:
+            return await work
+        finally:
+            await http.close_shared()
+
+    return uvloop.run(whole())

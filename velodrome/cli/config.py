@@ -1,0 +1,28 @@
+"""`velo config`: what the files, env.yaml and the command line add up to, with secrets masked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from velodrome.config import load
+
+HELP = """usage: velo config [+key=value …]
+
+Print the resolved configuration as YAML: files of config_paths, then env.yaml, then the command line. Secrets are
+shown as ***. Every mistake is listed, each with its file and key.
+
+examples:
+  velo config "+config_paths=[resources_servers/calculator/configs/calculator.yaml,my_model.yaml]"
+  velo config +config_paths=[my.yaml] +policy_model_name=gpt-x"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Load and print."""
+    if "-h" in argv or "--help" in argv:
+        print(HELP)
+        return 0
+    config = load(argv)
+    import yaml
+
+    print(yaml.safe_dump(config.masked(), sort_keys=False, allow_unicode=True), end="")
+    return 0

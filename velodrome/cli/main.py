@@ -1,0 +1,107 @@
+"""`velo <verb>` and the `ng_*` names: pick the verb, and turn how it ended into an exit code.
+
+A mistake of the user's is one line each and exit code 2. A fault of ours is one line too, and its traceback with
+`-v`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+from velodrome.errors import InputError, VelodromeError, describe
+
+VERBS = {
+    "collect": "run tasks against an agent and keep the rollouts",
+    "verify": "score a saved file: deferred rollouts, or finished ones with another config",
+    "metrics": "the numbers of a rollouts file",
+    "show": "print a rollout as a readable transcript",
+    "config": "print the resolved configuration, secrets masked",
+    "envs": "list the environments there are",
+    "model": "pull and list local models, serve a scripted one",
+}
+
+
+def usage() -> str:
+    """What `velo --help` prints."""
+    verbs = "\n".join(f"  {name:<10} {text}" for name, text in VERBS.items())
+    return (
+        f"usage: velo <verb> [arguments]\n\n{verbs}\n\n"
+        "Each verb has --help with examples; -v adds tracebacks and logs.\n\n"
+        "  velo envs\n"
+        '  velo collect "+config_paths=[resources_servers/calculator/configs/calculator.yaml,'
+        'responses_api_models/local_model/configs/local_model.yaml]" \\\n'
+        "      +input_jsonl_fpath=resources_servers/calculator/data/example.jsonl +output_jsonl_fpath=rollouts.jsonl\n"
+        "  velo show rollouts.jsonl"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    verbose = "-v" in given or "--verbose" in given
+    given = [word for word in given if word not in ("-v", "--verbose")]
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if given[0] == "--version":
+        from importlib.metadata import version
+
+        print(version("velodrome"))
+        return 0
+    verb, *rest = given
+    if verb not in VERBS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(verb, VERBS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else "see velo --help"
+        print(f"velo: no verb {verb!r}; {hint}", file=sys.stderr)
+        return 2
+    return guarded(verb, rest, verbose)
+
+
+def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
+    """Run a verb; every way it can end becomes an exit code."""
+    if verbose:
+        import logging
+
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    try:
+        code: int = import_module(f"velodrome.cli.{verb}").run(rest)
+        sys.stdout.flush()
+        return code
+    except InputError as error:
+        _tell(error, verbose)
+        return 2
+    except VelodromeError as error:
+        _tell(error, verbose)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has seen enough
+        return 0
+    except Exception as error:  # noqa: BLE001 - the edge of the process
+        print(f"velo: a fault of its own: {describe(error)}; -v shows where", file=sys.stderr)
+        if verbose:
+            traceback.print_exception(error)
+        return 1
+
+
+def _tell(error: VelodromeError, verbose: bool) -> None:
+    for line in str(error).splitlines():
+        print(f"velo: {line}", file=sys.stderr)
+    if verbose and error.__cause__ is not None:
+        traceback.print_exception(error.__cause__)
+
+
+def collect_rollouts() -> int:
+    """`ng_collect_rollouts`: the same as `velo collect`."""
+    return main(["collect", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""`velo model`: local weights to pull and list, and a scripted model behind HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from velodrome.errors import InputError
+
+HELP = """usage: velo model pull [NAME]      fetch a local model into the cache, checked by its hash
+       velo model list             the local models there are
+       velo model serve +config_paths=[…] [+name=policy_model] [+host=127.0.0.1] [+port=8000]
+                                   a scripted model as an HTTP server, faults included (docs/models.md)
+
+examples:
+  velo model pull
+  velo model serve +config_paths=[responses_api_models/scripted_model/configs/scripted_model.yaml] +port=8000"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Pull, list or serve."""
+    if not argv or "-h" in argv or "--help" in argv:
+        print(HELP)
+        return 0
+    what, *rest = argv
+    if what == "serve":
+        return serve(rest)
+    if what not in ("pull", "list"):
+        raise InputError(f"velo model pull, list or serve, not {what!r}")
+    from velodrome.responses_api_models.local_model import weights
+
+    parser = argparse.ArgumentParser(prog=f"velo model {what}")
+    if what == "pull":
+        parser.add_argument("name", nargs="?", default=weights.DEFAULT, help="which model")
+        name = parser.parse_args(rest).name
+        print(weights.pull(name, progress=lambda line: print(line, file=sys.stderr)))
+        return 0
+    parser.parse_args(rest)
+    for entry in weights.available():
+        where = entry.path if entry.path is not None else "not pulled yet: velo model pull " + entry.name
+        print(f"{entry.name:<16} {entry.size_bytes / 2**20:6.0f} MiB  {entry.licence:<12} {where}")
+    return 0
+
+
+def serve(argv: Sequence[str]) -> int:
+    """Host the scripted model of a config until Ctrl-C."""
+    from velodrome.cli.collect import run_async
+    from velodrome.cli.settings import Setting, read_settings
+    from velodrome.config import load
+    from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+    from velodrome.serving.connect import Components
+    from velodrome.serving.scripted import ScriptedServer
+
+    table = (
+        Setting("name", "text", "policy_model", "the instance"),
+        Setting("host", "text", "127.0.0.1", "address"),
+        Setting("port", "count", 8000, "port"),
+    )
+    config = load(argv, known=[setting.name for setting in table])
+    given = read_settings(config.settings, table)
+    model = Components(config).connect(given["name"])
+    if not isinstance(model, ScriptedModel):
+        raise InputError(f"{given['name']}: velo model serve hosts a scripted_model only")
+    if given["host"] not in ("127.0.0.1", "localhost", "::1"):
+        raise InputError(f"host {given['host']!r}: a scripted model is served on loopback only (127.0.0.1)")
+
+    async def forever() -> None:
+        async with ScriptedServer(model, given["host"], given["port"]) as server:
+            print(f"{server.url}  (Ctrl-C ends it)", file=sys.stderr, flush=True)
+            await server.wait()
+
+    run_async(forever())
+    return 0

@@ -1,0 +1,76 @@
+"""The settings a verb takes: their names, types and help, read from the merged configuration with every mistake at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from velodrome.errors import InputError
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One `+name=value`. `kind` is one of count, number, flag, path, text, object, parallel."""
+
+    name: str
+    kind: str
+    default: Any
+    text: str
+
+
+_WHAT = {
+    "count": "a whole number from 1 on",
+    "number": "a number from 0 on",
+    "flag": "true or false",
+    "path": "a path",
+    "text": "a text",
+    "object": "an object",
+    "parallel": "a whole number from 1 on, or auto",
+}
+
+
+def read_settings(given: Mapping[str, Any], table: Sequence[Setting]) -> Json:
+    """The values of a verb's settings, each of its type."""
+    found: Json = {}
+    problems = []
+    for setting in table:
+        value = given.get(setting.name)
+        if value is None:
+            found[setting.name] = setting.default
+        elif _fits(value, setting.kind):
+            found[setting.name] = Path(str(value)).expanduser() if setting.kind == "path" else value
+        else:
+            problems.append(f"{setting.name} is {_WHAT[setting.kind]}, not {value!r:.80}")
+    if problems:
+        raise InputError(*problems)
+    return found
+
+
+def _fits(value: Any, kind: str) -> bool:
+    count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if kind == "count":
+        return count
+    if kind == "parallel":
+        return count or value == "auto"
+    if kind == "number":
+        return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    if kind == "flag":
+        return isinstance(value, bool)
+    if kind == "object":
+        return isinstance(value, dict)
+    return isinstance(value, str | int) and value != ""
+
+
+def settings_help(table: Sequence[Setting]) -> str:
+    """The table for `--help`."""
+    lines = []
+    for setting in table:
+        default = "" if setting.default in (None, False, {}) else f" [{setting.default}]"
+        lines.append(f"  +{setting.name:<36} {setting.text}{default}")
+    return "\n".join(lines)

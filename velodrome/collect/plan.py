@@ -1,0 +1,169 @@
+"""What is to be run: rows x repeats, minus what the output has already.
+
+`survey` reads the input once, before anything is spent: it finds every bad row, gives every task its key and marks
+what is done, one byte a rollout. `jobs` reads it again while the collection runs, so rows never pile up in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from velodrome.errors import InputError
+from velodrome.records.jsonl import LongLineError, read_lines
+from velodrome.records.task import agent_of, parse_task, task_id
+
+Json = dict[str, Any]
+
+_MOST_PROBLEMS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One rollout to make. `problem` is set if the row went bad between the survey and now."""
+
+    key: str
+    task_index: int
+    rollout_index: int
+    agent: str
+    task: Json
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows, how often, and who runs them. `agent` beats a row's own `agent_ref`; `default_agent` fills in."""
+
+    path: Path
+    limit: int | None
+    repeats: int
+    agent: str | None
+    default_agent: str | None
+    overrides: Json
+
+    def agent_for(self, row: Json) -> str | None:
+        """Who runs this row."""
+        return self.agent or agent_of(row) or self.default_agent
+
+
+@dataclass
+class Survey:
+    """What the first pass found. `done` has one byte a rollout, in the order of `jobs`."""
+
+    tasks: int = 0
+    done: bytearray = field(default_factory=bytearray)
+    again: dict[int, str] = field(default_factory=dict)  # task index -> suffix of its id, for equal rows
+    agents: set[str] = field(default_factory=set)
+
+    @property
+    def rollouts(self) -> int:
+        return len(self.done)
+
+    @property
+    def kept(self) -> int:
+        return self.done.count(1)
+
+
+class Problems:
+    """What is wrong with a file, one line for each kind of problem, with the first place it stands in."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._places: dict[str, list[int]] = {}  # what -> first line number, how often
+
+    def add(self, number: int, what: str) -> None:
+        """Note one bad line."""
+        if what in self._places:
+            self._places[what][1] += 1
+        elif len(self._places) < _MOST_PROBLEMS:
+            self._places[what] = [number, 1]
+
+    def lines(self) -> list[str]:
+        """One line a problem."""
+        return [
+            f"{self._path}:{number}: {what}" + (f" (and {count - 1} more such lines)" if count > 1 else "")
+            for what, (number, count) in self._places.items()
+        ]
+
+    def refuse(self) -> None:
+        """Raise if there is anything wrong."""
+        if self._places:
+            raise InputError(*self.lines())
+
+
+def survey(selection: Selection, kept: Collection[int], agents: Collection[str]) -> Survey:
+    """Check every row and mark what is done. `kept` holds `hash(key)` of the rollouts in the output."""
+    found = Survey()
+    seen: set[int] = set()
+    problems = Problems(selection.path)
+    lines = read_lines(selection.path)
+    while selection.limit is None or found.tasks < selection.limit:
+        try:
+            number, line = next(lines)
+            row = parse_task(line)
+            agent = _known(selection.agent_for(row), agents)
+        except StopIteration:
+            break
+        except LongLineError as error:
+            raise InputError(*problems.lines(), *error.problems) from None
+        except ValueError as error:
+            problems.add(number, str(error))
+            found.tasks += 1
+            continue
+        found.agents.add(agent)
+        _mark(found, row, seen, kept, selection.repeats)
+    problems.refuse()
+    if not found.tasks:
+        raise InputError(f"{selection.path}: no tasks in it (see docs/rollouts.md#task)")
+    return found
+
+
+def _known(agent: str | None, agents: Collection[str]) -> str:
+    if agent is None:
+        names = ", ".join(sorted(agents)) or "none in the config"
+        raise ValueError(f'no agent: give +agent_name=…, or "agent_ref": {{"name": …}} in the row (agents: {names})')
+    if agent not in agents:
+        near = get_close_matches(agent, agents, 1)
+        raise ValueError(f"no agent is called {agent!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return agent
+
+
+def _mark(found: Survey, row: Json, seen: set[int], kept: Collection[int], repeats: int) -> None:
+    name = plain = task_id(row)
+    count = 1
+    while hash(name) in seen:
+        count += 1
+        name = f"{plain}#{count}"
+    seen.add(hash(name))
+    if count > 1:
+        found.again[found.tasks] = f"#{count}"
+    found.done.extend(hash(f"{name}/{repeat}") in kept for repeat in range(repeats))
+    found.tasks += 1
+
+
+def jobs(selection: Selection, survey: Survey) -> Iterator[Job]:
+    """The rollouts still to make, task by task."""
+    repeats = selection.repeats
+    for index, (number, line) in enumerate(read_lines(selection.path)):
+        if index >= survey.tasks:
+            return
+        flags = survey.done[index * repeats : (index + 1) * repeats]
+        if all(flags):
+            continue
+        try:
+            row = parse_task(line)
+        except ValueError as error:
+            problem = f"{selection.path}:{number}: the row changed during the collection: {error}"
+            for repeat in range(repeats):
+                yield Job(f"line {number}/{repeat}", index, repeat, "", {}, problem)
+            continue
+        name = task_id(row) + survey.again.get(index, "")
+        agent = selection.agent_for(row) or ""
+        if selection.overrides:
+            row["responses_create_params"] = row["responses_create_params"] | selection.overrides
+        for repeat in range(repeats):
+            if not flags[repeat]:
+                yield Job(f"{name}/{repeat}", index, repeat, agent, row)

@@ -1,0 +1,114 @@
+"""Run jobs, a few at a time, and hand over what comes back.
+
+A job that fails is handed over as a failure. It never becomes a reward of zero, and it never stops its neighbours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+from velodrome.collect.pace import Pace
+
+J = TypeVar("J")
+
+
+class Stop:
+    """Why a run takes no new jobs. The first reason counts. `now` means: do not wait for what is in flight either."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._asked = asyncio.Event()
+        self._now = asyncio.Event()
+
+    def ask(self, reason: str) -> None:
+        """Take no new jobs. Asked again by a second Ctrl-C, give up what is in flight."""
+        if self.reason is None:
+            self.reason = reason
+        elif reason == "interrupted":
+            self._now.set()
+        self._asked.set()
+
+    async def too_late(self, drain_s: float) -> None:
+        """Return when what is in flight has had its time."""
+        await self._asked.wait()
+        try:
+            await asyncio.wait_for(self._now.wait(), drain_s)
+        except TimeoutError:
+            pass
+
+
+async def run(
+    jobs: Iterator[J], work: Callable[[J], Awaitable[bool]], pace: Pace, stop: Stop, *, drain_s: float
+) -> bool:
+    """Do all the work there is, `pace.limit` jobs at once. True unless jobs in flight had to be given up.
+
+    `work` says whether the job met a rate limit. An exception from it ends the run: it is for faults of ours and of the
+    disk, and a rollout's own failure is not one.
+    """
+    loop = asyncio.get_running_loop()
+    active: set[asyncio.Task[None]] = set()
+    over: asyncio.Future[None] = loop.create_future()
+    jobs, exhausted = _peekable(jobs)
+
+    async def worker() -> None:
+        for job in jobs:  # shared: a free worker takes the next job, so memory stays flat
+            limited = await work(job)
+            pace.finished(loop.time(), limited)
+            if stop.reason is not None or len(active) > pace.limit:
+                return
+            if len(active) < pace.limit:
+                start()
+
+    def start() -> None:
+        while len(active) < pace.limit and stop.reason is None and not exhausted():
+            task = asyncio.create_task(worker())
+            active.add(task)
+            task.add_done_callback(ended)
+
+    def ended(task: asyncio.Task[None]) -> None:
+        active.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if not over.done() and error is not None:
+            over.set_exception(error)
+        elif not over.done() and not active:
+            over.set_result(None)
+
+    start()
+    if not active:
+        return True
+    deadline = asyncio.create_task(stop.too_late(drain_s))
+    try:
+        await asyncio.wait({over, deadline}, return_when=asyncio.FIRST_COMPLETED)
+        if not over.done():
+            return False
+        over.result()
+        return True
+    finally:
+        deadline.cancel()
+        given_up = [*active, deadline]
+        for task in active:
+            task.cancel()
+        await asyncio.gather(*given_up, return_exceptions=True)
+
+
+def _peekable(jobs: Iterator[J]) -> tuple[Iterator[J], Callable[[], bool]]:
+    """The same jobs, and a way to ask whether there are any left."""
+    waiting: list[J] = []
+    ended = False
+
+    def exhausted() -> bool:
+        nonlocal ended
+        if not waiting and not ended:
+            try:
+                waiting.append(next(jobs))
+            except StopIteration:
+                ended = True
+        return ended and not waiting
+
+    def rest() -> Iterator[J]:
+        while not exhausted():
+            yield waiting.pop()
+
+    return rest(), exhausted

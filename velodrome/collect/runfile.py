@@ -1,0 +1,108 @@
+"""`rollouts.run.json`: how the rollouts beside it came to be.
+
+It holds what decides a rollout's content (agents, models, environments, overrides, without secrets), so that a
+resumed run that would mix two kinds of rollouts in one file is noticed; and one entry a run with its counts.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.config import Instance, mask
+from velodrome.errors import InputError
+from velodrome.records.rollout import beside
+
+Json = dict[str, Any]
+
+# What may change between two runs without making their rollouts differ in kind.
+_OPERATIONAL = frozenset(
+    (
+        *("entrypoint", "domain", "verified", "description", "value", "datasets", "verbose"),
+        *("host", "port", "num_workers", "url", "openai_base_url", "openai_api_key", "headers"),
+        *("timeout_s", "total_timeout_s", "max_retries", "backoff_s", "max_concurrent", "judge_max_concurrent"),
+        *("verify_timeout_s", "tool_timeout_s", "session_timeout_s", "latency_s", "jitter_s", "faults"),
+        *("parallel", "n_threads", "threads", "verify_processes"),
+    )
+)
+
+
+def recipe(instances: Mapping[str, Instance], overrides: Json, *, deferred: bool) -> Json:
+    """What decides the content of the rollouts."""
+    blocks = {
+        name: {
+            "kind": instance.kind,
+            "implementation": instance.implementation,
+            "settings": {key: value for key, value in instance.settings.items() if key not in _OPERATIONAL},
+        }
+        for name, instance in sorted(instances.items())
+    }
+    found: Json = mask({"instances": blocks, "responses_create_params": overrides, "defer_verification": deferred})
+    return found
+
+
+def differences(before: Any, now: Any, where: str = "") -> list[str]:
+    """Every place where two recipes differ, one line each."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        found = []
+        for name in sorted({*before, *now}):
+            below = f"{where}.{name}" if where else str(name)
+            found += differences(before.get(name), now.get(name), below)
+        return found
+    return [] if before == now else [f"{where}: was {_short(before)}, now {_short(now)}"]
+
+
+def _short(value: Any) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+class RunFile:
+    """The run file of one output. `problems` says how a new recipe differs from the one on record."""
+
+    def __init__(self, rollouts: Path) -> None:
+        self.path = beside(rollouts, "run.json")
+        self._data: Json = {}
+        if self.path.exists():
+            try:
+                self._data = orjson.loads(self.path.read_bytes())
+            except (OSError, orjson.JSONDecodeError) as error:
+                raise InputError(
+                    f"{self.path}: cannot be read ({error}); move it away to go on without comparing"
+                ) from error
+
+    def problems(self, recipe: Json) -> list[str]:
+        """How this recipe differs from the one the file's rollouts were made with."""
+        if "recipe" not in self._data:
+            return []
+        return differences(self._data["recipe"], orjson.loads(orjson.dumps(recipe)))
+
+    def begin(self, recipe: Json, inputs: Json, config: Json) -> Json:
+        """Record that a run starts; the entry returned is filled in until `save`."""
+        entry: Json = {"started_at": round(time.time(), 3), **inputs}
+        self._data = {
+            "recipe": recipe,
+            "config": config,
+            "versions": {"velodrome": version("velodrome"), "python": platform.python_version()},
+            "runs": [*self._data.get("runs", []), entry],
+        }
+        self.save()
+        return entry
+
+    def save(self) -> None:
+        """Write the file, whole or not at all."""
+        write_whole(self.path, orjson.dumps(self._data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file in one step, so that a reader or a crash meets the old one or the new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_bytes(data)
+    os.replace(part, path)

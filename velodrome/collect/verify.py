@@ -1,0 +1,117 @@
+"""Score a saved file: rollouts whose verification was deferred, or finished ones with another config.
+
+The conversation is read from the file and given to the same environment code; the scored rollouts go to a new file,
+with the same keys, so an interrupted pass resumes and nothing is written over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.collect.attempt import Failed, Kept, check_reward, failed
+from velodrome.collect.collection import Options, Outcome, Work, conduct, default_agent, read_kept
+from velodrome.collect.plan import Job, Problems, Survey
+from velodrome.collect.runfile import recipe
+from velodrome.config import Config
+from velodrome.contracts import Resources
+from velodrome.errors import InputError, RolloutError, VerifyError, blame
+from velodrome.records import rollout
+from velodrome.records.jsonl import read_lines
+from velodrome.serving.connect import Components, unknown
+from velodrome.timing.spans import Span, root, span
+
+Json = dict[str, Any]
+
+
+async def verify(options: Options, config: Config, say: Callable[[str], None]) -> Outcome:
+    """Score every rollout of the input that the output does not have yet."""
+    size, kept = (0, set()) if options.overwrite else read_kept(options.output)
+    found = survey(options, kept, config)
+    del kept
+    components = Components(config)
+    resources = {agent: components.resources_of(agent) for agent in sorted(found.agents)}
+    for agent, environment in resources.items():
+        if not environment.deferrable():
+            raise InputError(
+                f"{agent}: its verify reads the session of the rollout, which is gone; it cannot score a file"
+            )
+    names = [config.instances[agent].references()["resources_server"] for agent in resources]
+    made = recipe(components.family(names), {}, deferred=False)
+
+    async def try_once(job: Job) -> tuple[Kept | Failed, Span]:
+        return await score(job, resources[job.agent])
+
+    return await conduct(
+        Work(found, jobs(options, found, config), try_once, components, made), options, config, size, say
+    )
+
+
+def survey(options: Options, kept: Collection[int], config: Config) -> Survey:
+    """Every line must be a rollout of an agent that the config knows."""
+    found = Survey()
+    problems = Problems(options.input)
+    for number, line in read_lines(options.input):
+        if options.limit is not None and found.tasks >= options.limit:
+            break
+        found.tasks += 1
+        key = rollout.key_in(line)
+        if key is None:
+            problems.add(number, "not a rollout")
+            continue
+        agent = agent_for(orjson.loads(line), options, config)
+        if agent not in config.agents():
+            problems.add(number, unknown("agent", agent, config.agents()))
+        else:
+            found.agents.add(agent)
+        found.done.append(hash(key) in kept)
+    problems.refuse()
+    if not found.tasks:
+        raise InputError(f"{options.input}: no rollouts in it")
+    return found
+
+
+def agent_for(row: Json, options: Options, config: Config) -> str:
+    """Whose environment scores this row."""
+    return options.agent or row["meta"].get("agent") or default_agent(config) or ""
+
+
+def jobs(options: Options, found: Survey, config: Config) -> Iterator[Job]:
+    """The rollouts still to score; the row stands where a task would."""
+    for index, (_, line) in enumerate(read_lines(options.input)):
+        if index >= found.tasks:
+            return
+        if not found.done[index]:
+            row = orjson.loads(line)
+            meta = row["meta"]
+            agent = agent_for(row, options, config)
+            yield Job(meta["key"], meta.get("task_index", index), meta.get("rollout_index", 0), agent, row)
+
+
+async def score(job: Job, resources: Resources) -> tuple[Kept | Failed, Span]:
+    """Verify one saved rollout. Its conversation and its times stay as they were."""
+    row = job.task
+    with root("rollout") as spans:
+        try:
+            task = rollout.task_of(row)
+            with span("verify"), blame(VerifyError, "verify"):
+                session = await resources.open(task)
+                try:
+                    result = await resources.score(session, task, rollout.response_of(row))
+                finally:
+                    await resources.close(session)
+            check_reward(result.get("reward"))
+            with blame(VerifyError, "the score is not JSON"):
+                scored = rollout.rescored(row, task, result, verify_s=spans.total("verify"))
+                return Kept(scored, rollout.encode(scored)), spans
+        except RolloutError as error:
+            meta = {name: value for name, value in row["meta"].items() if name not in ("timing", "scored")}
+            return failed(error, meta, spans), spans
+
+
+def default_output(source: Path) -> Path:
+    """Where scores go when nobody says: beside the input."""
+    return rollout.beside(source, "verified.jsonl")

@@ -1,0 +1,70 @@
+"""Make the one configuration of a run: files < env.yaml < command line, merged and resolved once.
+
+Every mistake found is reported together, in one `InputError`; what merely follows from another mistake is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from velodrome.config import checks, interpolation
+from velodrome.config.blocks import Config
+from velodrome.config.files import ENV_FILE, Layer, Reader
+from velodrome.config.overrides import COMMAND_LINE, Change, parse
+from velodrome.config.tree import Tree, is_block
+from velodrome.errors import InputError
+
+
+def load(
+    overrides: Sequence[str], *, known: Mapping[str, str] | Collection[str] = (), cwd: Path | None = None
+) -> Config:
+    """The configuration that the command line, `env.yaml` and the files they name add up to.
+
+    `known` holds the settings the verb understands; a name covers everything below it, and none means no check.
+    """
+    cwd = cwd or Path.cwd()
+    problems: list[str] = []
+    changes, broken = parse(overrides, problems)
+    reader = Reader(cwd, problems)
+    tree = Tree()
+    for layer in _layers(changes, reader):
+        tree.merge(layer)
+    settings_changes = [change for change in changes if change.path[0] != "config_paths"]
+    in_files = set(tree.data)
+    for change in settings_changes:
+        problem = tree.apply(change)
+        if problem and (reader.whole or not change.remove):
+            problems.append(problem)
+    data = interpolation.resolve(tree, problems, excused=broken, whole=reader.whole)
+    made = checks.instances(data, tree, cwd, problems)
+    if reader.whole:
+        checks.check_references(made, tree, problems)
+        if known:
+            blocks = {name for name, value in data.items() if is_block(value)}
+            valid = in_files | blocks | interpolation.referenced(tree.data)
+            checks.check_known(settings_changes, list(known), valid, problems)
+    if problems:
+        raise InputError(*dict.fromkeys(problems))
+    return Config({key: value for key, value in data.items() if key not in made}, made)
+
+
+def _layers(changes: Sequence[Change], reader: Reader) -> list[Layer]:
+    env = reader.read_env()
+    paths, source = _config_paths(changes, env.data.pop("config_paths", None), reader.problems)
+    return [*reader.read_all(paths, source), env]
+
+
+def _config_paths(changes: Sequence[Change], from_env: Any, problems: list[str]) -> tuple[Any, str]:
+    """The value of `config_paths`, and where it stands."""
+    paths, source = from_env, ENV_FILE
+    for change in changes:
+        if change.path[0] == "config_paths":
+            if len(change.path) > 1:
+                problems.append(f"{COMMAND_LINE}: {'.'.join(change.path)}: give config_paths whole, as a list")
+            else:
+                paths, source = change.value, COMMAND_LINE
+                if change.remove:
+                    paths = None
+    return paths, source

@@ -1,0 +1,127 @@
+"""One line of the output: how an agent's result becomes a rollout, and how to get back from one.
+
+The conversation stands once, in `output`; all bookkeeping is under `meta`, which is the last field of a line, so
+that a key can be read without parsing the conversation before it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.records import conversation
+
+Json = dict[str, Any]
+
+SCHEMA = 1
+OWN_FIELDS = ("output", "response", "usage", "meta")
+_META = b'"meta":{"key":"'
+_ENCODE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
+
+
+def make_rollout(task: Json, result: Json, meta: Json) -> Json:
+    """The row for what `agent.run(task)` returned.
+
+    A task field that a rollout needs the name of is kept in `meta.shadowed`.
+    """
+    response = result["response"]
+    items = response.get("output") or []
+    row: Json = {
+        "responses_create_params": result.get("responses_create_params", task["responses_create_params"]),
+        "output": conversation.messages(items),
+        "response": _summary(response, items),
+        "usage": response.get("usage") or {},
+    }
+    scored = []
+    for name, value in result.items():
+        if name not in row and name != "meta":
+            row[name] = value
+            if name not in task or task[name] is not value:
+                scored.append(name)
+    if "reward" not in result:
+        row["reward"] = None
+        meta["verification"] = "deferred"
+    meta["scored"] = scored
+    shadowed = {name: task[name] for name in OWN_FIELDS if name in task}
+    if shadowed:
+        meta["shadowed"] = shadowed
+    row["meta"] = meta
+    return row
+
+
+def _summary(response: Json, items: list[Json]) -> Json:
+    found = {name: response[name] for name in ("id", "model", "status", "incomplete_details") if response.get(name)}
+    found["content"] = conversation.final_text(items)
+    return found
+
+
+def task_of(row: Json) -> Json:
+    """The task a rollout was made from: the row without what the run added."""
+    meta = row["meta"]
+    gone = {*OWN_FIELDS, "reward", *meta.get("scored", ())}
+    task = {name: value for name, value in row.items() if name not in gone}
+    task.update(meta.get("shadowed", {}))
+    return task
+
+
+def rescored(row: Json, task: Json, score: Json, *, verify_s: float) -> Json:
+    """The row with another score in place of the one it had."""
+    fields = {name: value for name, value in score.items() if name not in (*OWN_FIELDS, "responses_create_params")}
+    kept = {name: value for name, value in task.items() if name not in OWN_FIELDS}
+    meta = {name: value for name, value in row["meta"].items() if name != "verification"}
+    meta["timing"] = {**meta.get("timing", {}), "verify_s": round(verify_s, 6)}
+    meta["scored"] = list(fields)
+    own = {name: row[name] for name in ("output", "response", "usage")}
+    return {**kept, **own, **fields, "meta": meta}
+
+
+def response_of(row: Json) -> Json:
+    """The OpenAI Response a verifier saw, put together from the row."""
+    return {
+        "object": "response",
+        **{name: value for name, value in row["response"].items() if name != "content"},
+        "output": conversation.items(row["output"]),
+        "usage": row.get("usage") or {},
+    }
+
+
+def encode(row: Json) -> bytes:
+    """The row as one line. A value that is not JSON is a `TypeError`."""
+    return orjson.dumps(row, option=_ENCODE)
+
+
+def key_in(line: bytes) -> str | None:
+    """The key of a whole line of a rollouts file, or None if it is not a rollout.
+
+    Reads the end of the line alone where that end is surely the row's own `meta`: it follows a comma, and closed
+    by the row's last brace it is JSON.
+    """
+    at = line.rfind(_META)
+    if at > 0 and line[at - 1 : at] == b",":
+        try:
+            return str(orjson.loads(b"{" + line[at:])["meta"]["key"])
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            pass
+    try:
+        key = orjson.loads(line)["meta"]["key"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return key if isinstance(key, str) else None
+
+
+def split_key(key: str) -> tuple[str, int]:
+    """`<task id>/<repeat>` taken apart."""
+    task, _, repeat = key.rpartition("/")
+    return task, int(repeat)
+
+
+def beside(path: Path, kind: str) -> Path:
+    """A file that goes with a rollouts file: `rollouts.jsonl` -> `rollouts.<kind>`; `.zst` makes no difference."""
+    name = path.name
+    for suffix in (".jsonl.zst", ".jsonl"):
+        if name.endswith(suffix):
+            name = name[: -len(suffix)]
+            break
+    return path.with_name(f"{name}.{kind}")

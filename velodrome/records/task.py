@@ -1,0 +1,67 @@
+"""One line of the input: what makes it a task, and what it is called.
+
+A task's id is its own `id` or `task_id`, else a hash of its content, so that the same row has the same key in every
+run and every file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+
+Json = dict[str, Any]
+
+_SEE = "(see docs/rollouts.md#task)"
+
+
+def parse_task(line: bytes) -> Json:
+    """The row of one line; a `ValueError` says what is wrong with it."""
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"a task is a JSON object, not {_kind(row)} {_SEE}")
+    params = row.get("responses_create_params")
+    if params is None:
+        raise ValueError(f'no "responses_create_params" {_SEE}')
+    if not isinstance(params, dict):
+        raise ValueError(f'"responses_create_params" is an object, not {_kind(params)} {_SEE}')
+    asked = params.get("input")
+    if asked is None:
+        raise ValueError(f'no "responses_create_params.input" {_SEE}')
+    if not asked or not isinstance(asked, str | list):
+        raise ValueError(f'"responses_create_params.input" is a text or a list of messages that is not empty {_SEE}')
+    if isinstance(asked, list) and not all(isinstance(message, dict) for message in asked):
+        raise ValueError(f'a message of "responses_create_params.input" is not an object {_SEE}')
+    return row
+
+
+def _kind(value: Any) -> str:
+    names = {
+        list: "a list",
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        dict: "an object",
+    }
+    return "null" if value is None else names.get(type(value), type(value).__name__)
+
+
+def task_id(row: Json) -> str:
+    """The row's own name, else a hash of its canonical JSON."""
+    for name in ("id", "task_id"):
+        own = row.get(name)
+        if (isinstance(own, str) and own) or (isinstance(own, int) and not isinstance(own, bool)):
+            return str(own)
+    return hashlib.blake2b(orjson.dumps(row, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+
+
+def agent_of(row: Json) -> str | None:
+    """The agent the row asks for (`agent_ref.name`)."""
+    reference = row.get("agent_ref")
+    name = reference.get("name") if isinstance(reference, dict) else None
+    return name if isinstance(name, str) else None

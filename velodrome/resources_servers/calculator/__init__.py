@@ -1,0 +1,1 @@
+"""Arithmetic with a calculator tool: the example of the rollout collection guide."""

@@ -1,0 +1,61 @@
+"""Find the number an answer ends with, and compare it with the one expected."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+TAIL = 20_000  # an answer stands at the end; what a runaway model wrote before it is not read
+MAX_DIGITS = 400
+TOLERANCE = Fraction(1, 1_000_000)
+
+DIGITS = r"(?:\d{1,3}(?:,\d{3})++(?!\d)|\d++)"
+NUMBER = re.compile(
+    rf"(?<![\w.])(?P<sign>(?<![\d)\]])[-−]\s?)?\$?"
+    rf"(?P<whole>{DIGITS}(?:\.\d++)?|\.\d++)(?:[eE](?P<exponent>[-+]?\d{{1,3}})(?!\d))?"
+    rf"(?:\s?/\s?(?P<below>{DIGITS}(?:\.\d++)?))?",
+    re.ASCII,
+)
+LATEX_FRACTION = re.compile(r"\\[dt]?frac\s?\{\s?([-−]?\d{1,40})\s?\}\s?\{\s?(\d{1,40})\s?\}")
+LATEX_SPACE = re.compile(r"\\[,!;: ]|\{,\}")
+
+
+def last_number(text: str) -> str | None:
+    """The last number of a text as it stands there: `1,081`, `-3.5`, `1/2`, `2e10`."""
+    tail = LATEX_FRACTION.sub(r" \1/\2 ", text[-TAIL:].replace("{,}", ","))
+    tail = LATEX_SPACE.sub("", tail)
+    found = None
+    for match in NUMBER.finditer(tail):
+        found = match
+    return None if found is None else found.group().strip()
+
+
+def value_of(text: str) -> Fraction | None:
+    """The exact value of a number written as `last_number` finds them; None if it is none."""
+    match = NUMBER.fullmatch(text.strip())
+    if match is None or len(text) > MAX_DIGITS:
+        return None
+    value = Fraction(match["whole"].replace(",", ""))
+    if match["exponent"]:
+        value *= Fraction(10) ** int(match["exponent"])
+    if match["below"]:
+        below = Fraction(match["below"].replace(",", ""))
+        if below == 0:
+            return None
+        value /= below
+    return -value if match["sign"] else value
+
+
+def expected_value(expected: Any) -> Fraction | None:
+    """The value of a task's `expected_answer`, which may be a number or text."""
+    if isinstance(expected, bool) or not isinstance(expected, int | float | str):
+        return None
+    return value_of(str(expected))
+
+
+def same(found: Fraction, expected: Fraction) -> bool:
+    """Whole numbers must be equal; others may differ by a millionth of the expected value."""
+    if found.denominator == 1 and expected.denominator == 1:
+        return found == expected
+    return abs(found - expected) <= TOLERANCE * max(abs(expected), TOLERANCE)

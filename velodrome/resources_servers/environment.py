@@ -1,0 +1,202 @@
+"""An environment from a plain class: methods marked `@tool`, and `verify`, which gives the reward.
+
+The rule: the user's code, sync or async, can neither stop the loop nor pass its own failure off as the model's. What it
+raises is a `ToolError` or a `VerifyError`; the model is told of its own mistakes only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import itertools
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from pydantic import ValidationError
+
+from velodrome.errors import InputError, RolloutError, ToolError, VerifyError, blame
+from velodrome.records.conversation import Response
+from velodrome.resources_servers.deadline import within
+from velodrome.resources_servers.results import score_fields, tool_text
+from velodrome.resources_servers.schema import Tool, complaint
+from velodrome.resources_servers.shape import Hook, Shape, make_limits, make_shape, tool
+from velodrome.resources_servers.threads import Escaped, NoAnswer, Threads
+
+__all__ = ["Environment", "tool"]
+
+Json = dict[str, Any]
+
+_shapes: dict[type, Shape] = {}
+
+
+class Environment:
+    """Tools, sessions and a score. Subclass it, mark tools with `@tool`, write `verify`.
+
+    `self.config` is the environment's block of the configuration, `self.links` the components it refers to.
+    A parameter named `session` of a tool or of `verify` is given what `seed_session` returned.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, links: Mapping[str, Any] | None = None) -> None:
+        self.config: Mapping[str, Any] = {} if config is None else config
+        self.links: Mapping[str, Any] = {} if links is None else links
+        owner = type(self)
+        if owner not in _shapes:
+            _shapes[owner] = make_shape(owner, Environment)
+        self._shape = _shapes[owner]
+        if self._shape.verify is None and owner.score is Environment.score:
+            raise InputError(f"{owner.__name__} has no verify; write def verify(self, task, response)")
+        self._limits = make_limits(owner.__name__, self.config)
+        self._tells_errors = bool(self.config.get("tell_tool_errors", False))
+        self._keeps_sessions = self._shape.seed is not None or self._shape.close is not None
+        self._sessions: dict[str, Any] = {}
+        self._handles = itertools.count(1)
+        self._threads = Threads(self._limits.threads, name=owner.__name__)
+        self._closing_late: set[asyncio.Task[None]] = set()
+
+    def seed_session(self, task: Json) -> Any:
+        """The state one rollout starts with. Sync or async."""
+
+    def close_session(self, session: Any) -> Any:
+        """Free what `seed_session` made. Sync or async; called once for each session, also after a failure."""
+
+    def verify(self, task: Json, response: Response, *args: Any, **kwargs: Any) -> Any:
+        """The score: a dict with `reward`. Sync or async; write `(self, task, response)`, and `session` if it is needed."""
+        raise NotImplementedError
+
+    async def open(self, task: Json) -> str:
+        """Start a session for this task and return its handle."""
+        handle = str(next(self._handles))
+        if self._keeps_sessions:
+            seed = self._shape.seed
+            self._sessions[handle] = None if seed is None else await self._seed(seed, task)
+        return handle
+
+    async def call(self, session: str, name: str, arguments: Any) -> str:
+        """Run one tool; the model's own mistakes come back as text."""
+        found = self._shape.tools.get(name)
+        if found is None:
+            return _no_such_tool(name, self._shape.tools)
+        if not isinstance(arguments, dict):
+            return f"error: {name}: the arguments must be a JSON object"
+        try:
+            with blame(ToolError, name):
+                return await self._call(found, session, arguments)
+        except ToolError as error:
+            if not self._tells_errors:
+                raise
+            return f"error: {error}"
+
+    async def score(self, session: str, task: Json, response: Json) -> Json:
+        """Verify, and check what came back."""
+        verify = self._shape.verify
+        if verify is None:
+            raise VerifyError(f"{type(self).__name__} has no verify")
+        call = partial(verify.function, self, task, Response(response))
+        if verify.wants_session:
+            call = partial(call, session=self._state(session, VerifyError))
+        with blame(VerifyError, "verify"):
+            return score_fields(await self._run(VerifyError, verify, self._limits.verify_timeout_s, call))
+
+    async def close(self, session: str) -> None:
+        """Forget the session. Closing twice is fine."""
+        if session in self._sessions:
+            await self._close(self._sessions.pop(session))
+
+    async def tools(self) -> list[Json]:
+        """The tools on offer, as OpenAI function tools."""
+        return [dict(each.schema) for each in self._shape.tools.values()]
+
+    def deferrable(self) -> bool:
+        """Whether `verify` can run later: not if it reads the session."""
+        return self._shape.verify is None or not self._shape.verify.wants_session
+
+    async def aclose(self) -> None:
+        """Close the sessions that are still open, and let the threads go."""
+        leftover = [self._close(state) for state in self._sessions.values()]
+        self._sessions.clear()
+        ends = await asyncio.gather(*leftover, *self._closing_late, return_exceptions=True)
+        self._threads.close()
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+
+    async def _call(self, found: Tool, session: str, arguments: Json) -> str:
+        try:
+            keywords = found.check(arguments)
+        except ValidationError as error:
+            return f"error: {found.name}: {complaint(error)}"
+        if found.wants_session:
+            keywords["session"] = self._state(session, ToolError)
+        call = partial(found.function, self, **keywords)
+        try:
+            result = await self._run(ToolError, found, self._limits.tool_timeout_s, call)
+        except ValidationError as error:
+            return f"error: {complaint(error)}"
+        except ValueError as error:
+            return f"error: {_one_line(error)}"
+        return tool_text(found.name, result, self._limits.max_tool_output_bytes)
+
+    async def _run(
+        self,
+        kind: type[RolloutError],
+        hook: Hook | Tool,
+        limit_s: float,
+        call: Callable[[], Any],
+        late: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """Run the user's code: `async def` here on the loop, anything else in a thread."""
+        try:
+            if hook.is_async:
+                return await within(limit_s, call())
+            result = await self._threads.run(call, timeout_s=limit_s, late=late)
+            return await within(limit_s, result) if inspect.iscoroutine(result) else result
+        except (NoAnswer, Escaped) as error:
+            raise kind(f"{hook.name}: {error}") from error
+
+    async def _seed(self, seed: Hook, task: Json) -> Any:
+        call = partial(seed.function, self, task)
+        with blame(ToolError, seed.name):
+            return await self._run(ToolError, seed, self._limits.session_timeout_s, call, self._close_late)
+
+    async def _close(self, state: Any) -> None:
+        close = self._shape.close
+        if close is not None:
+            call = partial(close.function, self, state)
+            with blame(ToolError, close.name):
+                await self._run(ToolError, close, self._limits.session_timeout_s, call)
+
+    def _close_late(self, state: Any) -> None:
+        """The state of a session whose seeding was given up came after all: free it, nobody else will."""
+        if inspect.iscoroutine(state):
+            state.close()
+        elif self._shape.close is not None:
+            task = asyncio.get_running_loop().create_task(self._close(state))
+            self._closing_late.add(task)
+            task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._closing_late.discard(task)
+        if not task.cancelled():
+            task.exception()  # read, so that asyncio does not report it: the rollout has failed already
+
+    def _state(self, session: str, kind: type[RolloutError]) -> Any:
+        if session in self._sessions:
+            return self._sessions[session]
+        if self._keeps_sessions:
+            raise kind(f"session {session} is not open")
+        return None
+
+
+def _no_such_tool(name: str, tools: Mapping[str, Tool]) -> str:
+    shown = name if len(name) <= 64 else name[:64] + "…"
+    near = difflib.get_close_matches(name, tools, 1) if len(name) <= 64 else []
+    if near:
+        return f'error: there is no tool "{shown}"; did you mean "{near[0]}"?'
+    offered = f"there are: {', '.join(tools)}" if tools else "there are none"
+    return f'error: there is no tool "{shown}"; {offered}'
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:1000] or type(error).__name__

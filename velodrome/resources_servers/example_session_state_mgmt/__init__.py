@@ -1,0 +1,1 @@
+"""State that lasts for one rollout: a counter."""

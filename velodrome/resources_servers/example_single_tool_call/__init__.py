@@ -1,0 +1,1 @@
+"""One tool, one call: the weather in a city."""

@@ -1,0 +1,1 @@
+"""Mathematics checked by a library, and by a judge model where the library is not convinced."""

@@ -1,0 +1,135 @@
+"""What the user's code may hand back: the text of a tool result, and a score.
+
+Each is checked here, once, where it enters. A score that is not one is an error and never a zero.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+import reprlib
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+from velodrome.errors import ToolError, VerifyError
+
+Json = dict[str, Any]
+
+PLAIN = frozenset((float, int, str, bool, type(None)))
+OPTIONS = orjson.OPT_SERIALIZE_NUMPY
+
+
+def tool_text(name: str, result: Any, limit_bytes: int) -> str:
+    """A tool's result as the model sees it: a string as it is, anything else as JSON."""
+    if not isinstance(result, str):
+        encoded = _json(name, result)
+        if len(encoded) <= limit_bytes:
+            return encoded.decode()
+        return _cut(encoded, limit_bytes)
+    if result.isascii() and len(result) <= limit_bytes:
+        return result
+    try:
+        encoded = result.encode()
+    except UnicodeEncodeError as error:
+        raise ToolError(f"{name} returned text that is not valid Unicode (a lone surrogate)") from error
+    return result if len(encoded) <= limit_bytes else _cut(encoded, limit_bytes)
+
+
+def _json(name: str, result: Any) -> bytes:
+    try:
+        encoded = orjson.dumps(result, default=_plain, option=OPTIONS)
+    except orjson.JSONEncodeError as error:
+        raise ToolError(f"{name} returned {_shown(result)}, which is not JSON: {error}") from error
+    if b"null" in encoded and not _is_finite(result):  # what orjson makes of NaN and infinity
+        raise ToolError(f"{name} returned {_shown(result)}, which holds a number that is not finite")
+    return encoded
+
+
+def _cut(encoded: bytes, limit_bytes: int) -> str:
+    kept = encoded[:limit_bytes].decode(errors="ignore")
+    return f"{kept}\n[cut: the first {limit_bytes} of {len(encoded)} bytes]"
+
+
+def score_fields(result: Any) -> Json:
+    """The fields of a score: `reward`, a finite number, and whatever else `verify` returned, as plain JSON."""
+    score = _as_dict(result)
+    if "reward" not in score:
+        raise VerifyError(f'verify returned {_shown(result)}, which has no "reward"')
+    reward = score["reward"]
+    if type(reward) is not float:
+        if hasattr(reward, "item"):  # a numpy or torch scalar
+            reward = reward.item()
+        if not isinstance(reward, numbers.Real):
+            raise VerifyError(f'verify returned {_shown(result)}: "reward" is {_shown(reward)}, not a number')
+        score = {**score, "reward": _float(reward, result)}
+    plain = True
+    for name, value in score.items():
+        if isinstance(value, numbers.Real) and not isinstance(value, bool) and not _is_finite(value):
+            raise VerifyError(f'verify returned {_shown(result)}: "{name}" is not finite')
+        plain = plain and type(value) in PLAIN
+    try:
+        encoded = orjson.dumps(score, default=_plain, option=OPTIONS)
+    except orjson.JSONEncodeError as error:
+        raise VerifyError(f"verify returned {_shown(result)}, which is not JSON: {error}") from error
+    if plain:
+        return score
+    fields: Json = orjson.loads(encoded)
+    return fields
+
+
+def _as_dict(result: Any) -> Json:
+    if type(result) is dict:
+        return result
+    if isinstance(result, numbers.Real):
+        return {"reward": _float(result, result)}
+    found = _plain(result) if isinstance(result, BaseModel) or _is_record(result) else result
+    if not isinstance(found, dict):
+        raise VerifyError(f'verify returned {_shown(result)}, not a dict with "reward"')
+    return dict(found)
+
+
+def _float(reward: Any, result: Any) -> float:
+    try:
+        return float(reward)
+    except (OverflowError, ValueError) as error:
+        raise VerifyError(f'verify returned {_shown(result)}: "reward" does not fit a number') from error
+
+
+def _is_record(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _plain(value: Any) -> Any:
+    """orjson's way out for what it does not know."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if _is_record(value):
+        return dataclasses.asdict(value)
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, float):
+        return float(value)
+    raise TypeError(f"a {type(value).__name__}")
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    if isinstance(value, BaseModel):
+        return _is_finite(value.model_dump())
+    if _is_record(value):
+        return _is_finite(dataclasses.asdict(value))
+    if hasattr(value, "tolist"):  # numpy
+        return _is_finite(value.tolist())
+    return True
+
+
+def _shown(value: Any) -> str:
+    return reprlib.repr(value)

@@ -1,0 +1,213 @@
+"""Make a tool of a method: its JSON schema for the model, and a check of what the model sends.
+
+Both come from one place, the type hints, through pydantic; the docstring gives the words. Whatever cannot be offered
+to a model is an `InputError` that names the method and the parameter.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
+from typing_extensions import TypedDict  # pydantic does not take typing's own before Python 3.12
+
+from velodrome.errors import InputError
+
+Json = dict[str, Any]
+
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+HIDDEN = ("self", "session")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool, ready to be called: `check` turns the model's arguments into keyword arguments."""
+
+    name: str
+    function: Callable[..., Any]
+    is_async: bool
+    wants_session: bool
+    schema: Json
+    check: Callable[[Json], Json]
+
+
+def make_tool(
+    owner: type,
+    attribute: str,
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+) -> Tool:
+    """Read the method's signature and docstring; a name or description that is given wins."""
+    where = f"{owner.__name__}.{attribute}"
+    name = name or attribute
+    if not NAME.fullmatch(name):
+        raise InputError(f'{where}: "{name}" is no tool name: use letters, digits, _ and -, at most 64')
+    signature = inspect.signature(function)
+    shown = {key: each for key, each in signature.parameters.items() if key not in HIDDEN}
+    summary, words = described(inspect.getdoc(function) or "", list(shown))
+    adapter = _adapter(where, _fields(where, owner, function, shown, words))
+    parameters = _tidy(adapter.json_schema())
+    _add_defaults(parameters, shown)
+    return Tool(
+        name=name,
+        function=function,
+        is_async=inspect.iscoroutinefunction(function),
+        wants_session="session" in signature.parameters,
+        schema={
+            "type": "function",
+            "name": name,
+            "description": summary if description is None else description,
+            "parameters": parameters,
+            "strict": _is_strict(parameters),
+        },
+        check=adapter.validate_python,
+    )
+
+
+def complaint(error: ValidationError) -> str:
+    """What was wrong with the arguments, in one line the model can act on."""
+    found = []
+    for each in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
+        place = ".".join(str(part)[:60] for part in each["loc"])
+        found.append(f"{place}: {each['msg'][:200]}" if place else each["msg"][:200])
+    return "; ".join(found)
+
+
+def _fields(
+    where: str,
+    owner: type,
+    function: Callable[..., Any],
+    shown: dict[str, inspect.Parameter],
+    words: dict[str, str],
+) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, parameter in shown.items():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise InputError(f'{where}: parameter "{parameter}": a tool takes named parameters only')
+        if parameter.annotation is parameter.empty:
+            raise InputError(f'{where}: parameter "{name}" has no type hint; write for example {name}: str')
+        hint = _resolved(where, owner, function, name, parameter.annotation)
+        if name in words:
+            hint = Annotated[hint, Field(description=words[name])]
+        fields[name] = hint if parameter.default is parameter.empty else NotRequired[hint]
+    return fields
+
+
+def _resolved(where: str, owner: type, function: Callable[..., Any], name: str, annotation: Any) -> Any:
+    """The type behind a hint that may be a string; the other hints of the method are left alone."""
+    scope = getattr(inspect.unwrap(function), "__globals__", {})
+    holder = types.SimpleNamespace(__annotations__={name: annotation})
+    try:
+        return typing.get_type_hints(holder, globalns=scope, localns=dict(vars(owner)), include_extras=True)[name]
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        raise InputError(
+            f'{where}: the type hint of "{name}" ({annotation}) cannot be resolved: {error}; define it at module level'
+        ) from error
+
+
+def _adapter(where: str, fields: dict[str, Any]) -> TypeAdapter[Json]:
+    make: Any = TypedDict  # made from data, which a type checker cannot follow
+    arguments = make("arguments", fields)
+    arguments.__pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+    try:
+        adapter: TypeAdapter[Json] = TypeAdapter(arguments)
+        adapter.json_schema()
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError) as error:
+        reason = str(error).splitlines()[0]
+        names = ", ".join(fields)
+        raise InputError(f"{where}: a type hint among ({names}) cannot be offered to a model: {reason}") from error
+    return adapter
+
+
+def _tidy(schema: Any) -> Any:
+    """Without the titles pydantic makes up; objects with named properties allow no others."""
+    if isinstance(schema, list):
+        return [_tidy(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found: Json = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs"):
+            found[key] = {name: _tidy(each) for name, each in value.items()}
+        elif key in ("default", "enum", "const", "examples"):
+            found[key] = value
+        elif key != "title":
+            found[key] = _tidy(value)
+    if found.get("type") == "object" and "properties" in found:
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+def _add_defaults(parameters: Json, shown: dict[str, inspect.Parameter]) -> None:
+    parameters.setdefault("required", [])
+    for name, parameter in shown.items():
+        if parameter.default is parameter.empty:
+            continue
+        try:
+            default = orjson.loads(orjson.dumps(parameter.default))
+        except orjson.JSONEncodeError:
+            continue
+        parameters["properties"][name].setdefault("default", default)
+
+
+def _is_strict(schema: Any) -> bool:
+    """Whether a server that holds a model to the schema can take this one: every property of every object required."""
+    if isinstance(schema, list):
+        return all(_is_strict(each) for each in schema)
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "object":
+        closed = schema.get("additionalProperties") is False
+        if not closed or set(schema.get("properties", ())) != set(schema.get("required", ())):
+            return False
+    return all(
+        _is_strict(value) for key, value in schema.items() if key not in ("default", "enum", "const", "examples")
+    )
+
+
+def described(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
+    """A docstring's first paragraph, and what it says of each parameter.
+
+    Takes `name: text`, Google's `name (type): text`, Sphinx's `:param name: text`, and NumPy's `name : type` with the
+    text below.
+    """
+    lines = text.splitlines()
+    words: dict[str, str] = {}
+    summary: list[str] = []
+    whole = False
+    at = 0
+    start = re.compile(
+        rf"(\s*)(?::param\s+(?:[^\s:]+\s+)?)?\*{{0,2}}({'|'.join(map(re.escape, names))})(?:\s*\(.*?\))?(\s*):\s*(.*)"
+    )
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        match = start.fullmatch(line) if names else None
+        if match is None:
+            whole = whole or not line.strip()
+            if not whole:
+                summary.append(line.strip())
+            continue
+        whole = True
+        indent, name, space, first = match.groups()
+        below = []
+        while at < len(lines) and lines[at].strip() and _indent(lines[at]) > len(indent):
+            below.append(lines[at].strip())
+            at += 1
+        is_numpy = bool(space) and bool(below)
+        words.setdefault(name, " ".join(below if is_numpy else [first, *below]).strip())
+    return " ".join(summary).strip(), {name: each for name, each in words.items() if each}
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())

@@ -1,0 +1,116 @@
+"""What a class of the user's offers: its tools, its hooks, and the limits its config sets.
+
+All of it is read once, before the first rollout, and a mistake in it is an `InputError`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+from velodrome.errors import InputError
+from velodrome.resources_servers.schema import Tool, make_tool
+
+MARK = "__velodrome_tool__"
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What `@tool` was told."""
+
+    name: str | None
+    description: str | None
+
+
+@overload
+def tool(method: Method, /) -> Method: ...
+@overload
+def tool(*, name: str | None = None, description: str | None = None) -> Callable[[Method], Method]: ...
+def tool(method: Any = None, /, *, name: str | None = None, description: str | None = None) -> Any:
+    """Offer a method to the model. The method itself stays as it is."""
+
+    def mark(method: Any) -> Any:
+        if not callable(method) or isinstance(method, staticmethod | type):
+            raise InputError(f"@tool: {method!r} is not a plain method; put @tool on a def with self")
+        setattr(method, MARK, Mark(name, description))
+        return method
+
+    return mark if method is None else mark(method)
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A method of the user's that is called at a set moment."""
+
+    name: str
+    function: Callable[..., Any]
+    is_async: bool
+    wants_session: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one class offers. A hook is None where the class leaves it as it was."""
+
+    tools: dict[str, Tool]
+    verify: Hook | None
+    seed: Hook | None
+    close: Hook | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The keys of an environment's config that bound what its code may do."""
+
+    tool_timeout_s: float = 120.0
+    verify_timeout_s: float = 300.0
+    session_timeout_s: float = 60.0
+    max_tool_output_bytes: int = 1 << 20
+    threads: int = 32
+
+
+def make_shape(owner: type, base: type) -> Shape:
+    """Read a class; `base` has the hooks it may have replaced."""
+    tools: dict[str, Tool] = {}
+    in_order = dict.fromkeys(name for each in reversed(owner.__mro__) for name in vars(each))
+    for attribute in in_order:
+        function = inspect.getattr_static(owner, attribute)
+        mark = getattr(function, MARK, None)
+        if isinstance(function, staticmethod | classmethod) or not isinstance(mark, Mark):
+            continue
+        made = make_tool(owner, attribute, function, name=mark.name, description=mark.description)
+        if made.name in tools:
+            raise InputError(f'{owner.__name__}.{attribute}: there is another tool named "{made.name}"')
+        tools[made.name] = made
+    return Shape(
+        tools, _hook(owner, base, "verify"), _hook(owner, base, "seed_session"), _hook(owner, base, "close_session")
+    )
+
+
+def _hook(owner: type, base: type, name: str) -> Hook | None:
+    function = getattr(owner, name)
+    if function is getattr(base, name):
+        return None
+    wants_session = "session" in inspect.signature(function).parameters
+    return Hook(name, function, inspect.iscoroutinefunction(function), wants_session)
+
+
+def make_limits(name: str, config: Mapping[str, Any]) -> Limits:
+    """Read the limits from a config block, or say which of its values is none."""
+    found: dict[str, Any] = {}
+    problems = []
+    for key in Limits.__dataclass_fields__:
+        value = config.get(key)
+        if value is None:
+            continue
+        whole = key in ("threads", "max_tool_output_bytes")
+        is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < float("inf"):
+            problems.append(f"{name}: {key} must be a positive {'integer' if whole else 'number'}, not {value!r}")
+        found[key] = value
+    if problems:
+        raise InputError(*problems)
+    return Limits(**found)

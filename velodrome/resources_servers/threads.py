@@ -1,0 +1,228 @@
+"""Run synchronous code beside the event loop, in daemon threads that nothing ever waits for.
+
+One rule: whatever the code does, the loop goes on. A call that hangs loses its thread, not the process; what a call
+raises, `SystemExit` included, comes back to its caller. The clock of a call starts when its code does, so a full pool
+is not mistaken for a slow function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from velodrome.errors import describe
+
+
+class NoAnswer(Exception):
+    """The code was given up after its time."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"no answer within {timeout_s:g} s")
+
+
+class Escaped(Exception):
+    """The code raised what would end a process or a loop (`SystemExit`, `KeyboardInterrupt`, a stray cancellation)."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(describe(error))
+
+
+class Exhausted(Exception):
+    """Too many calls hang for another one to be started."""
+
+
+def _carried(error: BaseException) -> Exception:
+    """A future refuses a `StopIteration`, and a loop stops at what is no `Exception`."""
+    return error if isinstance(error, Exception) and not isinstance(error, StopIteration) else Escaped(error)
+
+
+class _Mailbox:
+    """Finished calls on their way to one event loop, which is woken once for however many wait."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.waiting: deque[_Call] = deque()
+        self.woken = False
+        self.open = 0
+        self.shortest_s = float("inf")
+        self.timer: asyncio.TimerHandle | None = None
+
+    def post(self, call: _Call) -> None:
+        self.waiting.append(call)
+        if not self.woken:
+            self.woken = True
+            try:
+                self.loop.call_soon_threadsafe(self.deliver)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                pass
+
+    def deliver(self) -> None:
+        self.woken = False  # before reading: a call posted from here on wakes the loop again
+        while self.waiting:
+            call = self.waiting.popleft()
+            self.open -= not call.abandoned
+            if call.future.done():
+                if call.late is not None and call.error is None:
+                    call.late(call.result)
+            elif call.error is None:
+                call.future.set_result(call.result)
+            else:
+                call.future.set_exception(call.error)
+
+
+class _Call:
+    __slots__ = (
+        "abandoned",
+        "context",
+        "error",
+        "function",
+        "future",
+        "late",
+        "mailbox",
+        "result",
+        "started",
+        "timeout_s",
+    )
+
+    def __init__(
+        self, function: Callable[[], Any], timeout_s: float, mailbox: _Mailbox, late: Callable[[Any], None] | None
+    ) -> None:
+        self.function = function
+        self.timeout_s = timeout_s
+        self.mailbox = mailbox
+        self.late = late
+        self.future: asyncio.Future[Any] = mailbox.loop.create_future()
+        self.context = contextvars.copy_context()
+        self.started: float | None = None
+        self.abandoned = False
+        self.result: Any = None
+        self.error: Exception | None = None
+
+
+class Threads:
+    """Up to `size` threads that take calls, and up to `max_abandoned` that hang; beyond that, calls are refused."""
+
+    def __init__(self, size: int = 32, *, name: str = "environment", max_abandoned: int = 256) -> None:
+        self._size = size
+        self._name = name
+        self._max_abandoned = max_abandoned
+        self._queue: SimpleQueue[_Call | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._mailbox: _Mailbox | None = None
+        self._running: set[_Call] = set()
+        self._open = 0
+        self._serving = 0
+        self._abandoned = 0
+
+    async def run(
+        self, function: Callable[[], Any], *, timeout_s: float, late: Callable[[Any], None] | None = None
+    ) -> Any:
+        """The result of `function()`; `late` is given the result that comes after the caller has gone."""
+        if self._abandoned >= self._max_abandoned:
+            raise Exhausted(
+                f"{self._abandoned} earlier calls still hang in their threads; make them return, or restart"
+            )
+        loop = asyncio.get_running_loop()
+        mailbox = self._mailbox
+        if mailbox is None or mailbox.loop is not loop:
+            mailbox = self._mailbox = _Mailbox(loop)
+        call = _Call(function, timeout_s, mailbox, late)
+        mailbox.open += 1
+        if timeout_s < mailbox.shortest_s or mailbox.timer is None:
+            mailbox.shortest_s = min(mailbox.shortest_s, timeout_s)
+            self._set_watch(mailbox, mailbox.shortest_s)
+        with self._lock:
+            self._open += 1
+        self._queue.put(call)
+        self._staff()
+        try:
+            return await call.future
+        except asyncio.CancelledError:
+            self._abandon(call)
+            raise
+
+    def close(self) -> None:
+        """Let the idle threads end; a later call starts new ones."""
+        with self._lock:
+            leaving, self._serving = self._serving, 0
+        for _ in range(leaving):
+            self._queue.put(None)
+
+    def _staff(self) -> None:
+        """Start a thread if there is more work than threads."""
+        if self._serving >= self._size or self._serving >= self._open:
+            return
+        with self._lock:
+            self._serving += 1
+        threading.Thread(target=self._serve, name=f"velodrome-{self._name}", daemon=True).start()
+
+    def _serve(self) -> None:
+        while (call := self._queue.get()) is not None:
+            with self._lock:
+                if call.abandoned:  # given up while it stood in the queue
+                    continue
+                call.started = time.monotonic()
+                self._running.add(call)
+            try:
+                call.result = call.context.run(call.function)
+            except BaseException as error:  # noqa: BLE001 - carried to the caller: foreign code must not end a thread
+                call.error = _carried(error)
+            with self._lock:
+                self._running.discard(call)
+                stay = True
+                if call.abandoned:
+                    self._abandoned -= 1
+                    stay = self._serving < self._size
+                    self._serving += stay
+                else:
+                    self._open -= 1
+            call.mailbox.post(call)
+            del call  # the next call may be long in coming
+            if not stay:
+                return
+
+    def _abandon(self, call: _Call) -> None:
+        """Stop counting on this call: skip it if it waits, replace its thread if it runs."""
+        with self._lock:
+            if call.abandoned or (call.started is not None and call not in self._running):
+                return
+            call.abandoned = True
+            call.mailbox.open -= 1
+            self._open -= 1
+            if call.started is None:
+                return
+            self._abandoned += 1
+            self._serving = max(0, self._serving - 1)  # zero after `close`
+        self._staff()
+
+    def _set_watch(self, mailbox: _Mailbox, delay_s: float) -> None:
+        if mailbox.timer is not None:
+            mailbox.timer.cancel()
+        mailbox.timer = mailbox.loop.call_later(delay_s, self._watch, mailbox)
+
+    def _watch(self, mailbox: _Mailbox) -> None:
+        """Give up what is over its time, and look again when the next one can be.
+
+        A call that starts after this look has at least the shortest timeout from now, so one timer is enough for all.
+        """
+        mailbox.timer = None
+        now = time.monotonic()
+        with self._lock:
+            running = [call for call in self._running if call.mailbox is mailbox and not call.abandoned]
+        next_s = mailbox.shortest_s
+        for call in running:
+            left_s = (call.started or now) + call.timeout_s - now
+            if left_s > 0:
+                next_s = min(next_s, left_s)
+            else:
+                self._abandon(call)
+                if not call.future.done():
+                    call.future.set_exception(NoAnswer(call.timeout_s))
+        if mailbox.open > 0:
+            self._set_watch(mailbox, max(next_s, 0.001))

@@ -1,0 +1,155 @@
+"""Ask the model, run the tools it calls, tell it the results, until it answers; then verify.
+
+The tool calls of one turn run side by side. The model's own mistakes are answered to the model; a fault of somebody
+else ends the rollout with that boundary's error, which carries the conversation so far. The session is closed
+whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from velodrome.contracts import Json, Model, Resources
+from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ToolError, VerifyError, blame, describe
+from velodrome.timing.spans import span
+
+log = logging.getLogger(__name__)
+
+SETTINGS = {"max_steps": 32, "timeout_s": 3600.0, "offer_tools": True}
+
+
+class SimpleAgent:
+    """`max_steps` model calls at most, all within `timeout_s`.
+
+    With `offer_tools` a task that does not say which tools it wants is given all of the environment's.
+    """
+
+    def __init__(self, config: Mapping[str, Any], links: Mapping[str, Any]) -> None:
+        for name in ("model_server", "resources_server"):
+            if name not in links:
+                raise InputError(
+                    f"simple_agent: no {name}; give it as {{type: …, name: …}} (see docs/config.md#references)"
+                )
+        self.model: Model = links["model_server"]
+        self.resources: Resources = links["resources_server"]
+        settings = {**SETTINGS, **{name: config[name] for name in SETTINGS if config.get(name) is not None}}
+        self.max_steps = int(settings["max_steps"])
+        self.timeout_s = float(settings["timeout_s"])
+        self.offer_tools = bool(settings["offer_tools"])
+        if self.max_steps < 1:
+            raise InputError(f"simple_agent: max_steps is at least 1, not {self.max_steps}")
+        self._offered: list[Json] | None = None
+
+    async def run(self, task: Json, *, verify: bool = True) -> Json:
+        """One task, from its prompt to its score."""
+        items: list[Json] = []
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await self._run(task, items, verify)
+        except TimeoutError:
+            raise AgentError(f"the rollout took longer than timeout_s={self.timeout_s:g}", partial=items) from None
+        except RolloutError as error:
+            error.partial = items
+            raise
+
+    async def _run(self, task: Json, items: list[Json], verify: bool) -> Json:
+        request = await self._request(task["responses_create_params"])
+        with blame(ToolError, "seed_session"):
+            session = await self.resources.open(task)
+        try:
+            response = await self._converse(session, request, items)
+            result = {**task, "responses_create_params": request}
+            if verify:
+                with span("verify"), blame(VerifyError, "verify"):
+                    result |= await self.resources.score(session, task, response)
+        finally:
+            await self._close(session)
+        result["response"] = response
+        return result
+
+    async def respond(self, request: Json) -> Json:
+        """Continue one conversation until the model stops calling tools."""
+        request = await self._request(request)
+        with blame(ToolError, "seed_session"):
+            session = await self.resources.open({"responses_create_params": request})
+        try:
+            return await self._converse(session, request, [])
+        finally:
+            await self._close(session)
+
+    async def _request(self, params: Json) -> Json:
+        if not self.offer_tools or "tools" in params:
+            return params
+        if self._offered is None:
+            self._offered = await self.resources.tools()
+        return {**params, "tools": self._offered} if self._offered else params
+
+    async def _converse(self, session: str, request: Json, items: list[Json]) -> Json:
+        asked = request["input"]
+        history = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        usage: Json = {}
+        for step in range(self.max_steps):
+            with span("model"), blame(ModelError, "model call"):
+                response = await self.model.respond({**request, "input": [*history, *items]})
+                new = response["output"]
+            items += new
+            add_usage(usage, response.get("usage") or {})
+            calls = [item for item in new if item.get("type") == "function_call"]
+            if not calls or response.get("status") == "incomplete":
+                break
+            with span("tools"):
+                if len(calls) == 1:
+                    items.append(await self._answer(session, calls[0]))
+                else:
+                    items += await self._answer_all(session, calls)
+            if step + 1 == self.max_steps:
+                response = {**response, "status": "incomplete", "incomplete_details": {"reason": "max_steps"}}
+        return {**response, "output": items, "usage": usage}
+
+    async def _answer_all(self, session: str, calls: list[Json]) -> list[Json]:
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._answer(session, call)) for call in calls]
+        except* RolloutError as errors:
+            raise errors.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _answer(self, session: str, call: Json) -> Json:
+        name = str(call.get("name"))
+        arguments = call.get("arguments") or "{}"
+        with span(f"tool:{name}"), blame(ToolError, name):
+            try:
+                parsed = orjson.loads(arguments) if isinstance(arguments, str) else arguments
+            except orjson.JSONDecodeError as error:
+                text = f"error: the arguments of {name} are not JSON: {error}"
+            else:
+                text = await self.resources.call(session, name, parsed)
+        return {"type": "function_call_output", "call_id": call.get("call_id") or call.get("id") or "", "output": text}
+
+    async def _close(self, session: str) -> None:
+        try:
+            with blame(ToolError, "close_session"):
+                await self.resources.close(session)
+        except RolloutError as error:
+            log.warning("a session could not be closed; its rollout is not affected: %s", describe(error))
+
+    def deferrable(self) -> bool:
+        """Whether verification can be left for later."""
+        return self.resources.deferrable()
+
+    async def aclose(self) -> None:
+        """Nothing of its own to close."""
+
+
+def add_usage(total: Json, usage: Json) -> None:
+    """Add one call's token counts, nested details included."""
+    for name, value in usage.items():
+        if isinstance(value, dict):
+            add_usage(total.setdefault(name, {}), value)
+        elif isinstance(value, int | float):
+            total[name] = total.get(name, 0) + value

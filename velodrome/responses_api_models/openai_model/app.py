@@ -1,0 +1,172 @@
+"""Any OpenAI-compatible server as a `Model`, over `/responses` or `/chat/completions`.
+
+One call is one POST, retried by `velodrome.http` within its bounds. Whatever goes wrong is a `ModelError`; the request
+it is given is never changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import orjson
+
+from velodrome import http
+from velodrome.contracts import Json
+from velodrome.errors import InputError, ModelError
+from velodrome.responses_api_models.conversion import chat_request, response_from_chat
+from velodrome.responses_api_models.openai_model.settings import Endpoint, Settings, read_settings
+from velodrome.responses_api_models.turns import response_items
+from velodrome.timing.spans import span
+
+# A server without an endpoint says so at once; one still silent by then is generating.
+_PROBE_WAIT_S = 1.0
+_NO_ENDPOINT = re.compile(
+    r"not (yet )?implemented|(unknown|unsupported|invalid|no such) (endpoint|route|path|url)"
+    r"|(endpoint|route|path|responses( api)?) (is )?(not|un)[ -]?(supported|found|available|known)"
+    r"|(not|n't) support (the )?(/v1)?/?responses",
+    re.IGNORECASE,
+)
+_NO_MODEL = re.compile(r"model_not_found|model\b.{0,200}(not (exist|found)|unknown)", re.IGNORECASE)
+_HINTS = {
+    401: " (check openai_api_key)",
+    404: " (openai_base_url is the URL up to and including /v1; openai_model must be a model of that server)",
+}
+
+
+class OpenAIModel:
+    """A model behind HTTP. The connections belong to the process: `http.close_shared()` closes them."""
+
+    def __init__(self, config: Json, links: Json) -> None:
+        settings = read_settings(config)
+        self._model = settings.openai_model
+        self._extra_body = dict(settings.extra_body)
+        self._max_tokens_field = settings.max_tokens_field
+        self._responses_at = _replicas(settings, "responses")
+        self._chat_at = _replicas(settings, "chat/completions")
+        self._policy = http.Retry(
+            max_retries=settings.max_retries,
+            backoff_s=settings.backoff_s,
+            timeout_s=settings.timeout_s,
+            total_timeout_s=settings.total_timeout_s,
+        )
+        self._slots = asyncio.Semaphore(settings.max_concurrent) if settings.max_concurrent else None
+        self._endpoint: Endpoint | None = None if settings.endpoint == "auto" else settings.endpoint
+        self._probe: asyncio.Future[None] | None = None
+
+    async def respond(self, request: Json) -> Json:
+        """One answer to one Responses request."""
+        if self._slots is None:
+            return await self._respond(request)
+        with span("queue"):
+            await self._slots.acquire()
+        try:
+            return await self._respond(request)
+        finally:
+            self._slots.release()
+
+    async def aclose(self) -> None:
+        """Nothing is held here."""
+
+    async def _respond(self, request: Json) -> Json:
+        if self._endpoint == "responses":
+            return await self._by_responses(request)
+        if self._endpoint == "chat":
+            return await self._by_chat(request)
+        if self._probe is None:
+            return await self._probing(request)
+        await asyncio.wait([self._probe], timeout=_PROBE_WAIT_S)
+        return await (self._respond(request) if self._endpoint else self._undecided(request))
+
+    async def _probing(self, request: Json) -> Json:
+        """The first call: it alone asks which endpoint there is, the others wait for what it learns."""
+        self._probe = asyncio.get_running_loop().create_future()
+        try:
+            return await self._undecided(request)
+        finally:
+            self._decide(None)
+
+    async def _undecided(self, request: Json) -> Json:
+        try:
+            response = await self._by_responses(request)
+        except ModelError as error:
+            if not _endpoint_is_missing(error):
+                raise
+            self._decide("chat")
+            return await self._by_chat(request)
+        self._decide("responses")
+        return response
+
+    def _decide(self, endpoint: Endpoint | None) -> None:
+        self._endpoint = self._endpoint or endpoint
+        if self._probe is not None:
+            self._probe.set_result(None)
+            self._probe = None
+
+    async def _by_responses(self, request: Json) -> Json:
+        body = dict(request)
+        if isinstance(request.get("input"), list):
+            body["input"] = response_items(request["input"])
+        reply = await self._post(self._responses_at, body)
+        answer = _decoded(reply)
+        if not isinstance(answer.get("output"), list) or not all(isinstance(item, dict) for item in answer["output"]):
+            raise _unusable(reply, 'no "output" list of objects')
+        if answer.get("status") not in (None, "completed", "incomplete"):
+            raise _unusable(reply, f'status "{answer["status"]}"')
+        return answer
+
+    async def _by_chat(self, request: Json) -> Json:
+        body = chat_request(request, max_tokens_field=self._max_tokens_field)
+        reply = await self._post(self._chat_at, body)
+        return response_from_chat(_decoded(reply), request)
+
+    async def _post(self, to: http.Target | http.Replicas, body: Json) -> http.Reply:
+        body["model"] = body.get("model") or self._model
+        body.pop("stream", None)
+        body.update(self._extra_body)
+        try:
+            data = orjson.dumps(body)
+        except orjson.JSONEncodeError as error:
+            raise ModelError(f"request: cannot be written as JSON: {error}") from error
+        try:
+            return await http.shared().post(to, data, self._policy)
+        except http.CallError as error:
+            raise ModelError(f"{error}{_HINTS.get(error.status or 0, '')}", status=error.status) from error
+
+
+def _replicas(settings: Settings, path: str) -> http.Target | http.Replicas:
+    headers = dict(settings.headers)
+    if settings.openai_api_key:
+        headers.setdefault("Authorization", f"Bearer {settings.openai_api_key}")
+    targets = [http.Target((url / path).with_query(url.query), headers) for url in settings.base_urls]
+    return targets[0] if len(targets) == 1 else http.Replicas(targets)
+
+
+def _endpoint_is_missing(error: ModelError) -> bool:
+    """Whether `/responses` itself is what the server does not have."""
+    if error.status in (405, 501):
+        return True
+    cause = error.__cause__
+    text = cause.excerpt if isinstance(cause, http.CallError) else ""
+    if error.status == 404:
+        return not _NO_MODEL.search(text)
+    return error.status is not None and 400 <= error.status < 500 and bool(_NO_ENDPOINT.search(text))
+
+
+def _decoded(reply: http.Reply) -> Json:
+    try:
+        answer: Any = orjson.loads(reply.body)
+    except orjson.JSONDecodeError as error:
+        raise _unusable(reply, "the body is not JSON") from error
+    if not isinstance(answer, dict):
+        raise _unusable(reply, f"expected an object, found {type(answer).__name__}")
+    if answer.get("error"):
+        raise _unusable(reply, "an error inside")
+    return answer
+
+
+def _unusable(reply: http.Reply, what: str) -> ModelError:
+    return ModelError(
+        f"POST {reply.source}: {reply.status}, but {what}: {http.excerpt(reply.body)}", status=reply.status
+    )

@@ -1,0 +1,208 @@
+"""A model that says what it is told to say, with the latency and the faults it is told to have.
+
+The answer to a call depends on the conversation in it, never on the order of calls: a list of answers is indexed by
+how many turns the model has had, so thousands of conversations can run at once and each gets its own script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import random
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.contracts import Json
+from velodrome.errors import InputError, ModelError
+from velodrome.records import conversation
+from velodrome.records.jsonl import read_lines
+from velodrome.responses_api_models.scripted_model.faults import Fault, make_faults
+
+Answer = str | Json
+Script = Callable[[Json], Answer]
+
+SETTINGS = ("answers", "file", "function", "latency_s", "jitter_s", "seed", "faults", "model")
+_FOREIGN = ("entrypoint", "domain", "verified", "description", "value", "datasets", "host", "port", "num_workers")
+
+
+class ScriptedModel:
+    """Answers from `answers` (a list), `file` (JSONL of `{match, answers}`) or `function` (`file.py:name`)."""
+
+    def __init__(self, config: Mapping[str, Any], links: Mapping[str, Any] | None = None) -> None:
+        for name in config:
+            if name not in SETTINGS and name not in _FOREIGN:
+                near = get_close_matches(name, SETTINGS, 1)
+                raise InputError(
+                    f"scripted_model: unknown key {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+                )
+        given = [name for name in ("answers", "file", "function") if config.get(name) is not None]
+        if len(given) != 1:
+            raise InputError(f"scripted_model: give one of answers, file and function, not {len(given)} of them")
+        self.name = str(config.get("model", "scripted"))
+        self._script = _script(given[0], config[given[0]])
+        self._latency_s = float(config.get("latency_s", 0.0))
+        self._jitter_s = float(config.get("jitter_s", 0.0))
+        self._chance = random.Random(config.get("seed", 0))
+        self._faults = make_faults(config.get("faults") or ())
+        self.calls = 0
+
+    def next_fault(self) -> Fault | None:
+        """Count one call, and say what goes wrong with it."""
+        call = self.calls
+        self.calls += 1
+        for fault in self._faults:
+            if fault.hits(call, self._chance):
+                return fault
+        return None
+
+    async def respond(self, request: Json) -> Json:
+        """The scripted answer; a fault that only makes sense on a wire is told in words."""
+        fault = self.next_fault()
+        if fault is not None:
+            if fault.kind == "never":
+                await asyncio.Event().wait()
+            status = fault.status if fault.kind == "status" else None
+            raise ModelError(f"scripted fault: {fault.kind}" + (f" {status}" if status else ""), status=status)
+        await self.wait()
+        return self.answer(request)
+
+    async def wait(self) -> None:
+        """Take as long as the script says."""
+        if self._latency_s or self._jitter_s:
+            await asyncio.sleep(self._latency_s + self._jitter_s * self._chance.random())
+
+    def answer(self, request: Json) -> Json:
+        """The Response to a request, at once and without faults."""
+        answer = self._script(request)
+        if isinstance(answer, dict) and "output" in answer:
+            return answer
+        items = _items(answer, request)
+        words = sum(len(conversation.text_of(item.get("content")).split()) or 8 for item in items)
+        asked = _length(request.get("input"))
+        return {
+            "id": f"resp_{self.calls}",
+            "object": "response",
+            "model": self.name,
+            "status": "completed",
+            "output": items,
+            "usage": {"input_tokens": asked, "output_tokens": words, "total_tokens": asked + words},
+        }
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def _items(answer: Answer, request: Json) -> list[Json]:
+    """A text, or a message as in a rollouts file (`content`, `reasoning_content`, `tool_calls`), as response items."""
+    message: Json = (
+        {"role": "assistant", "content": answer} if isinstance(answer, str) else {"role": "assistant", **answer}
+    )
+    text = message.get("content")
+    if isinstance(text, str) and "{tool_result}" in text:
+        message["content"] = text.replace("{tool_result}", last_tool_result(request))
+    calls = []
+    for number, call in enumerate(message.get("tool_calls") or ()):
+        arguments = call.get("arguments", {})
+        if not isinstance(arguments, str):
+            arguments = orjson.dumps(arguments).decode()
+        calls.append(
+            {"id": call.get("id", f"call_{turn(request)}_{number}"), "name": call["name"], "arguments": arguments}
+        )
+    if calls:
+        message["tool_calls"] = calls
+    return conversation.items([message])
+
+
+def turn(request: Json) -> int:
+    """How many turns the model has had in this conversation (calls of one turn count once)."""
+    asked = request.get("input")
+    if not isinstance(asked, list):
+        return 0
+    turns, mine = 0, False
+    for item in asked:
+        own = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
+        turns += own and not mine
+        mine = own
+    return turns
+
+
+def prompt(request: Json) -> str:
+    """The text of the last user message."""
+    asked = request.get("input")
+    if isinstance(asked, str):
+        return asked
+    for item in reversed(asked or []):
+        if item.get("role") == "user":
+            return conversation.text_of(item.get("content"))
+    return ""
+
+
+def last_tool_result(request: Json) -> str:
+    """What the last tool said."""
+    asked = request.get("input")
+    for item in reversed(asked if isinstance(asked, list) else []):
+        if item.get("type") == "function_call_output":
+            return conversation.tool_text(item.get("output"))
+        if item.get("role") == "tool":
+            return conversation.text_of(item.get("content"))
+    return ""
+
+
+def _length(asked: Any) -> int:
+    if isinstance(asked, str):
+        return len(asked.split())
+    return sum(len(conversation.text_of(item.get("content")).split()) or 8 for item in asked or ())
+
+
+def _script(kind: str, given: Any) -> Script:
+    if kind == "answers":
+        return _by_turn(given, "answers")
+    if kind == "file":
+        return _by_prompt(Path(given))
+    return _by_function(str(given))
+
+
+def _by_turn(answers: Any, where: str) -> Script:
+    if not isinstance(answers, list) or not answers:
+        raise InputError(f"scripted_model: {where} is a list of answers that is not empty")
+    return lambda request: answers[min(turn(request), len(answers) - 1)]
+
+
+def _by_prompt(path: Path) -> Script:
+    scripts: list[tuple[str, Script]] = []
+    for number, line in read_lines(path):
+        try:
+            row = orjson.loads(line)
+            match = row.get("match", "")
+            scripts.append((match, _by_turn(row["answers"], f"{path}:{number}: answers")))
+        except (orjson.JSONDecodeError, KeyError, AttributeError) as error:
+            raise InputError(
+                f'{path}:{number}: a line is {{"match": "text of the prompt", "answers": [...]}}'
+            ) from error
+
+    def script(request: Json) -> Answer:
+        asked = prompt(request)
+        for match, answers in scripts:
+            if match in asked:
+                return answers(request)
+        raise ModelError(f"scripted_model: no line of {path} matches the prompt {asked[:80]!r}")
+
+    return script
+
+
+def _by_function(where: str) -> Script:
+    path, _, name = where.rpartition(":")
+    spec = importlib.util.spec_from_file_location("velodrome_script", path) if path.endswith(".py") else None
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise InputError(f"scripted_model: function is file.py:name, and the file must exist; got {where!r}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise InputError(f"scripted_model: {path} has no function {name!r}")
+    found: Script = function
+    return found

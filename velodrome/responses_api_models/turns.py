@@ -1,0 +1,213 @@
+"""One conversation in OpenAI's two shapes: Response items, and chat messages.
+
+Either function takes any mix of items, chat messages and the messages of a rollouts file. What need not change is
+passed on as the same object, and nothing given is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import uuid4
+
+import orjson
+
+from velodrome.errors import ModelError, blame
+from velodrome.records.conversation import TOKEN_FIELDS, text_of
+
+Json = dict[str, Any]
+
+_WRAPPED = ("function", "custom", "json_schema", "allowed_tools", "url_citation")
+_CHAT_FIELDS = frozenset(("tool_calls", "reasoning_content", "reasoning", "reasoning_encrypted", "refusal"))
+_CHAT_PARTS = frozenset(("text", "image_url", "file"))
+
+
+def nested(spec: Json) -> Json:
+    """`{type: T, …}` -> `{type: T, T: {…}}`: how chat writes tools, tool choices, schemas and citations."""
+    kind = spec.get("type")
+    if kind not in _WRAPPED or isinstance(spec.get(kind), dict):
+        return spec
+    return {"type": kind, kind: {name: value for name, value in spec.items() if name != "type"}}
+
+
+def flat(spec: Json) -> Json:
+    """The way back from `nested`."""
+    kind = spec.get("type")
+    inner = spec.get(kind) if kind in _WRAPPED else None
+    return {"type": kind, **inner} if isinstance(inner, dict) else spec
+
+
+@blame(ModelError, "input")
+def response_items(conversation: Iterable[Json]) -> list[Json]:
+    """A conversation in any mix of shapes -> Response items.
+
+    Messages of chat or of a rollouts file are opened up and token fields taken off; all else is the same object.
+    """
+    found: list[Json] = []
+    for index, item in enumerate(conversation):
+        if not isinstance(item, dict):
+            raise ModelError(f"input[{index}]: expected an object, found {type(item).__name__}")
+        for name in TOKEN_FIELDS:
+            if name in item:
+                item = {name: value for name, value in item.items() if name not in TOKEN_FIELDS}
+        if item.get("type", "message") != "message":
+            found.append(item)
+        else:
+            found.extend(_message_items(item))
+    return found
+
+
+def _message_items(message: Json) -> list[Json]:
+    role, content = message.get("role", "assistant"), message.get("content")
+    if role == "tool":
+        output = _response_content(content, "input_text")
+        return [{"type": "function_call_output", "call_id": message.get("tool_call_id", ""), "output": output or ""}]
+    if role == "other" and isinstance(message.get("item"), dict):
+        return [message["item"]]
+    if role == "assistant" and not (_CHAT_FIELDS.isdisjoint(message) and content is not None):
+        return turn_items(message)
+    changed = _response_content(content, "output_text" if role == "assistant" else "input_text")
+    return [message if changed is content else {**message, "content": changed}]
+
+
+def turn_items(message: Json) -> list[Json]:
+    """An assistant message of chat or of a rollouts file -> its reasoning, text and calls; at least one item."""
+    found: list[Json] = []
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if reasoning and isinstance(reasoning, str):
+        found.append({"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": reasoning}]})
+    if message.get("reasoning_encrypted"):
+        found = found or [{"type": "reasoning", "summary": []}]
+        found[0]["encrypted_content"] = message["reasoning_encrypted"]
+    calls = [_call_item(index, call) for index, call in enumerate(message.get("tool_calls") or ())]
+    text = message.get("content")
+    refusal = message.get("refusal") or _refusal(text)
+    parts: list[Json] = []
+    if text_of(text) or not (refusal or calls or found):
+        annotations = [flat(note) for note in message.get("annotations") or ()]
+        parts.append({"type": "output_text", "text": text_of(text), "annotations": annotations})
+    if refusal:
+        parts.append({"type": "refusal", "refusal": refusal})
+    if parts:
+        found.append({"type": "message", "role": "assistant", "status": "completed", "content": parts})
+    return found + calls
+
+
+def _call_item(index: int, call: Json) -> Json:
+    function = call.get("function", call)
+    name = function.get("name")
+    if not isinstance(name, str):
+        raise ModelError(f"tool_calls[{index}]: no function name")
+    call_id = call.get("id") or f"call_{uuid4().hex}"
+    arguments = _arguments(function.get("arguments"))
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments, "status": "completed"}
+
+
+def _arguments(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps({} if value is None else value).decode()
+
+
+def _response_content(content: Any, text_type: str) -> Any:
+    """Chat's content parts -> Responses'; the same object if there is nothing to change."""
+    if not isinstance(content, list) or all(part.get("type") not in _CHAT_PARTS for part in content):
+        return content
+    return [_response_part(part, text_type) for part in content]
+
+
+def _response_part(part: Json, text_type: str) -> Json:
+    kind = part.get("type")
+    if kind == "text":
+        return {"type": text_type, "text": part["text"]}
+    if kind == "image_url":
+        image = part["image_url"]
+        image = {"url": image} if isinstance(image, str) else image
+        return {"type": "input_image", "image_url": image["url"], "detail": image.get("detail") or "auto"}
+    return {"type": "input_file", **part["file"]} if kind == "file" else part
+
+
+def chat_messages(conversation: Iterable[Json]) -> list[Json]:
+    """A conversation in any mix of shapes -> chat messages; one turn's reasoning, text and calls share a message."""
+    found: list[Json] = []
+    turn: Json | None = None  # the assistant message being put together
+    for index, item in enumerate(response_items(conversation)):
+        kind = item.get("type", "message")
+        if kind == "function_call_output":
+            turn = None
+            output = _chat_content(item.get("output"), one_text=True)
+            found.append({"role": "tool", "tool_call_id": item.get("call_id", ""), "content": output})
+        elif kind == "message" and item.get("role", "assistant") != "assistant":
+            turn = None
+            role = "system" if item["role"] == "developer" else item["role"]
+            found.append({"role": role, "content": _chat_content(item.get("content"))})
+        elif kind in ADD:
+            if turn is None or _ends(turn, kind):
+                turn = {"role": "assistant", "content": None}
+                found.append(turn)
+            ADD[kind](turn, item)
+        else:
+            raise ModelError(f'input[{index}]: "{kind}" has no form in chat completions (set endpoint: responses)')
+    return found
+
+
+def _ends(turn: Json, kind: str) -> bool:
+    """Whether an item of this kind comes after the turn, rather than in it."""
+    return kind != "function_call" and (turn["content"] is not None or "refusal" in turn or "tool_calls" in turn)
+
+
+def _add_reasoning(turn: Json, item: Json) -> None:
+    text = text_of(item.get("content")) or "\n\n".join(text_of([part]) for part in item.get("summary") or ())
+    if text:
+        turn["reasoning_content"] = turn["reasoning_content"] + text if "reasoning_content" in turn else text
+
+
+def _add_text(turn: Json, item: Json) -> None:
+    content = item.get("content")
+    text = text_of(content)
+    refusal = _refusal(content)
+    if refusal:
+        turn["refusal"] = turn.get("refusal", "") + refusal
+    if text or not refusal:
+        turn["content"] = (turn["content"] or "") + text
+
+
+def _refusal(content: Any) -> str:
+    parts = content if isinstance(content, list) else ()
+    return "".join(part["refusal"] for part in parts if part.get("type") == "refusal")
+
+
+def _add_call(turn: Json, item: Json) -> None:
+    function = {"name": item.get("name", ""), "arguments": _arguments(item.get("arguments"))}
+    call_id = item.get("call_id") or item.get("id") or ""
+    turn.setdefault("tool_calls", []).append({"id": call_id, "type": "function", "function": function})
+
+
+ADD: dict[str, Callable[[Json, Json], None]] = {
+    "reasoning": _add_reasoning,
+    "message": _add_text,
+    "function_call": _add_call,
+}
+
+
+def _chat_content(content: Any, *, one_text: bool = False) -> Any:
+    """Responses' content parts -> chat's; a single text part becomes the text itself, as more servers take it."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return "" if content is None else orjson.dumps(content).decode()
+    if (one_text or len(content) == 1) and all(isinstance(part.get("text"), str) for part in content):
+        return text_of(content)
+    return [_chat_part(part) for part in content]
+
+
+def _chat_part(part: Json) -> Json:
+    kind = part.get("type")
+    if kind in ("input_text", "output_text"):
+        return {"type": "text", "text": part["text"]}
+    if kind == "input_image":
+        if not part.get("image_url"):
+            raise ModelError("input_image: without image_url it has no form in chat completions")
+        image = {"url": part["image_url"], "detail": part.get("detail")}
+        return {"type": "image_url", "image_url": {name: value for name, value in image.items() if value}}
+    if kind == "input_file":
+        return {"type": "file", "file": {name: value for name, value in part.items() if name != "type"}}
+    return part

@@ -1,0 +1,134 @@
+"""From the name of an instance to the live object.
+
+A component is the one public class of `<kind>/<implementation>/app.py` that has the contract's methods; what its
+block refers to is made first and handed over in `links`. Each instance is made once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from velodrome.config import Config, Instance
+from velodrome.contracts import Agent, Model, Resources
+from velodrome.errors import InputError, blame
+
+_METHODS = {
+    "responses_api_models": ("respond",),
+    "resources_servers": ("open", "call", "score", "close"),
+    "responses_api_agents": ("run", "respond"),
+}
+
+
+class Components:
+    """The live objects of one configuration, made as they are asked for."""
+
+    def __init__(self, config: Config, cwd: Path | None = None) -> None:
+        self._config = config
+        self._cwd = cwd or Path.cwd()
+        self._live: dict[str, Any] = {}
+
+    def connect(self, name: str) -> Any:
+        """The component of this name, with everything it refers to."""
+        if name not in self._live:
+            instance = self._config.instances.get(name)
+            if instance is None:
+                raise InputError(unknown("instance", name, list(self._config.instances)))
+            links = {key: self.connect(there) for key, there in instance.references().items()}
+            make = component_class(instance, self._cwd)
+            with blame(InputError, f"{instance.source}: {name}: cannot be made"):
+                self._live[name] = make(instance.settings, links)
+        return self._live[name]
+
+    def agent(self, name: str) -> Agent:
+        """The agent of this name."""
+        if name not in self._config.agents():
+            raise InputError(unknown("agent", name, self._config.agents()))
+        found: Agent = self.connect(name)
+        return found
+
+    def resources_of(self, agent: str) -> Resources:
+        """The environment that scores this agent's rollouts."""
+        if agent not in self._config.agents():
+            raise InputError(unknown("agent", agent, self._config.agents()))
+        names = self._config.instances[agent].references()
+        if "resources_server" not in names:
+            raise InputError(f"{agent}: no resources_server in its block, so there is nothing to verify with")
+        found: Resources = self.connect(names["resources_server"])
+        return found
+
+    def family(self, names: Iterable[str]) -> dict[str, Instance]:
+        """These instances and every one they refer to, near or far."""
+        found: dict[str, Instance] = {}
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in found and name in self._config.instances:
+                found[name] = self._config.instances[name]
+                waiting += found[name].references().values()
+        return found
+
+    async def aclose(self) -> None:
+        """Close what was made, the users before the used."""
+        live: list[Agent | Model | Resources] = list(reversed(self._live.values()))
+        self._live.clear()
+        for component in live:
+            await component.aclose()
+
+
+def unknown(what: str, name: str, names: list[str]) -> str:
+    """One line for a name that is not there, with the nearest that is."""
+    near = get_close_matches(name, names, 1)
+    if near:
+        return f"no {what} is called {name!r}; did you mean {near[0]!r}?"
+    if names:
+        return f"no {what} is called {name!r}; there are: {', '.join(sorted(names))}"
+    return f"no {what} is called {name!r}, and the config has none; give its file in config_paths (see docs/config.md)"
+
+
+def component_class(instance: Instance, cwd: Path) -> type[Any]:
+    """The class that an instance's block names."""
+    module = _module(instance, cwd)
+    methods = _METHODS[instance.kind]
+    found = [
+        thing
+        for name, thing in vars(module).items()
+        if inspect.isclass(thing)
+        and thing.__module__ == module.__name__
+        and not name.startswith("_")
+        and all(callable(getattr(thing, method, None)) for method in methods)
+    ]
+    if len(found) != 1:
+        what = "no class" if not found else f"{len(found)} classes ({', '.join(each.__name__ for each in found)})"
+        raise InputError(f"{module.__file__}: {what} with the methods {', '.join(methods)}; there must be exactly one")
+    return found[0]
+
+
+def _module(instance: Instance, cwd: Path) -> ModuleType:
+    entrypoint = str(instance.settings.get("entrypoint", "app.py"))
+    own = cwd / instance.kind / instance.implementation / entrypoint
+    package = Path(__file__).parent.parent
+    if own.is_file() and package != cwd:
+        name = f"velodrome_component_{instance.kind}_{instance.implementation}"
+        spec = importlib.util.spec_from_file_location(name, own)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        with blame(InputError, f"{own}: cannot be imported"):
+            spec.loader.exec_module(module)
+        return module
+    stem = Path(entrypoint).stem
+    if not (package / instance.kind / instance.implementation / entrypoint).is_file():
+        there = [path.parent.name for path in (package / instance.kind).glob("*/app.py")]
+        raise InputError(
+            f"{instance.source}: {instance.name}: " + unknown("implementation", instance.implementation, there)
+        )
+    return importlib.import_module(f"velodrome.{instance.kind}.{instance.implementation}.{stem}")

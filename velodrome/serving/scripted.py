@@ -1,0 +1,148 @@
+"""The scripted model behind HTTP, with faults that a well-behaved server could not have.
+
+A raw asyncio protocol: it can reset a connection, stop in the middle of a body or never answer, and it costs so
+little that it can be the other side of a benchmark. It speaks just enough HTTP/1.1 for that: keep-alive, a body
+with a length, JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+import orjson
+
+from velodrome.contracts import Json
+from velodrome.errors import ModelError
+from velodrome.responses_api_models.conversion import chat_from_response, responses_request
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.responses_api_models.scripted_model.faults import Fault
+
+_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 413: "Payload Too Large", 429: "Too Many Requests"}
+_LARGEST_BYTES = 64 * 1024 * 1024
+
+
+class ScriptedServer:
+    """Hosts one scripted model while it is open; `url` is the base for `openai_base_url`. Port 0 takes a free one."""
+
+    def __init__(self, model: ScriptedModel, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.model = model
+        self._host, self._port = host, port
+        self.connections: set[_Connection] = set()
+
+    async def __aenter__(self) -> ScriptedServer:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self), self._host, self._port, backlog=4096)
+        self.url = f"http://{self._host}:{self._server.sockets[0].getsockname()[1]}/v1"
+        return self
+
+    async def wait(self) -> None:
+        """Until somebody cancels."""
+        await asyncio.Event().wait()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.close()
+        for connection in list(self.connections):
+            connection.abort()
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, server: ScriptedServer) -> None:
+        self._server = server
+        self._model = server.model
+        self._received = bytearray()
+        self._busy: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._server.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._server.connections.discard(self)
+        if self._busy is not None:
+            self._busy.cancel()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        self._next()
+
+    def _next(self) -> None:
+        """Start on the next whole request, unless one is being answered."""
+        if self._busy is not None and not self._busy.done():
+            return
+        end = self._received.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = bytes(self._received[:end]).lower()
+        length = _length(head)
+        if length is None or length > _LARGEST_BYTES:
+            self._send(_answer(413 if length else 400, b'{"error": {"message": "a body with a length is wanted"}}'))
+            self._transport.close()
+            return
+        if len(self._received) < end + 4 + length:
+            return
+        body = bytes(self._received[end + 4 : end + 4 + length])
+        del self._received[: end + 4 + length]
+        self._busy = asyncio.create_task(self._serve(head.split(b" ", 2)[1].partition(b"?")[0], body))
+        self._busy.add_done_callback(lambda task: self._next())
+
+    async def _serve(self, path: bytes, body: bytes) -> None:
+        if not path.endswith((b"/responses", b"/chat/completions")):
+            self._send(_answer(404, b'{"error": {"message": "no such route"}}'))
+            return
+        fault = self._model.next_fault()
+        if fault is not None and fault.kind == "never":
+            await asyncio.Event().wait()
+        await self._model.wait()
+        status, text = self._reply(path.endswith(b"/chat/completions"), body)
+        if fault is None:
+            self._send(_answer(status, text))
+        else:
+            self._misbehave(fault, text)
+
+    def _reply(self, chat: bool, body: bytes) -> tuple[int, bytes]:
+        try:
+            request: Json = orjson.loads(body)
+            response = self._model.answer(responses_request(request) if chat else request)
+        except (orjson.JSONDecodeError, ModelError) as error:
+            return 400, orjson.dumps({"error": {"message": str(error), "type": "invalid_request_error"}})
+        return 200, orjson.dumps(chat_from_response(response) if chat else response)
+
+    def _misbehave(self, fault: Fault, text: bytes) -> None:
+        if fault.kind == "status":
+            wait = None if fault.retry_after_s is None else f"{fault.retry_after_s:g}"
+            self._send(_answer(fault.status, fault.body.encode(), retry_after=wait))
+        elif fault.kind == "garbage":
+            self._send(_answer(200, b"<html>\xff\xfe not what you asked for"))
+        elif fault.kind == "half_body":
+            whole = _answer(200, text)
+            self._send(whole[: len(whole) - len(text) // 2])
+            self._transport.close()
+        else:
+            self._transport.abort()
+
+    def _send(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+
+def _length(head: bytes) -> int | None:
+    at = head.find(b"\r\ncontent-length:")
+    if at < 0:
+        return 0 if head.startswith(b"get ") else None
+    digits = head[at + 17 :].split(b"\r\n", 1)[0].strip()
+    return int(digits) if digits.isdigit() else None
+
+
+def _answer(status: int, body: bytes, *, retry_after: str | None = None) -> bytes:
+    wait = f"Retry-After: {retry_after}\r\n" if retry_after is not None else ""
+    reason = _REASONS.get(status, "Status")
+    head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\n{wait}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
