@@ -13,7 +13,6 @@ code raised into the error of the boundary it happened behind.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
@@ -100,7 +99,7 @@ def blame(kind: type[RolloutError] | type[InputError], what: str) -> Iterator[No
     """
     try:
         yield
-    except (VelodromeError, asyncio.CancelledError):
+    except VelodromeError:
         raise
     except Exception as error:
         raise kind(f"{what}: {describe(error)}") from error

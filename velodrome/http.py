@@ -33,6 +33,7 @@ LIMIT_PER_HOST = 1024
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
 _EXCERPT_CHARS = 300
+_EXCERPT_BYTES = 64 * 1024  # more than an excerpt, so that keys are masked before the cut
 _CONNECT_TIMEOUT_S = 30.0
 _BUFFERED_BYTES = 1024 * 1024  # aiohttp asks that larger bodies be sent in pieces
 # Every header aiohttp would add by itself, which costs it more than being told.
@@ -52,7 +53,7 @@ class Reply(NamedTuple):
     status: int
     body: bytes
     headers: CIMultiDictProxy[str]
-    source: str  # the URL it came from, fit for a message
+    target: Target
 
 
 class CallError(VelodromeError):
@@ -111,6 +112,10 @@ class Target:
         self.secrets = _secrets(self.headers, parsed)
         self.in_flight = 0
         self.strikes = 0  # failures in a row
+
+    def excerpt(self, body: bytes) -> str:
+        """The start of an answer as one line, without this target's secrets."""
+        return excerpt(body, self.secrets)
 
     def choose(self, avoid: Target | None = None) -> Target:
         """Itself: a target is the smallest group of replicas."""
@@ -216,7 +221,7 @@ class Http:
                 method, target.url, data=data, headers=target.headers, timeout=timeout, allow_redirects=False
             )
             try:
-                content = await self._read(response)
+                content = await self._read(response, target)
             finally:
                 if not response.closed:  # a body read to its end has given its connection back
                     response.close()
@@ -224,14 +229,14 @@ class Http:
             raise _Failure(f"no answer within {timeout.total:g} s", passing=True) from error
         except (aiohttp.ClientError, OSError) as error:
             raise _Failure(f"connection lost ({describe(error)})", passing=True) from error
-        reply = Reply(response.status, content, response.headers, target.label)
+        reply = Reply(response.status, content, response.headers, target)
         if 200 <= reply.status < 300:
             return reply
         if reply.status == 429:
             spans.tally("rate_limited")
         raise _Failure(_status_line(reply.status), passing=_passing(reply.status), reply=reply)
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, response: aiohttp.ClientResponse, target: Target) -> bytes:
         stream = response.content
         first = await stream.readany()
         if stream.at_eof() and len(first) <= self._max_body_bytes:
@@ -244,7 +249,7 @@ class Http:
             chunks.append(chunk)
             size += len(chunk)
         what = f"{_status_line(response.status)}, but the body is larger than {self._max_body_bytes} bytes"
-        raise _Failure(what, passing=False, reply=Reply(response.status, b"", response.headers, ""))
+        raise _Failure(what, passing=False, reply=Reply(response.status, b"", response.headers, target))
 
     def _delay_s(self, failure: _Failure, retries: int, policy: Retry) -> float:
         header = failure.reply.headers.get("Retry-After") if failure.reply else None
@@ -277,7 +282,7 @@ def retry_after_s(header: str | None, now: float) -> float | None:
 
 def excerpt(body: bytes, secrets: Sequence[str] = ()) -> str:
     """The start of a body as one line, fit for a log: control characters escaped, keys masked."""
-    text = " ".join(body[: 4 * _EXCERPT_CHARS].decode("utf-8", "replace").split())
+    text = " ".join(body[:_EXCERPT_BYTES].decode("utf-8", "replace").split())
     for secret in secrets:
         text = text.replace(secret, "***")
     text = _KEY_LIKE.sub("***", text)
@@ -307,7 +312,7 @@ def _error(method: str, target: Target, failure: _Failure, retries: int, why: st
     message = f"{method} {target.label}: {failure.what}{tries}{why}"
     if failure.reply is None:
         return CallError(message)
-    text = excerpt(failure.reply.body, target.secrets)
+    text = target.excerpt(failure.reply.body)
     return CallError(
         f"{message}: {text}" if text else message,
         status=failure.reply.status,

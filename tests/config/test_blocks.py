@@ -89,7 +89,7 @@ def test_a_later_file_that_makes_it_another_thing_is_a_problem(desk, later, prob
             block("m", implementation="../responses_api_models/fake_model"),
             'm.responses_api_models: unknown implementation "../responses_api_models/fake_model": no folder'
             " responses_api_models/../responses_api_models/fake_model/ in CWD or in the velodrome package;"
-            ' did you mean "fake_model"?',
+            " make one with an app.py, or give the block a url",
         ),
         (
             block("m", body="{entrypoint: ap.py}"),
@@ -128,7 +128,8 @@ def test_a_reference_to_nothing_gets_the_nearest_instance_of_its_kind(math):
         f'command line: {path} refers to "zzz", which no file defines; there are policy_model'
     ]
     assert math.problems("+config_paths=[agent.yaml]") == [
-        'agent.yaml: math.resources_servers.fake_math.judge_model_server refers to "policy_model", which no file defines;'
+        'agent.yaml: math.resources_servers.fake_math.judge_model_server refers to "policy_model",'
+        " which no file defines;"
         " add a file that defines one of responses_api_models",
         f'agent.yaml: {path} refers to "policy_model", which no file defines;'
         " add a file that defines one of responses_api_models",

@@ -84,7 +84,8 @@ def test_a_path_is_looked_up_in_the_working_directory_then_in_the_package(tmp_pa
 
 def test_a_missing_file_says_where_it_was_looked_for_and_what_is_there(math):
     assert math.problems("+config_paths=[modle.yaml,agent.yaml]") == [
-        'command line: config_paths: no file "modle.yaml" in CWD or in the velodrome package; did you mean "model.yaml"?'
+        'command line: config_paths: no file "modle.yaml" in CWD or in the velodrome package;'
+        ' did you mean "model.yaml"?'
     ]
     math.write(model="config_paths: [zzz/qqq.yml]\n")
     assert math.problems("+config_paths=[model.yaml]") == [
@@ -107,7 +108,8 @@ def test_a_config_in_a_folder_of_an_implementation_is_found_by_a_near_name(desk)
 
 def test_numbers_are_read_as_omegaconf_reads_them(desk):
     desk.write(
-        env="a: 1e-5\nb: 1E3\nc: 1_000\nd: 2024-01-01\ne: .5\nf: 1.5\ng: yes\nh: ~\ni: '1'\nj: .inf\nk: =\nl: 12:30:45\n"
+        env="a: 1e-5\nb: 1E3\nc: 1_000\nd: 2024-01-01\ne: .5\nf: 1.5\n"
+        "g: yes\nh: ~\ni: '1'\nj: .inf\nk: =\nl: 12:30:45\n"
     )
     assert desk.load().settings == {
         "a": 1e-5,
@@ -165,7 +167,8 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: &a 1\nb: [" + "*a, " * 1001 + "]\n", "env.yaml: has more than 1,000 aliases; write the values out"),
         ("a: " + "[" * 100_000, "env.yaml:1: nested more than 50 levels deep; flatten it"),
         ("a: " + "[" * 60 + "]" * 60, "env.yaml:1: nested more than 50 levels deep; flatten it"),
-        ("a: " + "x" * (4 * 1024 * 1024), "env.yaml: larger than 4 MiB; a configuration file is small, data goes elsewhere"),
+        ("a: " + "x" * (4 * 1024 * 1024), "env.yaml: larger than 4 MiB; a configuration file is small,"
+         " data goes elsewhere"),
     ],
     ids=lambda value: value[:25].replace("\n", " "),
 )  # fmt: skip

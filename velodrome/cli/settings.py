@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,19 @@ def read_settings(given: Mapping[str, Any], table: Sequence[Setting]) -> Json:
         if value is None:
             found[setting.name] = setting.default
         elif _fits(value, setting.kind):
-            found[setting.name] = Path(str(value)).expanduser() if setting.kind == "path" else value
+            found[setting.name] = _plain(value, setting.kind)
         else:
             problems.append(f"{setting.name} is {_WHAT[setting.kind]}, not {value!r:.80}")
     if problems:
         raise InputError(*problems)
     return found
+
+
+def _plain(value: Any, kind: str) -> Any:
+    """A name or a path may look like a number."""
+    if kind == "path":
+        return Path(str(value)).expanduser()
+    return str(value) if kind == "text" else value
 
 
 def _fits(value: Any, kind: str) -> bool:
@@ -59,12 +67,12 @@ def _fits(value: Any, kind: str) -> bool:
     if kind == "parallel":
         return count or value == "auto"
     if kind == "number":
-        return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf
     if kind == "flag":
         return isinstance(value, bool)
     if kind == "object":
         return isinstance(value, dict)
-    return isinstance(value, str | int) and value != ""
+    return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
 
 
 def settings_help(table: Sequence[Setting]) -> str:

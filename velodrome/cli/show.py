@@ -36,15 +36,18 @@ def run(argv: Sequence[str]) -> int:
     if not given.file.is_file():
         raise InputError(f"{given.file}: no such file")
     found = False
-    for position, (number, line) in enumerate(read_lines(given.file), 1):
+    for position, (number, line) in enumerate(read_lines(given.file, mendable=True), 1):
         if not (given.all or str(position) == given.which or key_in(line) == given.which):
             continue
         found = True
         try:
             row = orjson.loads(line)
             print(transcript(row))
-        except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
-            print(f"{given.file}:{number}: not a rollout ({error})", file=sys.stderr)
+        except (orjson.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
+            problem = f"{given.file}:{number}: not a rollout ({error})"
+            if not given.all:
+                raise InputError(problem) from error
+            print(problem, file=sys.stderr)
             continue
         if not given.all:
             break

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +14,7 @@ from velodrome.collect.plan import Job
 from velodrome.contracts import Agent
 from velodrome.errors import AgentError, RolloutError, TaskError, VerifyError, blame
 from velodrome.records import conversation, rollout
+from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.timing.spans import Span, root
 
 Json = dict[str, Any]
@@ -46,11 +50,23 @@ async def attempt(job: Job, agent: Agent | None, *, verify: bool) -> tuple[Kept 
         try:
             if job.problem is not None or agent is None:
                 raise TaskError(job.problem or "no agent")
-            with blame(AgentError, job.agent):
+            with blame(AgentError, job.agent), uncancelled(job.agent):
                 result = await agent.run(job.task, verify=verify)
-            return _kept(job, result, meta, spans, verify), spans
+            return _kept(job, result, dict(meta), spans, verify), spans
         except RolloutError as error:
             return failed(error, meta, spans), spans
+
+
+@contextmanager
+def uncancelled(what: str) -> Iterator[None]:
+    """A cancellation that nobody asked this task for is a failure like any other; it must not lose the rollout."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise AgentError(f"{what}: something it waited for was cancelled") from error
 
 
 def _kept(job: Job, result: Json, meta: Json, spans: Span, verify: bool) -> Kept:
@@ -59,9 +75,12 @@ def _kept(job: Job, result: Json, meta: Json, spans: Span, verify: bool) -> Kept
     with blame(AgentError, f"{job.agent}: its result is not a rollout"):
         if verify:
             check_reward(result.get("reward"))
-        row = rollout.make_rollout(job.task, result, meta)
+        row = rollout.make_rollout(job.task, result, meta, deferred=not verify)
     with blame(VerifyError, "the score is not JSON"):
-        return Kept(row, rollout.encode(row))
+        line = rollout.encode(row)
+    if len(line) > MAX_LINE_BYTES:
+        raise AgentError(f"the rollout takes {len(line)} bytes; a line has at most {MAX_LINE_BYTES}")
+    return Kept(row, line)
 
 
 def check_reward(reward: Any) -> None:
@@ -77,12 +96,22 @@ def failed(error: RolloutError, meta: Json, spans: Span) -> Failed:
     failure = {
         **meta,
         "boundary": error.boundary,
-        "error": str(error)[:_LONGEST_ERROR],
+        "error": str(error)[:_LONGEST_ERROR].encode(errors="backslashreplace").decode(),
         "finished_at": round(time.time(), 6),
         "timing": timing(spans),
-        "partial": conversation.messages(error.partial or []),
+        "partial": partial(error),
     }
     return Failed(failure)
+
+
+def partial(error: RolloutError) -> list[Json]:
+    """The conversation up to the error; without it if it cannot be written, which must not hide the error."""
+    try:
+        found = conversation.messages(error.partial or [])
+        size = len(rollout.encode({"partial": found}))
+    except TypeError:
+        return []
+    return found if size < MAX_LINE_BYTES // 2 else []
 
 
 def timing(spans: Span) -> Json:

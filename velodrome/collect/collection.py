@@ -72,7 +72,7 @@ class Outcome:
         """0 all kept, 3 some failed, 4 stopped by a budget, 130 interrupted."""
         if self.stopped is not None:
             return 130 if self.stopped == "interrupted" else 4
-        return 3 if self.failed else 0
+        return 3 if self.failed or self.left else 0
 
     def counts(self) -> Json:
         """The account, for the run file."""
@@ -80,7 +80,8 @@ class Outcome:
 
     def summary(self) -> str:
         """The account in one line."""
-        left = f" + {self.left} not run ({self.stopped})" if self.left else ""
+        why = self.stopped or "the input changed while it was read"
+        left = f" + {self.left} not run ({why})" if self.left else ""
         return f"requested {self.requested} = kept {self.kept} + failed {self.failed}{left}"
 
 
@@ -113,9 +114,9 @@ async def collect(options: Options, config: Config, say: Callable[[str], None]) 
     selection = Selection(
         options.input, options.limit, options.repeats, options.agent, default_agent(config), options.overrides
     )
-    size, kept = (0, set()) if options.overwrite else read_kept(options.output)
-    found = survey(selection, kept, config.agents())
-    del kept
+    earlier = read_earlier(options)
+    found = survey(selection, earlier.keys, config.agents())
+    earlier.keys.clear()
     components = Components(config)
     agents = {name: components.agent(name) for name in sorted(found.agents)}
     for name, agent in agents.items():
@@ -127,17 +128,19 @@ async def collect(options: Options, config: Config, say: Callable[[str], None]) 
         return await attempt(job, agents.get(job.agent), verify=not options.defer)
 
     work = Work(found, jobs(selection, found), try_once, components, made)
-    return await conduct(work, options, config, size, say)
+    return await conduct(work, options, config, earlier, say)
 
 
-async def conduct(work: Work, options: Options, config: Config, size: int, say: Callable[[str], None]) -> Outcome:
-    """Do the work into the output, which had this size when it was read, and leave the account beside it."""
+async def conduct(
+    work: Work, options: Options, config: Config, earlier: Earlier, say: Callable[[str], None]
+) -> Outcome:
+    """Do the work into the output, and leave the account beside it."""
     found = work.found
     runfile = RunFile(options.output)
-    if size and not options.allow_mixed:
+    if earlier.size and not options.allow_mixed:
         refuse_mixing(runfile.problems(work.recipe), options.output)
-    with open_sink(options, size) as sink:
-        for note in sink.notes:
+    with open_sink(options, earlier.size) as sink:
+        for note in (*earlier.notes, *sink.notes):
             say(note)
         if found.kept:
             say(
@@ -162,12 +165,28 @@ def default_agent(config: Config) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def read_kept(path: Path) -> tuple[int, set[int]]:
-    """The size of the output as it is, and a hash of each key in it. A torn last line is no rollout."""
-    if not path.exists():
-        return 0, set()
-    size = path.stat().st_size
-    return size, {hash(key) for _, line in read_lines(path) if (key := key_in(line)) is not None}
+@dataclass
+class Earlier:
+    """What the output had before this run: its size, a hash of each key, and notes about lines that are no rollouts."""
+
+    size: int = 0
+    keys: set[int] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_earlier(options: Options) -> Earlier:
+    """Read the output that is there. A last line without its end may be torn: the sink looks at that one."""
+    found = Earlier()
+    if options.overwrite or not options.output.exists():
+        return found
+    found.size = options.output.stat().st_size
+    for number, line in read_lines(options.output, mendable=True):
+        key = key_in(line)
+        if key is not None:
+            found.keys.add(hash(key))
+        elif line.endswith(b"\n") and len(found.notes) < 20:
+            found.notes.append(f"{options.output}:{number}: not a rollout; it is left alone and counts as not run")
+    return found
 
 
 def refuse_mixing(problems: list[str], output: Path) -> None:
@@ -203,7 +222,7 @@ class Collector:
         self.secrets = secrets
         self.counts = Counts()
         self.stop = Stop()
-        self.tally = Tally(by_task=options.repeats > 1)
+        self.tally = Tally(by_task=work.found.repeated)
         self.attempts = failed_keys(options.output)
         self.counts.unresolved = set(self.attempts)
 
@@ -231,7 +250,8 @@ class Collector:
             self.sink.keep(outcome.line)
             self.tally.add(outcome.row)
             counts.kept += 1
-            counts.tokens += outcome.row["usage"].get("total_tokens", 0)
+            tokens = outcome.row["usage"].get("total_tokens")
+            counts.tokens += tokens if isinstance(tokens, int) else 0
             counts.unresolved.discard(job.key)
         else:
             tried = self.attempts[job.key] = self.attempts.get(job.key, 0) + 1
@@ -248,8 +268,8 @@ class Collector:
         if not self.sink.size_before:
             return self.tally.metrics(failed=len(self.counts.unresolved))
         tally = Tally()
-        tally_file(self.options.output, tally)
-        return tally.metrics(failed=len(self.counts.unresolved))
+        _, failed = tally_file(self.options.output, tally)
+        return tally.metrics(failed=len(failed))
 
 
 @asynccontextmanager

@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError, read_lines
 from velodrome.records.task import agent_of, parse_task, task_id
@@ -57,6 +59,7 @@ class Survey:
     done: bytearray = field(default_factory=bytearray)
     again: dict[int, str] = field(default_factory=dict)  # task index -> suffix of its id, for equal rows
     agents: set[str] = field(default_factory=set)
+    repeated: bool = False  # whether a task may have more than one rollout
 
     @property
     def rollouts(self) -> int:
@@ -96,8 +99,8 @@ class Problems:
 
 def survey(selection: Selection, kept: Collection[int], agents: Collection[str]) -> Survey:
     """Check every row and mark what is done. `kept` holds `hash(key)` of the rollouts in the output."""
-    found = Survey()
-    seen: set[int] = set()
+    found = Survey(repeated=selection.repeats > 1)
+    names = Names()
     problems = Problems(selection.path)
     lines = read_lines(selection.path)
     while selection.limit is None or found.tasks < selection.limit:
@@ -114,7 +117,7 @@ def survey(selection: Selection, kept: Collection[int], agents: Collection[str])
             found.tasks += 1
             continue
         found.agents.add(agent)
-        _mark(found, row, seen, kept, selection.repeats)
+        _mark(found, names, task_id(row), kept, selection.repeats)
     problems.refuse()
     if not found.tasks:
         raise InputError(f"{selection.path}: no tasks in it (see docs/rollouts.md#task)")
@@ -131,16 +134,31 @@ def _known(agent: str | None, agents: Collection[str]) -> str:
     return agent
 
 
-def _mark(found: Survey, row: Json, seen: set[int], kept: Collection[int], repeats: int) -> None:
-    name = plain = task_id(row)
-    count = 1
-    while hash(name) in seen:
-        count += 1
-        name = f"{plain}#{count}"
-    seen.add(hash(name))
-    if count > 1:
-        found.again[found.tasks] = f"#{count}"
-    found.done.extend(hash(f"{name}/{repeat}") in kept for repeat in range(repeats))
+class Names:
+    """The names given so far, as hashes; equal ones get `#2`, `#3` …"""
+
+    def __init__(self) -> None:
+        self._given: set[int] = set()
+        self._last: dict[int, int] = {}  # of names met again: the last number, so that a million equal rows stay cheap
+
+    def suffix(self, name: str) -> str:
+        """What makes this name a new one; nothing for most."""
+        if hash(name) not in self._given:
+            self._given.add(hash(name))
+            return ""
+        number = self._last.get(hash(name), 1) + 1
+        while hash(f"{name}#{number}") in self._given:
+            number += 1
+        self._last[hash(name)] = number
+        self._given.add(hash(f"{name}#{number}"))
+        return f"#{number}"
+
+
+def _mark(found: Survey, names: Names, name: str, kept: Collection[int], repeats: int) -> None:
+    suffix = names.suffix(name)
+    if suffix:
+        found.again[found.tasks] = suffix
+    found.done.extend(hash(f"{name}{suffix}/{repeat}") in kept for repeat in range(repeats))
     found.tasks += 1
 
 
@@ -158,12 +176,15 @@ def jobs(selection: Selection, survey: Survey) -> Iterator[Job]:
         except ValueError as error:
             problem = f"{selection.path}:{number}: the row changed during the collection: {error}"
             for repeat in range(repeats):
-                yield Job(f"line {number}/{repeat}", index, repeat, "", {}, problem)
+                if not flags[repeat]:
+                    yield Job(f"line {number}/{repeat}", index, repeat, "", {}, problem)
             continue
         name = task_id(row) + survey.again.get(index, "")
         agent = selection.agent_for(row) or ""
-        if selection.overrides:
-            row["responses_create_params"] = row["responses_create_params"] | selection.overrides
         for repeat in range(repeats):
-            if not flags[repeat]:
-                yield Job(f"{name}/{repeat}", index, repeat, agent, row)
+            if flags[repeat]:
+                continue
+            task = orjson.loads(line) if repeat else row  # its own copy: an environment may write to its task
+            if selection.overrides:
+                task["responses_create_params"] = task["responses_create_params"] | selection.overrides
+            yield Job(f"{name}/{repeat}", index, repeat, agent, task)

@@ -55,6 +55,7 @@ async def run(
     async def worker() -> None:
         for job in jobs:  # shared: a free worker takes the next job, so memory stays flat
             limited = await work(job)
+            await asyncio.sleep(0)  # work that never waited would keep signals and timers from their turn
             pace.finished(loop.time(), limited)
             if stop.reason is not None or len(active) > pace.limit:
                 return

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from velodrome.config import Instance, mask
-from velodrome.errors import InputError
+from velodrome.errors import InputError, StorageError
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
@@ -77,6 +77,8 @@ class RunFile:
                 raise InputError(
                     f"{self.path}: cannot be read ({error}); move it away to go on without comparing"
                 ) from error
+            if not isinstance(self._data, dict) or not isinstance(self._data.get("runs", []), list):
+                raise InputError(f"{self.path}: not a run file; move it away, or give another output")
 
     def problems(self, recipe: Json) -> list[str]:
         """How this recipe differs from the one the file's rollouts were made with."""
@@ -104,5 +106,9 @@ class RunFile:
 def write_whole(path: Path, data: bytes) -> None:
     """Replace a file in one step, so that a reader or a crash meets the old one or the new one."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_bytes(data)
-    os.replace(part, path)
+    try:
+        part.write_bytes(data)
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error

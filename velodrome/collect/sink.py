@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from velodrome.errors import VelodromeError
 from velodrome.records import rollout
 from velodrome.records.jsonl import Appender
 
@@ -22,7 +23,11 @@ class Sink:
     def __init__(self, path: Path, *, overwrite: bool = False, sync_every_s: float = 1.0) -> None:
         self.path = path
         self._rows = Appender(path)
-        self._failures = Appender(rollout.beside(path, "failures.jsonl"))
+        try:
+            self._failures = Appender(rollout.beside(path, "failures.jsonl"))
+        except VelodromeError:
+            self._rows.close()
+            raise
         self.notes = [*self._rows.notes, *self._failures.notes]
         if overwrite:
             self._rows.clear()
@@ -30,7 +35,7 @@ class Sink:
         self.size_found = self._rows.size_found
         self.size_before = self._rows.size
         self._stop = threading.Event()
-        self._every_s = sync_every_s
+        self._every_s = max(sync_every_s, 0.01)
         self._syncer = threading.Thread(target=self._sync, name="sync", daemon=True)
         self._syncer.start()
 

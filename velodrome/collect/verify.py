@@ -7,13 +7,14 @@ with the same keys, so an interrupted pass resumes and nothing is written over.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from velodrome.collect.attempt import Failed, Kept, check_reward, failed
-from velodrome.collect.collection import Options, Outcome, Work, conduct, default_agent, read_kept
+from velodrome.collect.attempt import Failed, Kept, check_reward, failed, uncancelled
+from velodrome.collect.collection import Options, Outcome, Work, conduct, default_agent, read_earlier
 from velodrome.collect.plan import Job, Problems, Survey
 from velodrome.collect.runfile import recipe
 from velodrome.config import Config
@@ -29,9 +30,9 @@ Json = dict[str, Any]
 
 async def verify(options: Options, config: Config, say: Callable[[str], None]) -> Outcome:
     """Score every rollout of the input that the output does not have yet."""
-    size, kept = (0, set()) if options.overwrite else read_kept(options.output)
-    found = survey(options, kept, config)
-    del kept
+    earlier = read_earlier(options)
+    found = survey(options, earlier.keys, config)
+    earlier.keys.clear()
     components = Components(config)
     resources = {agent: components.resources_of(agent) for agent in sorted(found.agents)}
     for agent, environment in resources.items():
@@ -46,7 +47,7 @@ async def verify(options: Options, config: Config, say: Callable[[str], None]) -
         return await score(job, resources[job.agent])
 
     return await conduct(
-        Work(found, jobs(options, found, config), try_once, components, made), options, config, size, say
+        Work(found, jobs(options, found, config), try_once, components, made), options, config, earlier, say
     )
 
 
@@ -58,20 +59,31 @@ def survey(options: Options, kept: Collection[int], config: Config) -> Survey:
         if options.limit is not None and found.tasks >= options.limit:
             break
         found.tasks += 1
-        key = rollout.key_in(line)
-        if key is None:
+        row = parsed(line)
+        if row is None:
             problems.add(number, "not a rollout")
             continue
-        agent = agent_for(orjson.loads(line), options, config)
+        agent = agent_for(row, options, config)
         if agent not in config.agents():
             problems.add(number, unknown("agent", agent, config.agents()))
         else:
             found.agents.add(agent)
-        found.done.append(hash(key) in kept)
+        found.done.append(hash(row["meta"]["key"]) in kept)
+        found.repeated = found.repeated or row["meta"].get("rollout_index", 0) != 0
     problems.refuse()
     if not found.tasks:
         raise InputError(f"{options.input}: no rollouts in it")
     return found
+
+
+def parsed(line: bytes) -> Json | None:
+    """The rollout of one line, or None if there is none in it."""
+    try:
+        row: Json = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    meta = row.get("meta") if isinstance(row, dict) else None
+    return row if isinstance(meta, dict) and isinstance(meta.get("key"), str) else None
 
 
 def agent_for(row: Json, options: Options, config: Config) -> str:
@@ -84,8 +96,8 @@ def jobs(options: Options, found: Survey, config: Config) -> Iterator[Job]:
     for index, (_, line) in enumerate(read_lines(options.input)):
         if index >= found.tasks:
             return
-        if not found.done[index]:
-            row = orjson.loads(line)
+        row = None if found.done[index] else parsed(line)
+        if row is not None:
             meta = row["meta"]
             agent = agent_for(row, options, config)
             yield Job(meta["key"], meta.get("task_index", index), meta.get("rollout_index", 0), agent, row)
@@ -96,14 +108,16 @@ async def score(job: Job, resources: Resources) -> tuple[Kept | Failed, Span]:
     row = job.task
     with root("rollout") as spans:
         try:
-            task = rollout.task_of(row)
-            with span("verify"), blame(VerifyError, "verify"):
+            with blame(VerifyError, "not a rollout"):
+                task, response = rollout.task_of(row), rollout.response_of(row)
+            with span("verify"), blame(VerifyError, "verify"), uncancelled("verify"):
                 session = await resources.open(task)
                 try:
-                    result = await resources.score(session, task, rollout.response_of(row))
+                    result = await resources.score(session, task, response)
+                    check_reward(result.get("reward"))
                 finally:
-                    await resources.close(session)
-            check_reward(result.get("reward"))
+                    with suppress(RolloutError), blame(VerifyError, "close_session"):
+                        await resources.close(session)
             with blame(VerifyError, "the score is not JSON"):
                 scored = rollout.rescored(row, task, result, verify_s=spans.total("verify"))
                 return Kept(scored, rollout.encode(scored)), spans

@@ -12,14 +12,15 @@ from typing import Any
 
 from velodrome.config.masking import is_secret_key
 from velodrome.config.spelling import hint
-from velodrome.config.tree import MISSING, Path, Tree, child, has, walk
+from velodrome.config.tree import MISSING, Path, Tree, child, has, is_block, walk
 
 MAX_CHARS = 1024 * 1024
 MAX_CHAIN = 50
-_COST = 64  # charged for each reference, so that the work is bounded and not only the text
+_COST = 1024  # characters charged for each reference, so that the work is bounded and not only the text
 
 _REFERENCE = re.compile(r"\$\{\s*(\.*)([^${}:,'\"\s]+)\s*\}")
 _NO_KEY = re.compile(r"Interpolation key '(.+?)' not found")
+_RAISED = re.compile(r"^\w+ raised while resolving interpolation: ")
 _NO_VARIABLE = re.compile(r"Environment variable '(.+?)' not found")
 
 
@@ -119,7 +120,7 @@ class _Resolver:
             return
         self.sizes[path] = size + sum(self.sizes[target] for target in targets)
         if self.sizes[path] > MAX_CHARS:
-            self._fail(path, "grows past 1 MiB once its references are filled in; shorten it")
+            self._fail(path, "grows too large once its references are filled in; shorten it")
             return
         self._evaluate(path)
 
@@ -165,22 +166,27 @@ class _Resolver:
     def _explained(self, path: Path, error: Exception) -> str | None:
         dotted = ".".join(path)
         if no_key := _NO_KEY.search(str(error)):
-            key = no_key[1]
+            key = self._absolute(path, no_key[1])
             head = re.split(r"[.\[]", key)[0]
             if not self.whole or head in self.excused:
                 return None
-            if not head:
-                return f"needs {key}, which is not there; correct it or give +{dotted}=…"
             return f"needs {key}; put it in env.yaml or give +{key}=…{hint(key, self._dotted_keys(key), cutoff=0.8)}"
         if no_variable := _NO_VARIABLE.search(str(error)):
             name = no_variable[1]
             return f"needs the environment variable {name}, which is not set; set it or give +{dotted}=…"
         if isinstance(error, RecursionError) or "RecursionError" in str(error):
             return f"refers to itself; give +{dotted}=…"
-        why = "" if is_secret_key(path[-1]) else f" ({str(error).splitlines()[0]})"
+        why = "" if is_secret_key(path[-1]) else f" ({_RAISED.sub('', str(error)).splitlines()[0]})"
         return f"cannot be filled in{why}; correct it or give +{dotted}=…"
+
+    def _absolute(self, path: Path, key: str) -> str:
+        """The whole key: OmegaConf names a relative one without the way to it."""
+        for dots, name in _REFERENCE.findall(self.texts[path]):
+            if dots and name == key:
+                return ".".join((*path[: -len(dots)], key))
+        return key
 
     def _dotted_keys(self, key: str) -> list[str]:
         if "." not in key:
-            return list(self.tree.data)
+            return [name for name, value in self.tree.data.items() if not is_block(value)]
         return [".".join(path) for path, _ in walk(self.tree.data)]

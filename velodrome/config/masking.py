@@ -21,8 +21,9 @@ _SECRET = re.compile(
 # One token is a secret; many tokens are a count; these are parts of a vocabulary.
 _TOKEN = re.compile(r"token(?!s|i[sz]|_(?:id|ids|count|limit|budget|type|index|logprob))")
 _VOCABULARY = re.compile(r"(?:bos|eos|pad|unk|sep|cls|mask|stop|image|think)_?token$|^per_token|(?:num|max|min)_token")
-_USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#\s\"'<>]+)@")
-_QUERY = re.compile(r"([?&])([^=&#\s]+)=([^&#\s\"']+)")
+# Bounded repeats: masking a megabyte of text takes time in proportion to it, whatever it holds.
+_USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^/?#\s\"'<>]{1,1000})@")
+_QUERY = re.compile(r"([?&])([^=?&#\s]{1,100})=([^&#\s\"']+)")
 
 
 def is_secret_key(key: str) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 COMMAND_LINE = "command line"
-MAX_CHARS = 64 * 1024
+MAX_CHARS = 16 * 1024  # Hydra's parser takes seconds for a list of this length, and minutes for a longer one
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ def _change(text: str) -> Change:
     if override.is_sweep_override():
         raise _Refused("gives several values for one key; quote it, as in 'key=\"a,b\"', or make it a list, key=[a,b]")
     removes = override.is_delete()
-    return Change(tuple(key.split(".")), _plain(value, 0), remove=removes, only_equal=removes and value is not None)
+    path = tuple(key.split("."))
+    return Change(path, _plain(value, len(path)), remove=removes, only_equal=removes and value is not None)
 
 
 def _parsed(text: str) -> tuple[Override, Any]:
@@ -84,7 +85,7 @@ def _parsed(text: str) -> tuple[Override, Any]:
         return override, None if override.is_sweep_override() else override.value()
     except (HydraException, ValueError, TypeError, OverflowError) as error:
         secret = is_secret_key(text.partition("=")[0].rpartition(".")[2])
-        why = "" if secret else f" ({' '.join(str(error).split())[:160]})"
+        why = "" if secret or not isinstance(error, HydraException) else f" ({' '.join(str(error).split())[:160]})"
         raise _Refused(f"not in the override grammar{why}; put the value in quotes, as in 'key=\"value\"'") from None
     except RecursionError:
         raise _Refused(f"nested more than {MAX_DEPTH} levels deep; flatten it") from None

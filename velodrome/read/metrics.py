@@ -7,7 +7,8 @@ zero.
 
 from __future__ import annotations
 
-from math import comb
+from bisect import bisect_left, bisect_right
+from math import comb, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -36,25 +37,29 @@ class Tally:
         self._passes: dict[int, list[int]] | None = {} if by_task else None
 
     def add(self, row: Json) -> None:
-        """Count one rollout."""
-        self.rows += 1
-        sums, counts = self._sums, self._counts
-        for name, value in row.items():
-            if isinstance(value, int | float) and name not in _NAMES:
-                sums[name] = sums.get(name, 0.0) + value
-                counts[name] = counts.get(name, 0) + 1
-        for message in row.get("output") or ():
-            self.tool_calls += len(message.get("tool_calls") or ())
-        for name, value in (row.get("usage") or {}).items():
-            if isinstance(value, int):
-                self.tokens[name] = self.tokens.get(name, 0) + value
+        """Count one rollout, or none of it if it is not one."""
+        tool_calls = sum(len(message.get("tool_calls") or ()) for message in row.get("output") or ())
+        usage = (row.get("usage") or {}).items()
         meta = row.get("meta") or {}
-        self.deferred += meta.get("verification") == "deferred"
         finished = meta.get("finished_at")
         if finished is not None:
-            self._active.add(finished - meta.get("timing", {}).get("total_s", 0.0), finished)
-        if self._passes is not None and isinstance(row.get("reward"), int | float) and "key" in meta:
-            tries = self._passes.setdefault(hash(split_key(meta["key"])[0]), [0, 0])
+            started = finished - (meta.get("timing") or {}).get("total_s", 0.0)
+        task = hash(split_key(meta["key"])[0]) if self._passes is not None and "key" in meta else None
+        self.rows += 1
+        self.tool_calls += tool_calls
+        sums, counts = self._sums, self._counts
+        for name, value in row.items():
+            if isinstance(value, int | float) and name not in _NAMES and isfinite(value):
+                sums[name] = sums.get(name, 0.0) + value
+                counts[name] = counts.get(name, 0) + 1
+        for name, value in usage:
+            if isinstance(value, int):
+                self.tokens[name] = self.tokens.get(name, 0) + value
+        self.deferred += meta.get("verification") == "deferred"
+        if finished is not None:
+            self._active.add(started, finished)
+        if self._passes is not None and task is not None and isinstance(row.get("reward"), int | float):
+            tries = self._passes.setdefault(task, [0, 0])
             tries[0] += 1
             tries[1] += row["reward"] >= PASS_REWARD
 
@@ -100,25 +105,27 @@ def pass_at_k(n: int, passed: int, k: int) -> float:
 
 
 class ActiveTime:
-    """How long anything at all was running: the length of the union of stretches, given by rising end.
+    """How long anything at all was running: the length of the union of stretches, in whatever order they come.
 
     The gap between an interrupted run and its resumption is not counted. Memory grows with the gaps alone.
     """
 
     def __init__(self) -> None:
-        self._stretches: list[tuple[float, float]] = []
+        self._starts: list[float] = []  # of stretches that do not touch, rising; so are their ends
+        self._ends: list[float] = []
 
     def add(self, start: float, end: float) -> None:
         """Count one stretch."""
-        while self._stretches and self._stretches[-1][1] >= start:
-            earlier_start, earlier_end = self._stretches.pop()
-            start, end = min(start, earlier_start), max(end, earlier_end)
-        self._stretches.append((start, end))
+        first = bisect_left(self._ends, start)
+        last = bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last], self._ends[first:last] = [start], [end]
 
     @property
     def seconds(self) -> float:
         """The length of the union so far."""
-        return sum(end - start for start, end in self._stretches)
+        return sum(end - start for start, end in zip(self._starts, self._ends, strict=True))
 
 
 def failed_keys(rollouts: Path) -> dict[str, int]:
@@ -131,7 +138,8 @@ def failed_keys(rollouts: Path) -> dict[str, int]:
                 key = orjson.loads(line)["key"]
             except (orjson.JSONDecodeError, KeyError, TypeError):
                 continue  # a torn line: its rollout is not in the rollouts file either and runs again
-            found[key] = found.get(key, 0) + 1
+            if isinstance(key, str):
+                found[key] = found.get(key, 0) + 1
     return found
 
 
@@ -139,15 +147,14 @@ def tally_file(path: Path, tally: Tally, *, end: int | None = None) -> tuple[lis
     """Feed a file to a tally. Returns what could not be read, one line each, and the keys that only failed."""
     unreadable: list[str] = []
     failed = set(failed_keys(path))
-    for number, line in read_lines(path, end=end):
+    for number, line in read_lines(path, end=end, mendable=True):
         try:
             row = orjson.loads(line)
             tally.add(row)
+            if failed:
+                failed.discard((row.get("meta") or {}).get("key"))
         except (orjson.JSONDecodeError, AttributeError, TypeError, ValueError):
             unreadable.append(f"{path}:{number}: not a rollout; it is not counted")
-            continue
-        if failed:
-            failed.discard(row.get("meta", {}).get("key"))
     return unreadable, failed
 
 

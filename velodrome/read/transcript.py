@@ -28,6 +28,11 @@ def plain(text: str) -> str:
     return shown
 
 
+def one_line(text: str) -> str:
+    """The same without line ends, which could pass text off as another block."""
+    return plain(" ".join(text.split()))
+
+
 def transcript(row: Json) -> str:
     """The whole rollout as text."""
     lines = [_title(row)]
@@ -41,7 +46,7 @@ def transcript(row: Json) -> str:
         lines += _message(message)
     tools = [str(tool.get("name", "?")) for tool in params.get("tools") or ()]
     if tools:
-        lines.append(f"  (tools: {plain(', '.join(tools))})")
+        lines.append(f"  (tools: {one_line(', '.join(tools))})")
     for message in row.get("output") or ():
         lines += _message(message)
     lines += _block("score", "\n".join(_score(row)))
@@ -51,9 +56,9 @@ def transcript(row: Json) -> str:
 def _title(row: Json) -> str:
     meta = row.get("meta") or {}
     timing = meta.get("timing") or {}
-    parts = [plain(str(meta.get("key", "a rollout")))]
+    parts = [one_line(str(meta.get("key", "a rollout")))]
     if "agent" in meta:
-        parts.append(plain(str(meta["agent"])))
+        parts.append(one_line(str(meta["agent"])))
     if "total_s" in timing:
         parts.append(f"{timing['total_s']:.2f} s ({timing.get('model_s', 0.0):.2f} s model)")
     if (row.get("usage") or {}).get("total_tokens"):
@@ -85,4 +90,4 @@ def _score(row: Json) -> Iterator[str]:
 
 
 def _block(title: str, text: str) -> list[str]:
-    return [f"[{plain(title)}]", *(f"  {line}" for line in plain(text).splitlines())]
+    return [f"[{one_line(title)}]", *(f"  {line}" for line in plain(text).splitlines())]

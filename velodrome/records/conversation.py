@@ -15,6 +15,7 @@ import orjson
 
 Json = dict[str, Any]
 
+_ASKING = ("user", "system", "developer")
 TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
@@ -27,26 +28,52 @@ def text_of(content: Any) -> str:
     return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
+def flaw(item: Any) -> str | None:
+    """Why this is no response item, in words, or None. Kinds that are not known here are not looked into."""
+    if not isinstance(item, dict):
+        return f"not an object but {item!r:.40}"
+    kind = item.get("type", "message")
+    if kind == "function_call" or kind == "function_call_output":
+        call = item.get("call_id") or item.get("id") or ""
+        if not isinstance(call, str):
+            return f'{kind}: "call_id" is not a text but {call!r:.40}'
+        if kind == "function_call" and not isinstance(item.get("name"), str):
+            return f'{kind}: "name" is not a text but {item.get("name")!r:.40}'
+    elif kind == "message" or kind == "reasoning":
+        for name in ("content", "summary"):
+            value = item.get(name)
+            if value is None or isinstance(value, str):
+                continue
+            if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+                return f'{kind}: "{name}" is not a text or a list of objects but {value!r:.40}'
+    return None
+
+
 def messages(items: list[Json]) -> list[Json]:
-    """Response items -> the messages of a rollouts file."""
+    """Response items -> the messages of a rollouts file. What has a flaw is kept as it is."""
     found: list[Json] = []
     names: dict[str, str] = {}
     turn: Json | None = None  # the assistant message being put together
     for item in items:
+        if flaw(item) is not None:
+            turn = None
+            found.append({"role": "other", "item": item})
+            continue
         kind = item.get("type", "message")
         if kind == "function_call_output":
             turn = None
-            call = item.get("call_id", "")
+            call = item.get("call_id") or ""
             result: Json = {"role": "tool", "tool_call_id": call, "content": tool_text(item.get("output"))}
             if call in names:
                 result["name"] = names[call]
             found.append(result)
             continue
-        if kind == "message" and item.get("role", "assistant") != "assistant":
+        role = item.get("role", "assistant")
+        if kind == "message" and role in _ASKING:
             turn = None
-            found.append({"role": item["role"], "content": item.get("content")})
+            found.append({"role": role, "content": item.get("content")})
             continue
-        if kind not in ("message", "reasoning", "function_call"):
+        if kind not in ("message", "reasoning", "function_call") or role != "assistant":
             turn = None
             found.append({"role": "other", "item": item})
             continue
@@ -70,7 +97,9 @@ def messages(items: list[Json]) -> list[Json]:
 
 
 def _add_reasoning(turn: Json, item: Json) -> None:
-    text = text_of(item.get("content")) or "\n\n".join(text_of([part]) for part in item.get("summary") or [])
+    summary = item.get("summary") or []
+    parts = [summary] if isinstance(summary, str) else [[part] for part in summary]
+    text = text_of(item.get("content")) or "\n\n".join(map(text_of, parts))
     if text:
         turn["reasoning_content"] = turn["reasoning_content"] + text if "reasoning_content" in turn else text
     if item.get("encrypted_content"):
@@ -84,10 +113,10 @@ def _add_text(turn: Json, item: Json) -> None:
     if not isinstance(content, list):
         return
     for part in content:
-        if part.get("type") == "refusal":
-            turn["refusal"] = turn.get("refusal", "") + part.get("refusal", "")
+        if part.get("type") == "refusal" and isinstance(part.get("refusal"), str):
+            turn["refusal"] = turn.get("refusal", "") + part["refusal"]
         for extra in ("annotations", "logprobs"):
-            if part.get(extra):
+            if part.get(extra) and isinstance(part[extra], list):
                 turn.setdefault(extra, []).extend(part[extra])
 
 

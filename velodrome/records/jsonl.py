@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 import orjson
 
-from velodrome.errors import InputError, StorageError
+from velodrome.errors import InputError, StorageError, VelodromeError
 
 MAX_LINE_BYTES = 32 * 1024 * 1024
 _CHUNK_BYTES = 1024 * 1024
@@ -25,8 +25,13 @@ class LongLineError(InputError):
     """A line beyond `MAX_LINE_BYTES`; a parser fed with it would take many times its size in memory."""
 
 
-def read_lines(path: Path, *, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """Every line that is not blank, with its number from 1. `start` and `end` are byte offsets of a plain file."""
+def read_lines(
+    path: Path, *, start: int = 0, end: int | None = None, mendable: bool = False
+) -> Iterator[tuple[int, bytes]]:
+    """Every line that is not blank, with its number from 1. `start` and `end` are byte offsets of a plain file.
+
+    A `.zst` file that is cut short is an `InputError`; with `mendable` its last line, the torn one, is passed over.
+    """
     try:
         with open_bytes(path) as stream:
             if start:
@@ -34,6 +39,10 @@ def read_lines(path: Path, *, start: int = 0, end: int | None = None) -> Iterato
             position, number = start, 0
             while end is None or position < end:
                 line = stream.readline(MAX_LINE_BYTES + 1)
+                if line[-1:] != b"\n" and len(line) <= MAX_LINE_BYTES and getattr(stream, "torn", False):
+                    if mendable:
+                        return
+                    raise InputError(f"{path}: cut short after line {number}; the rest of the file is missing")
                 if not line:
                     return
                 number += 1
@@ -83,19 +92,18 @@ class Appender:
             from velodrome.records.zst import pack
 
             self._pack = pack
-        self.size = self._mend()
+        try:
+            self.size = self._mend()
+        except VelodromeError:
+            os.close(self._fd)
+            raise
         self._synced = self.size
 
     def _mend(self) -> int:
         self.size_found = size = os.fstat(self._fd).st_size
         if size == 0:
             return 0
-        if self._pack is not None:
-            from velodrome.records.zst import whole_frames
-
-            whole = whole_frames(self.path)
-        else:
-            whole = self._whole_lines(size)
+        whole = self._whole_lines(size) if self._pack is None else self._whole_frames(self._pack)
         if whole < size:
             self._truncate(whole)
             self.notes.append(
@@ -104,6 +112,18 @@ class Appender:
         elif whole > size:
             self.notes.append(f"{self.path}: the last line had no line end; it is whole and kept")
         return os.fstat(self._fd).st_size
+
+    def _whole_frames(self, pack: Callable[[bytes], bytes]) -> int:
+        """Where the last whole frame ends. If that is not the end of a line, one is added."""
+        from velodrome.records.zst import whole_frames
+
+        whole, line_ended = whole_frames(self.path)
+        if line_ended:
+            return whole
+        self._truncate(whole)
+        end = pack(b"\n")
+        self._write(end, whole)
+        return whole + len(end)
 
     def _whole_lines(self, size: int) -> int:
         """Where the last whole line ends. A last line that is JSON but for its line end gets one."""

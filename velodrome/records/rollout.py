@@ -21,34 +21,39 @@ _META = b'"meta":{"key":"'
 _ENCODE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 
 
-def make_rollout(task: Json, result: Json, meta: Json) -> Json:
+def make_rollout(task: Json, result: Json, meta: Json, *, deferred: bool = False) -> Json:
     """The row for what `agent.run(task)` returned.
 
-    A task field that a rollout needs the name of is kept in `meta.shadowed`.
+    A task field that a rollout needs the name of, or that the score has another value for, is kept in `meta.shadowed`.
     """
     response = result["response"]
     items = response.get("output") or []
+    usage = response.get("usage")
     row: Json = {
         "responses_create_params": result.get("responses_create_params", task["responses_create_params"]),
         "output": conversation.messages(items),
         "response": _summary(response, items),
-        "usage": response.get("usage") or {},
+        "usage": usage if isinstance(usage, dict) else {},
     }
     scored = []
     for name, value in result.items():
         if name not in row and name != "meta":
             row[name] = value
-            if name not in task or task[name] is not value:
+            if name not in task or (task[name] is not value and task[name] != value):
                 scored.append(name)
-    if "reward" not in result:
+    if deferred:
         row["reward"] = None
         meta["verification"] = "deferred"
     meta["scored"] = scored
-    shadowed = {name: task[name] for name in OWN_FIELDS if name in task}
-    if shadowed:
-        meta["shadowed"] = shadowed
+    _shadow(meta, task, scored)
     row["meta"] = meta
     return row
+
+
+def _shadow(meta: Json, task: Json, scored: list[str]) -> None:
+    shadowed = {name: task[name] for name in (*OWN_FIELDS, "reward", *scored) if name in task}
+    if shadowed:
+        meta["shadowed"] = shadowed
 
 
 def _summary(response: Json, items: list[Json]) -> Json:
@@ -73,6 +78,7 @@ def rescored(row: Json, task: Json, score: Json, *, verify_s: float) -> Json:
     meta = {name: value for name, value in row["meta"].items() if name != "verification"}
     meta["timing"] = {**meta.get("timing", {}), "verify_s": round(verify_s, 6)}
     meta["scored"] = list(fields)
+    _shadow(meta, task, meta["scored"])
     own = {name: row[name] for name in ("output", "response", "usage")}
     return {**kept, **own, **fields, "meta": meta}
 
@@ -100,12 +106,15 @@ def key_in(line: bytes) -> str | None:
     """
     at = line.rfind(_META)
     if at > 0 and line[at - 1 : at] == b",":
-        try:
-            return str(orjson.loads(b"{" + line[at:])["meta"]["key"])
-        except (orjson.JSONDecodeError, KeyError, TypeError):
-            pass
+        key = _parsed_key(b"{" + line[at:])
+        if key is not None:
+            return key
+    return _parsed_key(line)
+
+
+def _parsed_key(text: bytes) -> str | None:
     try:
-        key = orjson.loads(line)["meta"]["key"]
+        key = orjson.loads(text)["meta"]["key"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
     return key if isinstance(key, str) else None

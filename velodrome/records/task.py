@@ -14,6 +14,7 @@ import orjson
 Json = dict[str, Any]
 
 _SEE = "(see docs/rollouts.md#task)"
+_DEEPEST = 250
 
 
 def parse_task(line: bytes) -> Json:
@@ -36,7 +37,18 @@ def parse_task(line: bytes) -> Json:
         raise ValueError(f'"responses_create_params.input" is a text or a list of messages that is not empty {_SEE}')
     if isinstance(asked, list) and not all(isinstance(message, dict) for message in asked):
         raise ValueError(f'a message of "responses_create_params.input" is not an object {_SEE}')
+    if line.count(b"{") + line.count(b"[") > _DEEPEST and not _can_be_written(row):
+        raise ValueError(f"nested deeper than {_DEEPEST} levels {_SEE}")
     return row
+
+
+def _can_be_written(row: Json) -> bool:
+    """Whether the row is not too deep for orjson, which reads deeper than it writes; a rollout wraps it twice."""
+    try:
+        orjson.dumps([[[[row]]]])
+    except orjson.JSONEncodeError:
+        return False
+    return True
 
 
 def _kind(value: Any) -> str:

@@ -21,8 +21,8 @@ def pack(line: bytes) -> bytes:
     return data
 
 
-def _pieces(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Decompressed bytes, each with the offset behind the last whole frame so far. A torn end is passed over."""
+def _pieces(path: Path) -> Iterator[tuple[bytes, int, int]]:
+    """Decompressed bytes, with the offset behind the last whole frame so far and the offset read up to."""
     whole = position = 0
     frame = zstandard.ZstdDecompressor().decompressobj()
     with path.open("rb") as stream:
@@ -37,19 +37,25 @@ def _pieces(path: Path) -> Iterator[tuple[bytes, int]]:
             if frame.eof:
                 whole = position
                 frame = zstandard.ZstdDecompressor().decompressobj()
-            yield piece, whole
+            yield piece, whole, position
             data = rest or stream.read(_CHUNK_BYTES)
 
 
-def whole_frames(path: Path) -> int:
-    """The offset behind the last whole frame."""
-    return max((whole for _, whole in _pieces(path)), default=0)
+def whole_frames(path: Path) -> tuple[int, bool]:
+    """The offset behind the last whole frame, and whether the text ends a line there."""
+    end, last, line_ended = 0, b"\n", True
+    for piece, whole, _ in _pieces(path):
+        last = piece[-1:] or last
+        if whole > end:
+            end, line_ended = whole, last == b"\n"
+    return end, line_ended
 
 
 class _Stream(io.RawIOBase):
     def __init__(self, path: Path) -> None:
         self._pieces = _pieces(path)
         self._left = memoryview(b"")
+        self.torn = False
 
     def readable(self) -> bool:
         return True
@@ -59,7 +65,8 @@ class _Stream(io.RawIOBase):
             piece = next(self._pieces, None)
             if piece is None:
                 return 0
-            self._left = memoryview(piece[0])
+            text, whole, position = piece
+            self._left, self.torn = memoryview(text), whole < position
         size = min(len(buffer), len(self._left))
         buffer[:size] = self._left[:size]
         self._left = self._left[size:]
@@ -72,4 +79,10 @@ class ZstReader(io.BufferedReader):
     def __init__(self, path: Path) -> None:
         with path.open("rb"):
             pass  # a missing file is said now, not at the first read
-        super().__init__(_Stream(path), _CHUNK_BYTES)
+        self._stream = _Stream(path)
+        super().__init__(self._stream, _CHUNK_BYTES)
+
+    @property
+    def torn(self) -> bool:
+        """Whether what was read last is of a frame that is not whole; at the end, whether the file is cut short."""
+        return self._stream.torn

@@ -62,7 +62,7 @@ class Environment:
         """Free what `seed_session` made. Sync or async; called once for each session, also after a failure."""
 
     def verify(self, task: Json, response: Response, *args: Any, **kwargs: Any) -> Any:
-        """The score: a dict with `reward`. Sync or async; write `(self, task, response)`, and `session` if it is needed."""
+        """The score: a dict with `reward`. Sync or async; takes `task`, `response`, and `session` if it needs it."""
         raise NotImplementedError
 
     async def open(self, task: Json) -> str:

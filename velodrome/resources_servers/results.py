@@ -67,9 +67,15 @@ def score_fields(result: Any) -> Json:
         score = {**score, "reward": _float(reward, result)}
     plain = True
     for name, value in score.items():
-        if isinstance(value, numbers.Real) and not isinstance(value, bool) and not _is_finite(value):
+        if type(value) is float:
+            finite = math.isfinite(value)
+        elif type(value) in PLAIN:
+            continue
+        else:
+            plain = False
+            finite = not isinstance(value, numbers.Real) or _is_finite(value)
+        if not finite:
             raise VerifyError(f'verify returned {_shown(result)}: "{name}" is not finite')
-        plain = plain and type(value) in PLAIN
     try:
         encoded = orjson.dumps(score, default=_plain, option=OPTIONS)
     except orjson.JSONEncodeError as error:

@@ -184,13 +184,11 @@ def _choice(completion: Json) -> Json:
 
 
 def _token_fields(completion: Json, choice: Json, probs: Iterable[Json]) -> Json:
-    """The token ids and log-probabilities a server gave (vLLM's places for them), under the names of a rollout."""
+    """The token ids and log-probabilities a server gave, under the names of a rollout."""
     message = choice["message"]
     found = {name: message[name] for name in TOKEN_FIELDS if message.get(name) is not None}
     prompt = completion.get("prompt_token_ids") or choice.get("prompt_token_ids")
-    ids = choice.get("token_ids")
-    if not ids and probs and all(entry["token"].startswith("token_id:") for entry in probs):
-        ids = [int(entry["token"][9:]) for entry in probs]
+    ids = choice.get("token_ids") or _ids_in(probs)
     if prompt:
         found["prompt_token_ids"] = prompt
     if ids:
@@ -198,6 +196,19 @@ def _token_fields(completion: Json, choice: Json, probs: Iterable[Json]) -> Json
         log_probs = [entry["logprob"] for entry in probs]
         if len(log_probs) == len(ids):
             found["generation_log_probs"] = log_probs
+    return found
+
+
+def _ids_in(probs: Iterable[Json]) -> list[int]:
+    """Token ids that came with the log-probabilities: in `id` (llama.cpp) or as `token_id:7` (vLLM)."""
+    found: list[int] = []
+    for entry in probs:
+        number = entry.get("id")
+        if number is None and entry["token"].startswith("token_id:"):
+            number = int(entry["token"][9:])
+        if number is None:
+            return []
+        found.append(number)
     return found
 
 

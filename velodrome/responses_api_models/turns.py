@@ -43,6 +43,10 @@ def response_items(conversation: Iterable[Json]) -> list[Json]:
 
     Messages of chat or of a rollouts file are opened up and token fields taken off; all else is the same object.
     """
+    return _items(conversation)
+
+
+def _items(conversation: Iterable[Json]) -> list[Json]:
     found: list[Json] = []
     for index, item in enumerate(conversation):
         if not isinstance(item, dict):
@@ -129,7 +133,7 @@ def chat_messages(conversation: Iterable[Json]) -> list[Json]:
     """A conversation in any mix of shapes -> chat messages; one turn's reasoning, text and calls share a message."""
     found: list[Json] = []
     turn: Json | None = None  # the assistant message being put together
-    for index, item in enumerate(response_items(conversation)):
+    for index, item in enumerate(_items(conversation)):
         kind = item.get("type", "message")
         if kind == "function_call_output":
             turn = None

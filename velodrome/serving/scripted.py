@@ -13,7 +13,7 @@ from types import TracebackType
 import orjson
 
 from velodrome.contracts import Json
-from velodrome.errors import ModelError
+from velodrome.errors import ModelError, blame
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.responses_api_models.scripted_model.faults import Fault
@@ -33,7 +33,8 @@ class ScriptedServer:
     async def __aenter__(self) -> ScriptedServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Connection(self), self._host, self._port, backlog=4096)
-        self.url = f"http://{self._host}:{self._server.sockets[0].getsockname()[1]}/v1"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self.url = f"http://{host}:{self._server.sockets[0].getsockname()[1]}/v1"
         return self
 
     async def wait(self) -> None:
@@ -109,11 +110,13 @@ class _Connection(asyncio.Protocol):
 
     def _reply(self, chat: bool, body: bytes) -> tuple[int, bytes]:
         try:
-            request: Json = orjson.loads(body)
-            response = self._model.answer(responses_request(request) if chat else request)
-        except (orjson.JSONDecodeError, ModelError) as error:
-            return 400, orjson.dumps({"error": {"message": str(error), "type": "invalid_request_error"}})
-        return 200, orjson.dumps(chat_from_response(response) if chat else response)
+            with blame(ModelError, "no answer to this request"):
+                request: Json = orjson.loads(body)
+                response = self._model.answer(responses_request(request) if chat else request)
+                return 200, orjson.dumps(chat_from_response(response) if chat else response)
+        except ModelError as error:
+            message = str(error).encode(errors="backslashreplace").decode()
+            return 400, orjson.dumps({"error": {"message": message, "type": "invalid_request_error"}})
 
     def _misbehave(self, fault: Fault, text: bytes) -> None:
         if fault.kind == "status":

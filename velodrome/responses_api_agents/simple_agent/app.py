@@ -16,6 +16,7 @@ import orjson
 
 from velodrome.contracts import Json, Model, Resources
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ToolError, VerifyError, blame, describe
+from velodrome.records.conversation import flaw
 from velodrome.timing.spans import span
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,8 @@ class SimpleAgent:
         if not self.offer_tools or "tools" in params:
             return params
         if self._offered is None:
-            self._offered = await self.resources.tools()
+            with blame(ToolError, "tools"):
+                self._offered = await self.resources.tools()
         return {**params, "tools": self._offered} if self._offered else params
 
     async def _converse(self, session: str, request: Json, items: list[Json]) -> Json:
@@ -96,9 +98,9 @@ class SimpleAgent:
         for step in range(self.max_steps):
             with span("model"), blame(ModelError, "model call"):
                 response = await self.model.respond({**request, "input": [*history, *items]})
-                new = response["output"]
+                new = checked(response["output"])
+                add_usage(usage, response.get("usage") or {})
             items += new
-            add_usage(usage, response.get("usage") or {})
             calls = [item for item in new if item.get("type") == "function_call"]
             if not calls or response.get("status") == "incomplete":
                 break
@@ -146,10 +148,22 @@ class SimpleAgent:
         """Nothing of its own to close."""
 
 
+def checked(output: Any) -> list[Json]:
+    """A model's output, if it is one."""
+    if not isinstance(output, list):
+        raise ModelError(f'"output" is not a list but {output!r:.40}')
+    for index, item in enumerate(output):
+        problem = flaw(item)
+        if problem is not None:
+            raise ModelError(f"output[{index}]: {problem}")
+    return output
+
+
 def add_usage(total: Json, usage: Json) -> None:
     """Add one call's token counts, nested details included."""
     for name, value in usage.items():
-        if isinstance(value, dict):
+        before = total.get(name)
+        if isinstance(value, dict) and isinstance(before, dict | None):
             add_usage(total.setdefault(name, {}), value)
-        elif isinstance(value, int | float):
-            total[name] = total.get(name, 0) + value
+        elif isinstance(value, int | float) and isinstance(before, int | float | None):
+            total[name] = (before or 0) + value

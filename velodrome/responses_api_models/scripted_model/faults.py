@@ -49,6 +49,8 @@ def make_faults(given: Sequence[Mapping[str, Any]]) -> list[Fault]:
                 problems.append(f"{where}: unknown key {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         if block.get("kind") not in KINDS:
             problems.append(f"{where}: kind is one of {', '.join(KINDS)}, not {block.get('kind')!r}")
+        elif block.get("every") is not None and block["every"] < 1:
+            problems.append(f"{where}: every is at least 1, not {block['every']!r}")
         elif not problems:
             found.append(Fault(**block))
     if problems:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 TAIL = 20_000  # an answer stands at the end; what a runaway model wrote before it is not read
@@ -12,25 +13,27 @@ TOLERANCE = Fraction(1, 1_000_000)
 
 DIGITS = r"(?:\d{1,3}(?:,\d{3})++(?!\d)|\d++)"
 NUMBER = re.compile(
-    rf"(?<![\w.])(?P<sign>(?<![\d)\]])[-−]\s?)?\$?"
+    rf"(?<![\w.])(?P<sign>(?<![\d)\]])[-−])?\$?"
     rf"(?P<whole>{DIGITS}(?:\.\d++)?|\.\d++)(?:[eE](?P<exponent>[-+]?\d{{1,3}})(?!\d))?"
     rf"(?:\s?/\s?(?P<below>{DIGITS}(?:\.\d++)?))?",
     re.ASCII,
 )
 LATEX_FRACTION = re.compile(r"\\[dt]?frac\s?\{\s?([-−]?\d{1,40})\s?\}\s?\{\s?(\d{1,40})\s?\}")
-LATEX_SPACE = re.compile(r"\\[,!;: ]|\{,\}")
+LATEX_SPACE = re.compile(r"\\[,!;: ]")
 
 
 def last_number(text: str) -> str | None:
     """The last number of a text as it stands there: `1,081`, `-3.5`, `1/2`, `2e10`."""
-    tail = LATEX_FRACTION.sub(r" \1/\2 ", text[-TAIL:].replace("{,}", ","))
-    tail = LATEX_SPACE.sub("", tail)
+    tail = text[-TAIL:]
+    if "\\" in tail or "{,}" in tail:
+        tail = LATEX_SPACE.sub("", LATEX_FRACTION.sub(r" \1/\2 ", tail.replace("{,}", ",")))
     found = None
     for match in NUMBER.finditer(tail):
         found = match
-    return None if found is None else found.group().strip()
+    return None if found is None else found.group().replace("$", "")
 
 
+@lru_cache(maxsize=4096)
 def value_of(text: str) -> Fraction | None:
     """The exact value of a number written as `last_number` finds them; None if it is none."""
     match = NUMBER.fullmatch(text.strip())

@@ -1,0 +1,49 @@
+# Every target sets up what it needs in .venv; nothing is installed by hand.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test quick check format bench clean
+
+help:
+	@echo "make demo    collect rollouts with a real local model (about a minute)"
+	@echo "make test    the whole test suite"
+	@echo "make check   formatting, lint, types"
+	@echo "make quick   the tests that take no time"
+	@echo "make bench   speed and memory beside the floor, as ratios"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Velodrome needs Python 3.11 or newer; this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else 0'
+	@echo "setting up $(VENV) (once, about a minute)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[local,math,dev]"
+	@touch $(READY)
+
+demo: $(READY)
+	@$(BIN)/python examples/demo.py
+
+test: $(READY)
+	@$(BIN)/velo model pull > /dev/null
+	@$(BIN)/pytest
+
+quick: $(READY)
+	@$(BIN)/pytest -m "not slow"
+
+check: $(READY)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: $(READY)
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(READY)
+	@$(BIN)/python -m benchmarks.run --json results/bench.json
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist results demo

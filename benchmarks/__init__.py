@@ -1,0 +1,1 @@
+"""What Velodrome costs, measured beside the least it could cost. `python -m benchmarks.run` runs all of it."""

@@ -1,0 +1,63 @@
+"""Run the pieces of the benchmark as processes of their own, in a scratch folder where no `env.yaml` can reach them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+ROOT = Path(__file__).resolve().parent.parent
+VELO = str(Path(sys.executable).parent / "velo")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A finished command. `first_s` is when its output file first grew."""
+
+    total_s: float
+    first_s: float | None
+    peak_mb: float
+
+
+def measure(module: str, *args: object, cwd: Path) -> Any:
+    """What `python -m benchmarks.<module>` prints, as JSON."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, args)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"benchmarks.{module} failed:\n{done.stderr[-4000:]}")
+    return orjson.loads(done.stdout)
+
+
+def velo(*args: str, cwd: Path, output: Path | None = None) -> Ended:
+    """Run the installed command, and watch `output` grow if there is one."""
+    before = _size(output)
+    first_s = None
+    with (cwd / "velo.log").open("wb") as log:
+        start = time.perf_counter()
+        process = subprocess.Popen([VELO, *args], cwd=cwd, stdout=log, stderr=log)
+        ended = 0
+        while not ended:
+            watching = output is not None and first_s is None
+            # Not Popen.wait: only wait4 tells what this one child used.
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG if watching else 0)
+            if watching and _size(output) > before:
+                first_s = time.perf_counter() - start
+            elif watching:
+                time.sleep(0.002)
+        total_s = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"velo {' '.join(args)} failed:\n{(cwd / 'velo.log').read_text()[-4000:]}")
+    peak_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Ended(total_s, first_s, peak_bytes / 1e6)
+
+
+def _size(path: Path | None) -> int:
+    return path.stat().st_size if path is not None and path.exists() else 0

@@ -1,0 +1,187 @@
+"""`make bench`: every figure of docs/performance.md in one run, each beside its budget.
+
+Standard output is the tables, standard error the progress, `--json` the same figures for a script. A missed budget is
+an error only with `--check`: on a busy machine the figures of one run say little, the ratios more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import orjson
+
+from benchmarks import collector, scale, startup
+from benchmarks.commands import measure
+from benchmarks.summary import Check, Json, shown, table
+
+PARTS = ("collector", "scale", "startup", "spans", "hop")
+MILLION = 1_000_000
+
+
+def say(line: str) -> None:
+    """Progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def machine() -> Json:
+    """What the figures were measured on."""
+    packages = {name: version(name) for name in ("velodrome", "aiohttp", "uvloop", "orjson")}
+    return {
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "packages": packages,
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def measured(parts: list[str], folder: Path, given: argparse.Namespace) -> Json:
+    """The parts that were asked for."""
+    found: Json = {"machine": machine()}
+    if "spans" in parts:
+        found["spans"] = measure("span_cost", cwd=folder)
+    if "hop" in parts:
+        found["hop"] = measure("hop", cwd=folder)
+    if "startup" in parts:
+        found["startup"] = startup.run(folder, 10 if given.quick else 15)
+    if "collector" in parts:
+        rounds, seconds = (2, 1.5) if given.quick else (given.rounds, 3.5)
+        found["collector"] = collector.run(folder, rounds=rounds, seconds=seconds, say=say)
+    if "scale" in parts:
+        sizes = (5_000, 50_000) if given.quick else (20_000, 200_000)
+        found["scale"] = scale.run(folder, (*sizes, MILLION) if given.full else sizes, say)
+    found["machine"]["load_after"] = os.getloadavg()[0]
+    return found
+
+
+def checks(found: Json) -> list[Check]:
+    """Every figure that has a budget."""
+    made = []
+    for row in found.get("collector", ()):
+        where = f"{row['in_flight']} in flight, {row['endpoint']}"
+        made.append(Check(f"CPU per rollout over the floor's, {where}", row["cpu_ratio"]["median"], 2.0, "x"))
+        made.append(Check(f"rollouts/s over the floor's, {where}", row["rate_ratio"]["median"], 0.5, "x", least=True))
+    rows = found.get("scale", ())
+    for row in rows:
+        limit_mb = 150 + 100 * row["rollouts"] / 1e6
+        made.append(Check(f"peak memory, {row['rollouts']:,} rollouts", row["collect_peak_mb"], limit_mb, "MB"))
+        made.append(Check(f"peak memory, {row['rollouts']:,} resumed", row["resume_peak_mb"], limit_mb, "MB"))
+    if rows:
+        how = "" if rows[-1]["rollouts"] == MILLION else " (projected)"
+        first_s = scale.projected(rows, "resume_first_s", MILLION)
+        made.append(Check(f"resume of 1,000,000: first new rollout{how}", first_s, 15.0, "s"))
+        for name, what in (("collect_peak_mb", "rollouts"), ("resume_peak_mb", "resumed")):
+            made += (
+                []
+                if not how
+                else [Check(f"peak memory, 1,000,000 {what}{how}", scale.projected(rows, name, MILLION), 250.0, "MB")]
+            )
+    if "span_share" in found:
+        made.append(Check("always-on timing, share of collector CPU", found["span_share"], 3.0, "%"))
+    if "startup" in found:
+        made.append(Check("velo --help", found["startup"]["help_s"]["median"], 0.25, "s"))
+        made.append(Check("first rollout after the command", found["startup"]["first_rollout_s"]["median"], 2.0, "s"))
+    return made
+
+
+def report(found: Json) -> None:
+    """The tables."""
+    if "collector" in found:
+        head = ["in flight", "endpoint", "floor CPU ms", "product CPU ms", "ratio", "floor /s", "product /s", "ratio"]
+        print("\nOne-tool rollout, embedded: CPU of the collector process, rollouts a second. Median (range).\n")
+        print(table([*head, "model server CPU ms"], map(_collector_cells, found["collector"])))
+    if "scale" in found:
+        head = ["rollouts", "bytes a line", "collect s", "peak MB", "resume: first new s", "resume: all s", "peak MB"]
+        print("\nLong collections, scripted model in the process.\n")
+        print(table(head, map(_scale_cells, found["scale"])))
+        rows = found["scale"]
+        grown = [1e6 * scale.slope(rows, name) for name in ("collect_peak_mb", "resume_peak_mb")]
+        print(f"\nMemory grows by {grown[0]:.0f} bytes a rollout collected, {grown[1]:.0f} a rollout resumed.")
+    if "spans" in found:
+        share = (
+            f", {found['span_share']:.1f}% of the CPU of a rollout at 128 in flight" if "span_share" in found else ""
+        )
+        print(f"\nAlways-on timing: {found['spans']['spans']} spans, {shown(found['spans']['cpu_us'], 1)} us{share}.")
+    if "hop" in found:
+        print("\nOne call of an environment's code, 16 in flight: microseconds, median (range).\n")
+        rows = [
+            [name.replace("_", ", "), *(shown(cost[key], 1) for key in cost)] for name, cost in found["hop"].items()
+        ]
+        print(table(["call", "CPU us", "wall us"], rows))
+    if "startup" in found:
+        helped, first = found["startup"]["help_s"], found["startup"]["first_rollout_s"]
+        print(f"\nvelo --help: {shown(helped)} s. First rollout: {shown(first)} s after the command.")
+
+
+def _collector_cells(row: Json) -> list[str]:
+    floor, product = row["floor"], row["product"]
+    return [
+        f"{row['in_flight']:,}",
+        row["endpoint"],
+        shown(floor["cpu_ms"]),
+        shown(product["cpu_ms"]),
+        shown(row["cpu_ratio"]),
+        shown(floor["per_s"], 0),
+        shown(product["per_s"], 0),
+        shown(row["rate_ratio"]),
+        shown(product["server_cpu_ms"]),
+    ]
+
+
+def _scale_cells(row: Json) -> list[str]:
+    times = (row["resume_first_s"], row["resume_total_s"])
+    return [
+        f"{row['rollouts']:,}",
+        f"{row['line_bytes']:.0f}",
+        f"{row['collect_s']:.1f}",
+        f"{row['collect_peak_mb']:.0f}",
+        *(f"{seconds:.2f}" for seconds in times),
+        f"{row['resume_peak_mb']:.0f}",
+    ]
+
+
+def read_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two short rounds and small files: a look, not a figure")
+    parser.add_argument("--full", action="store_true", help="a million rollouts too (about 3.5 GB of disk)")
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds of floor and product [5]")
+    parser.add_argument("--only", choices=PARTS, action="append", help="one part; may be given again")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--check", action="store_true", help="exit code 1 if a budget is missed")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, print, write."""
+    given = read_arguments()
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="velodrome-bench-") as folder:
+        found = measured(given.only or list(PARTS), Path(folder), given)
+    if "spans" in found and "collector" in found:
+        cpu_ms = next(row for row in found["collector"] if row["in_flight"] == 128)["product"]["cpu_ms"]["median"]
+        found["span_share"] = 100 * found["spans"]["cpu_us"]["median"] / (1e3 * cpu_ms)
+    made = checks(found)
+    report(found)
+    print("\nBudgets (DESIGN section 8).\n")
+    print(table(["what", "measured", "budget", ""], [check.cells() for check in made]))
+    load = found["machine"]
+    print(
+        f"\n{time.perf_counter() - started:.0f} s, Python {load['python']}, {load['cores']} cores, load average "
+        f"{load['load_before']:.1f} before and {load['load_after']:.1f} after."
+    )
+    if given.json:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        data = {**found, "checks": [check.as_json() for check in made]}
+        given.json.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return 1 if given.check and not all(check.kept for check in made) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""A real HTTP server on loopback that answers, or fails to, exactly as a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from socket import SO_LINGER, SOL_SOCKET
+from typing import Any
+
+import orjson
+import pytest
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+
+Answer = bytes | str | Callable[[Seen], "bytes | str | Awaitable[bytes | str]"]
+
+
+class WireServer:
+    """Gives its answers in the order of the requests, the last one for ever after.
+
+    An answer is raw bytes, one of the misbehaviours below, or a function from the request to either.
+    """
+
+    RESET = "reset"  # the connection is torn down (RST)
+    NEVER = "never"  # nothing comes back
+    HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this"
+    GARBAGE = b"\x00\x01 this is no HTTP\r\n\r\n"
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = answers
+        self.seen: list[Seen] = []
+        self.open = 0
+        self.most_open = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @staticmethod
+    def reply(status: int, body: Any = b"", **headers: str) -> bytes:
+        data = body if isinstance(body, bytes) else orjson.dumps(body)
+        lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        reason = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Odd"
+        head = [f"HTTP/1.1 {status} {reason}", f"Content-Length: {len(data)}", *lines]
+        return "\r\n".join(head).encode() + b"\r\n\r\n" + data
+
+    async def __aenter__(self) -> WireServer:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=16 * 1024 * 1024)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._tasks.add(task)
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        try:
+            while await self._answer(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            self.open -= 1
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        method, path, _ = head[0].split(" ")
+        headers = dict(line.split(": ", 1) for line in head[1:] if line)
+        body = await reader.readexactly(int(headers.get("Content-Length", 0)))
+        self.seen.append(Seen(method, path, headers, body))
+        answer: Any = self.answers[min(len(self.seen), len(self.answers)) - 1]
+        if callable(answer):
+            answer = answer(self.seen[-1])
+            if not isinstance(answer, bytes | str):
+                answer = await answer
+        if answer == self.NEVER:
+            await reader.read()  # until the client gives up
+            return False
+        if answer == self.RESET:
+            writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+            return False
+        writer.write(answer)
+        await writer.drain()
+        return answer not in (self.HALF, self.GARBAGE)
+
+
+@pytest.fixture
+def wire() -> type[WireServer]:
+    return WireServer

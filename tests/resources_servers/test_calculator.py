@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import string
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from velodrome.errors import TaskError
+from velodrome.resources_servers.answer import last_number, same, value_of
+from velodrome.resources_servers.calculator.app import Calculator
+from velodrome.resources_servers.calculator.arithmetic import FUNCTIONS, evaluate
+
+Says = Callable[..., dict[str, Any]]
+EXAMPLES = Path(__file__).parents[2] / "velodrome" / "resources_servers" / "calculator" / "data" / "example.jsonl"
+
+
+def told(expression: Any) -> str:
+    return asyncio.run(Calculator().call("1", "calculator", {"expression": expression}))
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("240 * 0.15", "36.0"),
+        ("47 × 23", "1081"),
+        ("2+2", "4"),
+        ("2^10", "1024"),
+        ("2^3+1", "9"),
+        ("-2**2", "-4"),
+        ("2**3**2", "512"),
+        ("7 // 2 + 7 % 4", "6"),
+        ("10 / 4", "2.5"),
+        ("(1 + 2) * -3", "-9"),
+        ("0.1 + 0.2", "0.3"),
+        ("-0.0", "0.0"),
+        ("sqrt(2)", "1.4142135623731"),
+        ("log(8, 2) + ln(e)", "4.0"),
+        ("max(1, 2.5, abs(-3)) + min(4)", "7"),
+        ("round(2.567, 1)", "2.6"),
+        ("round(2.5)", "2"),
+        ("factorial(20)", "2432902008176640000"),
+        ("cos(pi)", "-1.0"),
+        ("1e3", "1000.0"),
+        ("  (12)  ", "12"),
+    ],
+)
+def test_arithmetic_is_right(expression: str, value: str) -> None:
+    assert told(expression) == value
+
+
+def test_a_bare_number_is_an_expression_too() -> None:
+    assert told(5) == "5"
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("1 / 0", "error: division by zero"),
+        ("5 % 0", "error: division by zero"),
+        ("9**9**9", "error: the number is too large"),
+        ("10.0**400", "error: the number is too large"),
+        ("1e999", "error: the number is too large"),
+        ("factorial(10**6)", "error: factorial takes a whole number from 0 to 400"),
+        ("round(1, -10**9)", "error: round takes a whole number of places, at most 300"),
+        ("(-8)**(1/3)", "error: the answer is not a real number"),
+        ("1,000 * 2", "error: a comma only separates arguments; write 1000, not 1,000"),
+        ("2 +", "error: this is not an arithmetic expression"),
+        ("", "error: this is not an arithmetic expression"),
+        ("(" * 240 + "1" + ")" * 240, "error: this is not an arithmetic expression"),
+        ("-" * 400 + "1", "error: the expression is nested too deeply"),
+        ("1+" * 400 + "1", "error: the expression is longer than 500 characters"),
+        ("sqrt(1, 2)", "error: a function was given the wrong number or kind of arguments"),
+    ],
+)
+def test_what_cannot_be_computed_is_told_in_one_line(expression: str, problem: str) -> None:
+    assert told(expression) == problem
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "__import__('os').system('true')",
+        "().__class__",
+        "open",
+        "sqrt",
+        "sqrt(x=1)",
+        "min(*[1])",
+        "lambda: 1",
+        "[1, 2]",
+        "'a' * 9",
+        "1 if 1 else 2",
+        "1if 1else 2",
+        "True",
+        "1 < 2",
+        "not 1",
+        "~1",
+        "1 << 5",
+        "1j",
+        "1_000",
+        "0x10",
+        "x := 1",
+        "\x00",
+        "１＋１",
+        "print(1)",
+    ],
+)
+def test_nothing_but_arithmetic_is_evaluated(expression: str) -> None:
+    assert told(expression).startswith("error: ")
+
+
+pieces = st.sampled_from(
+    [
+        *string.digits,
+        *"+-*/%^().,eE_ \t",
+        "**",
+        "//",
+        "9**9",
+        "1e308",
+        "factorial(",
+        "round(",
+        *(f"{n}(" for n in FUNCTIONS),
+    ]
+)
+hostile = st.one_of(st.text(max_size=600), st.lists(pieces, max_size=120).map("".join))
+
+
+@settings(max_examples=1500, deadline=None)
+@given(hostile)
+def test_whatever_a_model_writes_the_answer_is_short_text(expression: str) -> None:
+    text = told(expression)
+    assert isinstance(text, str)
+    assert len(text) <= 1100
+    if not text.startswith("error: "):
+        assert math.isfinite(float(text)) or len(text) > 300
+
+
+def test_the_worst_expressions_take_no_time_to_speak_of() -> None:
+    worst = [
+        "lcm(" + ",".join(str(10**40 + at) for at in range(11)) + ")",
+        "factorial(400)*" * 4 + "1",
+        "pow(10, 1000) // 3",
+        "*".join(["(9**999)"] * 50),
+        "-" * 499 + "1",
+        "1+" * 249 + "1",
+        "hypot(" + "1e308," * 80 + "1)",
+        "gcd(" + "9" * 200 + "," + "7" * 200 + ")",
+    ]
+    started = time.process_time()
+    answers = [told(each) for each in worst]
+    assert len(answers) == 8
+    assert time.process_time() - started < 5  # thousands of times what they need; a computed 9**9**9 takes for ever
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
+def test_whole_numbers_are_exact(a: int, b: int) -> None:
+    assert [evaluate(f"({a}) + ({b})"), evaluate(f"({a}) * ({b})")] == [str(a + b), str(a * b)]
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "value"),
+    [
+        ("15% of 240 is 36", "36", 36),
+        ("The answer is 1,081.", "1,081", 1081),
+        ("so it is -3.5", "-3.5", Fraction(-7, 2)),
+        ("it is −7 degrees", "−7", -7),
+        ("Answer - 36", "36", 36),
+        ("10-5", "5", 5),
+        ("that makes $36.00", "36.00", 36),
+        ("**36**", "36", 36),
+        (r"\boxed{36}", "36", 36),
+        (r"\boxed{\frac{1}{2}}", "1/2", Fraction(1, 2)),
+        (r"\boxed{1{,}000}", "1,000", 1000),
+        ("half, or 1/2", "1/2", Fraction(1, 2)),
+        ("5/0", "5/0", None),
+        ("1.5e3", "1.5e3", 1500),
+        ("2+2=4", "4", 4),
+        ("1,234,567.89 dollars", "1,234,567.89", Fraction(123456789, 100)),
+        ("3.14.", "3.14", Fraction(314, 100)),
+        (".5", ".5", Fraction(1, 2)),
+        ("none at all", None, None),
+        ("x2 and CO2", None, None),
+    ],
+)
+def test_the_last_number_of_an_answer_is_found(text: str, number: str | None, value: Fraction | None) -> None:
+    found = last_number(text)
+    assert (found, None if found is None else value_of(found)) == (number, value)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.text(alphabet="0123456789,./-−e+$\\frac{} ", max_size=400))
+def test_no_text_trips_the_number_finder(text: str) -> None:
+    found = last_number(text)
+    assert found is None or isinstance(value_of(found), Fraction | None)
+
+
+def test_a_runaway_answer_is_read_at_its_end() -> None:
+    started = time.process_time()
+    assert last_number("1,111" * 400_000 + " so it is 7") == "7"
+    assert last_number("-" * 2_000_000) is None
+    assert time.process_time() - started < 5
+
+
+def test_whole_numbers_must_be_equal_and_others_nearly() -> None:
+    third = Fraction("0.3333333")
+    assert [
+        same(Fraction(10**20), Fraction(10**20 + 1)),
+        same(third, Fraction(1, 3)),
+        same(Fraction("0.333"), Fraction(1, 3)),
+        same(Fraction(0), Fraction(0)),
+    ] == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("expected", "text", "score"),
+    [
+        ("36", "15% of 240 is 36", {"reward": 1.0, "accuracy": 1.0, "extracted_answer": "36"}),
+        (36, "36.0", {"reward": 1.0, "accuracy": 1.0, "extracted_answer": "36.0"}),
+        (13.5, "It costs $13.50.", {"reward": 1.0, "accuracy": 1.0, "extracted_answer": "13.50"}),
+        ("1,081", "1081", {"reward": 1.0, "accuracy": 1.0, "extracted_answer": "1081"}),
+        ("36", "37", {"reward": 0.0, "accuracy": 0.0, "extracted_answer": "37"}),
+        ("36", "I do not know", {"reward": 0.0, "accuracy": 0.0, "extracted_answer": None}),
+        ("36", "", {"reward": 0.0, "accuracy": 0.0, "extracted_answer": None}),
+    ],
+)
+def test_the_reward_compares_the_last_number(says: Says, expected: Any, text: str, score: dict[str, Any]) -> None:
+    response = says(text, ("calculator", '{"expression": "240 * 0.15"}', "36.0"))
+    assert asyncio.run(Calculator().score("1", {"expected_answer": expected}, response)) == score
+
+
+@pytest.mark.parametrize(
+    "task", [{}, {"expected_answer": None}, {"expected_answer": "many"}, {"expected_answer": True}]
+)
+def test_a_task_without_a_number_is_a_bad_task_and_not_a_zero(says: Says, task: dict[str, Any]) -> None:
+    with pytest.raises(TaskError, match=r'^"expected_answer" must be a number'):
+        asyncio.run(Calculator().score("1", task, says("36")))
+
+
+def test_the_example_tasks_offer_the_tool_as_it_is_and_have_numbers_to_expect() -> None:
+    rows = [json.loads(line) for line in EXAMPLES.read_text().splitlines()]
+    tools = asyncio.run(Calculator().tools())
+    assert len(rows) == 20
+    assert rows[0]["responses_create_params"]["input"][-1] == {"role": "user", "content": "What is 15% of 240?"}
+    assert all(row["responses_create_params"]["tools"] == tools for row in rows)
+    assert all(value_of(row["expected_answer"]) is not None for row in rows)

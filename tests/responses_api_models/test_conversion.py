@@ -1,0 +1,625 @@
+"""Responses <-> chat: each shape by example, then round trips over generated conversations."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from velodrome.errors import ModelError
+from velodrome.responses_api_models.conversion import (
+    chat_from_response,
+    chat_request,
+    response_from_chat,
+    responses_request,
+)
+from velodrome.responses_api_models.turns import chat_messages, response_items
+
+Json = dict[str, Any]
+
+CALL = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'}
+CALL_2 = {"type": "function_call", "call_id": "c2", "name": "mul", "arguments": "{}"}
+CHAT_CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+CHAT_CALL_2 = {"id": "c2", "type": "function", "function": {"name": "mul", "arguments": "{}"}}
+
+
+def test_a_whole_request_becomes_a_chat_request() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "number"}}}
+    request = {
+        "model": "m",
+        "instructions": "Be brief.",
+        "input": "Add.",
+        "tools": [{"type": "function", "name": "add", "parameters": schema, "strict": True}],
+        "tool_choice": {"type": "function", "name": "add"},
+        "parallel_tool_calls": False,
+        "max_output_tokens": 64,
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "text": {"format": {"type": "json_schema", "name": "sum", "schema": schema}, "verbosity": "low"},
+        "include": ["message.output_text.logprobs"],
+        "top_logprobs": 3,
+        "truncation": "auto",
+        "temperature": 0.5,
+        "top_k": 20,
+        "seed": 7,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    before = deepcopy(request)
+    assert chat_request(request) == {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Add."}],
+        "tools": [{"type": "function", "function": {"name": "add", "parameters": schema, "strict": True}}],
+        "tool_choice": {"type": "function", "function": {"name": "add"}},
+        "parallel_tool_calls": False,
+        "max_tokens": 64,
+        "reasoning_effort": "low",
+        "response_format": {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}},
+        "verbosity": "low",
+        "logprobs": True,
+        "top_logprobs": 3,
+        "temperature": 0.5,
+        "top_k": 20,
+        "seed": 7,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    assert request == before
+
+
+def test_the_name_of_the_token_limit_can_be_chosen() -> None:
+    body = chat_request({"input": "x", "max_output_tokens": 5}, max_tokens_field="max_completion_tokens")
+    assert body == {"messages": [{"role": "user", "content": "x"}], "max_completion_tokens": 5}
+
+
+def test_a_whole_chat_request_becomes_a_responses_request() -> None:
+    schema = {"type": "object"}
+    request = {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Add."}],
+        "tools": [{"type": "function", "function": {"name": "add", "parameters": schema}}],
+        "tool_choice": {"type": "function", "function": {"name": "add"}},
+        "max_completion_tokens": 64,
+        "reasoning_effort": "high",
+        "response_format": {"type": "json_object"},
+        "logprobs": True,
+        "top_logprobs": 2,
+        "min_p": 0.1,
+    }
+    before = deepcopy(request)
+    assert responses_request(request) == {
+        "model": "m",
+        "input": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Add."}],
+        "tools": [{"type": "function", "name": "add", "parameters": schema, "strict": False}],
+        "tool_choice": {"type": "function", "name": "add"},
+        "max_output_tokens": 64,
+        "reasoning": {"effort": "high"},
+        "text": {"format": {"type": "json_object"}},
+        "include": ["message.output_text.logprobs"],
+        "top_logprobs": 2,
+        "min_p": 0.1,
+    }
+    assert request == before
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", "required"])
+def test_a_plain_tool_choice_is_the_same_on_both_sides(choice: str) -> None:
+    assert chat_request({"input": "", "tool_choice": choice})["tool_choice"] == choice
+    assert responses_request({"messages": [], "tool_choice": choice})["tool_choice"] == choice
+
+
+def test_a_choice_among_allowed_tools_goes_both_ways() -> None:
+    flat = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]}
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    nested = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": tools}}
+    assert chat_request({"input": "", "tool_choice": flat})["tool_choice"] == nested
+    assert responses_request({"messages": [], "tool_choice": nested})["tool_choice"] == flat
+
+
+def test_parallel_calls_share_a_message_with_the_text_and_reasoning_before_them() -> None:
+    items = [
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Rules"}]},
+        {"role": "user", "content": "Go"},
+        {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok", "annotations": []}]},
+        CALL,
+        CALL_2,
+        {"type": "function_call_output", "call_id": "c1", "output": "2"},
+        {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "4"}]},
+        {
+            "type": "reasoning",
+            "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}],
+        },
+        CALL,
+        {"type": "function_call_output", "call_id": "c1", "output": {"value": 2}},
+        {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+        {"type": "message", "role": "assistant", "content": "<think>kept</think>bye"},
+    ]
+    before = deepcopy(items)
+    assert chat_messages(items) == [
+        {"role": "system", "content": "Rules"},
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": "ok", "reasoning_content": "hm", "tool_calls": [CHAT_CALL, CHAT_CALL_2]},
+        {"role": "tool", "tool_call_id": "c1", "content": "2"},
+        {"role": "tool", "tool_call_id": "c2", "content": "4"},
+        {"role": "assistant", "content": None, "reasoning_content": "a\n\nb", "tool_calls": [CHAT_CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": '{"value":2}'},
+        {"role": "assistant", "content": None, "refusal": "no"},
+        {"role": "assistant", "content": "<think>kept</think>bye"},
+    ]
+    assert items == before
+
+
+def test_images_files_and_audio_go_both_ways() -> None:
+    audio = {"type": "input_audio", "input_audio": {"data": "UklG", "format": "wav"}}
+    ours = [
+        {"type": "input_text", "text": "look"},
+        {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "high"},
+        {"type": "input_file", "file_id": "f1", "filename": "a.pdf"},
+        audio,
+    ]
+    theirs = [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA", "detail": "high"}},
+        {"type": "file", "file": {"file_id": "f1", "filename": "a.pdf"}},
+        audio,
+    ]
+    assert chat_messages([{"role": "user", "content": ours}]) == [{"role": "user", "content": theirs}]
+    assert response_items([{"role": "user", "content": theirs}]) == [{"role": "user", "content": ours}]
+    short = [{"type": "image_url", "image_url": "http://127.0.0.1/a.png"}]
+    assert response_items([{"role": "user", "content": short}])[0]["content"] == [
+        {"type": "input_image", "image_url": "http://127.0.0.1/a.png", "detail": "auto"}
+    ]
+
+
+ROLLOUT = [
+    {
+        "role": "assistant",
+        "reasoning_content": "hm",
+        "tool_calls": [{"id": "c1", "name": "add", "arguments": '{"a": 1}'}],
+    },
+    {"role": "tool", "tool_call_id": "c1", "name": "add", "content": "2"},
+    {"role": "assistant", "content": "It is 2", "generation_token_ids": [5], "reasoning_encrypted": "xx"},
+]
+
+
+def test_the_messages_of_a_rollouts_file_are_accepted_as_input() -> None:
+    before = deepcopy(ROLLOUT)
+    assert response_items(ROLLOUT) == [
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {**CALL, "status": "completed"},
+        {"type": "function_call_output", "call_id": "c1", "output": "2"},
+        {"type": "reasoning", "summary": [], "encrypted_content": "xx"},
+        {
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "It is 2", "annotations": []}],
+        },
+    ]
+    assert chat_messages(ROLLOUT) == [
+        {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [CHAT_CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "2"},
+        {"role": "assistant", "content": "It is 2"},
+    ]
+    assert before == ROLLOUT
+
+
+def test_items_that_need_no_change_are_passed_on_as_they_are() -> None:
+    items = [
+        {"role": "user", "content": "hi"},
+        {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "zz"},
+        CALL,
+        {"type": "web_search_call", "id": "ws_1"},
+    ]
+    assert [new is old for new, old in zip(response_items(items), items, strict=True)] == [True] * 5
+    tokens = {"prompt_token_ids": [1], "generation_token_ids": [2], "generation_log_probs": [-0.5]}
+    assert response_items([{**CALL, **tokens}]) == [CALL]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({}, 'request: "input" must be a list, found NoneType'),
+        ({"input": 5}, 'request: "input" must be a list, found int'),
+        ({"input": ["hi"]}, "input[0]: expected an object, found str"),
+        (
+            {"input": [{"type": "web_search_call"}]},
+            'input[0]: "web_search_call" has no form in chat completions (set endpoint: responses)',
+        ),
+        (
+            {"input": "x", "previous_response_id": "resp_1"},
+            'request: "previous_response_id" has no form in chat completions (set endpoint: responses)',
+        ),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]},
+            "input_image: without image_url it has no form in chat completions",
+        ),
+        ({"input": [{"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "tool_calls[0]: no function name"),
+    ],
+)
+def test_a_request_that_chat_cannot_express_says_what_is_in_the_way(request_: Json, message: str) -> None:
+    with pytest.raises(ModelError) as info:
+        chat_request(request_)
+    assert str(info.value) == message
+
+
+COMPLETION: Json = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 12,
+    "model": "m",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
+    "usage": {
+        "prompt_tokens": 10,
+        "completion_tokens": 4,
+        "total_tokens": 14,
+        "prompt_tokens_details": {"cached_tokens": 8},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    },
+}
+
+
+def completion(finish: str | None = "stop", choice: Json | None = None, **message: Any) -> Json:
+    whole = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish, **(choice or {})}
+    return {**COMPLETION, "choices": [whole]}
+
+
+def test_a_completion_becomes_a_response() -> None:
+    answer = {**COMPLETION, "timings": {"predicted_ms": 5}}
+    request = {"input": "x", "temperature": 0.2, "tools": [{"type": "function", "name": "add"}]}
+    assert response_from_chat(answer, request) == {
+        "id": "chatcmpl-1",
+        "object": "response",
+        "created_at": 12,
+        "model": "m",
+        "status": "completed",
+        "incomplete_details": None,
+        "error": None,
+        "output": [
+            {
+                "type": "message",
+                "id": "msg_chatcmpl-1_0",
+                "role": "assistant",
+                "status": "completed",
+                "content": [{"type": "output_text", "text": "Hi", "annotations": []}],
+            }
+        ],
+        "usage": {
+            "input_tokens": 10,
+            "input_tokens_details": {"cached_tokens": 8},
+            "output_tokens": 4,
+            "output_tokens_details": {"reasoning_tokens": 3},
+            "total_tokens": 14,
+        },
+        "tools": [{"type": "function", "name": "add"}],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "temperature": 0.2,
+        "timings": {"predicted_ms": 5},
+    }
+
+
+def kinds(answer: Json) -> list[str]:
+    return [item["type"] for item in response_from_chat(answer, {})["output"]]
+
+
+def test_each_part_of_an_answer_becomes_its_item() -> None:
+    calls = [CHAT_CALL, CHAT_CALL_2]
+    assert kinds(completion(content="", tool_calls=calls)) == ["function_call", "function_call"]
+    assert kinds(completion(content=None, reasoning="hm", tool_calls=calls)) == ["reasoning", *["function_call"] * 2]
+    assert kinds(completion(content="x", reasoning_content="hm", reasoning="hm")) == ["reasoning", "message"]
+    assert kinds(completion("length", content=None, reasoning_content="hm")) == ["reasoning"]
+    assert kinds(completion(content=None)) == ["message"]
+    (item,) = response_from_chat(completion(content=None, refusal="no"), {})["output"]
+    assert item["content"] == [{"type": "refusal", "refusal": "no"}]
+
+
+def test_arguments_that_came_as_an_object_become_text_and_a_missing_id_is_made_up() -> None:
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    first, second = response_from_chat(completion(content=None, tool_calls=[call, call]), {})["output"]
+    assert (first["arguments"], first["name"]) == ('{"a":1}', "add")
+    assert first["call_id"].startswith("call_")
+    assert first["call_id"] != second["call_id"]
+
+
+@pytest.mark.parametrize(
+    ("finish", "status", "details"),
+    [
+        ("stop", "completed", None),
+        ("tool_calls", "completed", None),
+        (None, "completed", None),
+        ("length", "incomplete", {"reason": "max_output_tokens"}),
+        ("content_filter", "incomplete", {"reason": "content_filter"}),
+    ],
+)
+def test_a_finish_reason_becomes_a_status(finish: str | None, status: str, details: Json | None) -> None:
+    response = response_from_chat(completion(finish, content="x"), {})
+    assert (response["status"], response["incomplete_details"]) == (status, details)
+    assert response["output"][-1]["status"] == status
+
+
+def test_log_probabilities_and_token_ids_land_on_the_answer() -> None:
+    probs = [{"token": "Hi", "logprob": -0.5, "bytes": None, "top_logprobs": []}]
+    choice = {"logprobs": {"content": probs}, "token_ids": [42]}
+    answer = {**completion(choice=choice, content="Hi"), "prompt_token_ids": [1, 2]}
+    (item,) = response_from_chat(answer, {})["output"]
+    assert item["content"] == [{"type": "output_text", "text": "Hi", "annotations": [], "logprobs": probs}]
+    tokens = {"prompt_token_ids": [1, 2], "generation_token_ids": [42], "generation_log_probs": [-0.5]}
+    assert {name: item[name] for name in tokens} == tokens
+
+
+def test_token_ids_are_found_in_each_place_a_server_puts_them() -> None:
+    named = {"logprobs": {"content": [{"token": "token_id:42", "logprob": -0.5}]}, "prompt_token_ids": [1]}
+    tokens = {"prompt_token_ids": [1], "generation_token_ids": [42], "generation_log_probs": [-0.5]}
+    numbered = {"logprobs": {"content": [{"id": 42, "token": "Hi", "logprob": -0.5}]}, "prompt_token_ids": [1]}
+    for answer in (
+        completion(choice=named, tool_calls=[CHAT_CALL]),
+        completion(choice=numbered, tool_calls=[CHAT_CALL]),
+        completion(tool_calls=[CHAT_CALL], **tokens),
+    ):
+        (item,) = response_from_chat(answer, {})["output"]
+        assert {name: item[name] for name in tokens} == tokens
+
+
+def test_missing_usage_stays_missing_and_bare_usage_is_completed() -> None:
+    assert response_from_chat({**COMPLETION, "usage": None}, {})["usage"] is None
+    bare = {"prompt_tokens": 2, "completion_tokens": 3, "prompt_tokens_details": None}
+    assert response_from_chat({**COMPLETION, "usage": bare}, {})["usage"] == {
+        "input_tokens": 2,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 3,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([], "chat completion: expected an object, found list"),
+        ({}, 'chat completion: no "choices"'),
+        ({"choices": []}, 'chat completion: no "choices"'),
+        ({"choices": [None]}, 'chat completion: no "choices[0].message"'),
+        ({"choices": [{"message": "hi"}]}, 'chat completion: no "choices[0].message"'),
+        ({"choices": [{"message": {"content": 5}}]}, 'chat completion: "content" must be text, found int'),
+        ({"choices": [{"message": {"tool_calls": [{"id": "x"}]}}]}, "tool_calls[0]: no function name"),
+    ],
+)
+def test_a_completion_that_is_not_one_says_what_is_missing(answer: Any, message: str) -> None:
+    with pytest.raises(ModelError) as info:
+        response_from_chat(answer, {})
+    assert str(info.value) == message
+
+
+def test_a_response_becomes_a_completion() -> None:
+    note = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
+    text = {"type": "output_text", "text": "Hi", "annotations": [note]}
+    response = {
+        "id": "resp_1",
+        "created_at": 12.0,
+        "model": "m",
+        "status": "completed",
+        "output": [
+            {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+            {"type": "web_search_call", "id": "ws"},
+            {"type": "message", "role": "assistant", "content": [text]},
+            {**CALL, "generation_token_ids": [4]},
+        ],
+        "usage": {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
+        "tools": [],
+    }
+    inner = {name: value for name, value in note.items() if name != "type"}
+    message = {
+        "role": "assistant",
+        "content": "Hi",
+        "reasoning_content": "hm",
+        "tool_calls": [CHAT_CALL],
+        "annotations": [{"type": "url_citation", "url_citation": inner}],
+        "generation_token_ids": [4],
+    }
+    assert chat_from_response(response) == {
+        "id": "resp_1",
+        "object": "chat.completion",
+        "created": 12,
+        "model": "m",
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "tool_calls"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
+    }
+    with pytest.raises(ModelError, match=r'^response: no "output" list$'):
+        chat_from_response({"output": None})
+
+
+# Round trips
+
+words = st.text(min_size=1, max_size=12)
+names = st.sampled_from(["add", "mul", "look_up"])
+scalars = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+)
+
+input_parts = st.one_of(
+    st.builds(lambda text: {"type": "input_text", "text": text}, words),
+    st.builds(
+        lambda url, detail: {"type": "input_image", "image_url": url, "detail": detail},
+        words,
+        st.sampled_from(["auto", "low", "high"]),
+    ),
+    st.builds(lambda name: {"type": "input_file", "file_id": name}, words),
+    st.builds(lambda data: {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}, words),
+)
+asides = st.builds(
+    lambda role, content: {"type": "message", "role": role, "content": content},
+    st.sampled_from(["user", "system"]),
+    words | st.lists(input_parts, min_size=1, max_size=3),
+)
+said = st.builds(
+    lambda text, refusal: {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": text}] * bool(text)
+        + [{"type": "refusal", "refusal": refusal}] * bool(refusal),
+    },
+    words,
+    st.none() | words,
+)
+thought = st.builds(
+    lambda text: {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}, words
+)
+called = st.builds(
+    lambda call_id, name, arguments: {
+        "type": "function_call",
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+    },
+    words,
+    names,
+    words,
+)
+answered = st.builds(
+    lambda call_id, output: {"type": "function_call_output", "call_id": call_id, "output": output}, words, st.text()
+)
+conversations = st.lists(st.one_of(asides, said, thought, called, answered), max_size=10)
+
+samplings = st.fixed_dictionaries(
+    {},
+    optional={
+        "max_output_tokens": st.integers(1, 99),
+        "temperature": st.floats(0, 2),
+        "top_k": st.integers(1, 9),
+        "seed": st.integers(),
+        "reasoning": st.builds(lambda effort: {"effort": effort}, st.sampled_from(["low", "high"])),
+        "parallel_tool_calls": st.booleans(),
+        "tool_choice": st.sampled_from(["auto", "required", {"type": "function", "name": "add"}]),
+        "tools": st.lists(
+            st.builds(
+                lambda name, strict: {"type": "function", "name": name, "strict": strict, "parameters": {}},
+                names,
+                st.booleans(),
+            ),
+            min_size=1,
+        ),
+        "text": st.builds(lambda name: {"format": {"type": "json_schema", "name": name, "schema": {}}}, words),
+        "include": st.just(["message.output_text.logprobs"]),
+        "metadata": st.dictionaries(words, words),
+    },
+)
+
+
+def events(items: list[Json]) -> list[tuple[str, ...]]:
+    """What a conversation says, whatever its shape: one entry a thing said, in order."""
+    found: list[tuple[str, ...]] = []
+    for item in items:
+        kind = item.get("type", "message")
+        if kind == "function_call":
+            found.append(("call", item["call_id"], item["name"], item["arguments"]))
+        elif kind == "function_call_output":
+            found.append(("output", item["call_id"], item["output"]))
+        elif kind == "reasoning":
+            text = "".join(part["text"] for part in item["content"])
+            if found and found[-1][0] == "reasoning":
+                text = found.pop()[1] + text
+            found.append(("reasoning", text))
+        else:
+            content = item["content"]
+            parts = [{"text": content}] if isinstance(content, str) else content
+            for part in parts:
+                body = {name: value for name, value in part.items() if name not in ("type", "annotations")}
+                found.append(("said", item["role"], repr(sorted(body.items()))))
+    return found
+
+
+@given(conversations, samplings)
+def test_a_responses_request_means_the_same_after_chat_and_back(conversation: list[Json], sampling: Json) -> None:
+    request = {"input": conversation, **sampling}
+    before = deepcopy(request)
+    back = responses_request(chat_request(request))
+    assert events(back.pop("input")) == events(conversation)
+    assert back == sampling
+    assert request == before
+
+
+@st.composite
+def chats(draw: Any) -> list[Json]:
+    """Chat as servers know it: every call is answered before anyone speaks again."""
+    found: list[Json] = []
+    for _ in range(draw(st.integers(0, 4))):
+        found.append({"role": draw(st.sampled_from(["user", "system"])), "content": draw(words)})
+        turn: Json = {"role": "assistant", "content": draw(words)}
+        if draw(st.booleans()):
+            turn["reasoning_content"] = draw(words)
+        found.append(turn)
+        calls = draw(st.lists(st.tuples(names, words), max_size=3))
+        if calls:
+            turn["content"] = draw(st.none() | words)
+            turn["tool_calls"] = [
+                {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+                for number, (name, arguments) in enumerate(calls)
+            ]
+            found += [
+                {"role": "tool", "tool_call_id": f"c{number}", "content": draw(st.text())}
+                for number, _ in enumerate(calls)
+            ]
+    return found
+
+
+@given(chats())
+def test_a_chat_is_the_same_after_responses_and_back(messages: list[Json]) -> None:
+    before = deepcopy(messages)
+    assert chat_request(responses_request({"messages": messages}))["messages"] == before
+    assert messages == before
+
+
+@given(
+    st.none() | words,
+    st.none() | words,
+    st.lists(st.tuples(names, words), max_size=3),
+    st.sampled_from(["stop", "length", "content_filter"]),
+    st.integers(0, 99),
+)
+def test_an_answer_is_the_same_after_responses_and_back(
+    text: str | None, reasoning: str | None, calls: list[tuple[str, str]], finish: str, tokens: int
+) -> None:
+    message: Json = {"role": "assistant", "content": text if text or reasoning or calls else ""}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message["tool_calls"] = [
+            {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for number, (name, arguments) in enumerate(calls)
+        ]
+        finish = "tool_calls" if finish == "stop" else finish
+    probs = {"content": [{"token": "a", "logprob": -1.0, "bytes": None, "top_logprobs": []}]} if text else None
+    usage = {**COMPLETION["usage"], "completion_tokens": tokens}
+    choice = {"index": 0, "message": message, "logprobs": probs, "finish_reason": finish}
+    answer = {**COMPLETION, "usage": usage, "choices": [choice]}
+    assert chat_from_response(response_from_chat(answer, {})) == answer
+
+
+@given(anything)
+def test_garbage_is_never_anything_but_a_model_error(garbage: Any) -> None:
+    shapes: list[tuple[Any, ...]] = [
+        (response_from_chat, garbage, {}),
+        (response_from_chat, {"choices": garbage}, {}),
+        (response_from_chat, {"choices": [{"message": garbage}]}, {}),
+        (response_from_chat, completion(content="x", tool_calls=garbage), {}),
+        (response_from_chat, completion(content="x", choice={"logprobs": garbage}), {}),
+        (response_from_chat, {**COMPLETION, "usage": garbage}, {}),
+        (chat_from_response, garbage),
+        (chat_from_response, {"output": garbage}),
+        (chat_request, {"input": garbage}),
+        (chat_request, {"input": [{"role": "user", "content": garbage}]}),
+        (chat_request, {"input": "x", "tools": garbage}),
+        (chat_request, {"input": "x", "text": garbage}),
+        (responses_request, {"messages": garbage}),
+        (responses_request, {"messages": [{"role": "assistant", "content": garbage, "tool_calls": garbage}]}),
+        (response_items, [{"role": "user", "content": garbage}]),
+    ]
+    for function, *arguments in shapes:
+        try:
+            assert isinstance(function(*arguments), dict | list)
+        except ModelError:
+            pass

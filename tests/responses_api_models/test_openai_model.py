@@ -1,0 +1,408 @@
+"""`openai_model` against a real HTTP server: both endpoints, the probe, and every way a server can fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from velodrome import http
+from velodrome.contracts import Model
+from velodrome.errors import InputError, ModelError
+from velodrome.responses_api_models.openai_model import app
+from velodrome.responses_api_models.openai_model.app import OpenAIModel
+from velodrome.timing import spans
+
+Json = dict[str, Any]
+
+MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "36"}]}
+RESPONSE = {"id": "resp_1", "object": "response", "status": "completed", "output": [MESSAGE], "usage": None}
+COMPLETION = {"id": "c1", "choices": [{"message": {"role": "assistant", "content": "36"}, "finish_reason": "stop"}]}
+
+
+def make(server: Any, **config: Any) -> OpenAIModel:
+    block = {"openai_base_url": f"{server.url}/v1", "openai_api_key": "key-123456", "openai_model": "m", **config}
+    return OpenAIModel({"backoff_s": 0.0, "endpoint": "responses", **block}, {})
+
+
+def run(main: Callable[[], Awaitable[Any]]) -> Any:
+    async def whole() -> Any:
+        try:
+            return await main()
+        finally:
+            await http.close_shared()
+
+    return asyncio.run(whole())
+
+
+def text(response: Json) -> str:
+    found: str = response["output"][0]["content"][0]["text"]
+    return found
+
+
+def both(wire: Any) -> Callable[[Any], bytes]:
+    """A server with chat completions only."""
+    return lambda seen: wire.reply(200, COMPLETION) if "chat" in seen.path else wire.reply(404, b"Not Found")
+
+
+def test_it_is_a_model_and_answers_over_responses(wire: Any) -> None:
+    request = {"input": [{"role": "user", "content": "15% of 240?"}], "temperature": 0.5, "top_k": 3}
+
+    async def main() -> None:
+        async with wire(wire.reply(200, RESPONSE)) as server:
+            model = make(server)
+            assert isinstance(model, Model)
+            assert await model.respond(request) == RESPONSE
+            (seen,) = server.seen
+            assert (seen.method, seen.path) == ("POST", "/v1/responses")
+            assert seen.headers["Authorization"] == "Bearer key-123456"
+            assert seen.json == {**request, "model": "m"}
+            await model.aclose()
+
+    before = deepcopy(request)
+    run(main)
+    assert request == before
+
+
+def test_it_answers_over_chat(wire: Any) -> None:
+    request = {"input": "hi", "max_output_tokens": 9, "stream": True, "model": "mine"}
+
+    async def main() -> None:
+        async with wire(wire.reply(200, COMPLETION)) as server:
+            model = make(server, endpoint="chat", max_tokens_field="max_completion_tokens")
+            response = await model.respond(request)
+            assert (text(response), response["status"]) == ("36", "completed")
+            (seen,) = server.seen
+            assert seen.path == "/v1/chat/completions"
+            messages = [{"role": "user", "content": "hi"}]
+            assert seen.json == {"model": "mine", "messages": messages, "max_completion_tokens": 9}
+
+    run(main)
+
+
+def test_output_items_go_back_as_they_came_without_their_token_ids(wire: Any) -> None:
+    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "zz"}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "add", "arguments": "{}"}
+    tokens = {"prompt_token_ids": [1], "generation_token_ids": [2], "generation_log_probs": [-1.0]}
+    given = [{"role": "user", "content": "x"}, reasoning, {**call, **tokens}]
+
+    async def main() -> None:
+        async with wire(wire.reply(200, RESPONSE)) as server:
+            await make(server).respond({"input": given})
+            assert server.seen[0].json["input"] == [given[0], reasoning, call]
+
+    run(main)
+
+
+def test_extra_body_and_headers_are_added_to_each_request(wire: Any) -> None:
+    async def main() -> None:
+        async with wire(wire.reply(200, RESPONSE)) as server:
+            config = {"extra_body": {"top_k": 5, "temperature": 0.0}, "headers": {"X-Team": "a"}, "openai_api_key": ""}
+            await make(server, **config).respond({"input": "x", "temperature": 1.0})
+            (seen,) = server.seen
+            assert seen.json == {"input": "x", "model": "m", "top_k": 5, "temperature": 0.0}
+            assert (seen.headers["X-Team"], "Authorization" in seen.headers) == ("a", False)
+
+    run(main)
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
+def test_the_base_url_may_end_in_a_slash_and_an_empty_path_means_v1(wire: Any, suffix: str) -> None:
+    async def main() -> None:
+        async with wire(wire.reply(200, RESPONSE)) as server:
+            await make(server, openai_base_url=f"{server.url}{suffix}").respond({"input": "x"})
+            assert server.seen[0].path == "/v1/responses"
+
+    run(main)
+
+
+def test_a_query_in_the_base_url_is_sent_and_a_deeper_path_is_kept(wire: Any) -> None:
+    async def main() -> None:
+        async with wire(wire.reply(200, RESPONSE)) as server:
+            await make(server, openai_base_url=f"{server.url}/openai/v2?api-version=3").respond({"input": "x"})
+            assert server.seen[0].path == "/openai/v2/responses?api-version=3"
+
+    run(main)
+
+
+# The probe
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b'{"detail":"Not Found"}'),
+        (405, b"Method Not Allowed"),
+        (501, b""),
+        (400, b'{"error":{"message":"The Responses API is not supported by this server"}}'),
+        (400, b'{"error":{"message":"Not implemented"}}'),
+        (422, b"unknown endpoint /v1/responses"),
+    ],
+)
+def test_auto_falls_back_to_chat_where_responses_is_missing_and_remembers(wire: Any, status: int, body: bytes) -> None:
+    async def main() -> None:
+        def answer(seen: Any) -> bytes:
+            return wire.reply(200, COMPLETION) if "chat" in seen.path else wire.reply(status, body)
+
+        async with wire(answer) as server:
+            model = make(server, endpoint="auto")
+            assert [text(await model.respond({"input": "x"})) for _ in range(3)] == ["36"] * 3
+            assert [seen.path for seen in server.seen] == ["/v1/responses", *["/v1/chat/completions"] * 3]
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, b'{"error":{"message":"Unsupported parameter: top_k is not supported with this model"}}'),
+        (404, b'{"error":{"message":"The model `m` does not exist","code":"model_not_found"}}'),
+        (401, b"no key"),
+    ],
+)
+def test_auto_does_not_take_a_refused_request_for_a_missing_endpoint(wire: Any, status: int, body: bytes) -> None:
+    async def main() -> None:
+        async with wire(wire.reply(status, body), wire.reply(200, RESPONSE)) as server:
+            model = make(server, endpoint="auto")
+            with pytest.raises(ModelError) as info:
+                await model.respond({"input": "x"})
+            assert info.value.status == status
+            assert text(await model.respond({"input": "x"})) == "36"
+            assert [seen.path for seen in server.seen] == ["/v1/responses"] * 2
+
+    run(main)
+
+
+def test_concurrent_first_calls_probe_once(wire: Any) -> None:
+    async def main() -> None:
+        async with wire(both(wire)) as server:
+            model = make(server, endpoint="auto")
+            answers = await asyncio.gather(*(model.respond({"input": "x"}) for _ in range(20)))
+            assert [text(answer) for answer in answers] == ["36"] * 20
+            paths = [seen.path for seen in server.seen]
+            assert (paths.count("/v1/responses"), paths.count("/v1/chat/completions")) == (1, 20)
+
+    run(main)
+
+
+def test_a_first_answer_that_takes_long_does_not_hold_up_the_others(wire: Any) -> None:
+    async def main() -> None:
+        others = asyncio.Event()
+
+        async def slow(_: Any) -> bytes:
+            await others.wait()
+            return bytes(wire.reply(200, RESPONSE))
+
+        def quick(_: Any) -> bytes:
+            others.set()
+            return bytes(wire.reply(200, RESPONSE))
+
+        async with wire(slow, quick) as server:
+            model = make(server, endpoint="auto")
+            calls = asyncio.gather(*(model.respond({"input": "x"}) for _ in range(3)))
+            assert [text(answer) for answer in await asyncio.wait_for(calls, 30)] == ["36"] * 3
+            assert [seen.path for seen in server.seen] == ["/v1/responses"] * 3
+
+    run(main)
+
+
+def test_a_probe_that_fails_lets_the_others_try_at_once_and_side_by_side(wire: Any) -> None:
+    async def main() -> None:
+        together = asyncio.Event()
+
+        async def answer(_: Any) -> bytes:
+            if len(server.seen) == 1:
+                return bytes(wire.reply(401, b"no"))
+            if len(server.seen) == 5:
+                together.set()
+            await together.wait()
+            return bytes(wire.reply(200, RESPONSE))
+
+        async with wire(answer) as server:
+            model = make(server, endpoint="auto")
+            answers = await asyncio.gather(*(model.respond({"input": "x"}) for _ in range(5)), return_exceptions=True)
+            assert [isinstance(answer, ModelError) for answer in answers] == [True, False, False, False, False]
+
+    run(main)
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((200, b"<html>"), "200, but the body is not JSON: <html>"),
+        ((200, b"[1]"), "200, but expected an object, found list: [1]"),
+        ((200, b'{"id":1}'), '200, but no "output" list of objects: {"id":1}'),
+        ((200, b'{"output":[3]}'), '200, but no "output" list of objects: {"output":[3]}'),
+        ((200, b'{"error":{"code":5}}'), '200, but an error inside: {"error":{"code":5}}'),
+        ((200, b'{"output":[],"status":"failed"}'), '200, but status "failed": {"output":[],"status":"failed"}'),
+        ((400, b"bad\nrequest"), "400 Bad Request: bad request"),
+        ((401, b"key-123456 is wrong"), "401 Unauthorized: *** is wrong (check openai_api_key)"),
+        ((500, b"oops"), "500 Internal Server Error after 2 retries: oops"),
+        ((429, b"slow down"), "429 Too Many Requests after 2 retries: slow down"),
+    ],
+)
+def test_a_bad_answer_is_a_model_error_that_says_where_and_what(
+    wire: Any, answer: tuple[int, bytes], message: str
+) -> None:
+    async def main() -> None:
+        async with wire(wire.reply(*answer)) as server:
+            with pytest.raises(ModelError) as info:
+                await make(server, max_retries=2).respond({"input": "x"})
+            assert str(info.value) == f"POST {server.url}/v1/responses: {message}"
+            assert info.value.status == answer[0]
+
+    run(main)
+
+
+def test_a_bad_chat_answer_says_what_is_missing(wire: Any) -> None:
+    async def main() -> None:
+        async with wire(wire.reply(200, {"choices": []})) as server:
+            with pytest.raises(ModelError) as info:
+                await make(server, endpoint="chat").respond({"input": "x"})
+            where = f"POST {server.url}/v1/chat/completions"
+            assert str(info.value) == f'{where}: 200, but chat completion: no "choices": {{"choices":[]}}'
+
+    run(main)
+
+
+def test_a_request_that_is_no_json_is_a_model_error_and_sends_nothing(wire: Any) -> None:
+    async def main() -> None:
+        async with wire(wire.reply(200, RESPONSE)) as server:
+            for request in ({"input": "\ud800"}, {"input": [{"role": "user", "content": {1, 2}}]}, {"input": [7]}):
+                with pytest.raises(ModelError):
+                    await make(server).respond(request)
+            assert server.seen == []
+
+    run(main)
+
+
+def test_each_failing_call_ends_in_bounded_time_while_its_neighbours_finish(wire: Any) -> None:
+    async def main() -> None:
+        faults = {
+            "reset": wire.RESET,
+            "half": wire.HALF,
+            "garbage": wire.GARBAGE,
+            "never": wire.NEVER,
+            "408": wire.reply(408),
+            "429": wire.reply(429, b"", Retry_After="0.01"),
+            "500": wire.reply(500),
+        }
+
+        def answer(seen: Any) -> Any:
+            return faults.get(seen.json["input"]) or wire.reply(200, RESPONSE)
+
+        async with wire(answer) as server:
+            model = make(server, max_retries=1, timeout_s=0.5, total_timeout_s=5.0)
+            asked = [word for fault in faults for word in (fault, "fine")]
+            calls = (model.respond({"input": word}) for word in asked)
+            answers = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 30)
+            assert [isinstance(answer, ModelError) for answer in answers] == [True, False] * len(faults)
+            tries = [seen.json["input"] for seen in server.seen]
+            assert {fault: tries.count(fault) for fault in faults} == dict.fromkeys(faults, 2)
+
+    run(main)
+
+
+@pytest.mark.parametrize("fault", ["RESET", "HALF", "GARBAGE"])
+def test_a_fault_that_passes_costs_only_a_retry(wire: Any, fault: str) -> None:
+    async def main() -> None:
+        async with wire(getattr(wire, fault), wire.reply(200, RESPONSE)) as server:
+            with spans.root("rollout") as tree:
+                assert text(await make(server).respond({"input": "x"})) == "36"
+            assert (len(server.seen), tree.count("retries")) == (2, 1.0)
+
+    run(main)
+
+
+# Limits and replicas
+
+
+def test_max_concurrent_bounds_the_calls_and_waiting_is_charged_to_the_queue(wire: Any) -> None:
+    async def main() -> None:
+        async with wire(wire.reply(200, RESPONSE)) as server:
+            model = make(server, max_concurrent=2)
+            with spans.root("all") as tree:
+                await asyncio.gather(*(model.respond({"input": "x"}) for _ in range(10)))
+            assert (len(server.seen), server.most_open) == (10, 2)
+            assert sum(span.name == "queue" for span in tree.walk()) == 10
+
+    run(main)
+
+
+def test_several_base_urls_share_the_calls(wire: Any) -> None:
+    async def main() -> None:
+        async with wire(wire.reply(200, RESPONSE)) as one, wire(wire.reply(200, RESPONSE)) as two:
+            model = make(one, openai_base_url=[f"{one.url}/v1", f"{two.url}/v1"])
+            await asyncio.gather(*(model.respond({"input": "x"}) for _ in range(10)))
+            assert (len(one.seen), len(two.seen)) == (5, 5)
+
+    run(main)
+
+
+# Config
+
+
+def test_every_mistake_in_the_config_is_reported_at_once() -> None:
+    block = {
+        "openai_base_url": "http://127.0.0.1/v1/chat/completions",
+        "openai_api_key": "two\nlines",
+        "openai_modle": "m",
+        "zzzz": 1,
+        "endpoint": "both",
+        "timeout_s": 0,
+        "max_retries": -1,
+        "extra_body": [],
+        "headers": {"a": 1},
+        "max_concurrent": True,
+        "max_tokens_field": "n",
+        "entrypoint": "app.py",
+        "uses_reasoning_parser": True,
+    }
+    with pytest.raises(InputError) as info:
+        OpenAIModel(block, {})
+    known = (
+        "openai_base_url, openai_api_key, openai_model, endpoint, timeout_s, total_timeout_s, max_retries, backoff_s, "
+        "extra_body, headers, max_concurrent, max_tokens_field"
+    )
+    url = "a URL up to and including /v1 (http://127.0.0.1:8000/v1), or a list of them"
+    assert info.value.problems == (
+        'openai_model: no "openai_model"',
+        f"openai_model: openai_base_url: expected {url}",
+        "openai_model: openai_api_key: expected one line of ASCII text",
+        'openai_model: unknown key "openai_modle" (did you mean "openai_model"?)',
+        f'openai_model: unknown key "zzzz" (known keys: {known})',
+        "openai_model: endpoint: expected auto, responses or chat",
+        "openai_model: timeout_s: expected a number of seconds above 0",
+        "openai_model: max_retries: expected a whole number, 0 or more",
+        "openai_model: extra_body: expected a mapping of request fields",
+        "openai_model: headers: expected a mapping of names to one line of ASCII text",
+        "openai_model: max_concurrent: expected a whole number, 1 or more",
+        "openai_model: max_tokens_field: expected max_tokens or max_completion_tokens",
+    )
+
+
+@pytest.mark.parametrize(
+    "url", [5, "", "127.0.0.1:8000", "ftp://x", [], [[]], ["http://ok/v1", 3], "http://[", "http://x:99999/v1"]
+)
+def test_a_base_url_that_is_none_is_a_config_mistake(url: Any) -> None:
+    with pytest.raises(InputError, match="openai_base_url: expected a URL up to and including /v1"):
+        OpenAIModel({"openai_base_url": url, "openai_model": "m"}, {})
+
+
+def test_the_shipped_config_names_the_policy_model() -> None:
+    path = Path(app.__file__).parent / "configs" / "openai_model.yaml"
+    block = {
+        "openai_base_url": "${policy_base_url}",
+        "openai_api_key": "${policy_api_key}",
+        "openai_model": "${policy_model_name}",
+    }
+    shipped = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert shipped == {"policy_model": {"responses_api_models": {"openai_model": block}}}

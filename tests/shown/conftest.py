@@ -1,0 +1,91 @@
+"""A folder to work in, as a user has one: configs, tasks, and the commands on the PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BIN = Path(sys.executable).parent
+
+AGENT = """
+calculator:
+  resources_servers:
+    calculator: {entrypoint: app.py}
+my_agent:
+  responses_api_agents:
+    simple_agent:
+      entrypoint: app.py
+      resources_server: {type: resources_servers, name: calculator}
+      model_server: {type: responses_api_models, name: policy_model}
+"""
+
+SCRIPTED = """
+policy_model:
+  responses_api_models:
+    scripted_model:
+      answers:
+        - tool_calls: [{name: calculator, arguments: {expression: "240 * 0.15"}}]
+        - "15% of 240 is {tool_result}"
+      latency_s: LATENCY
+"""
+
+
+class Workplace:
+    """One folder; `run` is a shell in it with the commands on its PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environ = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def scripted(self, *, latency_s: float = 0.0) -> None:
+        """An agent with a calculator and a scripted model, found through env.yaml."""
+        self.write("agent.yaml", AGENT)
+        self.write("model.yaml", SCRIPTED.replace("LATENCY", str(latency_s)))
+        self.write("env.yaml", "config_paths: [agent.yaml, model.yaml]\n")
+
+    def tasks(self, name: str, count: int, *, wrong: int = 0) -> Path:
+        """Tasks with the answer 36; the last `wrong` of them expect another."""
+        rows = [task(number, "36" if number < count - wrong else "37") for number in range(count)]
+        return self.write(name, "".join(json.dumps(row) + "\n" for row in rows))
+
+    def run(self, command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            **options,
+        )
+
+    def rows(self, name: str = "rollouts.jsonl") -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+    def keys(self, name: str = "rollouts.jsonl") -> list[str]:
+        return [row["meta"]["key"] for row in self.rows(name)]
+
+
+def task(number: int, expected: str = "36") -> dict[str, Any]:
+    return {
+        "id": f"task-{number}",
+        "responses_create_params": {"input": [{"role": "user", "content": f"What is 15% of 240? ({number})"}]},
+        "expected_answer": expected,
+    }
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path)

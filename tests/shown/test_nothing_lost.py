@@ -1,0 +1,267 @@
+"""Kills, torn lines, full disks, two collectors: what was finished is in the file once, and what happened is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COLLECT = "exec ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=OUT +num_samples_in_parallel=8"
+
+
+def start(workplace: Any, command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        ["bash", "-c", command],
+        cwd=workplace.folder,
+        env=workplace.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_bytes(path: Path, size: int, process: subprocess.Popen[str]) -> None:
+    """Until the file has more than this; bounded."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if path.exists() and path.stat().st_size > size:
+            return
+        time.sleep(0.002)
+    assert process.poll() is not None, "no rollout was written within a minute"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", ["rollouts.jsonl", "rollouts.jsonl.zst"])
+def test_a_collection_killed_at_random_moments_ends_with_every_rollout_once(workplace: Any, output: str) -> None:
+    workplace.scripted(latency_s=0.004)
+    workplace.tasks("tasks.jsonl", 150)
+    chance = random.Random(7)
+    command = COLLECT.replace("OUT", output) + " +num_repeats=2"
+    path = workplace.folder / output
+    kills = 0
+
+    for _ in range(40):
+        process = start(workplace, command)
+        size = path.stat().st_size if path.exists() else 0
+        wait_for_bytes(path, size, process)
+        time.sleep(chance.random() * 0.08)  # the random moment itself, not a wait for something
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.communicate(timeout=60)
+        if process.returncode == 0:
+            break
+
+    final = workplace.run(command)
+    assert final.returncode == 0, final.stderr
+    assert kills >= 3
+    workplace.run(f"velo metrics {output} > metrics.json")
+    assert json.loads((workplace.folder / "metrics.json").read_text())["rollouts/kept"] == 300
+    shown = workplace.run(f"velo show {output} --all").stdout
+    for number in range(150):
+        for repeat in range(2):
+            assert shown.count(f"─── task-{number}/{repeat} ·") == 1
+
+
+def test_a_torn_last_line_is_cut_said_and_run_again(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.tasks("tasks.jsonl", 20)
+    command = COLLECT.replace("OUT", "rollouts.jsonl")
+    workplace.run(command)
+    path = workplace.folder / "rollouts.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+
+    done = workplace.run(command)
+
+    assert done.returncode == 0
+    assert "rollouts.jsonl: the last line was torn" in done.stderr
+    assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(20))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "ran_again"),
+    [
+        (lambda data: b"", 20),
+        (lambda data: data.replace(b"\n", b"\r\n"), 0),
+        (lambda data: data.rstrip(b"\n"), 0),
+        (lambda data: b"\n" + data + b"\n\n", 0),
+        (lambda data: data.split(b"\n", 1)[1], 1),
+    ],
+    ids=["empty file", "CRLF", "no final newline", "blank lines", "first line gone"],
+)
+def test_an_output_that_was_touched_is_read_as_it_is(workplace: Any, spoil: Any, ran_again: int) -> None:
+    workplace.scripted()
+    workplace.tasks("tasks.jsonl", 20)
+    command = COLLECT.replace("OUT", "rollouts.jsonl")
+    workplace.run(command)
+    path = workplace.folder / "rollouts.jsonl"
+    path.write_bytes(spoil(path.read_bytes()))
+    kept = 20 - ran_again
+
+    done = workplace.run(command)
+
+    assert done.returncode == 0, done.stderr
+    assert (f"{kept} of 20 rollouts are there already" in done.stderr) == (kept > 0)
+    keys = [json.loads(line)["meta"]["key"] for line in path.read_text().splitlines() if line.strip()]
+    assert sorted(keys) == sorted(f"task-{number}/0" for number in range(20))
+
+
+def test_a_garbage_line_in_the_middle_is_left_alone_and_said(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.tasks("tasks.jsonl", 10)
+    command = COLLECT.replace("OUT", "rollouts.jsonl")
+    workplace.run(command)
+    path = workplace.folder / "rollouts.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    lost = json.loads(lines[4])["meta"]["key"]
+    lines[4] = '{"half a ro\n'
+    path.write_text("".join(lines))
+
+    done = workplace.run(command)
+
+    assert done.returncode == 0, done.stderr
+    assert "rollouts.jsonl:5: not a rollout" in done.stderr
+    after = path.read_text().splitlines(keepends=True)
+    assert after[:10] == lines
+    assert [json.loads(line)["meta"]["key"] for line in after[10:]] == [lost]
+
+
+def test_a_full_disk_stops_with_whole_lines_and_the_same_command_goes_on(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.tasks("tasks.jsonl", 60)
+    command = COLLECT.replace("OUT", "rollouts.jsonl")
+
+    full = workplace.run(command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)))
+
+    assert full.returncode == 1, full.stderr
+    assert "rollouts.jsonl: File too large; everything finished before is in the file" in full.stderr
+    assert "Traceback" not in full.stderr
+    before = workplace.rows()
+    assert 0 < len(before) < 60
+
+    done = workplace.run(command)
+    assert done.returncode == 0, done.stderr
+    assert workplace.rows()[: len(before)] == before
+    assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(60))
+
+
+def test_a_second_collector_on_the_same_file_is_refused(workplace: Any) -> None:
+    workplace.scripted(latency_s=0.05)
+    workplace.tasks("tasks.jsonl", 5000)
+    command = COLLECT.replace("OUT", "rollouts.jsonl")
+    first = start(workplace, command)
+    wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, first)
+
+    second = workplace.run(command)
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=60)
+
+    assert second.returncode == 2
+    assert "another collection" in second.stderr
+    assert first.returncode == 130
+    assert len(set(workplace.keys())) == len(workplace.keys()) > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_interrupt_lets_what_is_in_flight_finish(workplace: Any, number: int) -> None:
+    workplace.scripted(latency_s=0.05)
+    workplace.tasks("tasks.jsonl", 400)
+    command = COLLECT.replace("OUT", "rollouts.jsonl")
+    process = start(workplace, command)
+    wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, process)
+
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 130, stderr
+    kept = len(workplace.rows())
+    assert f"requested 400 = kept {kept} + failed 0 + {400 - kept} not run (interrupted)" in stderr
+    assert json.loads(stdout)["rollouts/kept"] == kept
+    # what had been started was finished: the rollouts kept are the first ones of the input
+    assert sorted(workplace.keys(), key=lambda key: int(key[5:-2])) == [f"task-{number}/0" for number in range(kept)]
+
+
+def test_a_second_interrupt_stops_at_once_and_loses_no_finished_rollout(workplace: Any) -> None:
+    workplace.scripted()
+    slow = (workplace.folder / "model.yaml").read_text() + "      faults: [{kind: never, every: 3}]\n"
+    workplace.write("model.yaml", slow)
+    workplace.tasks("tasks.jsonl", 50)
+    command = COLLECT.replace("OUT", "rollouts.jsonl") + " +drain_s=600"
+    process = start(workplace, command)
+    wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, process)
+
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)  # two presses of a person, not one
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+
+    assert process.returncode == 130, stderr
+    assert len(set(workplace.keys())) == len(workplace.keys()) > 0
+
+
+def test_a_budget_stops_cleanly_and_the_same_command_goes_on(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.tasks("tasks.jsonl", 50)
+    command = COLLECT.replace("OUT", "rollouts.jsonl")
+
+    first = workplace.run(command + " +max_total_tokens=500")
+
+    kept = len(workplace.rows())
+    assert first.returncode == 4, first.stderr
+    assert f"kept {kept} + failed 0 + {50 - kept} not run (max_total_tokens=500 reached" in first.stderr
+    assert 0 < kept < 50
+    assert workplace.run(command).returncode == 0
+    assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(50))
+
+
+def test_a_changed_model_or_override_is_refused_on_resume_unless_asked_for(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.tasks("tasks.jsonl", 10)
+    command = COLLECT.replace("OUT", "rollouts.jsonl")
+    workplace.run(command + " +limit=5 +responses_create_params.temperature=0.7")
+    before = (workplace.folder / "rollouts.jsonl").read_bytes()
+
+    refused = workplace.run(command + " +responses_create_params.temperature=0.2")
+
+    assert refused.returncode == 2
+    assert "responses_create_params.temperature: was 0.7, now 0.2" in refused.stderr
+    assert (workplace.folder / "rollouts.jsonl").read_bytes() == before
+    mixed = workplace.run(command + " +responses_create_params.temperature=0.2 +allow_mixed=true")
+    assert mixed.returncode == 0
+    assert len(workplace.rows()) == 10
+
+
+def test_nothing_is_thrown_away_without_overwrite(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.tasks("tasks.jsonl", 5)
+    command = COLLECT.replace("OUT", "rollouts.jsonl")
+    workplace.run(command)
+    first = workplace.rows()
+
+    workplace.run(command)
+    assert workplace.rows() == first
+    workplace.run(command + " +overwrite=true")
+    assert len(workplace.rows()) == 5
+    assert workplace.rows() != first  # made anew: other times
+
+
+def test_no_process_or_part_file_is_left_behind(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.tasks("tasks.jsonl", 5)
+
+    workplace.run(COLLECT.replace("OUT", "out/rollouts.jsonl"))
+
+    assert sorted(os.listdir(workplace.folder / "out")) == [
+        "rollouts.jsonl",
+        "rollouts.metrics.json",
+        "rollouts.run.json",
+    ]

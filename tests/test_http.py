@@ -1,0 +1,361 @@
+"""The pooled client against a real server that misbehaves in every way it may."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from velodrome import http
+from velodrome.timing import spans
+
+QUICK = http.Retry(timeout_s=5.0, total_timeout_s=60.0)
+
+
+class FakeTime:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def call(
+    wire: Any, answers: list[Any], *, policy: http.Retry = QUICK, time: FakeTime | None = None, **options: Any
+) -> tuple[http.Reply | http.CallError, Any]:
+    """What one POST to a server with these answers comes to, and the server."""
+    time = time or FakeTime()
+
+    async def main() -> tuple[http.Reply | http.CallError, Any]:
+        client = http.Http(sleep=time.sleep, clock=time.clock, jitter=lambda: 1.0, **options)
+        async with wire(*answers) as server:
+            try:
+                return await client.post(http.Target(f"{server.url}/v1/responses"), b"{}", policy), server
+            except http.CallError as error:
+                return error, server
+            finally:
+                await client.aclose()
+
+    return asyncio.run(main())
+
+
+def run(body: Callable[[http.Http], Awaitable[Any]], **options: Any) -> Any:
+    async def main() -> Any:
+        client = http.Http(**options)
+        try:
+            return await body(client)
+        finally:
+            await client.aclose()
+
+    return asyncio.run(main())
+
+
+def test_a_call_sends_its_bytes_and_headers_and_reads_the_whole_answer(wire: Any) -> None:
+    async def body(client: http.Http) -> None:
+        async with wire(wire.reply(200, b"pong", X_Mark="7")) as server:
+            target = http.Target(f"{server.url}/v1/x?version=2", {"Authorization": "Bearer secret"})
+            reply = await client.post(target, b'{"ping":1}', QUICK)
+            assert (reply.status, reply.body, reply.headers["X-Mark"]) == (200, b"pong", "7")
+            assert reply.target.label == f"{server.url}/v1/x"
+            (seen,) = server.seen
+            assert (seen.method, seen.path, seen.body) == ("POST", "/v1/x?version=2", b'{"ping":1}')
+            assert seen.headers == {
+                "Host": f"127.0.0.1:{server.port}",
+                "Accept": "application/json",
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+                "User-Agent": "velodrome",
+                "Authorization": "Bearer secret",
+                "Content-Length": "10",
+            }
+
+    run(body)
+
+
+def test_a_resource_can_be_read_with_get(wire: Any) -> None:
+    async def body(client: http.Http) -> None:
+        async with wire(wire.reply(200, b"here")) as server:
+            reply = await client.get(http.Target(f"{server.url}/health"), QUICK)
+            assert (reply.body, server.seen[0].method) == (b"here", "GET")
+
+    run(body)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 529])
+def test_what_may_pass_by_itself_is_tried_again(wire: Any, status: int) -> None:
+    time = FakeTime()
+    reply, server = call(wire, [wire.reply(status, b"busy"), wire.reply(200, b"ok")], time=time)
+    assert isinstance(reply, http.Reply)
+    assert (reply.body, len(server.seen), time.slept) == (b"ok", 2, [0.5])
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        (308, "308 Permanent Redirect"),
+        (400, "400 Bad Request"),
+        (401, "401 Unauthorized"),
+        (403, "403 Forbidden"),
+        (404, "404 Not Found"),
+        (422, "422 Unprocessable Entity"),
+        (501, "501 Not Implemented"),
+    ],
+)
+def test_what_will_not_pass_is_an_error_at_once(wire: Any, status: int, line: str) -> None:
+    error, server = call(wire, [wire.reply(status, b"no", Location="http://127.0.0.1:1/")])
+    assert isinstance(error, http.CallError)
+    assert str(error).lower() == f"POST {server.url}/v1/responses: {line}: no".lower()
+    assert (error.status, error.excerpt, error.body, len(server.seen)) == (status, "no", b"no", 1)
+
+
+@pytest.mark.parametrize("fault", ["RESET", "HALF", "GARBAGE"])
+def test_a_broken_connection_is_tried_again(wire: Any, fault: str) -> None:
+    reply, server = call(wire, [getattr(wire, fault), wire.reply(200, b"ok")])
+    assert isinstance(reply, http.Reply)
+    assert (reply.body, len(server.seen)) == (b"ok", 2)
+
+
+def test_silence_is_cut_off_after_the_timeout_and_tried_again(wire: Any) -> None:
+    policy = http.Retry(timeout_s=0.05, total_timeout_s=60.0)
+    reply, server = call(wire, [wire.NEVER, wire.reply(200, b"ok")], policy=policy)
+    assert isinstance(reply, http.Reply)
+    assert (reply.body, len(server.seen)) == (b"ok", 2)
+
+
+def test_a_server_that_never_answers_is_given_up_in_bounded_time(wire: Any) -> None:
+    policy = http.Retry(timeout_s=0.02, total_timeout_s=60.0, max_retries=2)
+    error, server = call(wire, [wire.NEVER], policy=policy)
+    assert str(error) == f"POST {server.url}/v1/responses: no answer within 0.02 s after 2 retries"
+    assert len(server.seen) == 3
+
+
+def test_a_refused_connection_says_where_and_why(wire: Any) -> None:
+    async def body(client: http.Http) -> None:
+        async with wire(wire.RESET) as server:
+            url = server.url
+        with pytest.raises(
+            http.CallError, match=r"connection lost \(ClientConnectorError: .*\) after 1 retry$"
+        ) as info:
+            await client.post(http.Target(url), b"", http.Retry(max_retries=1, backoff_s=0.0))
+        assert info.value.status is None
+
+    run(body)
+
+
+def test_back_off_doubles_up_to_its_cap_and_ends_after_max_retries(wire: Any) -> None:
+    time = FakeTime()
+    policy = http.Retry(max_retries=5, backoff_s=0.5, backoff_cap_s=3.0)
+    error, server = call(wire, [wire.reply(503, b"down")], time=time, policy=policy)
+    assert time.slept == [0.5, 1.0, 2.0, 3.0, 3.0]
+    assert str(error) == f"POST {server.url}/v1/responses: 503 Service Unavailable after 5 retries: down"
+
+
+def test_back_off_is_full_jitter() -> None:
+    policy = http.Retry(backoff_s=0.5, backoff_cap_s=30.0)
+    assert [policy.delay_s(2, jitter, None) for jitter in (0.0, 0.25, 1.0)] == [0.0, 0.5, 2.0]
+    assert policy.delay_s(5000, 1.0, None) == 30.0
+
+
+@pytest.mark.parametrize(
+    ("header", "wait_s"),
+    [
+        ("7", 7.5),
+        ("0.25", 0.75),
+        ("100000", 120.5),
+        ("Thu, 01 Jan 1970 00:16:50 GMT", 10.5),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.5),
+        ("soon", 0.5),
+        ("nan", 0.5),
+        ("-3", 0.5),
+    ],
+)
+def test_retry_after_is_honoured_in_both_forms_and_capped(wire: Any, header: str, wait_s: float) -> None:
+    time = FakeTime()
+    answers = [wire.reply(429, b"", Retry_After=header), wire.reply(200, b"ok")]
+    policy = http.Retry(total_timeout_s=1000.0)
+    reply, _ = call(wire, answers, time=time, policy=policy, now=lambda: 1000.0)
+    assert isinstance(reply, http.Reply)
+    assert time.slept == [wait_s]
+
+
+def test_no_retry_begins_that_could_not_end_in_time(wire: Any) -> None:
+    time = FakeTime()
+    policy = http.Retry(total_timeout_s=10.0, backoff_s=4.0, max_retries=50)
+    error, server = call(wire, [wire.reply(500, b"oh")], time=time, policy=policy)
+    where = f"POST {server.url}/v1/responses"
+    assert str(error) == (f"{where}: 500 Internal Server Error after 1 retry (no time for another within 10 s): oh")
+    assert time.slept == [4.0]
+
+
+def test_waiting_is_charged_to_back_off_and_counted(wire: Any) -> None:
+    time = FakeTime()
+    with spans.root("rollout", time.clock) as tree, spans.span("model"):
+        call(wire, [wire.reply(429), wire.reply(503), wire.reply(200)], time=time)
+    assert (tree.total("backoff"), tree.count("retries"), tree.count("rate_limited")) == (1.5, 2.0, 1.0)
+
+
+def test_an_excerpt_is_one_short_line_without_control_characters_or_keys() -> None:
+    assert http.excerpt(b" a\r\n\tb \x1b[31m\x00 \xff ") == "a b \\x1b[31m\\x00 \ufffd"
+    assert http.excerpt("é".encode() * 500) == "é" * 299 + "…"
+    assert http.excerpt(b"your key hunter22 is bad", ["hunter22"]) == "your key *** is bad"
+    assert http.excerpt(b"Incorrect API key: sk-abc123DEF, Bearer abcdef123") == "Incorrect API key: ***, ***"
+
+
+def test_neither_userinfo_nor_query_nor_key_reaches_a_message(wire: Any) -> None:
+    async def body(client: http.Http) -> None:
+        echo = wire.reply(400, b"got api-key hunter22hunter and token qwertyqwerty for joe:passpass")
+        async with wire(echo) as server:
+            url = f"http://joe:passpass@127.0.0.1:{server.port}/v1?key=qwertyqwerty#top"
+            target = http.Target(url, {"api-key": "hunter22hunter"})
+            with pytest.raises(http.CallError) as info:
+                await client.post(target, b"", QUICK)
+            message = f"POST {server.url}/v1: 400 Bad Request: got api-key *** and token *** for joe:***"
+            assert str(info.value) == message
+            assert server.seen[0].path == "/v1?key=qwertyqwerty"
+            assert server.seen[0].headers["Authorization"] == "Basic am9lOnBhc3NwYXNz"
+
+    run(body)
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x/y", "127.0.0.1:8000", "http://"])
+def test_an_address_that_is_no_http_url_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="expected a URL that starts with http"):
+        http.Target(url)
+
+
+def chunked(*chunks: bytes) -> bytes:
+    body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in (*chunks, b""))
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body
+
+
+def test_an_answer_in_pieces_is_put_together(wire: Any) -> None:
+    reply, _ = call(wire, [chunked(b"one ", b"two ", b"three" * 100_000)])
+    assert isinstance(reply, http.Reply)
+    assert reply.body == b"one two " + b"three" * 100_000
+
+
+def test_an_answer_over_the_size_limit_is_an_error_and_not_tried_again(wire: Any) -> None:
+    bomb = gzip.compress(b"x" * 1001)
+    for answer in (
+        wire.reply(200, b"x" * 1001),
+        chunked(b"x" * 600, b"x" * 600),
+        wire.reply(200, bomb, Content_Encoding="gzip"),
+    ):
+        error, server = call(wire, [answer], max_body_bytes=1000)
+        assert str(error) == f"POST {server.url}/v1/responses: 200 OK, but the body is larger than 1000 bytes"
+        assert len(server.seen) == 1
+    assert call(wire, [wire.reply(200, b"x" * 1000)], max_body_bytes=1000)[0].body == b"x" * 1000
+
+
+def test_a_body_of_many_megabytes_is_sent_whole(wire: Any) -> None:
+    async def body(client: http.Http) -> None:
+        async with wire(wire.reply(500), wire.reply(200)) as server:
+            await client.post(http.Target(server.url), b"x" * 3_000_000, http.Retry(backoff_s=0.0))
+            assert [len(seen.body) for seen in server.seen] == [3_000_000, 3_000_000]
+
+    run(body)
+
+
+def test_cookies_are_not_carried_from_call_to_call(wire: Any) -> None:
+    async def body(client: http.Http) -> None:
+        async with wire(wire.reply(200, b"", Set_Cookie="session=abc; Path=/")) as server:
+            for _ in range(2):
+                reply = await client.post(http.Target(server.url), b"", QUICK)
+                assert reply.headers.getall("Set-Cookie") == ["session=abc; Path=/"]
+            assert [seen.headers.get("Cookie") for seen in server.seen] == [None, None]
+
+    run(body)
+
+
+def test_connections_are_kept_and_bounded(wire: Any) -> None:
+    async def body(client: http.Http) -> None:
+        async with wire(wire.reply(200)) as server:
+            target = http.Target(server.url)
+            await asyncio.gather(*(client.post(target, b"", QUICK) for _ in range(20)))
+            assert (len(server.seen), server.most_open) == (20, 2)
+
+    run(body, limit_per_host=2)
+
+
+def test_replicas_are_used_in_turn_and_the_less_busy_first() -> None:
+    targets = [http.Target(f"http://127.0.0.1:{port}") for port in (1, 2, 3)]
+    replicas = http.Replicas(targets)
+    assert [replicas.choose().url.port for _ in range(4)] == [1, 2, 3, 1]
+    targets[1].in_flight = 1
+    targets[2].strikes = 1
+    assert {replicas.choose().url.port for _ in range(6)} == {1}
+    assert {replicas.choose(avoid=targets[0]).url.port for _ in range(6)} == {2, 3}
+
+
+def test_a_dead_replica_costs_a_retry_and_then_draws_no_traffic(wire: Any) -> None:
+    async def body(client: http.Http) -> None:
+        async with wire(wire.RESET) as dead, wire(wire.reply(200, b"ok")) as alive:
+            replicas = http.Replicas([http.Target(dead.url), http.Target(alive.url)])
+            policy = http.Retry(max_retries=1, backoff_s=0.0)
+            replies = [(await client.post(replicas, b"", policy)).body for _ in range(10)]
+            assert (replies, len(dead.seen), len(alive.seen)) == ([b"ok"] * 10, 1, 10)
+            assert [target.in_flight for target in replicas.targets] == [0, 0]
+
+    run(body)
+
+
+def test_a_cancelled_call_leaves_nothing_behind(wire: Any) -> None:
+    async def body(client: http.Http) -> None:
+        asked = asyncio.Event()
+
+        def silent(_: Any) -> str:
+            asked.set()
+            return str(wire.NEVER)
+
+        async with wire(silent, wire.reply(200, b"ok")) as server:
+            target = http.Target(server.url)
+            call = asyncio.create_task(client.post(target, b"", QUICK))
+            await asked.wait()
+            assert target.in_flight == 1
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert target.in_flight == 0
+            assert (await client.post(target, b"", QUICK)).body == b"ok"
+
+    run(body)
+
+
+def test_the_shared_pool_is_one_per_loop_and_takes_the_configured_limits(wire: Any) -> None:
+    async def use() -> tuple[http.Http, int]:
+        async with wire(wire.reply(200)) as server:
+            pool = http.shared()
+            await asyncio.gather(*(http.shared().post(http.Target(server.url), b"", QUICK) for _ in range(9)))
+            assert http.shared() is pool
+            await http.close_shared()
+            assert http.shared() is not pool
+            await http.close_shared()
+            await http.close_shared()
+            return pool, server.most_open
+
+    http.configure(limit=3, limit_per_host=3)
+    first, most_open = asyncio.run(use())
+    http.configure()
+    second, _ = asyncio.run(use())
+    assert first is not second
+    assert most_open == 3
+
+
+def test_a_closed_pool_opens_again_when_it_is_used(wire: Any) -> None:
+    async def body(client: http.Http) -> None:
+        async with wire(wire.reply(200, b"ok")) as server:
+            for _ in range(2):
+                assert (await client.post(http.Target(server.url), b"", QUICK)).body == b"ok"
+                await client.aclose()
+
+    run(body)

@@ -1,0 +1,102 @@
+"""Mathematics: math-verify first, a judge model where it says no and the config asks for one.
+
+A check that fails (the library hangs, the judge is away) is an error of the verifier, never a reward of zero.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from velodrome.errors import InputError, TaskError
+from velodrome.records.conversation import Response
+from velodrome.resources_servers.answer import TAIL
+from velodrome.resources_servers.environment import Environment
+from velodrome.resources_servers.math_with_judge.judge import Judge
+from velodrome.resources_servers.math_with_judge.library import Library, LibraryTimeout, Verdict
+from velodrome.resources_servers.math_with_judge.quick import equal, extract
+
+
+class MathWithJudge(Environment):
+    """The reward is 1.0 if the answer equals `expected_answer`."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, links: Mapping[str, Any] | None = None) -> None:
+        super().__init__(config, links)
+        self._library: Library | None = None
+        self._judge: Judge | None = None
+        if self.config.get("should_use_judge", False):
+            self._judge = self._make_judge()
+        if not self.config.get("fast_mode", False):
+            if importlib.util.find_spec("math_verify") is None:
+                raise InputError(
+                    'math_with_judge needs math-verify: pip install "velodrome[math]", or set fast_mode: true'
+                )
+            size = self._positive("verify_processes", cores())
+            self._library = Library(int(size), self._positive("library_timeout_s", 10.0))
+
+    async def verify(self, task: dict[str, Any], response: Response) -> dict[str, Any]:
+        """`library_reward` is what was found without the judge."""
+        expected = expected_text(task)
+        text = response.text[-TAIL:]
+        verdict = await self._first_verdict(expected, text)
+        score: dict[str, Any] = {"reward": 0.0, "extracted_answer": None}
+        if verdict is not None:
+            score |= {"reward": float(verdict.right), "library_reward": float(verdict.right)}
+            score["extracted_answer"] = verdict.extracted
+        if self._judge is not None and score["reward"] == 0.0:
+            question = str(task.get("question") or "(not given)")
+            answer = extract(text) or text[-1000:]
+            right, score["judge_evaluations"] = await self._judge.same(question, expected, answer)
+            score["reward"] = float(right)
+        return score
+
+    async def aclose(self) -> None:
+        """End the library's processes too."""
+        await super().aclose()
+        if self._library is not None:
+            await self._library.aclose()
+
+    async def _first_verdict(self, expected: str, text: str) -> Verdict | None:
+        """None where only the judge can tell."""
+        if self._library is None:
+            found = extract(text)
+            return Verdict(found is not None and equal(found, expected), found)
+        try:
+            return await self._library.check(expected, text)
+        except LibraryTimeout:
+            if self._judge is None:
+                raise
+            return None
+
+    def _make_judge(self) -> Judge:
+        model = self.links.get("judge_model_server")
+        if model is None:
+            raise InputError(
+                "math_with_judge: should_use_judge is set but judge_model_server is not;"
+                " write judge_model_server: {type: responses_api_models, name: policy_model}"
+            )
+        params = self.config.get("judge_responses_create_params") or {}
+        return Judge(model, params, int(self._positive("judge_max_concurrent", 16)))
+
+    def _positive(self, key: str, default: float) -> float:
+        value = self.config.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise InputError(f"math_with_judge: {key} must be a positive number, not {value!r}")
+        return value
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def expected_text(task: Mapping[str, Any]) -> str:
+    """The task's `expected_answer`, which may be a number or text."""
+    expected = task.get("expected_answer")
+    if isinstance(expected, bool) or not isinstance(expected, int | float | str) or not str(expected).strip():
+        raise TaskError(f'"expected_answer" must be text or a number, not {str(expected)[:80]!r}')
+    return str(expected).strip()

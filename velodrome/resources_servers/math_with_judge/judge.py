@@ -1,0 +1,68 @@
+"""Ask a model whether two answers to a question are the same.
+
+A judge leans towards the answer it reads first, so a yes has to hold in both orders. What is no verdict is an error:
+the model that is being judged must not pay for a judge that rambles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from velodrome.contracts import Model
+from velodrome.errors import ModelError, VerifyError
+from velodrome.records.conversation import final_text
+
+Json = dict[str, Any]
+
+VERDICT = re.compile(r"\[\[\s?(SAME|DIFFERENT)\s?\]\]", re.IGNORECASE)
+INSTRUCTIONS = """You compare two answers to one mathematics problem. Do not solve the problem.
+They are the same if they stand for the same value or object, however it is written: 1/2 and 0.5, x = 3 and 3, \
+different orders of a set. An answer that is missing, partial, or hedges between several values is different.
+Think briefly, then end with [[SAME]] or [[DIFFERENT]]."""
+QUESTION = """Problem:
+{question}
+
+First answer:
+{first}
+
+Second answer:
+{second}"""
+
+
+class Judge:
+    """A model server with a limiter of its own, so that judging does not crowd out the policy."""
+
+    def __init__(self, model: Model, params: Mapping[str, Any], max_concurrent: int) -> None:
+        self._model = model
+        self._params = dict(params)
+        self._free = asyncio.Semaphore(max_concurrent)
+
+    async def same(self, question: str, expected: str, answer: str) -> tuple[bool, list[Json]]:
+        """The verdict, and what the judge said on the way to it."""
+        evaluations: list[Json] = []
+        for order in ("expected_first", "answer_first"):
+            pair = (expected, answer) if order == "expected_first" else (answer, expected)
+            text = await self._ask(QUESTION.format(question=question, first=pair[0], second=pair[1]))
+            found = VERDICT.findall(text)
+            if not found:
+                raise VerifyError(f"judge: no [[SAME]] or [[DIFFERENT]] in its answer: {text[-200:]!r}")
+            verdict = found[-1].upper() == "SAME"
+            evaluations.append({"order": order, "same": verdict, "text": text})
+            if not verdict:
+                break
+        return evaluations[-1]["same"], evaluations
+
+    async def _ask(self, content: str) -> str:
+        request = {
+            **self._params,
+            "input": [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": content}],
+        }
+        try:
+            async with self._free:
+                response = await self._model.respond(request)
+        except ModelError as error:
+            raise VerifyError(f"judge: {error}") from error
+        return final_text(response.get("output") or [])

@@ -1,0 +1,112 @@
+"""math-verify, in a few processes of its own.
+
+What it parses was written by a model and can keep sympy busy for ever, so it never runs in the loop's process: one that
+does not answer in time is killed and replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from velodrome.errors import VerifyError
+
+WORKER = Path(__file__).with_name("worker.py")
+START_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the library makes of one answer."""
+
+    right: bool
+    extracted: str | None
+
+
+class LibraryTimeout(VerifyError):
+    """The library did not come to an end with this answer."""
+
+
+class Library:
+    """Up to `size` processes, started as they are needed."""
+
+    def __init__(self, size: int, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Process] = []
+        self._all: set[Process] = set()
+
+    async def check(self, expected: str, text: str) -> Verdict:
+        """Whether the answer at the end of `text` equals what was expected."""
+        request = orjson.dumps({"expected": expected, "text": text, "timeout_s": self._timeout_s}) + b"\n"
+        async with self._free:
+            process = self._idle.pop() if self._idle else await self._start()
+            line = b""
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    line = await _exchange(process, request)
+            except TimeoutError:
+                raise LibraryTimeout(f"math-verify: no answer within {self._timeout_s:g} s") from None
+            finally:
+                if line.endswith(b"\n"):
+                    self._idle.append(process)
+                else:
+                    await self._end(process)
+        if not line.endswith(b"\n"):
+            raise VerifyError("math-verify: its process ended before it answered (too much memory?)")
+        answer = orjson.loads(line)
+        return Verdict(answer["right"], answer["extracted"])
+
+    async def aclose(self) -> None:
+        """End every process."""
+        self._idle.clear()
+        for process in list(self._all):
+            await self._end(process)
+
+    async def _start(self) -> Process:
+        # -P: the folder of the script is not a place to import from
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", str(WORKER), stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+        )
+        self._all.add(process)
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                ready = await process.stdout.readline()
+        except TimeoutError:
+            ready = b""
+        except asyncio.CancelledError:
+            await self._end(process)
+            raise
+        if ready != b"ready\n":
+            await self._end(process)
+            raise VerifyError("math-verify: its process did not start")
+        return process
+
+    async def _end(self, process: Process) -> None:
+        self._all.discard(process)
+        if process.returncode is None:
+            try:
+                process.kill()
+            except ProcessLookupError:
+                pass
+        if process.stdin is not None:
+            process.stdin.close()
+        await asyncio.shield(process.wait())
+
+
+async def _exchange(process: Process, request: bytes) -> bytes:
+    """One line there, one line back; the line is cut short if the process ended."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(request)
+        await process.stdin.drain()
+        return await process.stdout.readline()
+    except (BrokenPipeError, ConnectionResetError):
+        return b""

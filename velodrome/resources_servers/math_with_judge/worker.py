@@ -1,0 +1,64 @@
+"""One process that runs math-verify: a JSON line in on stdin, a JSON line out on stdout.
+
+It is started by path, imports nothing of velodrome, and cannot outlive its use: the end of stdin ends it, a timer of
+the kernel's ends a computation that hangs, and its memory is bounded. Whatever else it prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from queue import SimpleQueue
+from typing import Any, BinaryIO
+
+GRACE_S = 2.0  # the parent gives up first, and knows why
+MAX_MEMORY_BYTES = 4 << 30
+MAX_EXTRACTED = 500
+
+
+def read_lines(source: BinaryIO, lines: SimpleQueue[bytes]) -> None:
+    """Hand over lines until the parent goes; then this process is of no use, whatever it is computing."""
+    for line in source:
+        lines.put(line)
+    os._exit(0)
+
+
+def compare(expected: str, text: str) -> dict[str, Any]:
+    """math-verify's verdict on one answer."""
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+    kinds = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
+    gold = parse(expected if "$" in expected else f"${expected}$", kinds, parsing_timeout=None)
+    found = parse(text, kinds, parsing_timeout=None)
+    right = verify(gold, found, timeout_seconds=None)
+    return {"right": bool(right), "extracted": str(found[-1])[:MAX_EXTRACTED] if found else None}
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the collector, which drains first
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    logging.disable(logging.CRITICAL)
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    except (ValueError, OSError):  # a lower limit is in force, or the system has none
+        pass
+    lines: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=read_lines, args=(sys.stdin.buffer, lines), daemon=True).start()
+    compare("1", r"\boxed{1}")  # everything is imported and warm before the first clock starts
+    answers.write(b"ready\n")
+    while True:
+        request = json.loads(lines.get())
+        signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + GRACE_S)  # unhandled, SIGALRM ends the process
+        answer = compare(request["expected"], request["text"])
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        answers.write(json.dumps(answer).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()
