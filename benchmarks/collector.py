@@ -41,7 +41,7 @@ class Bench:
         workload.write_tasks(self._input, range(max(self.rollouts(case) for case in CASES)))
 
     def rollouts(self, case: Case) -> int:
-        """Enough for the floor to be steady for `seconds`, and for many waves: with many in flight, answers bunch up."""
+        """Enough for the floor to be steady for `seconds`, and for many waves of answers, which bunch up."""
         return max(int(self._per_s * self._seconds * 1.15) + 3 * case.parallel, 12 * case.parallel)
 
     def floor(self, case: Case, rollouts: int) -> Json:

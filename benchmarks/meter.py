@@ -1,8 +1,8 @@
 """CPU and throughput of a process that appends lines to a file, between its warm-up and its tail.
 
 The floor and the product are metered by this same code: a thread looks at the clock, the process's CPU and the size of
-the file fifty times a second, and afterwards the lines between two of those looks are counted. A thread, because one turn
-of a loop with a thousand calls in flight takes longer than that.
+the file fifty times a second, and afterwards the lines between two of those looks are counted. A thread, because one
+turn of a loop with a thousand calls in flight takes longer than that.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class ModelServer:
     """The server as a child process. `cpu_s()` asks it how much it has used."""
 
     def __enter__(self) -> ModelServer:
-        command = [sys.executable, "-O", "-m", "benchmarks.model_server"]
+        command = [sys.executable, "-m", "benchmarks.model_server"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.url = self._line()
         return self

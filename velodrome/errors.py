@@ -4,6 +4,7 @@ VelodromeError
 ├── InputError         a file, flag or config the user gave is wrong; may carry many lines
 ├── StorageError       the disk refused a write; what was finished before is safe
 ├── ServerError        a server did not start, or went away
+├── CallError          one HTTP call got no usable answer; whoever made it says whose fault that is
 └── RolloutError       one rollout failed: recorded with its boundary, never fatal
     ├── ModelError · ToolError · VerifyError · AgentError · TaskError
 
@@ -13,8 +14,8 @@ code raised into the error of the boundary it happened behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
+from types import TracebackType
 from typing import Any, ClassVar, Literal
 
 Boundary = Literal["model", "tool", "verify", "agent", "input"]
@@ -38,6 +39,16 @@ class StorageError(VelodromeError):
 
 class ServerError(VelodromeError):
     """A server did not start, or went away."""
+
+
+class CallError(VelodromeError):
+    """A call that got no usable answer. `status` is None if there was none; `excerpt` is one safe line of the body."""
+
+    def __init__(self, message: str, *, status: int | None = None, excerpt: str = "", body: bytes = b"") -> None:
+        super().__init__(message)
+        self.status = status
+        self.excerpt = excerpt
+        self.body = body
 
 
 class RolloutError(VelodromeError):
@@ -91,15 +102,22 @@ def describe(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-@contextmanager
-def blame(kind: type[RolloutError] | type[InputError], what: str) -> Iterator[None]:
-    """Charge whatever foreign code raises in this block to one boundary.
+class blame(ContextDecorator):
+    """Charge whatever foreign code raises in this block, or in this function, to one boundary.
 
-    An error that already has a boundary passes through; so does cancellation.
+    An error that is ours already passes through; so do cancellation and interrupts, which are nobody's fault. A class
+    and not a generator: it stands several times in every rollout.
     """
-    try:
-        yield
-    except VelodromeError:
-        raise
-    except Exception as error:
-        raise kind(f"{what}: {describe(error)}") from error
+
+    def __init__(self, kind: type[RolloutError] | type[InputError], what: str) -> None:
+        self._kind = kind
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, VelodromeError):
+            raise self._kind(f"{self._what}: {describe(error)}") from error

@@ -25,7 +25,7 @@ import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from velodrome.errors import VelodromeError, describe
+from velodrome.errors import CallError, describe
 from velodrome.timing import spans
 
 LIMIT = 100 * 1024
@@ -54,16 +54,6 @@ class Reply(NamedTuple):
     body: bytes
     headers: CIMultiDictProxy[str]
     target: Target
-
-
-class CallError(VelodromeError):
-    """A call that got no usable answer. `status` is None if there was none; `excerpt` is one safe line of the body."""
-
-    def __init__(self, message: str, *, status: int | None = None, excerpt: str = "", body: bytes = b"") -> None:
-        super().__init__(message)
-        self.status = status
-        self.excerpt = excerpt
-        self.body = body
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,13 @@ def test_a_tool_result_of_any_shape_becomes_text(output: Any, text: str):
 
 
 def test_the_text_of_content_is_found_in_every_shape():
-    parts = [{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "no"}, "x", {"text": 5}, {"text": "b"}]
+    parts = [
+        {"type": "output_text", "text": "a"},
+        {"type": "refusal", "refusal": "no"},
+        "x",
+        {"text": 5},
+        {"text": "b"},
+    ]
     assert [text_of(each) for each in ("hi", parts, None, 5)] == ["hi", "ab", "", ""]
 
 
@@ -231,31 +237,25 @@ def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
     return said
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(conversations())
 def test_every_conversation_of_a_file_survives_the_way_to_items_and_back(said: list[dict[str, Any]]):
     assert messages(items(said)) == said
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=6,
-)
+PART = {"type": "output_text", "text": "a", "annotations": 5, "logprobs": {"x": 1}}
+REFUSAL = [{"type": "refusal", "refusal": "no"}, {"type": "refusal", "refusal": 5}, {"text": ["x"]}]
+JSON = st.sampled_from([None, True, 5, "", "t", "assistant", [], ["x"], [5], {}, {"a": [1]}, [PART], REFUSAL])
 KINDS = st.sampled_from(["message", "reasoning", "function_call", "function_call_output", "computer_call"])
 FIELDS = ("role", "content", "summary", "call_id", "id", "name", "arguments", "output", "encrypted_content", "refusal")
 HOSTILE = st.builds(
     lambda kind, fields: {**fields, **kind},
     st.fixed_dictionaries({}, optional={"type": KINDS | JSON}),
-    st.dictionaries(
-        st.sampled_from(FIELDS),
-        JSON | st.lists(st.dictionaries(st.sampled_from(["type", "text", "refusal", "annotations", "logprobs"]), JSON)),
-        max_size=5,
-    ),
+    st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5),
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(HOSTILE | JSON, max_size=5))
 def test_no_json_at_all_makes_messages_raise_and_the_answer_stays_the_same(output: list[Any]):
     said = messages(output)

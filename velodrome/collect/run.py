@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from velodrome.collect.pace import Pace
 
@@ -48,7 +48,7 @@ async def run(
     disk, and a rollout's own failure is not one.
     """
     loop = asyncio.get_running_loop()
-    active: set[asyncio.Task[None]] = set()
+    active: set[asyncio.Task[Any]] = set()
     over: asyncio.Future[None] = loop.create_future()
     jobs, exhausted = _peekable(jobs)
 
@@ -57,7 +57,10 @@ async def run(
             limited = await work(job)
             await asyncio.sleep(0)  # work that never waited would keep signals and timers from their turn
             pace.finished(loop.time(), limited)
-            if stop.reason is not None or len(active) > pace.limit:
+            if stop.reason is not None:
+                return
+            if len(active) > pace.limit:
+                active.remove(own_task())  # now: workers that end together must not all count each other
                 return
             if len(active) < pace.limit:
                 start()
@@ -92,6 +95,13 @@ async def run(
         for task in active:
             task.cancel()
         await asyncio.gather(*given_up, return_exceptions=True)
+
+
+def own_task() -> asyncio.Task[Any]:
+    """The task that is running."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def _peekable(jobs: Iterator[J]) -> tuple[Iterator[J], Callable[[], bool]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import cast
 
 import orjson
 
@@ -58,8 +59,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's own class does not derive from it
         self._server.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -71,7 +71,7 @@ class LocalModel:
         completion = await self._completion(model, body)
         completion["model"] = self.name
         if choosing:
-            completion = constrained.interpret(completion, chat)
+            completion = constrained.interpret(completion)
         return conversion.response_from_chat(completion, request)
 
     def metrics(self) -> dict[str, float]:

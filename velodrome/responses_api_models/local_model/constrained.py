@@ -1,10 +1,9 @@
 """Tool calls from a model that was never taught any: its output is held to a JSON schema made from the tools.
 
 `constrain` turns a chat request with tools into one without: the tools are described in the system message, earlier
-calls and results become text, and the reply can only be `{"<tool>": {<arguments>}}` or `{"answer": "<text>"}`, the
-shortest forms there are, because every token of them is generated. `interpret` turns that JSON back into what a chat
-model with tools would have returned. Earlier turns are written exactly as the model wrote them, so that llama.cpp
-recognises the prompt it has already read.
+calls and results become text, and the reply can only be `{"tool": …, "arguments": …}` or `{"answer": …}`.
+`interpret` turns that JSON back into what a chat model with tools would have returned. Earlier turns are written
+exactly as the model wrote them, so that llama.cpp recognises the prompt it has already read.
 """
 
 from __future__ import annotations
@@ -17,6 +16,11 @@ from velodrome.errors import ModelError
 from velodrome.records.conversation import text_of
 
 Json = dict[str, Any]
+
+GUIDE = (
+    'Reply with one JSON object: {"tool": NAME, "arguments": {...}} to use a tool, '
+    'or {"answer": TEXT} to give the final answer.\nTools:'
+)
 
 # Free whitespace lets a small model write blanks until its tokens run out.
 COMPACT = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
@@ -31,47 +35,44 @@ def constrain(chat: Json) -> Json:
     """A chat request that wants tools -> the same conversation in plain text, and a schema for the reply."""
     apart = ("tools", "tool_choice", "parallel_tool_calls", "response_format")
     told = {key: value for key, value in chat.items() if key not in apart}
-    tools = _functions(chat)
-    answer = answer_key(chat)
-    guide = f'Reply in JSON: use a tool, {{TOOL: ARGUMENTS}}, or answer, {{"{answer}": TEXT}}.\nTools:'
-    guide = "\n".join([guide, *map(_line, tools)])
-    messages = plain(chat["messages"], answer)
+    tools = [tool.get("function") or tool for tool in chat["tools"]]
+    guide = "\n".join([GUIDE, *map(_line, tools)])
+    messages = plain(chat["messages"], as_json=True)
     if messages and messages[0].get("role") == "system":
         messages[0] = {"role": "system", "content": f"{text_of(messages[0].get('content'))}\n\n{guide}"}
     else:
         messages.insert(0, {"role": "system", "content": guide})
-    return {**told, "messages": messages, "json_schema": _schema(tools, answer, chat)}
+    return {**told, "messages": messages, "json_schema": _schema(tools, chat)}
 
 
-def interpret(completion: Json, chat: Json) -> Json:
+def interpret(completion: Json) -> Json:
     """The completion of a constrained request -> one with `tool_calls`, or with the answer as its text.
 
     What the token limit cut off stays the text it is; its finish reason says so.
     """
-    answer = answer_key(chat)
     for choice in completion["choices"]:
         message = choice["message"]
         text = message.get("content") or ""
         try:
-            [(name, value)] = orjson.loads(text).items()
+            said = orjson.loads(text)
         except orjson.JSONDecodeError:
             continue
-        if name == answer:
-            message["content"] = value
-        else:
-            head = _reply(name, "")[:-1]
-            arguments = text[len(head) : -1] if text.startswith(head) else orjson.dumps(value).decode()
-            call = {"name": name, "arguments": arguments}
-            message["content"] = None
-            message["tool_calls"] = [{"id": f"call_{completion['id'][-24:]}", "type": "function", "function": call}]
-            choice["finish_reason"] = "tool_calls"
+        if "answer" in said:
+            message["content"] = said["answer"]
+            continue
+        head = _call(said["tool"], "")[:-1]
+        arguments = text[len(head) : -1] if text.startswith(head) else orjson.dumps(said["arguments"]).decode()
+        call = {"name": said["tool"], "arguments": arguments}
+        message["content"] = None
+        message["tool_calls"] = [{"id": f"call_{completion['id'][-24:]}", "type": "function", "function": call}]
+        choice["finish_reason"] = "tool_calls"
     return completion
 
 
-def plain(messages: list[Json], answer: str | None = None) -> list[Json]:
+def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:
     """The conversation with tool calls and their results as text, for a chat template that knows neither.
 
-    With the key of answers given, the assistant's texts are shown in the form its next one must have.
+    With `as_json` the assistant's texts are shown in the form its next one must have.
     """
     found: list[Json] = []
     names: dict[str, str] = {}
@@ -89,38 +90,25 @@ def plain(messages: list[Json], answer: str | None = None) -> list[Json]:
             continue
         said = []
         if text := text_of(message.get("content")):
-            said.append(_reply(answer, orjson.dumps(text).decode()) if answer else text)
+            said.append(f'{{"answer": {orjson.dumps(text).decode()}}}' if as_json else text)
         for call in message.get("tool_calls") or []:
             names[call.get("id", "")] = call["function"]["name"]
-            said.append(_reply(call["function"]["name"], call["function"].get("arguments") or "{}"))
+            said.append(_call(call["function"]["name"], call["function"].get("arguments") or "{}"))
         found.append({"role": "assistant", "content": "\n".join(said)})
     if results:
         found.append({"role": "user", "content": "\n".join(results)})
     return found
 
 
-def answer_key(chat: Json) -> str:
-    """The key of an answer: `answer`, or something longer where a tool has that name."""
-    names = {tool["name"] for tool in _functions(chat)}
-    key = "answer"
-    while key in names:
-        key = f"final_{key}"
-    return key
-
-
-def _functions(chat: Json) -> list[Json]:
-    return [tool.get("function") or tool for tool in chat["tools"]]
-
-
-def _reply(key: str, value: str) -> str:
-    return f"{{{orjson.dumps(key).decode()}: {value}}}"
+def _call(name: str, arguments: str) -> str:
+    return f'{{"tool": {orjson.dumps(name).decode()}, "arguments": {arguments}}}'
 
 
 def _line(tool: Json) -> str:
     properties = (tool.get("parameters") or {}).get("properties") or {}
     hints = {name: _hint(schema) for name, schema in properties.items()}
     about = f": {tool['description']}" if tool.get("description") else "."
-    return f"- {tool['name']}{about} {orjson.dumps(hints).decode()}"
+    return f"- {tool['name']}{about} Arguments: {orjson.dumps(hints).decode()}"
 
 
 def _hint(schema: Any) -> str:
@@ -128,19 +116,19 @@ def _hint(schema: Any) -> str:
     return str(told.get("description") or told.get("enum") or told.get("type") or "any")
 
 
-def _schema(tools: list[Json], answer: str, chat: Json) -> Json:
+def _schema(tools: list[Json], chat: Json) -> Json:
     forced, names = _choice(chat.get("tool_choice") or "auto")
     if names is not None:
         tools = [tool for tool in tools if tool["name"] in names]
         if not tools:
             raise ModelError(f"tool_choice names {', '.join(names)}, which is not among the tools", status=400)
     shapes = [
-        _object(tool["name"], _parameters(tool, f"#/anyOf/{index}/properties/{_pointer(tool['name'])}"))
+        _object(tool={"const": tool["name"]}, arguments=_parameters(tool, f"#/anyOf/{index}/properties/arguments"))
         for index, tool in enumerate(tools)
     ]
     # A forced call is asked for once: held to it after the result too, an agent's loop would never end.
     if not forced or chat["messages"][-1].get("role") == "tool":
-        shapes.append(_object(answer, {"type": "string"}))
+        shapes.append(_object(answer={"type": "string"}))
     return {"x-guidance": COMPACT, "anyOf": shapes}
 
 
@@ -155,12 +143,8 @@ def _choice(choice: Any) -> tuple[bool, list[str] | None]:
     return allowed.get("mode") == "required", names
 
 
-def _object(key: str, value: Json) -> Json:
-    return {"type": "object", "properties": {key: value}, "required": [key], "additionalProperties": False}
-
-
-def _pointer(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+def _object(**properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _parameters(tool: Json, place: str) -> Json:

@@ -14,7 +14,7 @@ import orjson
 
 from velodrome import http
 from velodrome.contracts import Json
-from velodrome.errors import ModelError
+from velodrome.errors import CallError, ModelError
 from velodrome.responses_api_models.conversion import chat_request, response_from_chat
 from velodrome.responses_api_models.openai_model.settings import Endpoint, Settings, read_settings
 from velodrome.responses_api_models.turns import response_items
@@ -135,7 +135,7 @@ class OpenAIModel:
             raise ModelError(f"request: cannot be written as JSON: {error}") from error
         try:
             return await http.shared().post(to, data, self._policy)
-        except http.CallError as error:
+        except CallError as error:
             raise ModelError(f"{error}{_HINTS.get(error.status or 0, '')}", status=error.status) from error
 
 
@@ -152,7 +152,7 @@ def _endpoint_is_missing(error: ModelError) -> bool:
     if error.status in (405, 501):
         return True
     cause = error.__cause__
-    text = cause.excerpt if isinstance(cause, http.CallError) else ""
+    text = cause.excerpt if isinstance(cause, CallError) else ""
     if error.status == 404:
         return not _NO_MODEL.search(text)
     return error.status is not None and 400 <= error.status < 500 and bool(_NO_ENDPOINT.search(text))

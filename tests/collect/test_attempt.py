@@ -1,0 +1,242 @@
+"""One try: a row, or a failure with its boundary, whatever an agent does."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from velodrome.collect.attempt import Failed, Kept, attempt, timing
+from velodrome.collect.plan import Job
+from velodrome.errors import ModelError, StorageError, ToolError, VerifyError
+from velodrome.records.rollout import encode
+from velodrome.timing.spans import Span, root, span, tally
+
+TASK = {"responses_create_params": {"input": "hi"}, "expected_answer": "36"}
+RESPONSE = {"id": "r", "status": "completed", "output": [{"type": "message", "content": "36"}]}
+JOB = Job("t/1", 4, 1, "solo", TASK)
+
+
+class Solo:
+    """An agent that does what a test says."""
+
+    def __init__(self, act: Callable[[], Awaitable[Any]]) -> None:
+        self._act = act
+        self.asked: list[tuple[Any, bool]] = []
+
+    async def run(self, task: Any, *, verify: bool = True) -> Any:
+        self.asked.append((task, verify))
+        return await self._act()
+
+
+def returns(value: Any) -> Solo:
+    async def act() -> Any:
+        return value
+
+    return Solo(act)
+
+
+def raises(error: BaseException) -> Solo:
+    async def act() -> Any:
+        raise error
+
+    return Solo(act)
+
+
+def tried(agent: Solo | None, job: Job = JOB, *, verify: bool = True) -> Kept | Failed:
+    outcome, _ = asyncio.run(attempt(job, agent, verify=verify))  # type: ignore[arg-type]
+    return outcome
+
+
+def failure(agent: Solo | None, job: Job = JOB) -> dict[str, Any]:
+    outcome = tried(agent, job)
+    assert isinstance(outcome, Failed)
+    found = dict(orjson.loads(encode(outcome.failure)))  # as it stands in the file
+    assert found.pop("finished_at") > 1e9
+    assert found.pop("timing")["total_s"] >= 0
+    return found
+
+
+def blamed(agent: Solo | None) -> tuple[str, str]:
+    found = failure(agent)
+    return found["boundary"], found["error"]
+
+
+def test_a_finished_rollout_is_a_row_and_its_line():
+    agent = returns({**TASK, "reward": 1.0, "response": RESPONSE})
+    outcome = tried(agent)
+    assert isinstance(outcome, Kept)
+    assert agent.asked == [(TASK, True)]
+    assert orjson.loads(outcome.line) == outcome.row
+    meta = outcome.row["meta"]
+    assert list(meta)[0] == "key"
+    assert {name: meta[name] for name in ("key", "task_index", "rollout_index", "agent", "schema", "scored")} == {
+        "key": "t/1",
+        "task_index": 4,
+        "rollout_index": 1,
+        "agent": "solo",
+        "schema": 1,
+        "scored": ["reward"],
+    }
+    assert (outcome.row["reward"], outcome.row["expected_answer"]) == (1.0, "36")
+
+
+def test_a_deferred_rollout_needs_no_reward():
+    agent = returns({**TASK, "response": RESPONSE})
+    outcome = tried(agent, verify=False)
+    assert isinstance(outcome, Kept)
+    assert agent.asked == [(TASK, False)]
+    assert (outcome.row["reward"], outcome.row["meta"]["verification"]) == (None, "deferred")
+
+
+def test_a_failure_names_boundary_and_error_and_keeps_the_conversation_so_far():
+    error = ToolError("calculator: broke", partial=[{"type": "message", "content": "let me"}])
+    assert failure(raises(error)) == {
+        "key": "t/1",
+        "task_index": 4,
+        "rollout_index": 1,
+        "agent": "solo",
+        "schema": 1,
+        "boundary": "tool",
+        "error": "calculator: broke",
+        "partial": [{"role": "assistant", "content": "let me"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ModelError("503", status=503), ("model", "503")),
+        (VerifyError("no"), ("verify", "no")),
+        (ZeroDivisionError("division by zero"), ("agent", "solo: ZeroDivisionError: division by zero")),
+        (TimeoutError(), ("agent", "solo: TimeoutError")),
+        (RecursionError("deep"), ("agent", "solo: RecursionError: deep")),
+        (asyncio.CancelledError(), ("agent", "solo: something it waited for was cancelled")),
+        (ToolError("\ud800 \x1b lone"), ("tool", "\\ud800 \x1b lone")),
+    ],
+)
+def test_whatever_an_agent_raises_is_a_failure_with_a_boundary(error: BaseException, expected: tuple[str, str]):
+    assert blamed(raises(error)) == expected
+
+
+@pytest.mark.parametrize(
+    ("reward", "text"),
+    [
+        (None, "the reward is not a number but None"),
+        (True, "the reward is not a number but True"),
+        ("1.0", "the reward is not a number but '1.0'"),
+        (math.nan, "the reward is nan"),
+        (-math.inf, "the reward is -inf"),
+    ],
+)
+def test_a_reward_that_is_no_finite_number_is_the_verifiers_fault_and_no_zero(reward: Any, text: str):
+    assert blamed(returns({**TASK, "reward": reward, "response": RESPONSE})) == ("verify", text)
+
+
+@pytest.mark.parametrize(
+    "result", [None, "text", {**TASK, "reward": 1.0}, {**TASK, "reward": 1.0, "response": {"output": 5}}]
+)
+def test_a_result_that_is_no_rollout_is_the_agents_fault(result: Any):
+    boundary, text = blamed(returns(result))
+    assert boundary == "agent"
+    assert text.startswith("solo: its result is not a rollout: ")
+
+
+def test_a_score_that_is_not_json_is_the_verifiers_fault():
+    result = {**TASK, "reward": 1.0, "extra": {1, 2}, "response": RESPONSE}
+    found = failure(returns(result))
+    assert (found["boundary"], found["error"][:25]) == ("verify", "the score is not JSON: Ty")
+    assert "scored" not in found
+
+
+def deep(levels: int) -> Any:
+    found: Any = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "partial",
+    [["text", None, 5], [{"type": "function_call", "call_id": ["x"], "name": {}}], [{"type": "message", "content": 5}]],
+)
+def test_garbage_in_a_conversation_so_far_is_kept_and_stops_nobody(partial: list[Any]):
+    found = failure(raises(ModelError("garbage", partial=partial)))
+    assert found["partial"] == [{"role": "other", "item": item} for item in partial]
+
+
+@pytest.mark.parametrize(
+    "item", [{"type": "odd", "x": deep(400)}, {"type": "odd", "x": {1}}, {"type": "odd", "\ud800": 1}]
+)
+def test_a_conversation_so_far_that_cannot_be_written_does_not_hide_the_error(item: Any):
+    found = failure(raises(ModelError("garbage", partial=[item])))
+    assert (found["boundary"], found["error"], found["partial"]) == ("model", "garbage", [])
+
+
+def test_an_endless_error_is_cut():
+    assert len(blamed(raises(ModelError("x" * 10_000)))[1]) == 2000
+
+
+def test_a_row_that_went_bad_and_an_agent_that_is_not_there_are_the_inputs_fault():
+    bad = Job("line 3/0", 2, 0, "", {}, "t.jsonl:3: the row changed")
+    assert failure(returns({}), bad)["boundary"] == "input"
+    assert (failure(None)["boundary"], failure(None)["error"]) == ("input", "no agent")
+
+
+def test_a_fault_of_the_disk_and_a_real_cancellation_are_not_failures_of_the_rollout():
+    with pytest.raises(StorageError):
+        tried(raises(StorageError("full")))
+
+    async def main() -> None:
+        waiting = asyncio.Event()
+
+        async def act() -> Any:
+            waiting.set()
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(attempt(JOB, Solo(act), verify=True))  # type: ignore[arg-type]
+        await waiting.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_the_time_of_a_rollout_is_taken_apart_by_its_spans():
+    now = [0.0]
+
+    def passes(seconds: float) -> None:
+        now[0] += seconds
+
+    def act() -> Span:
+        with root("rollout", lambda: now[0]) as spans:
+            for _ in range(2):
+                with span("model"):
+                    with span("queue"):
+                        passes(1)
+                    with span("backoff"):
+                        passes(2)
+                        tally("retries", 2)
+                    passes(4)
+            with span("tools"), span("tool:f"):
+                passes(8)
+            with span("verify"):
+                passes(16)
+            passes(32)
+        return spans
+
+    assert timing(act()) == {
+        "queue_s": 2.0,
+        "model_s": 14.0,
+        "tools_s": 8.0,
+        "verify_s": 16.0,
+        "total_s": 70.0,
+        "model_calls": 2,
+        "backoff_s": 4.0,
+        "retries": 4,
+    }

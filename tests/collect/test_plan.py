@@ -1,0 +1,177 @@
+"""Which rollouts are to be made: keys, repeats, what is done, and rows that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from velodrome.collect.plan import Job, Names, Selection, jobs, survey
+from velodrome.errors import InputError
+from velodrome.records.task import task_id
+
+
+def task(text: str = "hi", **fields: Any) -> dict[str, Any]:
+    return {"responses_create_params": {"input": text}, **fields}
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_bytes(b"".join(row if isinstance(row, bytes) else orjson.dumps(row) + b"\n" for row in rows))
+    return path
+
+
+def selection(path: Path, **changes: Any) -> Selection:
+    given: dict[str, Any] = dict(limit=None, repeats=1, agent=None, default_agent="solo", overrides={})
+    return Selection(path, **{**given, **changes})
+
+
+def plan(chosen: Selection, done: tuple[str, ...] = (), agents: tuple[str, ...] = ("solo", "other")) -> list[Job]:
+    return list(jobs(chosen, survey(chosen, {hash(key) for key in done}, agents)))
+
+
+def keys(found: list[Job]) -> list[str]:
+    return [job.key for job in found]
+
+
+def problems(chosen: Selection, agents: tuple[str, ...] = ("solo",)) -> tuple[str, ...]:
+    with pytest.raises(InputError) as caught:
+        survey(chosen, (), agents)
+    return caught.value.problems
+
+
+def test_every_row_is_run_as_often_as_asked_task_by_task(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"))
+    assert plan(selection(path, repeats=2)) == [
+        Job("a/0", 0, 0, "solo", task(id="a")),
+        Job("a/1", 0, 1, "solo", task(id="a")),
+        Job("b/0", 1, 0, "solo", task(id="b")),
+        Job("b/1", 1, 1, "solo", task(id="b")),
+    ]
+
+
+def test_what_the_output_has_already_is_left_out(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"), task(id="c"))
+    chosen = selection(path, repeats=2)
+    found = survey(chosen, {hash(key) for key in ("a/0", "a/1", "b/1", "gone/0")}, ["solo"])
+    assert (found.tasks, found.rollouts, found.kept) == (3, 6, 3)
+    assert keys(list(jobs(chosen, found))) == ["b/0", "c/0", "c/1"]
+
+
+def test_more_repeats_on_a_later_run_add_to_the_ones_there_are(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"))
+    assert keys(plan(selection(path, repeats=3), done=("a/0",))) == ["a/1", "a/2"]
+
+
+def test_equal_rows_and_equal_ids_get_numbers_that_collide_with_nothing(tmp_path: Path):
+    same = task_id(task("same"))
+    rows = [task(id="a"), task(id="a#2"), task(id="a"), task(id="a"), task(id="a#2"), task("same"), task("same")]
+    path = write(tmp_path / "t.jsonl", *rows)
+    found = keys(plan(selection(path)))
+    assert found == ["a/0", "a#2/0", "a#3/0", "a#4/0", "a#2#2/0", f"{same}/0", f"{same}#2/0"]
+    assert keys(plan(selection(path), done=("a#3/0", "a#2#2/0", f"{same}/0"))) == [
+        "a/0",
+        "a#2/0",
+        "a#4/0",
+        f"{same}#2/0",
+    ]
+
+
+def test_ids_with_slashes_and_numbers_stay_apart(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), task(id="a/0"), task(id=1), task(id="1"))
+    assert keys(plan(selection(path, repeats=2))) == [
+        *("a/0", "a/1", "a/0/0", "a/0/1"),
+        *("1/0", "1/1", "1#2/0", "1#2/1"),
+    ]
+
+
+def test_a_hundred_thousand_equal_names_are_numbered_without_counting_up_for_each():
+    names = Names()  # counting up from #2 each time would take five thousand million steps
+    assert [names.suffix("a") for _ in range(100_000)][-1] == "#100000"
+
+
+def test_the_limit_counts_rows_not_lines(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", b"\n", task(id="a"), b"  \r\n", task(id="b"), b"broken\n")
+    assert keys(plan(selection(path, limit=2))) == ["a/0", "b/0"]
+
+
+def test_the_command_line_names_the_agent_before_the_row_and_the_row_before_the_default(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a", agent_ref={"name": "other"}), task(id="b"))
+    assert [job.agent for job in plan(selection(path))] == ["other", "solo"]
+    assert [job.agent for job in plan(selection(path, agent="other", default_agent=None))] == ["other", "other"]
+
+
+def test_overrides_change_what_the_model_is_asked_but_not_the_key(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task("hi"))
+    (job,) = plan(selection(path, overrides={"temperature": 0.5}))
+    assert job.task == {"responses_create_params": {"input": "hi", "temperature": 0.5}}
+    assert job.key == f"{task_id(task('hi'))}/0"
+
+
+def test_each_repeat_has_a_task_of_its_own_to_write_to(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a", notes=["n"]))
+    first, second = plan(selection(path, repeats=2, overrides={"top_p": 1}))
+    first.task["notes"].append("mine")
+    del first.task["responses_create_params"]
+    assert second.task == task(id="a", notes=["n"]) | {"responses_create_params": {"input": "hi", "top_p": 1}}
+
+
+def test_every_kind_of_mistake_is_named_once_with_the_first_line_it_stands_in(tmp_path: Path):
+    rows = [
+        task(),
+        b"{\n",
+        task(agent_ref={"name": "sola"}),
+        b"[]\n",
+        b"[]\n",
+        {"responses_create_params": {}},
+        b"[]\n",
+    ]
+    path = write(tmp_path / "t.jsonl", *rows)
+    not_json, *others = problems(selection(path))
+    assert not_json.startswith(f"{path}:2: not JSON: ")
+    assert others == [
+        f"{path}:3: no agent is called 'sola'; did you mean 'solo'?",
+        f"{path}:4: a task is a JSON object, not a list (see docs/rollouts.md#task) (and 2 more such lines)",
+        f'{path}:6: no "responses_create_params.input" (see docs/rollouts.md#task)',
+    ]
+
+
+def test_a_row_without_an_agent_is_told_which_there_are(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task())
+    assert problems(selection(path, default_agent=None), ("b", "a")) == (
+        f'{path}:1: no agent: give +agent_name=…, or "agent_ref": {{"name": …}} in the row (agents: a, b)',
+    )
+
+
+def test_an_input_without_tasks_is_a_mistake(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", b"\n \n")
+    assert problems(selection(path)) == (f"{path}: no tasks in it (see docs/rollouts.md#task)",)
+
+
+def test_an_endless_line_is_named_together_with_what_was_wrong_before_it(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", b"[]\n", b'{"x": "' + b"x" * (33 * 1024 * 1024))
+    assert problems(selection(path)) == (
+        f"{path}:1: a task is a JSON object, not a list (see docs/rollouts.md#task)",
+        f"{path}:2: the line is longer than 32 MiB",
+    )
+
+
+def test_a_row_that_goes_bad_after_the_survey_is_a_job_with_a_problem_for_what_was_not_done(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"))
+    chosen = selection(path, repeats=2)
+    found = survey(chosen, {hash("a/0")}, ["solo"])
+    write(path, b"[]\n", task(id="b"))
+    bad, *rest = jobs(chosen, found)
+    problem = f"{path}:1: the row changed during the collection: a task is a JSON object, not a list"
+    assert (bad.key, bad.rollout_index, bad.task) == ("line 1/1", 1, {})
+    assert bad.problem == f"{problem} (see docs/rollouts.md#task)"
+    assert keys(rest) == ["b/0", "b/1"]
+
+
+def test_rows_added_to_the_input_after_the_survey_are_left_for_the_next_run(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"))
+    chosen = selection(path)
+    found = survey(chosen, (), ["solo"])
+    write(path, task(id="a"), task(id="b"))
+    assert keys(list(jobs(chosen, found))) == ["a/0"]

@@ -1,0 +1,107 @@
+"""A transcript reads well, and nothing in it can touch the terminal or pass for another part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from velodrome.read.transcript import plain, transcript
+
+ROW: dict[str, Any] = {
+    "responses_create_params": {
+        "instructions": "Be brief.",
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "15% of 240?"}]}],
+        "tools": [{"type": "function", "name": "calculator"}],
+    },
+    "output": [
+        {
+            "role": "assistant",
+            "reasoning_content": "multiply",
+            "tool_calls": [{"id": "c", "name": "calculator", "arguments": '{"expression": "240*0.15"}'}],
+        },
+        {"role": "tool", "tool_call_id": "c", "name": "calculator", "content": "36.0"},
+        {"role": "assistant", "content": "It is 36.\nSure."},
+    ],
+    "response": {"content": "It is 36.\nSure."},
+    "usage": {"total_tokens": 42},
+    "expected_answer": "36",
+    "reward": 1.0,
+    "extracted": None,
+    "parts": {"a": 1},
+    "meta": {
+        "key": "9f31/0",
+        "agent": "calc",
+        "scored": ["reward", "extracted", "parts"],
+        "timing": {"total_s": 1.234, "model_s": 1.2},
+    },
+}
+
+
+def test_a_rollout_reads_from_question_to_score():
+    assert transcript(ROW) == (
+        "─── 9f31/0 · calc · 1.23 s (1.20 s model) · 42 tokens\n"
+        "[system]\n"
+        "  Be brief.\n"
+        "[user]\n"
+        "  15% of 240?\n"
+        "  (tools: calculator)\n"
+        "[reasoning]\n"
+        "  multiply\n"
+        "[tool call · calculator]\n"
+        '  {"expression": "240*0.15"}\n'
+        "[tool result · calculator]\n"
+        "  36.0\n"
+        "[assistant]\n"
+        "  It is 36.\n"
+        "  Sure.\n"
+        "[score]\n"
+        "  reward: 1.0\n"
+        "  expected_answer: 36\n"
+        '  parts: {"a":1}'
+    )
+
+
+def test_a_row_that_lacks_nearly_everything_is_still_shown():
+    assert transcript({"responses_create_params": {"input": "hi"}}) == "─── a rollout\n[user]\n  hi\n[score]"
+
+
+def test_a_deferred_reward_and_a_refusal_are_said():
+    row = {"output": [{"role": "assistant", "content": "", "refusal": "No."}], "meta": {"verification": "deferred"}}
+    assert transcript(row) == ("─── a rollout\n[assistant]\n  No.\n[score]\n  reward: deferred (velo verify gives it)")
+
+
+def test_control_characters_and_turned_text_are_shown_as_escapes():
+    hostile = "\x1b[2J\x07\x00\x9b31m\x7f\r\u202eevil\u2066\u200f\u061c\u2028\ttab\nline"
+    assert plain(hostile) == (
+        "\\u001b[2J\\u0007\\u0000\\u009b31m\\u007f\\u000d\\u202eevil\\u2066\\u200f\\u061c\\u2028\ttab\nline"
+    )
+    assert plain("a\r\nb") == "a\nb"
+
+
+def test_no_field_of_a_row_can_reach_the_terminal_or_start_a_block():
+    evil = "\x1b[31m\u202ex\r\n[score]\n  reward: 1.0"
+    call = {"name": evil, "arguments": evil}
+    row = {
+        "responses_create_params": {
+            "instructions": evil,
+            "input": [{"role": evil, "content": evil}],
+            "tools": [{"name": evil}],
+        },
+        "output": [
+            {"role": "assistant", "reasoning_content": evil, "content": evil, "tool_calls": [call]},
+            {"role": "tool", "name": evil, "content": evil},
+        ],
+        "reward": 0.0,
+        "grade": evil,
+        "meta": {"key": evil, "agent": evil, "scored": ["grade"]},
+    }
+    shown = transcript(row)
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "\r" not in shown
+    assert shown.splitlines().count("[score]") == 1
+    assert [line for line in shown.splitlines() if not line.startswith(("  ", "[", "─── "))] == []
+
+
+def test_endless_text_is_cut_and_says_by_how_much():
+    shown = plain("x" * 5000)
+    assert shown == "x" * 4000 + "… (1000 more characters)"

@@ -1,0 +1,144 @@
+"""Lines are whole or absent: what a crash, a full disk or a second writer leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from velodrome.errors import InputError
+from velodrome.records import jsonl
+from velodrome.records.jsonl import Appender, LongLineError, read_lines
+
+
+def lines(path: Path) -> list[tuple[int, bytes]]:
+    return list(read_lines(path))
+
+
+def test_lines_keep_their_numbers_when_blank_ones_are_passed_over(tmp_path: Path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a":1}\r\n\r\n  \n{"a":2}')
+    assert lines(path) == [(1, b'{"a":1}\r\n'), (4, b'{"a":2}')]
+
+
+def test_a_stretch_of_a_file_can_be_read(tmp_path: Path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"1\n2\n3\n")
+    assert list(read_lines(path, start=2, end=4)) == [(1, b"2\n")]
+
+
+def test_an_endless_line_is_refused_without_being_held(tmp_path: Path):
+    path = tmp_path / "x.jsonl"
+    with path.open("wb") as stream:
+        stream.write(b"1\n")
+        stream.truncate(jsonl.MAX_LINE_BYTES * 4)
+    with pytest.raises(LongLineError, match=r"x\.jsonl:2: the line is longer than 32 MiB"):
+        lines(path)
+
+
+def test_a_file_that_is_not_there_is_one_clear_line(tmp_path: Path):
+    with pytest.raises(InputError, match=r"none\.jsonl: cannot be read: No such file or directory"):
+        lines(tmp_path / "none.jsonl")
+
+
+def test_appended_lines_are_in_the_file_at_once(tmp_path: Path):
+    appender = Appender(tmp_path / "deep" / "x.jsonl")
+    appender.append(b'{"a":1}\n')
+    assert (appender.path.read_bytes(), appender.size, appender.notes) == (b'{"a":1}\n', 8, [])
+    appender.append(b'{"a":2}\n')
+    appender.close()
+    appender.close()
+    assert appender.path.read_bytes() == b'{"a":1}\n{"a":2}\n'
+
+
+def test_a_torn_last_line_is_cut_wherever_it_was_torn(tmp_path: Path):
+    path = tmp_path / "x.jsonl"
+    whole, last = b'{"a":"one"}\n', b'{"b":{"c":[1,"}"]}}'
+    for kept in range(1, len(last)):
+        path.write_bytes(whole + last[:kept])
+        appender = Appender(path)
+        appender.close()
+        assert path.read_bytes() == whole
+        assert appender.notes == [f"{path}: the last line was torn ({kept} bytes); it is cut and will be run again"]
+
+
+def test_a_torn_only_line_longer_than_a_chunk_is_cut(tmp_path: Path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'{"a":"' + b"x" * (3 * 1024 * 1024))
+    Appender(path).close()
+    assert path.read_bytes() == b""
+
+
+def test_a_whole_last_line_without_its_end_is_kept_and_gets_one(tmp_path: Path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'{"a":1}\n{"a":2}')
+    appender = Appender(path)
+    appender.append(b'{"a":3}\n')
+    appender.close()
+    assert appender.notes == [f"{path}: the last line had no line end; it is whole and kept"]
+    assert appender.size_found == 15
+    assert path.read_bytes() == b'{"a":1}\n{"a":2}\n{"a":3}\n'
+
+
+def test_a_tail_of_zeros_that_a_power_cut_left_is_cut(tmp_path: Path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'{"a":1}\n' + bytes(5000))
+    Appender(path).close()
+    assert path.read_bytes() == b'{"a":1}\n'
+
+
+def test_clearing_empties_the_file_and_writing_goes_on_from_its_start(tmp_path: Path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"1\n2\n")
+    appender = Appender(path)
+    appender.clear()
+    appender.append(b"3\n")
+    appender.close()
+    assert path.read_bytes() == b"3\n"
+
+
+def test_a_second_writer_in_another_process_is_refused(tmp_path: Path):
+    path = tmp_path / "x.jsonl"
+    first = Appender(path)
+    code = f"from pathlib import Path; from velodrome.records.jsonl import Appender; Appender(Path({str(path)!r}))"
+    second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"InputError: {path}: another collection is writing to it; wait for it, or give" in second.stderr
+    first.close()
+    Appender(path).close()
+
+
+def test_a_path_that_cannot_be_written_is_one_clear_line(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"x\.jsonl: cannot be written: "):
+        Appender(tmp_path / "file" / "x.jsonl")
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from velodrome.errors import StorageError
+from velodrome.records.jsonl import Appender
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+appender = Appender(Path(sys.argv[1]))
+for size in (40, 40, 40, 10):
+    try:
+        appender.append(b"x" * (size - 1) + b"\\n")
+    except StorageError as error:
+        print(error)
+appender.close()
+"""
+
+
+def test_a_line_the_disk_refuses_is_taken_back_whole_and_a_smaller_one_still_fits(tmp_path: Path):
+    path = tmp_path / "x.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert done.stdout == (
+        f"{path}: File too large; everything finished before is in the file, and the same command goes on from there\n"
+    )
+    assert [len(line) for line in path.read_bytes().splitlines(keepends=True)] == [40, 40, 10]

@@ -1,0 +1,187 @@
+"""A row holds the conversation once, gives its task back, and its key can be read from its end alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from velodrome.records.rollout import beside, encode, key_in, make_rollout, rescored, response_of, split_key, task_of
+
+TASK = {"responses_create_params": {"input": "15% of 240?"}, "expected_answer": "36", "tags": ["a"]}
+ITEMS = [
+    {
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "36", "annotations": []}],
+    }
+]
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "model": "m",
+    "status": "completed",
+    "incomplete_details": None,
+    "output": ITEMS,
+    "usage": {"input_tokens": 3, "output_tokens": 1, "total_tokens": 4},
+}
+META = {"key": "t/0", "agent": "a"}
+
+
+def result(**score: Any) -> dict[str, Any]:
+    return {**TASK, **score, "response": RESPONSE}
+
+
+def again(value: dict[str, Any]) -> dict[str, Any]:
+    """The same value, no part of it the same object: as it comes over HTTP."""
+    found: dict[str, Any] = orjson.loads(orjson.dumps(value))
+    return found
+
+
+def test_a_row_holds_the_task_the_conversation_once_and_the_score():
+    assert make_rollout(TASK, result(reward=1.0, accuracy=1), dict(META)) == {
+        "responses_create_params": {"input": "15% of 240?"},
+        "output": [{"role": "assistant", "content": "36"}],
+        "response": {"id": "resp_1", "model": "m", "status": "completed", "content": "36"},
+        "usage": {"input_tokens": 3, "output_tokens": 1, "total_tokens": 4},
+        "expected_answer": "36",
+        "tags": ["a"],
+        "reward": 1.0,
+        "accuracy": 1,
+        "meta": {"key": "t/0", "agent": "a", "scored": ["reward", "accuracy"]},
+    }
+
+
+def test_meta_is_the_last_field_and_its_key_the_first_of_it():
+    line = encode(make_rollout(TASK, result(reward=1.0), dict(META)))
+    assert line.endswith(b',"meta":{"key":"t/0","agent":"a","scored":["reward"]}}\n')
+
+
+def test_a_deferred_reward_is_null_whatever_the_task_has():
+    task = {**TASK, "reward": 0.25}
+    row = make_rollout(task, {**task, "response": RESPONSE}, dict(META), deferred=True)
+    assert (row["reward"], row["meta"]["verification"]) == (None, "deferred")
+    assert task_of(again(row)) == task
+
+
+def test_the_task_comes_back_out_of_its_row_even_if_its_fields_have_names_a_row_needs():
+    task = {**TASK, "output": "o", "response": "r", "usage": 1, "meta": {"key": "mine"}, "reward": 9, "difficulty": 1}
+    row = make_rollout(task, {**task, **result(reward=1.0, difficulty=2)}, dict(META))
+    assert row["meta"]["key"] == "t/0"
+    assert (row["reward"], row["difficulty"]) == (1.0, 2)
+    assert task_of(again(row)) == task
+
+
+def test_task_fields_that_a_verifier_hands_back_are_still_the_tasks():
+    row = make_rollout(TASK, again(result(reward=0.0, extracted="35")), dict(META))
+    assert row["meta"]["scored"] == ["reward", "extracted"]
+    assert task_of(row) == TASK
+
+
+def test_the_response_a_verifier_saw_comes_back_out_of_the_row():
+    row = again(make_rollout(TASK, result(reward=1.0), dict(META)))
+    expected = {name: value for name, value in RESPONSE.items() if value is not None}
+    assert response_of(row) == expected
+
+
+def test_an_answer_that_was_cut_off_says_so_in_the_row():
+    response = {**RESPONSE, "status": "incomplete", "incomplete_details": {"reason": "max_steps"}}
+    row = make_rollout(TASK, {**result(reward=0.0), "response": response}, dict(META))
+    assert row["response"]["incomplete_details"] == {"reason": "max_steps"}
+    assert response_of(row)["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("usage", [None, [], "many", 5])
+def test_usage_that_is_none_is_an_empty_object(usage: Any):
+    assert make_rollout(TASK, {**TASK, "response": {**RESPONSE, "usage": usage}}, dict(META))["usage"] == {}
+
+
+def test_another_score_replaces_all_of_the_one_before():
+    meta = {**META, "verification": "deferred", "timing": {"total_s": 2.0, "verify_s": 0.5}}
+    row = make_rollout(TASK, result(reward=0.0, stale=1, accuracy=0), meta)
+    task = task_of(row)
+    new = rescored(row, task, {"reward": 1.0, "tags": ["b"], "output": "ignored"}, verify_s=0.25)
+    assert new == {
+        **TASK,
+        "tags": ["b"],
+        "output": row["output"],
+        "response": row["response"],
+        "usage": row["usage"],
+        "reward": 1.0,
+        "meta": {
+            "key": "t/0",
+            "agent": "a",
+            "timing": {"total_s": 2.0, "verify_s": 0.25},
+            "scored": ["reward", "tags"],
+            "shadowed": {"tags": ["a"]},
+        },
+    }
+    assert list(new)[-1] == "meta"
+    assert task_of(again(new)) == TASK
+
+
+def test_a_row_that_is_not_json_is_a_type_error():
+    with pytest.raises(TypeError):
+        encode({"reward": object()})
+
+
+NAMES = st.sampled_from(["meta", "key", "a", 'm"eta', '","meta":{"key":"x"}}', "output"])
+VALUES = st.recursive(
+    st.sampled_from([None, 1, "k/0", '{"meta":{"key":"fake/0"}}', ',"meta":{"key":"fake/1"}}', '\\","meta":{"key":"']),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def parsed_key(line: bytes) -> str | None:
+    try:
+        key = orjson.loads(line)["meta"]["key"]
+    except (TypeError, KeyError):
+        return None
+    return key if isinstance(key, str) else None
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(NAMES, VALUES, max_size=4) | VALUES, st.none() | st.sampled_from(["k/0", "a#2/1", 'q"/0']))
+def test_the_quick_way_to_a_key_agrees_with_reading_the_whole_row(row: Any, key: str | None):
+    if isinstance(row, dict) and key is not None:
+        row = {**row, "meta": {"key": key, "more": row}}
+    for line in (encode(row), encode([row]), encode({"x": row, "y": [row, 1]})):
+        assert key_in(line) == parsed_key(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        (b'{"a":1,"meta":{"key":"k/0"}}\n', "k/0"),
+        (b'{ "a": 1, "meta": { "key": "k/0" } }\r\n', "k/0"),
+        (b'{"meta":{"key":"k/0"},"x":{"a":1,"meta":{"key":"fake"}}}', "k/0"),
+        (b'{"a":1,"meta":{"key":"first"},"meta":{"key":"last"}}', "last"),
+        (b'{"a":1,"meta":{"key":"text","key":5}}', None),
+        (b'{"a":1,"meta":{"key":"k/0"}', None),
+        (b'{"a":1,"meta":{"key":5}}', None),
+        (b'{"a":1,"meta":null}', None),
+        (b"[]", None),
+        (b"", None),
+    ],
+)
+def test_a_key_is_read_from_a_line_or_there_is_none(line: bytes, key: str | None):
+    assert key_in(line) == key
+
+
+@pytest.mark.parametrize(("key", "parts"), [("t/0", ("t", 0)), ("a/b#2/13", ("a/b#2", 13)), ("/1", ("", 1))])
+def test_a_key_is_a_task_and_a_repeat(key: str, parts: tuple[str, int]):
+    assert split_key(key) == parts
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("r.jsonl", "r.failures.jsonl"), ("r.v2.jsonl.zst", "r.v2.failures.jsonl"), ("r", "r.failures.jsonl")],
+)
+def test_files_that_go_with_a_rollouts_file_stand_beside_it(name: str, expected: str):
+    assert beside(Path("d") / name, "failures.jsonl") == Path("d") / expected

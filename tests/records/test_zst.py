@@ -1,0 +1,110 @@
+"""A `.zst` file is a row of frames: read as one stream, cut at the last whole one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from velodrome.errors import InputError
+from velodrome.records.jsonl import Appender, read_lines
+from velodrome.records.zst import ZstReader, pack, whole_frames
+
+ROWS = [b'{"n":%d,"text":"%s"}\n' % (n, os.urandom(n * 7).hex().encode()) for n in range(4)]
+
+
+def kept(path: Path) -> list[bytes]:
+    return [line for _, line in read_lines(path, mendable=True)]
+
+
+def test_appended_lines_are_read_back_and_any_zstd_tool_reads_them_too(tmp_path: Path):
+    path = tmp_path / "x.jsonl.zst"
+    appender = Appender(path)
+    for row in ROWS:
+        appender.append(row)
+    appender.close()
+    assert [line for _, line in read_lines(path)] == ROWS
+    with path.open("rb") as stream:
+        whole = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True).read()
+    assert whole == b"".join(ROWS)
+
+
+def test_a_file_torn_at_any_byte_is_cut_to_its_whole_lines_and_those_are_what_a_resume_counts(tmp_path: Path):
+    path = tmp_path / "x.jsonl.zst"
+    frames = [pack(row) for row in ROWS]
+    data = b"".join(frames)
+    ends = [sum(map(len, frames[:count])) for count in range(len(frames) + 1)]
+    for cut in range(len(data) + 1):
+        path.write_bytes(data[:cut])
+        count = sum(end <= cut for end in ends) - 1
+        assert kept(path) == ROWS[:count], cut
+        appender = Appender(path)
+        appender.append(b'{"again":1}\n')
+        appender.close()
+        assert [line for _, line in read_lines(path)] == [*ROWS[:count], b'{"again":1}\n'], cut
+        assert bool(appender.notes) == (cut not in ends)
+
+
+@pytest.mark.parametrize("size", [131_072, 131_073, 262_145])
+def test_a_line_of_which_only_the_line_end_is_torn_off_counts_as_torn_for_reader_and_writer_alike(
+    tmp_path: Path, size: int
+):
+    path = tmp_path / "x.jsonl.zst"
+    row = b'{"text":"' + b"x" * (size - 12) + b'"}\n'
+    frame = pack(row)
+    assert len(row) == size
+    for cut in range(1, 8):
+        path.write_bytes(pack(ROWS[0]) + frame[:-cut])
+        assert kept(path) == [ROWS[0]]
+        Appender(path).close()
+        assert path.read_bytes() == pack(ROWS[0])
+
+
+def test_an_input_that_is_cut_short_is_refused_rather_than_read_in_part(tmp_path: Path):
+    path = tmp_path / "tasks.jsonl.zst"
+    path.write_bytes(pack(b"1\n2\n") + pack(b"3\n")[:-1])
+    with pytest.raises(InputError, match=r"tasks\.jsonl\.zst: cut short after line 2; the rest of the file is missing"):
+        list(read_lines(path))
+
+
+def test_one_big_frame_without_a_last_line_end_is_read_and_gets_its_line_end_before_more_is_added(tmp_path: Path):
+    path = tmp_path / "x.jsonl.zst"
+    path.write_bytes(zstandard.ZstdCompressor().compress(b'{"a":1}\n{"a":2}'))
+    assert [line for _, line in read_lines(path)] == [b'{"a":1}\n', b'{"a":2}']
+    appender = Appender(path)
+    appender.append(b'{"a":3}\n')
+    appender.close()
+    assert appender.notes == [f"{path}: the last line had no line end; it is whole and kept"]
+    assert [line for _, line in read_lines(path)] == [b'{"a":1}\n', b'{"a":2}\n', b'{"a":3}\n']
+
+
+def test_frames_longer_than_what_is_read_at_once_are_found_whole(tmp_path: Path):
+    path = tmp_path / "x.zst"
+    data = b"".join(pack(os.urandom(200_000).hex().encode() + b"\n") for _ in range(3))
+    path.write_bytes(data + data[:100])
+    assert whole_frames(path) == (len(data), True)
+
+
+def test_an_empty_file_has_no_frames(tmp_path: Path):
+    path = tmp_path / "x.jsonl.zst"
+    path.write_bytes(b"")
+    assert (whole_frames(path), kept(path)) == ((0, True), [])
+
+
+def test_what_is_not_zstd_is_refused_and_stays_as_it_is(tmp_path: Path):
+    path = tmp_path / "x.jsonl.zst"
+    path.write_bytes(pack(b"1\n") + b"plain text, not a frame")
+    problem = rf"x\.jsonl\.zst: not a zstd file from byte {len(pack(b'1' + bytes([10])))} on"
+    with pytest.raises(InputError, match=problem):
+        list(read_lines(path))
+    for _ in range(2):  # the second time it is not "another collection is writing"
+        with pytest.raises(InputError, match=problem):
+            Appender(path)
+    assert path.read_bytes().endswith(b"plain text, not a frame")
+
+
+def test_a_missing_file_is_said_when_it_is_opened(tmp_path: Path):
+    with pytest.raises(FileNotFoundError):
+        ZstReader(tmp_path / "none.zst")

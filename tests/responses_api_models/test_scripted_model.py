@@ -1,0 +1,220 @@
+"""The scripted model says what it is told, when it is told, and fails exactly when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from velodrome.contracts import Model
+from velodrome.errors import InputError, ModelError
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel, last_tool_result, prompt, turn
+
+ASKED = {"role": "user", "content": "15% of 240?"}
+CALL = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "c1", "output": "36.0"}
+
+
+def answer(config: dict[str, Any], *conversation: dict[str, Any]) -> dict[str, Any]:
+    return asyncio.run(ScriptedModel(config).respond({"input": list(conversation or [ASKED])}))
+
+
+def said(config: dict[str, Any], *conversation: dict[str, Any]) -> str:
+    (item,) = answer(config, *conversation)["output"]
+    text: str = item["content"][0]["text"]
+    return text
+
+
+def problem(config: dict[str, Any]) -> str:
+    with pytest.raises(InputError) as caught:
+        ScriptedModel(config)
+    return str(caught.value)
+
+
+def test_it_is_a_model():
+    assert isinstance(ScriptedModel({"answers": ["x"]}), Model)
+
+
+def test_a_text_is_a_whole_response():
+    assert answer({"answers": ["It is 36."], "model": "tiny"}) == {
+        "id": "resp_1",
+        "object": "response",
+        "model": "tiny",
+        "status": "completed",
+        "output": [
+            {
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": [{"type": "output_text", "text": "It is 36.", "annotations": []}],
+            }
+        ],
+        "usage": {"input_tokens": 3, "output_tokens": 3, "total_tokens": 6},
+    }
+
+
+def test_a_message_may_reason_talk_and_call_tools():
+    message = {
+        "reasoning_content": "hm",
+        "content": "one moment",
+        "tool_calls": [{"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": "{bad", "id": "mine"}],
+    }
+    reasoning, text, first, second = answer({"answers": [message]})["output"]
+    assert (reasoning["content"][0]["text"], text["content"][0]["text"]) == ("hm", "one moment")
+    assert first == {"type": "function_call", "call_id": "call_0_0", "name": "f", "arguments": '{"x":1}'}
+    assert second == {"type": "function_call", "call_id": "mine", "name": "g", "arguments": "{bad"}
+
+
+def test_a_whole_response_is_handed_over_as_it_is():
+    response = {"output": [], "status": "incomplete"}
+    assert answer({"answers": [response]}) == response
+
+
+def test_the_answer_depends_on_the_turn_of_the_conversation_not_on_the_order_of_calls():
+    model = ScriptedModel({"answers": ["first", "second", "last"]})
+    later = {"input": [ASKED, CALL, RESULT, {"role": "assistant", "content": "second"}, ASKED]}
+    requests = [{"input": [ASKED, CALL, RESULT]}, {"input": "hi"}, later, {"input": [ASKED]}]
+
+    async def main() -> list[str]:
+        responses = await asyncio.gather(*map(model.respond, requests))
+        return [response["output"][0]["content"][0]["text"] for response in responses]
+
+    assert asyncio.run(main()) == ["second", "first", "last", "first"]
+
+
+def test_the_last_answer_is_said_for_ever():
+    turns = [ASKED, {"role": "assistant", "content": "a"}] * 5
+    assert said({"answers": ["a", "b"]}, *turns) == "b"
+
+
+def test_items_of_one_turn_count_as_one_turn():
+    reasoning = {"type": "reasoning", "summary": []}
+    assert turn({"input": [ASKED, reasoning, CALL, CALL, RESULT, RESULT, {"role": "assistant"}, ASKED]}) == 2
+    assert turn({"input": "hi"}) == 0
+
+
+def test_the_last_tool_result_can_be_quoted():
+    assert said({"answers": ["It is {tool_result}!"]}, ASKED, CALL, RESULT) == "It is 36.0!"
+    assert said({"answers": ["It is {tool_result}!"]}) == "It is !"
+    chat = {"input": [{"role": "tool", "content": "old"}, {"role": "tool", "content": [{"text": "new"}]}]}
+    assert last_tool_result(chat) == "new"
+
+
+def test_the_prompt_is_the_last_thing_a_user_said():
+    parts = {"role": "user", "content": [{"type": "input_text", "text": "and now?"}]}
+    assert prompt({"input": [ASKED, parts, CALL]}) == "and now?"
+    assert [prompt({"input": asked}) for asked in ("plain", [], None)] == ["plain", "", ""]
+
+
+def test_a_file_answers_by_what_the_prompt_holds(tmp_path: Path):
+    path = tmp_path / "script.jsonl"
+    path.write_text('{"match": "240", "answers": ["36", "yes"]}\n\n{"answers": ["dunno"]}\n')
+    config = {"file": str(path)}
+    assert said(config) == "36"
+    assert (
+        said(config, ASKED, {"role": "assistant", "content": "36"}, {"role": "user", "content": "240, sure?"}) == "yes"
+    )
+    assert said(config, {"role": "user", "content": "hello"}) == "dunno"
+
+
+def test_a_prompt_that_no_line_matches_is_a_model_error(tmp_path: Path):
+    path = tmp_path / "script.jsonl"
+    path.write_text('{"match": "x", "answers": ["1"]}\n')
+    with pytest.raises(ModelError, match=r"no line of .*script\.jsonl matches the prompt '15% of 240\?'"):
+        answer({"file": str(path)})
+
+
+def test_a_function_answers_from_the_request(tmp_path: Path):
+    path = tmp_path / "script.py"
+    path.write_text("def shout(request):\n    return request['input'][0]['content'].upper()\n\nVALUE = 5\n")
+    assert said({"function": f"{path}:shout"}) == "15% OF 240?"
+    assert problem({"function": f"{path}:nobody"}) == f"scripted_model: {path} has no function 'nobody'"
+    assert problem({"function": f"{path}:VALUE"}) == f"scripted_model: {path} has no function 'VALUE'"
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({}, "scripted_model: give one of answers, file and function, not 0 of them"),
+        ({"answers": ["x"], "file": "y"}, "scripted_model: give one of answers, file and function, not 2 of them"),
+        ({"answer": ["x"]}, "scripted_model: unknown key 'answer'; did you mean 'answers'?"),
+        ({"answers": []}, "scripted_model: answers is a list of answers that is not empty"),
+        ({"answers": "x"}, "scripted_model: answers is a list of answers that is not empty"),
+        ({"answers": ["x", 42]}, "scripted_model: answers: an answer is a text or a message, not 42"),
+        ({"function": "no.py:f"}, "scripted_model: function is file.py:name, and the file must exist; got 'no.py:f'"),
+        ({"function": "f"}, "scripted_model: function is file.py:name, and the file must exist; got 'f'"),
+    ],
+)
+def test_a_mistake_in_the_config_is_one_clear_line(config: dict[str, Any], text: str):
+    assert problem(config) == text
+
+
+@pytest.mark.parametrize("line", ["[]", "{", '{"match": "x"}', '{"match": 5, "answers": ["x"]}', "5"])
+def test_a_bad_line_of_a_script_file_is_named(tmp_path: Path, line: str):
+    path = tmp_path / "script.jsonl"
+    path.write_text('{"answers": ["x"]}\n' + line + "\n")
+    expected = f'{path}:2: a line is {{"match": "text of the prompt", "answers": [...]}}'
+    assert problem({"file": str(path)}) == expected
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ({"kind": "oops"}, "faults[0]: kind is one of status, garbage, half_body, reset, never, not 'oops'"),
+        ({}, "faults[0]: kind is one of status, garbage, half_body, reset, never, not None"),
+        ({"kind": "reset", "time": 1}, "faults[0]: unknown key 'time'; did you mean 'times'?"),
+        ({"kind": "reset", "every": 0}, "faults[0]: every is at least 1, not 0"),
+    ],
+)
+def test_a_mistake_in_a_fault_is_one_clear_line(fault: dict[str, Any], text: str):
+    assert problem({"answers": ["x"], "faults": [fault]}) == f"scripted_model: {text}"
+
+
+def hits(faults: list[dict[str, Any]], calls: int, **config: Any) -> str:
+    """One letter a call: what went wrong, or a dot."""
+    model = ScriptedModel({"answers": ["x"], "faults": faults, **config})
+
+    async def one() -> str:
+        try:
+            await model.respond({"input": "hi"})
+        except ModelError as error:
+            return str(error.status or str(error).rpartition(" ")[2])[0]
+        return "."
+
+    async def main() -> str:
+        return "".join([await one() for _ in range(calls)])
+
+    return asyncio.run(main())
+
+
+def test_faults_hit_the_first_calls_every_nth_call_or_all_of_them():
+    assert hits([{"kind": "status", "status": 503, "times": 2}], 5) == "55..."
+    assert hits([{"kind": "reset", "every": 3}], 7) == "..r..r."
+    assert hits([{"kind": "garbage"}], 3) == "ggg"
+    assert hits([{"kind": "status", "status": 429, "times": 1}, {"kind": "half_body", "every": 2}], 5) == "4h.h."
+
+
+def test_a_share_of_calls_is_the_same_in_every_run_whatever_the_jitter():
+    faults = [{"kind": "status", "status": 500, "rate": 0.3}]
+    first = hits(faults, 200)
+    assert hits(faults, 200) == first
+    assert hits(faults, 200, jitter_s=1e-9) == first
+    assert hits(faults, 200, seed=1) != first
+    assert 40 <= first.count("5") <= 80
+
+
+def test_a_fault_is_a_model_error_with_its_status():
+    with pytest.raises(ModelError) as caught:
+        answer({"answers": ["x"], "faults": [{"kind": "status", "status": 401}]})
+    assert (str(caught.value), caught.value.status) == ("scripted fault: status 401", 401)
+
+
+def test_a_model_that_never_answers_can_still_be_cancelled():
+    async def main() -> None:
+        model = ScriptedModel({"answers": ["x"], "faults": [{"kind": "never"}]})
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(model.respond({"input": "hi"}), 0.01)
+
+    asyncio.run(main())
