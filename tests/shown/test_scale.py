@@ -13,7 +13,7 @@ import pytest
 COUNT = 200_000
 MEGABYTE = 1_000_000
 BUDGET_BYTES = 150 * MEGABYTE + 100 * COUNT
-# DESIGN §8 gives 15 s for a million; a fifth of that, and three times as much for a machine that is busy with other tests.
+# The budget is 15 s for a million: a fifth of that, three times over for a machine busy with other tests.
 RESUME_S = 15 * COUNT / 1_000_000 * 3
 
 

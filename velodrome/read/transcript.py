@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from velodrome.records.conversation import text_of
+from velodrome.records.conversation import messages, text_of
 
 Json = dict[str, Any]
 
@@ -43,7 +43,9 @@ def transcript(row: Json) -> str:
     if isinstance(asked, str):
         lines += _block("user", asked)
     for message in asked if isinstance(asked, list) else ():
-        lines += _message(message)
+        items = "type" in message and message["type"] != "message"
+        for each in messages([message]) if items else [message]:
+            lines += _message(each)
     tools = [str(tool.get("name", "?")) for tool in params.get("tools") or ()]
     if tools:
         lines.append(f"  (tools: {one_line(', '.join(tools))})")

@@ -8,6 +8,8 @@ with a length, JSON.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from types import TracebackType
 from typing import cast
 
@@ -129,7 +131,12 @@ class _Connection(asyncio.Protocol):
             self._send(whole[: len(whole) - len(text) // 2])
             self._transport.close()
         else:
-            self._transport.abort()
+            self._reset()
+
+    def _reset(self) -> None:
+        """Not a polite end: without lingering, closing sends RST."""
+        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
 
     def _send(self, data: bytes) -> None:
         if not self._transport.is_closing():

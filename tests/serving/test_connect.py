@@ -1,0 +1,174 @@
+"""From a name in the config to the live object, or to one clear line."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from velodrome.config import Config, Instance
+from velodrome.errors import InputError
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.serving.connect import Components, unknown
+
+ENV = """
+from velodrome import Environment
+
+
+class Mine(Environment):
+    closed = []
+
+    def verify(self, task, response):
+        return {"reward": 1.0}
+
+    async def aclose(self):
+        Mine.closed.append(self)
+"""
+MODEL = "responses_api_models"
+RESOURCES = "resources_servers"
+AGENT = "responses_api_agents"
+
+
+def block(name: str, kind: str, implementation: str, **settings: Any) -> Instance:
+    return Instance(name, kind, implementation, settings, "my.yaml")
+
+
+def components(root: Path, *blocks: Instance) -> Components:
+    return Components(Config({}, {each.name: each for each in blocks}), root)
+
+
+def write(root: Path, kind: str, implementation: str, code: str, name: str = "app.py") -> Path:
+    path = root / kind / implementation / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(code)
+    return path
+
+
+def trio(**agent: Any) -> list[Instance]:
+    links = {
+        "model_server": {"type": MODEL, "name": "m"},
+        "resources_server": {"type": RESOURCES, "name": "env"},
+    }
+    return [
+        block("m", MODEL, "scripted_model", answers=["x"]),
+        block("env", RESOURCES, "mine"),
+        block("a", AGENT, "simple_agent", **links, **agent),
+    ]
+
+
+def problem(found: Components, name: str) -> str:
+    with pytest.raises(InputError) as caught:
+        found.connect(name)
+    return str(caught.value)
+
+
+def test_a_component_is_made_once_with_what_it_refers_to(tmp_path: Path):
+    write(tmp_path, RESOURCES, "mine", ENV)
+    found = components(tmp_path, *trio())
+    agent = found.connect("a")
+    assert isinstance(agent, SimpleAgent)
+    assert agent is found.agent("a")
+    assert agent.model is found.connect("m")
+    assert agent.resources is found.resources_of("a")
+    assert isinstance(agent.model, ScriptedModel)
+    assert type(agent.resources).__name__ == "Mine"
+
+
+def test_everything_that_was_made_is_closed_users_before_the_used(tmp_path: Path):
+    code = """
+from pathlib import Path
+
+
+class {name}:
+    def __init__(self, config, links):
+        pass
+
+    async def respond(self, request): ...
+    async def run(self, task, verify=True): ...
+    async def aclose(self):
+        with open({log!r}, "a") as log:
+            log.write("{name} ")
+"""
+    log = str(tmp_path / "log")
+    write(tmp_path, MODEL, "one", code.format(name="One", log=log))
+    write(tmp_path, AGENT, "two", code.format(name="Two", log=log))
+    found = components(tmp_path, block("m", MODEL, "one"), block("a", AGENT, "two", model={"type": MODEL, "name": "m"}))
+    found.connect("a")
+    asyncio.run(found.aclose())
+    asyncio.run(found.aclose())
+    assert Path(log).read_text() == "Two One "
+
+
+def test_a_component_of_the_working_directory_goes_before_the_packages(tmp_path: Path):
+    code = "class Mine:\n    def __init__(self, config, links): self.config = config\n    async def respond(self, r): ...\n"
+    write(tmp_path, MODEL, "scripted_model", code)
+    own = components(tmp_path, block("m", MODEL, "scripted_model", anything=1)).connect("m")
+    assert (type(own).__name__, own.config) == ("Mine", {"anything": 1})
+
+
+def test_an_entrypoint_may_have_another_name(tmp_path: Path):
+    write(tmp_path, RESOURCES, "mine", ENV, "server.py")
+    found = components(tmp_path, block("env", RESOURCES, "mine", entrypoint="server.py"))
+    assert type(found.connect("env")).__name__ == "Mine"
+
+
+def test_the_family_of_an_agent_is_all_it_refers_to_near_or_far():
+    judge = {"type": MODEL, "name": "judge"}
+    blocks = trio()
+    blocks[1] = block("env", RESOURCES, "mine", judge_model_server=judge)
+    blocks += [block("judge", MODEL, "scripted_model"), block("stranger", MODEL, "scripted_model")]
+    found = components(Path("/nowhere"), *blocks)
+    assert sorted(found.family(["a"])) == ["a", "env", "judge", "m"]
+    assert list(found.family(["m", "nobody"])) == ["m"]
+
+
+def test_names_nobody_knows_are_answered_with_the_nearest(tmp_path: Path):
+    found = components(tmp_path, *trio())
+    assert problem(found, "enw") == "no instance is called 'enw'; did you mean 'env'?"
+    with pytest.raises(InputError, match="^no agent is called 'm'; there are: a$"):
+        found.agent("m")
+    with pytest.raises(InputError, match="^no agent is called 'zzz'; there are: a$"):
+        found.resources_of("zzz")
+    assert unknown("agent", "x", []) == (
+        "no agent is called 'x', and the config has none; give its file in config_paths (see docs/config.md)"
+    )
+
+
+def test_an_implementation_nobody_wrote_is_answered_with_the_nearest(tmp_path: Path):
+    found = components(tmp_path, block("m", MODEL, "scripted_modle"))
+    assert problem(found, "m") == (
+        "my.yaml: m: no implementation is called 'scripted_modle'; did you mean 'scripted_model'?"
+    )
+
+
+def test_an_agent_without_an_environment_has_nothing_to_verify_with():
+    found = components(Path("/nowhere"), block("a", AGENT, "simple_agent"))
+    with pytest.raises(InputError, match="^a: no resources_server in its block, so there is nothing to verify with$"):
+        found.resources_of("a")
+
+
+def test_code_that_cannot_be_imported_or_made_is_one_clear_line(tmp_path: Path):
+    path = write(tmp_path, RESOURCES, "broken", "import no_such_module_at_all\n")
+    assert problem(components(tmp_path, block("e", RESOURCES, "broken")), "e") == (
+        f"{path}: cannot be imported: ModuleNotFoundError: No module named 'no_such_module_at_all'"
+    )
+    write(tmp_path, MODEL, "picky", "class P:\n    def __init__(self): ...\n    async def respond(self, r): ...\n")
+    assert problem(components(tmp_path, block("m", MODEL, "picky")), "m").startswith("my.yaml: m: cannot be made: Type")
+    assert problem(components(tmp_path, block("m", MODEL, "scripted_model")), "m") == (
+        "scripted_model: give one of answers, file and function, not 0 of them"
+    )
+
+
+def test_a_module_has_exactly_one_public_class_with_the_contracts_methods(tmp_path: Path):
+    path = write(tmp_path, MODEL, "none", "class A:\n    pass\n")
+    assert problem(components(tmp_path, block("m", MODEL, "none")), "m") == (
+        f"{path}: no class with the methods respond; there must be exactly one"
+    )
+    two = "class A:\n    async def respond(self, r): ...\nclass B(A): ...\nclass _C(A): ...\n"
+    path = write(tmp_path, MODEL, "two", two)
+    assert problem(components(tmp_path, block("m", MODEL, "two")), "m") == (
+        f"{path}: 2 classes (A, B) with the methods respond; there must be exactly one"
+    )

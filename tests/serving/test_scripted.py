@@ -1,0 +1,306 @@
+"""The scripted model on a real socket: HTTP that is just right, and faults that really happen on the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.serving.scripted import ScriptedServer
+
+ASK = {"input": "hi"}
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+class Wire:
+    """A bare socket to the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        first, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines)
+        return int(first.split()[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
+
+    async def rest(self) -> bytes:
+        return await self.reader.read()
+
+
+def request(body: Any = ASK, path: str = "/v1/responses", method: str = "POST") -> bytes:
+    data = body if isinstance(body, bytes) else orjson.dumps(body)
+    return f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+def said(data: bytes) -> str:
+    text: str = orjson.loads(data)["output"][0]["content"][0]["text"]
+    return text
+
+
+def on_the_wire(config: dict[str, Any], act: Callable[[Wire, ScriptedServer], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with ScriptedServer(ScriptedModel(config)) as server, asyncio.timeout(20):
+            port = int(server.url.split(":")[2].split("/")[0])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                await act(Wire(reader, writer), server)
+            finally:
+                writer.close()
+
+    asyncio.run(main())
+
+
+def over_http(config: dict[str, Any], act: Callable[[aiohttp.ClientSession, str], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with (
+            ScriptedServer(ScriptedModel(config)) as server,
+            aiohttp.ClientSession() as session,
+            asyncio.timeout(20),
+        ):
+            await act(session, server.url)
+
+    asyncio.run(main())
+
+
+def test_responses_and_chat_say_the_same():
+    message = {"content": "let me", "tool_calls": [{"name": "f", "arguments": {"x": 1}}]}
+
+    async def act(session: aiohttp.ClientSession, url: str) -> None:
+        async with session.post(f"{url}/responses", json=ASK) as reply:
+            response = await reply.json()
+        async with session.post(f"{url}/chat/completions?x=1", json=CHAT) as reply:
+            completion = await reply.json()
+        assert [item["type"] for item in response["output"]] == ["message", "function_call"]
+        (choice,) = completion["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("let me", "tool_calls")
+        assert choice["message"]["tool_calls"] == [
+            {"id": "call_0_0", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
+        ]
+        assert completion["usage"]["total_tokens"] == response["usage"]["total_tokens"] == 11
+
+    over_http({"answers": [message]}, act)
+
+
+def test_one_connection_serves_request_after_request():
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        for _ in range(3):
+            wire.send(request())
+            status, headers, body = await wire.answer()
+            assert (status, headers["content-type"], said(body)) == (200, "application/json", "x")
+        assert len(server.connections) == 1
+
+    on_the_wire({"answers": ["x"]}, act)
+
+
+def test_requests_sent_without_waiting_are_answered_one_after_the_other_in_order():
+    conversations = [[{"role": "user", "content": "q"}] + [{"role": "assistant", "content": "a"}] * turns for turns in (0, 1)]
+
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(b"".join(request({"input": each}) for each in conversations * 3))
+        found = [said((await wire.answer())[2]) for _ in range(6)]
+        assert found == ["one", "two"] * 3
+
+    on_the_wire({"answers": ["one", "two"], "latency_s": 0.001}, act)
+
+
+def test_a_request_may_arrive_byte_by_byte():
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        for byte in request():
+            wire.send(bytes([byte]))
+            await wire.writer.drain()
+        assert (await wire.answer())[0] == 200
+
+    on_the_wire({"answers": ["x"]}, act)
+
+
+def test_a_large_request_is_taken_whole():
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(request({"input": "word " * 400_000}))
+        status, _, body = await wire.answer()
+        assert (status, orjson.loads(body)["usage"]["input_tokens"]) == (200, 400_000)
+
+    on_the_wire({"answers": ["x"]}, act)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (request(path="/v1/models", method="GET"), 404),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        (request(b"not json"), 400),
+        (request([1]), 400),
+        (request({"input": 5}), 400),
+        (request({"input": ["text"]}), 400),
+        (request({"messages": "text"}, "/v1/chat/completions"), 400),
+        (request({}, "/v1/chat/completions"), 400),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_answered_and_the_connection_goes_on(data: bytes, status: int):
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(data)
+        found, _, body = await wire.answer()
+        assert (found, isinstance(orjson.loads(body)["error"]["message"], str)) == (status, True)
+        wire.send(request())
+        assert (await wire.answer())[0] == 200
+
+    on_the_wire({"answers": ["x"]}, act)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"POST /v1/responses HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST /v1/responses HTTP/1.1\r\nContent-Length: many\r\n\r\n", 400),
+        (b"POST /v1/responses HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        (b"hello\r\n\r\n", 400),
+    ],
+)
+def test_a_body_whose_length_is_not_known_is_refused_and_the_connection_closed(data: bytes, status: int):
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(data)
+        assert (await wire.answer())[0] == status
+        assert await wire.rest() == b""
+
+    on_the_wire({"answers": ["x"]}, act)
+
+
+def test_a_script_that_breaks_is_answered_with_an_error(tmp_path: Path):
+    path = tmp_path / "s.py"
+    path.write_text("def f(request):\n    return {}[request['input']]\n")
+
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(request())
+        status, _, body = await wire.answer()
+        assert status == 400
+        assert orjson.loads(body)["error"]["message"] == "no answer to this request: KeyError: 'hi'"
+
+    on_the_wire({"function": f"{path}:f"}, act)
+
+
+def faulty(**fault: Any) -> dict[str, Any]:
+    return {"answers": ["a long enough answer"], "faults": [{"times": 1, **fault}]}
+
+
+def test_a_status_comes_with_its_body_and_its_retry_after():
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(request())
+        status, headers, body = await wire.answer()
+        assert (status, headers["retry-after"], body) == (429, "1.5", b"slow down")
+        wire.send(request())
+        status, headers, _ = await wire.answer()
+        assert (status, "retry-after" in headers) == (200, False)
+
+    on_the_wire(faulty(kind="status", status=429, retry_after_s=1.5, body="slow down"), act)
+
+
+@pytest.mark.parametrize("status", [400, 401, 408, 500, 503])
+def test_any_status_can_be_asked_for(status: int):
+    async def act(session: aiohttp.ClientSession, url: str) -> None:
+        async with session.post(f"{url}/responses", json=ASK) as reply:
+            assert (reply.status, reply.headers.get("Retry-After")) == (status, None)
+            assert (await reply.json())["error"]["type"] == "scripted"
+
+    over_http(faulty(kind="status", status=status), act)
+
+
+def test_garbage_is_a_success_that_is_not_json():
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(request())
+        status, _, body = await wire.answer()
+        assert status == 200
+        with pytest.raises(orjson.JSONDecodeError):
+            orjson.loads(body)
+
+    on_the_wire(faulty(kind="garbage"), act)
+
+
+def test_half_a_body_is_fewer_bytes_than_promised_and_then_the_end():
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(request())
+        head, _, body = (await wire.rest()).partition(b"\r\n\r\n")
+        promised = int(head.lower().split(b"content-length: ")[1])
+        assert head.startswith(b"HTTP/1.1 200 OK")
+        assert 0 < len(body) < promised
+
+    on_the_wire(faulty(kind="half_body"), act)
+
+
+def test_a_reset_is_a_reset():
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(request())
+        with pytest.raises(ConnectionResetError):
+            await wire.rest()
+        assert server.connections == set()
+
+    on_the_wire(faulty(kind="reset"), act)
+
+
+def test_after_a_reset_a_new_connection_is_served():
+    async def act(session: aiohttp.ClientSession, url: str) -> None:
+        with pytest.raises(aiohttp.ClientOSError):
+            await session.post(f"{url}/responses", json=ASK)
+        async with session.post(f"{url}/responses", json=ASK) as reply:
+            assert reply.status == 200
+
+    over_http(faulty(kind="reset"), act)
+
+
+def test_never_is_silence_on_an_open_connection_while_others_are_answered():
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(request())
+        port = wire.writer.get_extra_info("peername")[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        other = Wire(reader, writer)
+        while server.model.calls == 0:
+            await asyncio.sleep(0)
+        other.send(request())
+        assert (await other.answer())[0] == 200
+        writer.close()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(wire.reader.read(1), 0.05)
+        assert not wire.reader.at_eof()
+
+    on_the_wire(faulty(kind="never"), act)
+
+
+def test_a_client_that_goes_away_ends_its_call_and_closing_the_server_ends_all():
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        async with ScriptedServer(ScriptedModel({"answers": ["x"], "latency_s": 3600})) as server:
+            port = int(server.url.split(":")[2].split("/")[0])
+            wires = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            for _, writer in wires:
+                writer.write(request())
+            while server.model.calls < 2:
+                await asyncio.sleep(0)
+            wires[0][1].close()
+            while len(server.connections) > 1:
+                await asyncio.sleep(0)
+        for reader, _ in wires:
+            assert await reader.read() == b""
+        while asyncio.all_tasks() - before:
+            await asyncio.sleep(0)
+        wires[1][1].close()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_host_of_version_six_stands_in_brackets_in_the_url():
+    async def main() -> str:
+        async with ScriptedServer(ScriptedModel({"answers": ["x"]}), host="::1") as server:
+            return server.url
+
+    try:
+        url = asyncio.run(main())
+    except OSError:
+        pytest.skip("no IPv6 on this machine")
+    assert url.startswith("http://[::1]:")

@@ -1,0 +1,26 @@
+"""What `make demo` runs, with the real model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEMO = Path(__file__).parent.parent.parent / "examples" / "demo.py"
+
+
+@pytest.mark.slow
+def test_the_demo_collects_with_a_real_model_and_earns_some_of_the_reward(workplace: Any) -> None:
+    done = workplace.run(f"python {DEMO}")
+
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((workplace.folder / "demo/rollouts.metrics.json").read_text())
+    assert 0 < metrics["reward"] < 1
+    rows = workplace.rows("demo/rollouts.jsonl")
+    assert len(rows) == metrics["rollouts/kept"] >= 12
+    assert {row["response"]["model"] for row in rows} == {"smollm2-135m"}
+    assert any("tool_calls" in message for row in rows for message in row["output"])
+    assert "Collecting rollouts:" in done.stderr
+    assert "[tool call · calculator]" in done.stdout

@@ -1,0 +1,169 @@
+"""Imports point down only, as drawn in docs/design.md; heavy packages stay behind their fences; no cycles.
+
+Every import counts, those inside functions and under TYPE_CHECKING too. There is no ignore list.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "velodrome"
+PUBLIC = "velodrome"  # the names in __init__.py, for users and for components of their own
+
+FENCES = {
+    "fastapi": ("serving", "view"),
+    "starlette": ("serving", "view"),
+    "uvicorn": ("serving", "view"),
+    "aiohttp.web": ("serving", "view"),
+    "yappi": ("timing",),
+    "torch": ("train",),
+}
+
+
+def drawn() -> list[set[str]]:
+    """The layers of the drawing, from the top down."""
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    drawing = text.split("## The house", 1)[1].split("```", 2)[1]
+    return [{name.strip() for name in line.split("|")} for line in drawing.strip().splitlines()]
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(name: str, path: Path) -> Iterator[tuple[str, int]]:
+    """Everything a module imports, as full names; `from a import b` is a.b, which may be a module or a name in one."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                yield f"{base}.{alias.name}", node.lineno
+
+
+def module_of(name: str) -> str:
+    """The module of ours that a full name stands in."""
+    while name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def layer(module: str) -> str:
+    """The name in the drawing that a module belongs to."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else PUBLIC
+
+
+def ours(name: str) -> bool:
+    return name == PUBLIC or name.startswith(f"{PUBLIC}.")
+
+
+def edges() -> list[tuple[str, str, int]]:
+    return [
+        (module, module_of(name), line)
+        for module, path in MODULES.items()
+        for name, line in imported(module, path)
+        if ours(name) and module_of(name) != module
+    ]
+
+
+def test_every_module_has_its_place_in_the_drawing_and_every_place_its_module():
+    placed = set().union(*drawn())
+    there = {layer(module) for module in MODULES} - {PUBLIC}
+    assert there - placed == set()
+    assert placed - there == set()
+
+
+def test_imports_point_down_only_and_names_on_one_line_do_not_import_each_other():
+    level = {name: depth for depth, names in enumerate(drawn()) for name in names}
+    wrong = [
+        f"{module}:{line} imports {target}"
+        for module, target, line in edges()
+        if PUBLIC not in (layer(module), layer(target))
+        and layer(module) != layer(target)
+        and level[layer(module)] >= level[layer(target)]
+    ]
+    assert wrong == []
+
+
+def test_the_package_hands_on_names_and_nobody_inside_asks_it_for_them():
+    users = {module for module, target, _ in edges() if target == PUBLIC and target == layer(target)}
+    inside = {
+        f"{module}:{line}"
+        for module, path in MODULES.items()
+        if module in users
+        for name, line in imported(module, path)
+        if ours(name) and module_of(name) == PUBLIC
+    }
+    assert inside == set()
+
+
+@pytest.mark.parametrize("package", sorted(FENCES))
+def test_a_heavy_package_stays_behind_its_fence(package: str):
+    outside = [
+        f"{module}:{line}"
+        for module, path in MODULES.items()
+        if layer(module) not in FENCES[package]
+        for name, line in imported(module, path)
+        if name == package or name.startswith(f"{package}.")
+    ]
+    assert outside == []
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    graph: dict[str, set[str]] = {module: set() for module in MODULES}
+    for module, target, _ in edges():
+        graph[module].add(target)
+    done: set[str] = set()
+
+    def cycle(module: str, way: list[str]) -> list[str]:
+        if module in way:
+            return [*way[way.index(module) :], module]
+        if module in done:
+            return []
+        for target in sorted(graph[module]):
+            found = cycle(target, [*way, module])
+            if found:
+                return found
+        done.add(module)
+        return []
+
+    for module in MODULES:
+        assert cycle(module, []) == []
+
+
+def test_the_reader_of_imports_sees_them_wherever_they_stand(tmp_path: Path):
+    path = tmp_path / "x.py"
+    path.write_text(
+        "import a.b\n"
+        "from aiohttp import web\n"
+        "from . import near\n"
+        "from ..up import name\n"
+        "def f():\n    import torch.nn as nn\n    if nn:\n        from yappi import start\n"
+    )
+    assert [name for name, _ in imported("velodrome.collect.x", path)] == [
+        "a.b",
+        "aiohttp.web",
+        "velodrome.collect.near",
+        "velodrome.up.name",
+        "torch.nn",
+        "yappi.start",
+    ]

@@ -1,0 +1,43 @@
+"""The public names, and how little they cost until they are used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import velodrome
+
+HEAVY = ("aiohttp", "fastapi", "uvicorn", "torch", "yappi", "hydra", "omegaconf", "pydantic", "ray", "xllamacpp", "numpy")
+
+
+def test_the_public_names_are_these():
+    assert velodrome.__all__ == ["Agent", "Environment", "Model", "Resources", "Response", "ToolCall", "tool"]
+
+
+@pytest.mark.parametrize("name", velodrome.__all__)
+def test_every_public_name_is_there_under_its_own_name(name: str):
+    found = getattr(velodrome, name)
+    assert found.__name__ == name
+    assert found.__module__.startswith("velodrome.")
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'velodrome' has no attribute 'Nothing'"):
+        _ = velodrome.Nothing
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import velodrome",
+        "import velodrome; velodrome.Response; velodrome.Model",
+        "from velodrome.cli.main import main; main(['--help'])",
+        "from velodrome.cli.main import main; main(['nonsense'])",
+    ],
+)
+def test_nothing_heavy_is_loaded_before_it_is_needed(code: str):
+    probe = f"import sys; {code}; print([n for n in {HEAVY} if n in sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"
