@@ -9,7 +9,19 @@ import pytest
 
 import velodrome
 
-HEAVY = ("aiohttp", "fastapi", "uvicorn", "torch", "yappi", "hydra", "omegaconf", "pydantic", "ray", "xllamacpp", "numpy")
+HEAVY = (
+    "aiohttp",
+    "fastapi",
+    "uvicorn",
+    "torch",
+    "yappi",
+    "hydra",
+    "omegaconf",
+    "pydantic",
+    "ray",
+    "xllamacpp",
+    "numpy",
+)
 
 
 def test_the_public_names_are_these():

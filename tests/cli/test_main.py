@@ -83,9 +83,7 @@ def test_every_way_to_end_has_an_exit_code_and_no_traceback(
     assert capfd.readouterr().err == said
 
 
-def test_v_shows_where_a_fault_of_ours_is(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-):
+def test_v_shows_where_a_fault_of_ours_is(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     monkeypatch.setitem(sys.modules, "velodrome.cli.probe", SimpleNamespace(run=ends(ZeroDivisionError("by 0"))))
     assert cli.guarded("probe", [], verbose=True) == 1
     assert 'File "' in capfd.readouterr().err

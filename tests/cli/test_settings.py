@@ -122,7 +122,7 @@ def test_an_output_that_cannot_be_one_is_refused(
 
 
 def test_an_input_that_is_not_there_or_no_file_is_refused(tmp_path: Path):
-    with pytest.raises(InputError, match="^no input: give "):
+    with pytest.raises(InputError, match=r"^no input: give "):
         make_options(Config({}, {}))
     with pytest.raises(InputError, match=r"none\.jsonl: no such file"):
         options(tmp_path, input_jsonl_fpath=str(tmp_path / "none.jsonl"))

@@ -73,7 +73,7 @@ def test_a_finished_rollout_is_a_row_and_its_line():
     assert agent.asked == [(TASK, True)]
     assert orjson.loads(outcome.line) == outcome.row
     meta = outcome.row["meta"]
-    assert list(meta)[0] == "key"
+    assert next(iter(meta)) == "key"
     assert {name: meta[name] for name in ("key", "task_index", "rollout_index", "agent", "schema", "scored")} == {
         "key": "t/1",
         "task_index": 4,

@@ -23,7 +23,7 @@ def write(path: Path, *rows: Any) -> Path:
 
 
 def selection(path: Path, **changes: Any) -> Selection:
-    given: dict[str, Any] = dict(limit=None, repeats=1, agent=None, default_agent="solo", overrides={})
+    given: dict[str, Any] = {"limit": None, "repeats": 1, "agent": None, "default_agent": "solo", "overrides": {}}
     return Selection(path, **{**given, **changes})
 
 

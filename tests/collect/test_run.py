@@ -266,3 +266,23 @@ def test_work_that_never_waits_still_lets_others_have_their_turn():
         assert len(done) < 100
 
     asyncio.run(main())
+
+
+def test_work_that_will_not_end_when_cancelled_is_cancelled_again():
+    async def main():
+        stop = Stop()
+        held = []
+
+        async def stubborn(job):
+            stop.ask("interrupted")
+            stop.ask("interrupted")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                held.append(job)
+                await asyncio.Event().wait()  # a session that never closes
+
+        finished = await asyncio.wait_for(run(iter([1]), stubborn, Fixed(1), stop, drain_s=60), 20)
+        return finished, held
+
+    assert asyncio.run(main()) == (False, [1])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from velodrome.collect.sink import Sink
-from velodrome.errors import InputError
+from velodrome.errors import InputError, StorageError
 from velodrome.records.jsonl import Appender
 
 
@@ -81,3 +82,16 @@ def test_compressed_rollouts_go_with_plain_failures(tmp_path: Path):
     sink.close()
     assert (tmp_path / "r.failures.jsonl").read_bytes() == b'{"key":"k/0"}\n'
     assert (tmp_path / "r.jsonl.zst").read_bytes()[:4] == b"\x28\xb5\x2f\xfd"
+
+
+def test_a_disk_that_cannot_sync_stops_the_next_write(tmp_path):
+    sink = Sink(tmp_path / "rollouts.jsonl", sync_every_s=0.01)
+    sink.keep(b"{}\n")
+    read, write = os.pipe()
+    os.dup2(write, sink._rows._fd)  # a pipe takes what is written and cannot sync it
+    sink._rows.append(b"{}\n")
+    sink._syncer.join(timeout=10)
+    with pytest.raises(StorageError, match="the disk does not keep what is written"):
+        sink.keep(b"{}\n")
+    for each in (read, write, sink._rows._fd):
+        os.close(each)

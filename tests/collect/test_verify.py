@@ -11,7 +11,7 @@ import pytest
 
 from velodrome.collect.budget import Budget
 from velodrome.collect.collection import Options, Outcome, collect
-from velodrome.collect.verify import default_output, verify
+from velodrome.collect.verify import default_output, survey, verify
 from velodrome.config import Config, Instance
 from velodrome.errors import InputError
 from velodrome.read.metrics import read_metrics
@@ -188,7 +188,7 @@ def test_a_session_that_cannot_be_closed_does_not_cost_the_score(desk: Desk):
 def test_other_settings_than_before_are_refused_unless_asked_for(desk: Desk):
     desk.collect()
     desk.verify(limit=1)
-    with pytest.raises(InputError, match="instances.env.settings.strict: was null, now true"):
+    with pytest.raises(InputError, match=r"instances\.env\.settings\.strict: was null, now true"):
         desk.verify(config(strict=True))
 
 
@@ -236,3 +236,12 @@ def test_an_empty_file_has_nothing_to_score(desk: Desk):
 
 def test_scores_go_beside_the_rollouts_when_nobody_says_where():
     assert default_output(Path("d/r.jsonl.zst")) == Path("d/r.verified.jsonl")
+
+
+def test_a_key_that_stands_in_the_file_twice_is_refused(tmp_path):
+    row = {"responses_create_params": {"input": "x"}, "output": [], "response": {}, "meta": {"key": "a/0"}}
+    source = tmp_path / "rollouts.jsonl"
+    source.write_bytes(orjson.dumps(row) + b"\n" + orjson.dumps(row) + b"\n")
+    agent = Instance("my_agent", "responses_api_agents", "simple_agent", {}, "test")
+    with pytest.raises(InputError, match=r"rollouts.jsonl:2: the key 'a/0' stands in the file twice"):
+        survey(Options(source, tmp_path / "scored.jsonl"), set(), Config({}, {"my_agent": agent}))

@@ -54,7 +54,7 @@ def test_what_is_no_task_is_said_in_one_line(text: bytes, problem: str):
 
 @pytest.mark.parametrize("text", [b"{", b'{"a": NaN}', b'{"a": "\x00"}', b"\xff", b"[" * 100_000])
 def test_what_is_not_json_is_said_in_one_line(text: bytes):
-    with pytest.raises(ValueError, match="^not JSON: "):
+    with pytest.raises(ValueError, match=r"^not JSON: "):
         parse_task(text)
 
 

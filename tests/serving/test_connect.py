@@ -103,7 +103,8 @@ class {name}:
 
 
 def test_a_component_of_the_working_directory_goes_before_the_packages(tmp_path: Path):
-    code = "class Mine:\n    def __init__(self, config, links): self.config = config\n    async def respond(self, r): ...\n"
+    init = "def __init__(self, config, links): self.config = config"
+    code = f"class Mine:\n    {init}\n    async def respond(self, r): ...\n"
     write(tmp_path, MODEL, "scripted_model", code)
     own = components(tmp_path, block("m", MODEL, "scripted_model", anything=1)).connect("m")
     assert (type(own).__name__, own.config) == ("Mine", {"anything": 1})
@@ -128,9 +129,9 @@ def test_the_family_of_an_agent_is_all_it_refers_to_near_or_far():
 def test_names_nobody_knows_are_answered_with_the_nearest(tmp_path: Path):
     found = components(tmp_path, *trio())
     assert problem(found, "enw") == "no instance is called 'enw'; did you mean 'env'?"
-    with pytest.raises(InputError, match="^no agent is called 'm'; there are: a$"):
+    with pytest.raises(InputError, match=r"^no agent is called 'm'; there are: a$"):
         found.agent("m")
-    with pytest.raises(InputError, match="^no agent is called 'zzz'; there are: a$"):
+    with pytest.raises(InputError, match=r"^no agent is called 'zzz'; there are: a$"):
         found.resources_of("zzz")
     assert unknown("agent", "x", []) == (
         "no agent is called 'x', and the config has none; give its file in config_paths (see docs/config.md)"
@@ -146,7 +147,7 @@ def test_an_implementation_nobody_wrote_is_answered_with_the_nearest(tmp_path: P
 
 def test_an_agent_without_an_environment_has_nothing_to_verify_with():
     found = components(Path("/nowhere"), block("a", AGENT, "simple_agent"))
-    with pytest.raises(InputError, match="^a: no resources_server in its block, so there is nothing to verify with$"):
+    with pytest.raises(InputError, match=r"^a: no resources_server in its block, so there is nothing to verify with$"):
         found.resources_of("a")
 
 

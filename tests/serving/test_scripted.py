@@ -36,6 +36,12 @@ class Wire:
         return await self.reader.read()
 
 
+async def until(met: Callable[[], bool]) -> None:
+    """Let the loop turn until something is so; the test's own time limit is the other end."""
+    for _ in iter(met, True):
+        await asyncio.sleep(0)
+
+
 def request(body: Any = ASK, path: str = "/v1/responses", method: str = "POST") -> bytes:
     data = body if isinstance(body, bytes) else orjson.dumps(body)
     return f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
@@ -102,7 +108,9 @@ def test_one_connection_serves_request_after_request():
 
 
 def test_requests_sent_without_waiting_are_answered_one_after_the_other_in_order():
-    conversations = [[{"role": "user", "content": "q"}] + [{"role": "assistant", "content": "a"}] * turns for turns in (0, 1)]
+    conversations = [
+        [{"role": "user", "content": "q"}] + [{"role": "assistant", "content": "a"}] * turns for turns in (0, 1)
+    ]
 
     async def act(wire: Wire, server: ScriptedServer) -> None:
         wire.send(b"".join(request({"input": each}) for each in conversations * 3))
@@ -260,8 +268,7 @@ def test_never_is_silence_on_an_open_connection_while_others_are_answered():
         port = wire.writer.get_extra_info("peername")[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         other = Wire(reader, writer)
-        while server.model.calls == 0:
-            await asyncio.sleep(0)
+        await until(lambda: server.model.calls == 1)
         other.send(request())
         assert (await other.answer())[0] == 200
         writer.close()
@@ -280,15 +287,12 @@ def test_a_client_that_goes_away_ends_its_call_and_closing_the_server_ends_all()
             wires = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
             for _, writer in wires:
                 writer.write(request())
-            while server.model.calls < 2:
-                await asyncio.sleep(0)
+            await until(lambda: server.model.calls == 2)
             wires[0][1].close()
-            while len(server.connections) > 1:
-                await asyncio.sleep(0)
+            await until(lambda: len(server.connections) == 1)
         for reader, _ in wires:
             assert await reader.read() == b""
-        while asyncio.all_tasks() - before:
-            await asyncio.sleep(0)
+        await until(lambda: asyncio.all_tasks() == before)
         wires[1][1].close()
 
     asyncio.run(asyncio.wait_for(main(), 20))

@@ -13,6 +13,8 @@ from velodrome.collect.pace import Pace
 
 J = TypeVar("J")
 
+CLOSING_S = 2.0
+
 
 class Stop:
     """Why a run takes no new jobs. The first reason counts. `now` means: do not wait for what is in flight either."""
@@ -90,11 +92,17 @@ async def run(
         over.result()
         return True
     finally:
-        deadline.cancel()
-        given_up = [*active, deadline]
-        for task in active:
-            task.cancel()
-        await asyncio.gather(*given_up, return_exceptions=True)
+        await give_up([*active, deadline])
+
+
+async def give_up(tasks: list[asyncio.Task[Any]]) -> None:
+    """Cancel, give closing a moment, then cancel that too: a session that will not close must not hold up the end."""
+    for task in tasks:
+        task.cancel()
+    _, slow = await asyncio.wait(tasks, timeout=CLOSING_S)
+    for task in slow:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def own_task() -> asyncio.Task[Any]:

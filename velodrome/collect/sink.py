@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from velodrome.errors import VelodromeError
+from velodrome.errors import StorageError, VelodromeError
 from velodrome.records import rollout
 from velodrome.records.jsonl import Appender
 
@@ -34,13 +34,16 @@ class Sink:
             self._failures.clear()
         self.size_found = self._rows.size_found
         self.size_before = self._rows.size
+        self._trouble: str | None = None
         self._stop = threading.Event()
         self._every_s = max(sync_every_s, 0.01)
         self._syncer = threading.Thread(target=self._sync, name="sync", daemon=True)
         self._syncer.start()
 
     def keep(self, line: bytes) -> None:
-        """Write one encoded rollout."""
+        """Write one encoded rollout. A disk that could not keep what was written before is said here."""
+        if self._trouble is not None:
+            raise StorageError(f"{self.path}: the disk does not keep what is written: {self._trouble}")
         self._rows.append(line)
 
     def fail(self, failure: Json) -> None:
@@ -49,8 +52,12 @@ class Sink:
 
     def _sync(self) -> None:
         while not self._stop.wait(self._every_s):
-            self._rows.sync()
-            self._failures.sync()
+            try:
+                self._rows.sync()
+                self._failures.sync()
+            except OSError as error:
+                self._trouble = error.strerror or str(error)
+                return
 
     def close(self) -> None:
         """Sync and let go of both files; a failures file that stayed empty is removed."""

@@ -55,6 +55,7 @@ def survey(options: Options, kept: Collection[int], config: Config) -> Survey:
     """Every line must be a rollout of an agent that the config knows."""
     found = Survey()
     problems = Problems(options.input)
+    seen: set[int] = set()
     for number, line in read_lines(options.input):
         if options.limit is not None and found.tasks >= options.limit:
             break
@@ -68,7 +69,11 @@ def survey(options: Options, kept: Collection[int], config: Config) -> Survey:
             problems.add(number, unknown("agent", agent, config.agents()))
         else:
             found.agents.add(agent)
-        found.done.append(hash(row["meta"]["key"]) in kept)
+        key = hash(row["meta"]["key"])
+        if key in seen:
+            problems.add(number, f"the key {row['meta']['key']!r} stands in the file twice; a rollout is scored once")
+        seen.add(key)
+        found.done.append(key in kept)
         found.repeated = found.repeated or row["meta"].get("rollout_index", 0) != 0
     problems.refuse()
     if not found.tasks:

@@ -9,9 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from velodrome.config import checks, interpolation
 from velodrome.config.blocks import Config
+from velodrome.config.checks import check_known, check_references, instances
 from velodrome.config.files import ENV_FILE, Layer, Reader
+from velodrome.config.interpolation import referenced, resolve
 from velodrome.config.overrides import COMMAND_LINE, Change, parse
 from velodrome.config.tree import Tree, is_block
 from velodrome.errors import InputError
@@ -37,14 +38,14 @@ def load(
         problem = tree.apply(change)
         if problem and (reader.whole or not change.remove):
             problems.append(problem)
-    data = interpolation.resolve(tree, problems, excused=broken, whole=reader.whole)
-    made = checks.instances(data, tree, cwd, problems)
+    data = resolve(tree, problems, excused=broken, whole=reader.whole)
+    made = instances(data, tree, cwd, problems)
     if reader.whole:
-        checks.check_references(made, tree, problems)
+        check_references(made, tree, problems)
         if known:
             blocks = {name for name, value in data.items() if is_block(value)}
-            valid = in_files | blocks | interpolation.referenced(tree.data)
-            checks.check_known(settings_changes, list(known), valid, problems)
+            valid = in_files | blocks | referenced(tree.data)
+            check_known(settings_changes, list(known), valid, problems)
     if problems:
         raise InputError(*dict.fromkeys(problems))
     return Config({key: value for key, value in data.items() if key not in made}, made)

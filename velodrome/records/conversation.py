@@ -73,7 +73,7 @@ def messages(items: list[Json]) -> list[Json]:
             turn = None
             found.append({"role": role, "content": item.get("content")})
             continue
-        if kind not in ("message", "reasoning", "function_call") or role != "assistant":
+        if kind not in ("message", "reasoning", "function_call") or (kind == "message" and role != "assistant"):
             turn = None
             found.append({"role": "other", "item": item})
             continue
@@ -236,7 +236,7 @@ class Response:
     def tool_calls(self) -> list[ToolCall]:
         """Every tool call in order, with its result."""
         outputs = {
-            item.get("call_id"): tool_text(item.get("output"))
+            item.get("call_id") or "": tool_text(item.get("output"))
             for item in self.items
             if item.get("type") == "function_call_output"
         }

@@ -135,7 +135,9 @@ class _Connection(asyncio.Protocol):
 
     def _reset(self) -> None:
         """Not a polite end: without lingering, closing sends RST."""
-        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
         self._transport.abort()
 
     def _send(self, data: bytes) -> None:

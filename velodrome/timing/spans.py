@@ -18,9 +18,9 @@ _open: ContextVar[Span | None] = ContextVar("velodrome_span", default=None)
 
 
 class Span:
-    """One stretch of time. `counts` holds what happened in it (retries, bytes), by name."""
+    """One stretch of time, open while it is entered. `counts` holds what happened in it (retries, bytes), by name."""
 
-    __slots__ = ("children", "clock", "counts", "end", "name", "start")
+    __slots__ = ("_token", "children", "clock", "counts", "end", "name", "start")
 
     def __init__(self, name: str, clock: Clock = time.perf_counter) -> None:
         self.name = name
@@ -29,6 +29,16 @@ class Span:
         self.counts: dict[str, float] | None = None
         self.start = clock()
         self.end: float | None = None
+
+    def __enter__(self) -> Span:
+        self._token: Token[Span | None] = _open.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end = self.clock()
+        _open.reset(self._token)
 
     @property
     def seconds(self) -> float:
@@ -49,54 +59,25 @@ class Span:
 
     def count(self, name: str) -> float:
         """The sum of one count over this span and every one below it."""
-        own = self.counts.get(name, 0.0) if self.counts else 0.0
-        return own + sum(child.count(name) for child in self.children)
+        found = self.counts.get(name, 0.0) if self.counts else 0.0
+        for child in self.children:
+            found += child.count(name)
+        return found
 
 
-class span:
-    """Open a stretch of time below the one that is open now."""
-
-    __slots__ = ("_here", "_name", "_token")
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> Span:
-        parent = _open.get()
-        if parent is None:
-            self._here = Span(self._name)
-        else:
-            self._here = Span(self._name, parent.clock)
-            parent.children.append(self._here)
-        self._token: Token[Span | None] = _open.set(self._here)
-        return self._here
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._here.end = self._here.clock()
-        _open.reset(self._token)
+def span(name: str) -> Span:
+    """A stretch of time below the one that is open now: `with span("model"):`."""
+    parent = _open.get()
+    if parent is None:
+        return Span(name)
+    child = Span(name, parent.clock)
+    parent.children.append(child)
+    return child
 
 
-class root:
-    """Open a tree of its own, apart from whatever is open now."""
-
-    __slots__ = ("_clock", "_here", "_name", "_token")
-
-    def __init__(self, name: str, clock: Clock = time.perf_counter) -> None:
-        self._name = name
-        self._clock = clock
-
-    def __enter__(self) -> Span:
-        self._here = Span(self._name, self._clock)
-        self._token: Token[Span | None] = _open.set(self._here)
-        return self._here
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._here.end = self._here.clock()
-        _open.reset(self._token)
+def root(name: str, clock: Clock = time.perf_counter) -> Span:
+    """A tree of its own, apart from whatever is open now."""
+    return Span(name, clock)
 
 
 def tally(name: str, amount: float = 1.0) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import orjson
@@ -49,9 +49,13 @@ class SimpleAgent:
     async def run(self, task: Json, *, verify: bool = True) -> Json:
         """One task, from its prompt to its score."""
         items: list[Json] = []
+        return await self._in_time(self._run(task, items, verify), items)
+
+    async def _in_time(self, work: Coroutine[Any, Any, Json], items: list[Json]) -> Json:
+        """The work's result within `timeout_s`; an error carries the conversation so far."""
         try:
             async with asyncio.timeout(self.timeout_s):
-                return await self._run(task, items, verify)
+                return await work
         except TimeoutError:
             raise AgentError(f"the rollout took longer than timeout_s={self.timeout_s:g}", partial=items) from None
         except RolloutError as error:
@@ -75,11 +79,15 @@ class SimpleAgent:
 
     async def respond(self, request: Json) -> Json:
         """Continue one conversation until the model stops calling tools."""
+        items: list[Json] = []
+        return await self._in_time(self._respond(request, items), items)
+
+    async def _respond(self, request: Json, items: list[Json]) -> Json:
         request = await self._request(request)
         with blame(ToolError, "seed_session"):
             session = await self.resources.open({"responses_create_params": request})
         try:
-            return await self._converse(session, request, [])
+            return await self._converse(session, request, items)
         finally:
             await self._close(session)
 
