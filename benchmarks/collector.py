@@ -52,8 +52,6 @@ class Bench:
         """One measurement of the product."""
         return self._measure("product", case, rollouts, "--input", self._input)
 
-    _line_bytes: int = 0
-
     def _measure(self, module: str, case: Case, rollouts: int, *more: object) -> Json:
         output = self._folder / f"{module}.jsonl"
         before = self._server.cpu_s()

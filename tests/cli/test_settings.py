@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ def test_without_an_output_one_is_made_from_the_inputs_name_in_this_folder(
         ("tasks.jsonl", "tasks.jsonl: input and output are the same file"),
         ("out.json", "out.json: an output ends in .jsonl or .jsonl.zst"),
         ("folder.jsonl", "folder.jsonl: a folder; give a file"),
+        ("pipe.jsonl", "pipe.jsonl: not a regular file; give a file"),
     ],
 )
 def test_an_output_that_cannot_be_one_is_refused(
@@ -116,9 +118,19 @@ def test_an_output_that_cannot_be_one_is_refused(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.jsonl").mkdir()
+    os.mkfifo(tmp_path / "pipe.jsonl")
     with pytest.raises(InputError) as caught:
         options(tmp_path, output_jsonl_fpath=output)
     assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize("name", ["out.failures.jsonl", "out.metrics.json", "out.run.json"])
+def test_an_input_that_a_collection_would_write_over_is_refused(tmp_path: Path, name: str):
+    source, output = tmp_path / name, tmp_path / "out.jsonl"
+    source.write_text("tasks\n")
+    with pytest.raises(InputError) as caught:
+        options(tmp_path, input_jsonl_fpath=str(source), output_jsonl_fpath=str(output))
+    assert str(caught.value) == f"{source}: a collection into {output} writes to it; give another output"
 
 
 def test_an_input_that_is_not_there_or_no_file_is_refused(tmp_path: Path):

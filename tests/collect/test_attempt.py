@@ -153,6 +153,12 @@ def test_a_score_that_is_not_json_is_the_verifiers_fault():
     assert "scored" not in found
 
 
+def test_a_conversation_that_is_not_json_is_the_models_fault():
+    response = {**RESPONSE, "output": [{"type": "message", "content": "\ud800"}]}
+    boundary, text = blamed(returns({**TASK, "reward": 1.0, "response": response}))
+    assert (boundary, text[:33]) == ("model", "the conversation is not JSON: Typ")
+
+
 def deep(levels: int) -> Any:
     found: Any = []
     for _ in range(levels):

@@ -109,6 +109,14 @@ def test_overrides_change_what_the_model_is_asked_but_not_the_key(tmp_path: Path
     assert job.key == f"{task_id(task('hi'))}/0"
 
 
+@pytest.mark.parametrize("asked", [None, "", [], 5, ["text"]])
+def test_an_override_that_leaves_the_model_nothing_to_answer_is_a_mistake(tmp_path: Path, asked: Any):
+    path = write(tmp_path / "t.jsonl", task(id="a"))
+    [line] = problems(selection(path, overrides={"input": asked}))
+    assert line.startswith("command line: ")
+    assert '"responses_create_params.input"' in line
+
+
 def test_each_repeat_has_a_task_of_its_own_to_write_to(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a", notes=["n"]))
     first, second = plan(selection(path, repeats=2, overrides={"top_p": 1}))

@@ -208,6 +208,14 @@ def test_an_environment_that_needs_its_session_can_neither_be_deferred_nor_score
     assert not (desk.root / "v.jsonl").exists()
 
 
+def test_an_agent_that_is_no_name_is_named_all_the_same(desk: Desk):
+    desk.collect()
+    path = desk.root / "r.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"agent":"solo"', b'"agent":[7]'))
+    with pytest.raises(InputError, match=r"r\.jsonl:1: no agent is called '\[7\]'"):
+        desk.verify()
+
+
 def test_lines_that_are_no_rollouts_and_agents_nobody_knows_are_named_before_anything_runs(desk: Desk):
     good = {"responses_create_params": {"input": "?"}, "output": [], "response": {}, "meta": {"key": "a/0"}}
     lines = [good, {**good, "meta": {"key": "b/0", "agent": "soli"}}, [1], {"meta": {"key": 5}}]

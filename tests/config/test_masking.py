@@ -12,7 +12,8 @@ FILES = "+config_paths=[model.yaml,agent.yaml]"
 @pytest.mark.parametrize(
     "key",
     ["api_key", "policy_api_key", "apiKey", "x-api-key", "token", "hf_token", "accessToken", "client_secret",
-     "password", "db_passwd", "Authorization", "credentials", "aws_secret_access_key", "private_key", "bearer_token"],
+     "password", "db_passwd", "Authorization", "credentials", "aws_secret_access_key", "private_key", "bearer_token",
+     "Cookie", "Ocp-Apim-Subscription-Key", "X-Auth"],
 )  # fmt: skip
 def test_these_keys_hold_secrets(key):
     assert is_secret_key(key)
@@ -21,7 +22,8 @@ def test_these_keys_hold_secrets(key):
 @pytest.mark.parametrize(
     "key",
     ["max_tokens", "total_tokens", "max_output_tokens", "tokens", "tokenizer", "eos_token_id", "token_ids",
-     "stop_token", "name", "key", "keys", "max_total_tokens", "token_count", "return_token_id", "tokenize"],
+     "stop_token", "name", "key", "keys", "max_total_tokens", "token_count", "return_token_id", "tokenize",
+     "author", "auth_type"],
 )  # fmt: skip
 def test_these_keys_do_not(key):
     assert not is_secret_key(key)

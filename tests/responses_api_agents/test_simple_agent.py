@@ -361,6 +361,20 @@ def test_token_counts_add_up_and_odd_ones_are_passed_over():
     assert total == {"total_tokens": 7, "details": {"cached": 3}, "odd": {}}
 
 
+def test_a_sum_of_tokens_that_the_server_left_out_is_made():
+    message = {"type": "message", "role": "assistant", "content": "3"}
+    script = {"output": [message], "usage": {"input_tokens": 4, "output_tokens": 5}}
+    agent, _ = make(script)
+    assert run(agent)["response"]["usage"] == {"input_tokens": 4, "output_tokens": 5, "total_tokens": 9}
+
+
+def test_the_tokens_of_a_rollout_that_fails_are_counted_in_its_spans():
+    agent, _ = make(calls(("add", {"a": 1, "b": 2})), "3")
+    with root("rollout") as spans:
+        assert isinstance(failure(agent, {**TASK, "unscorable": True}), VerifyError)
+    assert spans.count("tokens") == 27
+
+
 @pytest.mark.parametrize("missing", ["model_server", "resources_server"])
 def test_an_agent_without_a_model_or_an_environment_is_a_mistake_in_the_config(missing: str):
     links = {"model_server": Odd(), "resources_server": Desk()}

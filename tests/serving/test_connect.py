@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +117,31 @@ def test_an_entrypoint_may_have_another_name(tmp_path: Path):
     write(tmp_path, RESOURCES, "mine", ENV, "server.py")
     found = components(tmp_path, block("env", RESOURCES, "mine", entrypoint="server.py"))
     assert type(found.connect("env")).__name__ == "Mine"
+
+
+@pytest.mark.parametrize("line", ["from .grade import REWARD", "from resources_servers.graded.grade import REWARD"])
+def test_code_can_import_the_files_beside_it(tmp_path: Path, line: str):
+    """In a process of its own, which starts without the folder on its path, as the commands do."""
+    write(tmp_path, RESOURCES, "graded", f"{line}\n{ENV.replace('1.0', 'REWARD')}")
+    write(tmp_path, RESOURCES, "graded", "REWARD = 0.25\n", "grade.py")
+    code = """
+import sys
+sys.path.remove("")
+import asyncio
+from velodrome.config import Config, Instance
+from velodrome.serving.connect import Components
+found = Components(Config({}, {"e": Instance("e", "resources_servers", "graded", {}, "my.yaml")})).connect("e")
+print(asyncio.run(found.score("1", {}, {})))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("{'reward': 0.25}\n", "")
 
 
 def test_the_family_of_an_agent_is_all_it_refers_to_near_or_far():

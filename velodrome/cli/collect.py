@@ -121,10 +121,15 @@ def refuse_output(output: Path, source: Path) -> None:
     """An output that cannot be one, said before anything runs."""
     if not output.name.endswith((".jsonl", ".jsonl.zst")):
         raise InputError(f"{output}: an output ends in .jsonl or .jsonl.zst")
-    if output.is_dir():
-        raise InputError(f"{output}: a folder; give a file")
+    if output.exists() and not output.is_file():
+        what = "a folder" if output.is_dir() else "not a regular file"
+        raise InputError(f"{output}: {what}; give a file")
     if output.exists() and output.samefile(source):
         raise InputError(f"{output}: input and output are the same file")
+    for kind in ("failures.jsonl", "metrics.json", "run.json"):
+        file = beside(output, kind)
+        if file.exists() and file.samefile(source):
+            raise InputError(f"{source}: a collection into {output} writes to it; give another output")
 
 
 def use_limits(config: Config) -> None:

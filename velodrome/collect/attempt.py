@@ -12,7 +12,7 @@ from typing import Any
 
 from velodrome.collect.plan import Job
 from velodrome.contracts import Agent
-from velodrome.errors import AgentError, RolloutError, TaskError, VerifyError, blame
+from velodrome.errors import AgentError, ModelError, RolloutError, TaskError, VerifyError, blame, describe
 from velodrome.records import conversation, rollout
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.timing.spans import Span, root
@@ -76,11 +76,22 @@ def _kept(job: Job, result: Json, meta: Json, spans: Span, verify: bool) -> Kept
         if verify:
             check_reward(result.get("reward"))
         row = rollout.make_rollout(job.task, result, meta, deferred=not verify)
-    with blame(VerifyError, "the score is not JSON"):
+    try:
         line = rollout.encode(row)
+    except TypeError as error:
+        raise unwritable(row, error) from error
     if len(line) > MAX_LINE_BYTES:
         raise AgentError(f"the rollout takes {len(line)} bytes; a line has at most {MAX_LINE_BYTES}")
     return Kept(row, line)
+
+
+def unwritable(row: Json, error: TypeError) -> RolloutError:
+    """Whose fault it is that a row is not JSON: the model's if its conversation is not, else the verifier's."""
+    try:
+        rollout.encode({name: row[name] for name in ("output", "response", "usage")})
+    except TypeError:
+        return ModelError(f"the conversation is not JSON: {describe(error)}")
+    return VerifyError(f"the score is not JSON: {describe(error)}")
 
 
 def check_reward(reward: Any) -> None:

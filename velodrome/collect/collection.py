@@ -250,8 +250,6 @@ class Collector:
             self.sink.keep(outcome.line)
             self.tally.add(outcome.row)
             counts.kept += 1
-            tokens = outcome.row["usage"].get("total_tokens")
-            counts.tokens += tokens if isinstance(tokens, int) else 0
             counts.unresolved.discard(job.key)
         else:
             tried = self.attempts[job.key] = self.attempts.get(job.key, 0) + 1
@@ -259,6 +257,7 @@ class Collector:
             self.sink.fail({**outcome.failure, "error": error, "attempt": tried})
             counts.failed += 1
             counts.unresolved.add(job.key)
+        counts.tokens += spent(outcome, spans)
         reason = self.options.budget.reached(tokens=counts.tokens, kept=counts.kept, failed=counts.failed)
         if reason is not None:
             self.stop.ask(reason)
@@ -270,6 +269,14 @@ class Collector:
         tally = Tally()
         _, failed = tally_file(self.options.output, tally)
         return tally.metrics(failed=len(failed))
+
+
+def spent(outcome: Kept | Failed, spans: Span) -> int:
+    """The tokens of one attempt; those of a failed one were paid for too."""
+    if isinstance(outcome, Failed):
+        return int(spans.count("tokens"))
+    tokens = outcome.row["usage"].get("total_tokens")
+    return tokens if isinstance(tokens, int) else 0
 
 
 @asynccontextmanager

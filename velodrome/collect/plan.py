@@ -16,7 +16,7 @@ import orjson
 
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError, read_lines
-from velodrome.records.task import agent_of, parse_task, task_id
+from velodrome.records.task import agent_of, check_input, parse_task, task_id
 
 Json = dict[str, Any]
 
@@ -99,6 +99,11 @@ class Problems:
 
 def survey(selection: Selection, kept: Collection[int], agents: Collection[str]) -> Survey:
     """Check every row and mark what is done. `kept` holds `hash(key)` of the rollouts in the output."""
+    if "input" in selection.overrides:
+        try:
+            check_input(selection.overrides["input"])
+        except ValueError as error:
+            raise InputError(f"command line: {error}") from None
     found = Survey(repeated=selection.repeats > 1)
     names = Names()
     problems = Problems(selection.path)

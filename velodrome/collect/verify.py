@@ -93,7 +93,7 @@ def parsed(line: bytes) -> Json | None:
 
 def agent_for(row: Json, options: Options, config: Config) -> str:
     """Whose environment scores this row."""
-    return options.agent or row["meta"].get("agent") or default_agent(config) or ""
+    return options.agent or str(row["meta"].get("agent") or default_agent(config) or "")
 
 
 def jobs(options: Options, found: Survey, config: Config) -> Iterator[Job]:

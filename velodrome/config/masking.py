@@ -16,7 +16,8 @@ MASK = "***"
 MIN_INSIDE = 6  # a shorter secret is masked only where it is the whole value: "x" stands inside too many words
 
 _SECRET = re.compile(
-    r"api_?key|secret|passw(?:or)?d|passphrase|authorization|credential|private_?key|access_?key|auth_?key"
+    r"(?:api|private|access|auth|subscription)_?key|secret|passw(?:or)?d|passphrase|authorization|credential|cookie"
+    r"|(?:^|_)auth$"
 )
 # One token is a secret; many tokens are a count; these are parts of a vocabulary.
 _TOKEN = re.compile(r"token(?!s|i[sz]|_(?:id|ids|count|limit|budget|type|index|logprob))")

@@ -30,16 +30,20 @@ def parse_task(line: bytes) -> Json:
         raise ValueError(f'no "responses_create_params" {_SEE}')
     if not isinstance(params, dict):
         raise ValueError(f'"responses_create_params" is an object, not {_kind(params)} {_SEE}')
-    asked = params.get("input")
+    check_input(params.get("input"))
+    if line.count(b"{") + line.count(b"[") > _DEEPEST and not _can_be_written(row):
+        raise ValueError(f"nested deeper than {_DEEPEST} levels {_SEE}")
+    return row
+
+
+def check_input(asked: Any) -> None:
+    """What a model can be asked: a text, or messages; a `ValueError` says what is wrong with anything else."""
     if asked is None:
         raise ValueError(f'no "responses_create_params.input" {_SEE}')
     if not asked or not isinstance(asked, str | list):
         raise ValueError(f'"responses_create_params.input" is a text or a list of messages that is not empty {_SEE}')
     if isinstance(asked, list) and not all(isinstance(message, dict) for message in asked):
         raise ValueError(f'a message of "responses_create_params.input" is not an object {_SEE}')
-    if line.count(b"{") + line.count(b"[") > _DEEPEST and not _can_be_written(row):
-        raise ValueError(f"nested deeper than {_DEEPEST} levels {_SEE}")
-    return row
 
 
 def _can_be_written(row: Json) -> bool:

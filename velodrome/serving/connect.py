@@ -116,15 +116,7 @@ def _module(instance: Instance, cwd: Path) -> ModuleType:
     own = cwd / instance.kind / instance.implementation / entrypoint
     package = Path(__file__).parent.parent
     if own.is_file() and package != cwd:
-        name = f"velodrome_component_{instance.kind}_{instance.implementation}"
-        spec = importlib.util.spec_from_file_location(name, own)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        with blame(InputError, f"{own}: cannot be imported"):
-            spec.loader.exec_module(module)
-        return module
+        return _own_module(own, f"velodrome_component_{instance.kind}_{instance.implementation}", cwd)
     stem = Path(entrypoint).stem
     if not (package / instance.kind / instance.implementation / entrypoint).is_file():
         there = [path.parent.name for path in (package / instance.kind).glob("*/app.py")]
@@ -132,3 +124,17 @@ def _module(instance: Instance, cwd: Path) -> ModuleType:
             f"{instance.source}: {instance.name}: " + unknown("implementation", instance.implementation, there)
         )
     return importlib.import_module(f"velodrome.{instance.kind}.{instance.implementation}.{stem}")
+
+
+def _own_module(path: Path, name: str, cwd: Path) -> ModuleType:
+    """A module of the user's. The files beside it can be imported from it, as `.other` or by their path from `cwd`."""
+    if str(cwd) not in sys.path:
+        sys.path.append(str(cwd))
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[str(path.parent)])
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    with blame(InputError, f"{path}: cannot be imported"):
+        spec.loader.exec_module(module)
+    return module

@@ -17,7 +17,7 @@ import orjson
 from velodrome.contracts import Json, Model, Resources
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ToolError, VerifyError, blame, describe
 from velodrome.records.conversation import flaw
-from velodrome.timing.spans import span
+from velodrome.timing.spans import span, tally
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,9 @@ class SimpleAgent:
             with span("model"), blame(ModelError, "model call"):
                 response = await self.model.respond({**request, "input": [*history, *items]})
                 new = checked(response["output"])
-                add_usage(usage, response.get("usage") or {})
+                used = response.get("usage") or {}
+                add_usage(usage, used)
+                tally("tokens", total_tokens(used))
             items += new
             calls = [item for item in new if item.get("type") == "function_call"]
             if not calls or response.get("status") == "incomplete":
@@ -119,6 +121,8 @@ class SimpleAgent:
                     items += await self._answer_all(session, calls)
             if step + 1 == self.max_steps:
                 response = {**response, "status": "incomplete", "incomplete_details": {"reason": "max_steps"}}
+        if usage:
+            usage.setdefault("total_tokens", total_tokens(usage))
         return {**response, "output": items, "usage": usage}
 
     async def _answer_all(self, session: str, calls: list[Json]) -> list[Json]:
@@ -175,3 +179,10 @@ def add_usage(total: Json, usage: Json) -> None:
             add_usage(total.setdefault(name, {}), value)
         elif isinstance(value, int | float) and isinstance(before, int | float | None):
             total[name] = (before or 0) + value
+
+
+def total_tokens(usage: Json) -> int:
+    """All tokens of a usage; some servers leave the sum to the reader."""
+    counts = [usage.get(name) for name in ("total_tokens", "input_tokens", "output_tokens")]
+    total, asked, answered = (count if isinstance(count, int) else 0 for count in counts)
+    return total or asked + answered

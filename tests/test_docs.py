@@ -1,0 +1,328 @@
+"""What the documentation says is there, and what is there is documented.
+
+A page is compared with the code it describes: settings, metrics, errors, exit codes, help texts. Links resolve,
+examples parse, commands name verbs and settings that exist, and those of the README run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from velodrome import errors
+from velodrome.cli import collect, verify
+from velodrome.cli.main import VERBS, main
+from velodrome.cli.settings import Setting
+from velodrome.config.kinds import KINDS
+from velodrome.config.overrides import parse
+from velodrome.read.metrics import Tally
+from velodrome.responses_api_models.local_model.app import _SETTINGS as LOCAL
+from velodrome.responses_api_models.openai_model.settings import _CHECKS as OPENAI
+from velodrome.responses_api_models.scripted_model.app import SETTINGS as SCRIPTED
+from velodrome.responses_api_models.scripted_model.faults import Fault
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PACKAGE = ROOT / "velodrome"
+PAGES = sorted([ROOT / "README.md", *DOCS.glob("*.md"), *PACKAGE.rglob("README.md")])
+PROGRAMS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+
+_FENCE = re.compile(r"^[ ]*```(\w*)\n(.*?)^[ ]*```$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_CODE = re.compile(r"`([^`\n]+)`")
+_ROW = re.compile(r"^\| `?([^`|]+?)`? \| ([^|]*?) ?\|", re.MULTILINE)
+
+# README commands that are not run: they set up an environment, or need a model server or weights that are not there.
+SKIPPED = ("make", "git", "cd", "pip")
+NEEDS_MODEL = ("model pull", "openai_model", "local_model")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def read(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def prose(text: str) -> str:
+    """The text without its code blocks."""
+    return _FENCE.sub("", text)
+
+
+def headings(text: str) -> list[str]:
+    return [found[1] for found in _HEADING.findall(prose(text))]
+
+
+def anchors(text: str) -> set[str]:
+    """What `#…` may name, as GitHub makes them."""
+    found: set[str] = set()
+    for heading in headings(text):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        number = 0
+        while (f"{slug}-{number}" if number else slug) in found:
+            number += 1
+        found.add(f"{slug}-{number}" if number else slug)
+    return found
+
+
+def section(text: str, heading: str) -> str:
+    """From a heading to the next of its level or above; what looks like a heading inside a code block is none."""
+    hidden = _FENCE.sub(lambda block: re.sub("(?m)^#", " ", block.group()), text)
+    found = [(len(match[1]), match[2], match.start(), match.end()) for match in _HEADING.finditer(hidden)]
+    for index, (level, title, _, end) in enumerate(found):
+        if title == heading:
+            after = (start for other, _, start, _ in found[index + 1 :] if other <= level)
+            return text[end : next(after, len(text))]
+    raise AssertionError(f"no heading {heading!r}")
+
+
+def rows(text: str) -> dict[str, str]:
+    """The first two columns of the tables in a section, heads left out."""
+    found = {name: value for name, value in _ROW.findall(prose(text)) if not name.startswith("---")}
+    return {name: value for name, value in found.items() if name not in ("setting", "key", "code", "boundary", "field")}
+
+
+def blocks(text: str, *languages: str) -> list[str]:
+    return [body for language, body in _FENCE.findall(text) if language in languages]
+
+
+def shown(default: Any) -> str | None:
+    """A default as a table writes it; None where the table has words of its own."""
+    if isinstance(default, bool):
+        return str(default).lower()
+    return f"{default:.15g}" if isinstance(default, int | float) else None
+
+
+def check_settings(table: Sequence[Setting], documented: dict[str, str]) -> None:
+    wanted = {setting.name: shown(setting.default) for setting in table}
+    assert documented.keys() == {*wanted, "config_paths"}
+    defaults = {name: documented[name] for name, value in wanted.items() if value is not None}
+    assert defaults == {name: value for name, value in wanted.items() if value is not None}
+
+
+def test_every_setting_of_collect_is_documented_with_its_default():
+    check_settings(collect.SETTINGS, rows(section(read("collect.md"), "Settings")))
+
+
+def test_every_setting_of_verify_is_documented_with_its_default():
+    check_settings(verify.SETTINGS, rows(section(read("collect.md"), "Deferred verification")))
+
+
+@pytest.mark.parametrize(
+    ("heading", "keys"), [("openai_model", OPENAI), ("local_model", LOCAL), ("scripted_model", SCRIPTED)]
+)
+def test_every_key_of_a_model_is_documented(heading: str, keys: Sequence[str]):
+    own = section(read("models.md"), heading).partition("\n### ")[0]
+    assert rows(own).keys() == set(keys)
+
+
+def test_every_key_of_a_scripted_fault_is_documented():
+    assert rows(section(read("models.md"), "Faults")).keys() == {field.name for field in fields(Fault)}
+
+
+def every_metric() -> Iterator[str]:
+    """Each key that a collection can print, under the name of its heading."""
+    tally = Tally()
+    for repeat, reward in enumerate((0.0, 1.0, None)):
+        meta: dict[str, Any] = {"key": f"a/{repeat}", "finished_at": 2.0, "timing": {"total_s": 1.0}}
+        if reward is None:
+            meta["verification"] = "deferred"
+        tally.add({"reward": reward, "some_number": 3, "output": [], "usage": {"total_tokens": 1}, "meta": meta})
+    for key in tally.metrics(failed=1):
+        yield "Any numeric field" if key == "some_number" else re.sub(r"^pass@\d+$", "pass@k", key)
+
+
+def test_every_metric_that_can_be_printed_has_a_heading_and_every_heading_is_one():
+    apart = {"Metrics", "Reading them"}
+    assert set(headings(read("metrics.md"))) - apart == set(every_metric())
+
+
+def error_classes() -> list[type[errors.VelodromeError]]:
+    found = [thing for _, thing in inspect.getmembers(errors, inspect.isclass)]
+    return [thing for thing in found if issubclass(thing, errors.VelodromeError)]
+
+
+def test_every_error_has_a_heading():
+    assert {kind.__name__ for kind in error_classes()} <= set(headings(read("errors.md")))
+
+
+def test_every_boundary_is_documented_with_the_error_that_carries_it():
+    carried = {kind.boundary: kind.__name__ for kind in error_classes() if kind.__base__ is errors.RolloutError}
+    told = rows(section(read("errors.md"), "Boundaries"))
+    assert {name: re.sub(r"\[(\w+)\].*", r"\1", value) for name, value in told.items()} == carried
+    assert carried.keys() == set(get_args(errors.Boundary))
+
+
+@pytest.mark.parametrize("page", ["errors.md", "collect.md"])
+def test_every_exit_code_is_documented(page: str):
+    line = collect.HELP.partition("exit code:")[2].partition("\n\n")[0]
+    assert list(rows(section(read(page), "Exit codes"))) == re.findall(r"\d+", line)
+
+
+def help_of(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    try:
+        code = main([*words, "--help"])
+    except SystemExit as ended:  # argparse ends by itself
+        code = int(ended.code or 0)
+    assert code == 0
+    return capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("words", [[], *([verb] for verb in VERBS)], ids=lambda words: " ".join(["velo", *words]))
+def test_the_help_in_the_docs_is_the_help_that_is_printed(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    own = section(read("cli.md"), " ".join(["velo", *words]))
+    assert blocks(own, "text")[0].strip() == help_of(words, capsys)
+
+
+def test_every_verb_and_every_program_has_a_heading():
+    verbs = {f"velo {verb}" for verb in VERBS}
+    assert set(headings(read("cli.md"))) == {"Commands", *PROGRAMS, *verbs}
+
+
+def test_the_index_leads_to_every_page():
+    linked = {target.partition("#")[0] for target in _LINK.findall(read("index.md"))}
+    assert linked == {"../README.md", *(page.name for page in DOCS.glob("*.md") if page.name != "index.md")}
+
+
+def broken(page: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    there = (page.parent / path).resolve() if path else page
+    if not there.exists():
+        return True
+    return bool(anchor) and (there.suffix != ".md" or anchor not in anchors(there.read_text()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_resolves(page: Path):
+    targets = [target for target in _LINK.findall(prose(page.read_text())) if "://" not in target]
+    assert [target for target in targets if broken(page, target)] == []
+
+
+def test_every_page_that_the_code_points_to_is_there():
+    mentions = {
+        (str(source.relative_to(ROOT)), *mention)
+        for source in PACKAGE.rglob("*.py")
+        for mention in re.findall(r"docs/([\w-]+\.md)(?:#([\w-]+))?", source.read_text())
+    }
+    assert mentions
+    assert [one for one in sorted(mentions) if broken(DOCS / "index.md", f"{one[1]}#{one[2]}")] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_example_parses(page: Path):
+    text = page.read_text()
+    for body in blocks(text, "json"):
+        json.loads(body)
+    for body in blocks(text, "yaml"):
+        yaml.safe_load(body)
+    for body in blocks(text, "python"):
+        compile(body, name_of(page), "exec")
+
+
+def command_lines(body: str) -> Iterator[str]:
+    """The commands of a block, continued lines joined."""
+    for line in body.replace("\\\n", " ").splitlines():
+        line = line.strip().removeprefix("$ ")
+        if line and not line.startswith("#"):
+            yield line
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Every use of ours in a page, as words: in shell blocks, after `$ ` in others, and in running text."""
+    typed = [line for body in blocks(text, "bash", "sh") for line in command_lines(body)]
+    for body in blocks(text, "text", ""):
+        joined = body.replace("\\\n", " ").splitlines()
+        typed += [line.strip()[2:] for line in joined if line.strip().startswith("$ ")]
+    typed += [code for code in _CODE.findall(prose(text)) if code.startswith(("velo ", "ng_"))]
+    for line in typed:
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            words = line.split()
+        if words and (words[0] == "velo" or words[0].startswith("ng_")):
+            yield words
+
+
+def known_settings(verb: str, rest: Sequence[str]) -> set[str] | None:
+    """The settings a verb takes; None if it takes any."""
+    if verb == "config":
+        return None
+    tables: dict[str, Sequence[Setting]] = {"collect": collect.SETTINGS, "verify": verify.SETTINGS}
+    found = {setting.name for setting in tables.get(verb, ())}
+    if verb == "model" and rest[:1] == ["serve"]:
+        found = {"name", "host", "port"}
+    return {*found, "config_paths"}
+
+
+def mistakes(words: list[str]) -> list[str]:
+    """What is wrong with a command; a word with `…` or `<` in it stands for something else."""
+    program, *rest = words
+    if program not in PROGRAMS:
+        return [f"no program {program}"]
+    verb = "collect" if program == "ng_collect_rollouts" else (rest.pop(0) if rest else "--help")
+    if verb.startswith(("-", "<", "…")):
+        return []
+    if verb not in VERBS:
+        return [f"no verb {verb}"]
+    known = known_settings(verb, rest)
+    problems: list[str] = []
+    given = [word for word in rest if word[:1] in "+~" and "…" not in word and "<" not in word]
+    changes, _ = parse(given, problems)
+    for change in changes:
+        inside_block = len(change.path) > 1 and change.path[1] in KINDS
+        if known is not None and change.path[0] not in known and not inside_block:
+            problems.append(f"velo {verb} has no setting {change.path[0]}")
+    return problems
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_uses_verbs_and_settings_that_exist(page: Path):
+    wrong = [(words, mistakes(words)) for words in commands(page.read_text())]
+    assert [(words, problems) for words, problems in wrong if problems] == []
+
+
+def test_the_check_of_commands_sees_a_wrong_verb_and_a_wrong_setting():
+    page = "```bash\nvelo colect +limit=1\nvelo collect \\\n  +limt=1  # why\nng_rum\n```\nand `velo verify x +limit=1`"
+    assert [mistakes(words) for words in commands(page)] == [
+        ["no verb colect"],
+        ["velo collect has no setting limt"],
+        ["no program ng_rum"],
+        [],
+    ]
+
+
+def runnable(line: str) -> bool:
+    return line.split()[0] not in SKIPPED and not any(word in line for word in NEEDS_MODEL)
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path):
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for body in blocks((ROOT / "README.md").read_text(), "bash"):
+        for line in filter(runnable, command_lines(body)):
+            done = subprocess.run(
+                ["bash", "-c", line],
+                cwd=tmp_path,
+                env={**os.environ, "PATH": path},
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            assert (done.returncode, line) == (0, line), done.stderr
