@@ -226,7 +226,7 @@ def test_lines_that_are_no_rollouts_and_agents_nobody_knows_are_named_before_any
     path = desk.root / "r.jsonl"
     assert caught.value.problems == (
         f"{path}:2: no agent is called 'soli'; did you mean 'solo'?",
-        f"{path}:3: not a rollout (and 2 more such lines)",
+        f"{path}:3: not a rollout (and 2 more like it)",
     )
 
 

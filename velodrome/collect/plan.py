@@ -87,7 +87,7 @@ class Problems:
     def lines(self) -> list[str]:
         """One line a problem."""
         return [
-            f"{self._path}:{number}: {what}" + (f" (and {count - 1} more such lines)" if count > 1 else "")
+            f"{self._path}:{number}: {what}" + (f" (and {count - 1} more like it)" if count > 1 else "")
             for what, (number, count) in self._places.items()
         ]
 
