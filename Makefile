@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Velodrome needs Python 3.11 or newer; this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else 0'
 	@echo "setting up $(VENV) (once, about a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[local,math,dev]"
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[local,math,dev]"
 	@touch $(READY)
 
 demo: $(READY)
