@@ -111,6 +111,7 @@ def test_without_an_output_one_is_made_from_the_inputs_name_in_this_folder(
         ("out.json", "out.json: an output ends in .jsonl or .jsonl.zst"),
         ("folder.jsonl", "folder.jsonl: a folder; give a file"),
         ("pipe.jsonl", "pipe.jsonl: not a regular file; give a file"),
+        ("x" * 300 + ".jsonl", "x" * 300 + ".jsonl: cannot be written: File name too long"),
     ],
 )
 def test_an_output_that_cannot_be_one_is_refused(

@@ -218,7 +218,13 @@ def test_an_agent_that_is_no_name_is_named_all_the_same(desk: Desk):
 
 def test_lines_that_are_no_rollouts_and_agents_nobody_knows_are_named_before_anything_runs(desk: Desk):
     good = {"responses_create_params": {"input": "?"}, "output": [], "response": {}, "meta": {"key": "a/0"}}
-    lines = [good, {**good, "meta": {"key": "b/0", "agent": "soli"}}, [1], {"meta": {"key": 5}}]
+    lines = [
+        good,
+        {**good, "meta": {"key": "b/0", "agent": "soli"}},
+        [1],
+        {"meta": {"key": 5}},
+        {**good, "meta": {"key": "no repeat"}},
+    ]
     glued = b'{"torn":1' + orjson.dumps(good)
     (desk.root / "r.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines) + glued + b"\n")
     with pytest.raises(InputError) as caught:
@@ -226,7 +232,7 @@ def test_lines_that_are_no_rollouts_and_agents_nobody_knows_are_named_before_any
     path = desk.root / "r.jsonl"
     assert caught.value.problems == (
         f"{path}:2: no agent is called 'soli'; did you mean 'solo'?",
-        f"{path}:3: not a rollout (and 2 more like it)",
+        f"{path}:3: not a rollout (and 3 more like it)",
     )
 
 

@@ -11,6 +11,7 @@ import aiohttp
 import orjson
 import pytest
 
+from velodrome.errors import ServerError
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.scripted import ScriptedServer
 
@@ -296,6 +297,16 @@ def test_a_client_that_goes_away_ends_its_call_and_closing_the_server_ends_all()
         wires[1][1].close()
 
     asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_port_that_is_taken_is_said():
+    async def main() -> None:
+        async with ScriptedServer(ScriptedModel({"answers": ["x"]})) as server:
+            taken = int(server.url.rpartition(":")[2].removesuffix("/v1"))
+            with pytest.raises(ServerError, match=rf"^127\.0\.0\.1:{taken}: cannot listen there: "):
+                await ScriptedServer(server.model, "127.0.0.1", taken).__aenter__()
+
+    asyncio.run(main())
 
 
 def test_a_host_of_version_six_stands_in_brackets_in_the_url():

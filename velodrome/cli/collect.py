@@ -121,10 +121,14 @@ def refuse_output(output: Path, source: Path) -> None:
     """An output that cannot be one, said before anything runs."""
     if not output.name.endswith((".jsonl", ".jsonl.zst")):
         raise InputError(f"{output}: an output ends in .jsonl or .jsonl.zst")
-    if output.exists() and not output.is_file():
+    try:
+        there = output.exists()
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written: {error.strerror or error}") from error
+    if there and not output.is_file():
         what = "a folder" if output.is_dir() else "not a regular file"
         raise InputError(f"{output}: {what}; give a file")
-    if output.exists() and output.samefile(source):
+    if there and output.samefile(source):
         raise InputError(f"{output}: input and output are the same file")
     for kind in ("failures.jsonl", "metrics.json", "run.json"):
         file = beside(output, kind)

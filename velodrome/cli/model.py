@@ -59,6 +59,8 @@ def serve(argv: Sequence[str]) -> int:
     )
     config = load(argv, known=[setting.name for setting in table])
     given = read_settings(config.settings, table)
+    if given["port"] > 65535:  # uvloop would take the remainder
+        raise InputError(f"port is a whole number from 1 to 65535, not {given['port']}")
     model = Components(config).connect(given["name"])
     if not isinstance(model, ScriptedModel):
         raise InputError(f"{given['name']}: velo model serve hosts a scripted_model only")

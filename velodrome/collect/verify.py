@@ -85,10 +85,10 @@ def parsed(line: bytes) -> Json | None:
     """The rollout of one line, or None if there is none in it."""
     try:
         row: Json = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        rollout.split_key(row["meta"]["key"])
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    meta = row.get("meta") if isinstance(row, dict) else None
-    return row if isinstance(meta, dict) and isinstance(meta.get("key"), str) else None
+    return row
 
 
 def agent_for(row: Json, options: Options, config: Config) -> str:

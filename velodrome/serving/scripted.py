@@ -16,7 +16,7 @@ from typing import cast
 import orjson
 
 from velodrome.contracts import Json
-from velodrome.errors import ModelError, blame
+from velodrome.errors import ModelError, ServerError, blame
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.responses_api_models.scripted_model.faults import Fault
@@ -35,7 +35,10 @@ class ScriptedServer:
 
     async def __aenter__(self) -> ScriptedServer:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), self._host, self._port, backlog=4096)
+        try:
+            self._server = await loop.create_server(lambda: _Connection(self), self._host, self._port, backlog=4096)
+        except OSError as error:
+            raise ServerError(f"{self._host}:{self._port}: cannot listen there: {error}; give another port") from error
         host = f"[{self._host}]" if ":" in self._host else self._host
         self.url = f"http://{host}:{self._server.sockets[0].getsockname()[1]}/v1"
         return self
