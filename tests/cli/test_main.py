@@ -146,4 +146,7 @@ def test_a_mistake_on_the_command_line_is_exit_code_two_and_one_line_each(tmp_pa
 def test_an_agent_by_number_is_a_name_nobody_has(tmp_path: Path):
     write_tasks(tmp_path, ["36"])
     done = collect(tmp_path, "+agent_name=123")
-    assert (done.returncode, done.stderr) == (2, "velo: t.jsonl:1: no agent is called '123'\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "velo: t.jsonl:1: no agent is called '123'; there are: calculator_simple_agent\n",
+    )

@@ -139,7 +139,7 @@ def test_a_function_answers_from_the_request(tmp_path: Path):
     [
         ({}, "scripted_model: give one of answers, file and function, not 0 of them"),
         ({"answers": ["x"], "file": "y"}, "scripted_model: give one of answers, file and function, not 2 of them"),
-        ({"answer": ["x"]}, "scripted_model: unknown key 'answer'; did you mean 'answers'?"),
+        ({"answer": ["x"]}, 'scripted_model: unknown key "answer"; did you mean "answers"?'),
         ({"answers": []}, "scripted_model: answers is a list of answers that is not empty"),
         ({"answers": "x"}, "scripted_model: answers is a list of answers that is not empty"),
         ({"answers": ["x", 42]}, "scripted_model: answers: an answer is a text or a message, not 42"),
@@ -164,7 +164,7 @@ def test_a_bad_line_of_a_script_file_is_named(tmp_path: Path, line: str):
     [
         ({"kind": "oops"}, "faults[0]: kind is one of status, garbage, half_body, reset, never, not 'oops'"),
         ({}, "faults[0]: kind is one of status, garbage, half_body, reset, never, not None"),
-        ({"kind": "reset", "time": 1}, "faults[0]: unknown key 'time'; did you mean 'times'?"),
+        ({"kind": "reset", "time": 1}, 'faults[0]: unknown key "time"; did you mean "times"?'),
         ({"kind": "reset", "every": 0}, "faults[0]: every is at least 1, not 0"),
     ],
 )

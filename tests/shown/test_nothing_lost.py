@@ -265,3 +265,36 @@ def test_no_process_or_part_file_is_left_behind(workplace: Any) -> None:
         "rollouts.metrics.json",
         "rollouts.run.json",
     ]
+
+
+def test_a_verifier_that_swallows_cancellation_cannot_keep_the_process(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.write(
+        "resources_servers/stubborn/app.py",
+        "import asyncio\nfrom velodrome import Environment\n\n\nclass Stubborn(Environment):\n"
+        "    async def verify(self, task, response):\n"
+        "        while task['id'] == 'task-0':\n"
+        "            try:\n                await asyncio.sleep(3600)\n"
+        "            except BaseException:\n                pass\n"
+        "        return {'reward': 1.0}\n",
+    )
+    agent = (workplace.folder / "agent.yaml").read_text()
+    workplace.write("agent.yaml", agent.replace("calculator: {entrypoint", "stubborn: {entrypoint"))
+    workplace.write("model.yaml", "policy_model: {responses_api_models: {scripted_model: {answers: [hi]}}}\n")
+    workplace.tasks("tasks.jsonl", 20)
+
+    done = workplace.run(COLLECT.replace("OUT", "rollouts.jsonl") + " +max_wall_s=1 +drain_s=0.5")
+
+    assert done.returncode == 4, done.stderr
+    assert "requested 20 = kept 19 + failed 0 + 1 not run" in done.stderr
+    assert "would not end when they were cancelled" in done.stderr
+    assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(1, 20))
+
+
+def test_a_plain_and_a_compressed_output_of_one_name_are_refused(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.tasks("tasks.jsonl", 3)
+    workplace.run(COLLECT.replace("OUT", "rollouts.jsonl"))
+    done = workplace.run(COLLECT.replace("OUT", "rollouts.jsonl.zst"))
+    assert done.returncode == 2
+    assert "rollouts.jsonl is there, and both would share one run file" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from velodrome.cli import main
 from velodrome.cli.settings import Setting, read_settings, settings_help
 from velodrome.collect.budget import Budget
 from velodrome.collect.collection import Options, Outcome, collect
@@ -125,6 +127,9 @@ def refuse_output(output: Path, source: Path) -> None:
         there = output.exists()
     except OSError as error:
         raise InputError(f"{output}: cannot be written: {error.strerror or error}") from error
+    twin = output.with_suffix("") if output.suffix == ".zst" else output.with_name(f"{output.name}.zst")
+    if twin.exists():
+        raise InputError(f"{output}: {twin} is there, and both would share one run file; give another name")
     if there and not output.is_file():
         what = "a folder" if output.is_dir() else "not a regular file"
         raise InputError(f"{output}: {what}; give a file")
@@ -152,7 +157,10 @@ def say(line: str) -> None:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run on uvloop, and close the shared HTTP client at the end."""
+    """Run on uvloop, and close the shared HTTP client at the end.
+
+    Code of an environment that does not end when it is cancelled must not keep the process: it is left behind.
+    """
     import uvloop
 
     from velodrome import http
@@ -163,4 +171,16 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         finally:
             await http.close_shared()
 
-    return uvloop.run(whole())
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    try:
+        result = runner.run(whole())
+        stuck = [task for task in asyncio.all_tasks(runner.get_loop()) if not task.done()]
+    except BaseException:
+        runner.close()
+        raise
+    if stuck:
+        say(f"{len(stuck)} rollouts would not end when they were cancelled and are left behind")
+        main.leave_at_once = True
+    else:
+        runner.close()
+    return result

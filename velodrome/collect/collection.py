@@ -149,9 +149,12 @@ async def conduct(
         inputs = {"input": str(options.input), "limit": options.limit, "repeats": options.repeats}
         entry = runfile.begin(work.recipe, inputs, config.masked())
         try:
-            outcome = await Collector(options, work, sink, secrets(config)).run()
+            collector = Collector(options, work, sink, secrets(config))
+            outcome = await collector.run()
         finally:
             await work.components.aclose()
+        if options.budget.max_total_tokens is not None and collector.counts.kept and not collector.counts.tokens:
+            say("the model reports no token counts, so max_total_tokens could not stop anything")
         entry.update(finished_at=round(time.time(), 3), **outcome.counts())
         runfile.save()
         data = orjson.dumps(outcome.metrics, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

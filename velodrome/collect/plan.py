@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import orjson
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError, read_lines
 from velodrome.records.task import agent_of, check_input, parse_task, task_id
+from velodrome.serving.connect import unknown
 
 Json = dict[str, Any]
 
@@ -134,8 +134,7 @@ def _known(agent: str | None, agents: Collection[str]) -> str:
         names = ", ".join(sorted(agents)) or "none in the config"
         raise ValueError(f'no agent: give +agent_name=…, or "agent_ref": {{"name": …}} in the row (agents: {names})')
     if agent not in agents:
-        near = get_close_matches(agent, agents, 1)
-        raise ValueError(f"no agent is called {agent!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise ValueError(unknown("agent", agent, list(agents)))
     return agent
 
 

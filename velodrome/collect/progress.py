@@ -12,6 +12,7 @@ class Progress:
     """A bar that is drawn when `show` is called; a collector calls it a few times a second, not once a rollout."""
 
     def __init__(self, total: int, done: int, *, what: str = "Collecting rollouts") -> None:
+        self._reward = "reward of the new" if done else "reward"
         self._bar = tqdm(
             total=total, initial=done, desc=what, unit="it", file=sys.stderr, mininterval=0, dynamic_ncols=True
         )
@@ -19,7 +20,7 @@ class Progress:
 
     def show(self, done: int, failed: int, reward: float | None) -> None:
         """Draw the bar anew."""
-        notes = [] if reward is None else [f"reward {reward:.3f}"]
+        notes = [] if reward is None else [f"{self._reward} {reward:.3f}"]
         if failed:
             notes.append(f"{failed} failed")
         self._bar.n = done

@@ -102,7 +102,8 @@ async def give_up(tasks: list[asyncio.Task[Any]]) -> None:
     _, slow = await asyncio.wait(tasks, timeout=CLOSING_S)
     for task in slow:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    if slow:
+        await asyncio.wait(slow, timeout=CLOSING_S)  # what swallows even that is left behind
 
 
 def own_task() -> asyncio.Task[Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from velodrome.config import Instance, mask
+from velodrome.config.kinds import FOREIGN
 from velodrome.errors import InputError, StorageError
 from velodrome.records.rollout import beside
 
@@ -25,8 +26,8 @@ Json = dict[str, Any]
 # What may change between two runs without making their rollouts differ in kind.
 _OPERATIONAL = frozenset(
     (
-        *("entrypoint", "domain", "verified", "description", "value", "datasets", "verbose"),
-        *("host", "port", "num_workers", "url", "openai_base_url", "openai_api_key", "headers"),
+        *FOREIGN,
+        *("openai_base_url", "openai_api_key", "headers", "verbose"),
         *("timeout_s", "total_timeout_s", "max_retries", "backoff_s", "max_concurrent", "judge_max_concurrent"),
         *("verify_timeout_s", "tool_timeout_s", "session_timeout_s", "latency_s", "jitter_s", "faults"),
         *("parallel", "n_threads", "threads", "verify_processes"),

@@ -6,3 +6,12 @@ RESOURCES = "resources_servers"
 AGENTS = "responses_api_agents"
 MODELS = "responses_api_models"
 KINDS = (RESOURCES, AGENTS, MODELS)
+
+# Keys a block may carry that are not settings of the component itself: how it is hosted, and what NeMo Gym notes there.
+FOREIGN = frozenset(
+    (
+        *("entrypoint", "domain", "description", "verified", "value", "datasets"),
+        *("host", "port", "num_workers", "url"),
+        *("return_token_id_information", "uses_reasoning_parser"),
+    )
+)

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from velodrome.config.kinds import FOREIGN
 from velodrome.config.spelling import hint
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
@@ -29,7 +30,6 @@ SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 TOOL_FORMATS = ("constrained", "native")
 
 _SETTINGS = ("model", "model_path", "n_ctx", "parallel", "n_threads", "seed", "timeout_s", "tool_format", "verbose")
-_FOREIGN = ("entrypoint", "domain", "description", "verified", "value", "datasets", "host", "port", "num_workers")
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +132,9 @@ class LocalModel:
 
 def _refuse_unknown(config: Mapping[str, Any]) -> None:
     problems = [
-        f'local_model: unknown key "{key}"{hint(key, _SETTINGS)}' for key in config if key not in _SETTINGS + _FOREIGN
+        f'local_model: unknown key "{key}"{hint(key, _SETTINGS)}'
+        for key in config
+        if key not in FOREIGN.union(_SETTINGS)
     ]
     if problems:
         raise InputError(*problems)

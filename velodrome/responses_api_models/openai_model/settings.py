@@ -9,14 +9,10 @@ from typing import Any, Literal
 
 from yarl import URL
 
+from velodrome.config.kinds import FOREIGN
 from velodrome.errors import InputError
 
 Endpoint = Literal["responses", "chat"]
-
-# Keys of NeMo Gym's blocks, and of our own servers, that mean nothing here.
-_FOREIGN = frozenset(
-    ("entrypoint", "domain", "description", "verified", "value", "datasets", "host", "port", "num_workers", "url")
-).union(("return_token_id_information", "uses_reasoning_parser"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ class Settings:
 
 def read_settings(config: Mapping[str, Any]) -> Settings:
     """The block as settings; raises `InputError` with a line for every mistake."""
-    given = {name: value for name, value in config.items() if name not in _FOREIGN and value is not None}
+    given = {name: value for name, value in config.items() if name not in FOREIGN and value is not None}
     problems = [f'openai_model: no "{name}"' for name in ("openai_base_url", "openai_model") if name not in given]
     for name, value in given.items():
         if name not in _CHECKS:

@@ -10,12 +10,13 @@ import asyncio
 import importlib.util
 import random
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from velodrome.config.kinds import FOREIGN
+from velodrome.config.spelling import hint
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
 from velodrome.records import conversation
@@ -26,7 +27,6 @@ Answer = str | Json
 Script = Callable[[Json], Answer]
 
 SETTINGS = ("answers", "file", "function", "latency_s", "jitter_s", "seed", "faults", "model")
-_FOREIGN = ("entrypoint", "domain", "verified", "description", "value", "datasets", "host", "port", "num_workers")
 
 
 class ScriptedModel:
@@ -34,11 +34,8 @@ class ScriptedModel:
 
     def __init__(self, config: Mapping[str, Any], links: Mapping[str, Any] | None = None) -> None:
         for name in config:
-            if name not in SETTINGS and name not in _FOREIGN:
-                near = get_close_matches(name, SETTINGS, 1)
-                raise InputError(
-                    f"scripted_model: unknown key {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-                )
+            if name not in SETTINGS and name not in FOREIGN:
+                raise InputError(f'scripted_model: unknown key "{name}"{hint(name, SETTINGS)}')
         given = [name for name in ("answers", "file", "function") if config.get(name) is not None]
         if len(given) != 1:
             raise InputError(f"scripted_model: give one of answers, file and function, not {len(given)} of them")

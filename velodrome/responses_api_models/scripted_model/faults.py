@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any
 
+from velodrome.config.spelling import hint
 from velodrome.errors import InputError
 
 KINDS = ("status", "garbage", "half_body", "reset", "never")
@@ -45,8 +45,7 @@ def make_faults(given: Sequence[Mapping[str, Any]]) -> list[Fault]:
         where = f"scripted_model: faults[{number}]"
         for name in block:
             if name not in names:
-                near = get_close_matches(name, names, 1)
-                problems.append(f"{where}: unknown key {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+                problems.append(f'{where}: unknown key "{name}"{hint(name, names)}')
         if block.get("kind") not in KINDS:
             problems.append(f"{where}: kind is one of {', '.join(KINDS)}, not {block.get('kind')!r}")
         elif block.get("every") is not None and block["every"] < 1:
