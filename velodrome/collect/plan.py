@@ -147,8 +147,9 @@ class Names:
 
     def suffix(self, name: str) -> str:
         """What makes this name a new one; nothing for most."""
-        if hash(name) not in self._given:
-            self._given.add(hash(name))
+        before = len(self._given)
+        self._given.add(hash(name))
+        if len(self._given) > before:
             return ""
         number = self._last.get(hash(name), 1) + 1
         while hash(f"{name}#{number}") in self._given:
@@ -162,7 +163,9 @@ def _mark(found: Survey, names: Names, name: str, kept: Collection[int], repeats
     suffix = names.suffix(name)
     if suffix:
         found.again[found.tasks] = suffix
-    found.done.extend(hash(f"{name}{suffix}/{repeat}") in kept for repeat in range(repeats))
+    name += suffix
+    for repeat in range(repeats):
+        found.done.append(hash(f"{name}/{repeat}") in kept)
     found.tasks += 1
 
 
@@ -172,9 +175,10 @@ def jobs(selection: Selection, survey: Survey) -> Iterator[Job]:
     for index, (number, line) in enumerate(read_lines(selection.path)):
         if index >= survey.tasks:
             return
-        flags = survey.done[index * repeats : (index + 1) * repeats]
-        if all(flags):
+        first = index * repeats
+        if survey.done.find(0, first, first + repeats) < 0:
             continue
+        flags = survey.done[first : first + repeats]
         try:
             row = parse_task(line)
         except ValueError as error:

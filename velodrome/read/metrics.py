@@ -34,7 +34,8 @@ class Tally:
         self._sums: dict[str, float] = {"reward": 0.0}
         self._counts: dict[str, int] = {"reward": 0}
         self._active = ActiveTime()
-        self._passes: dict[int, list[int]] | None = {} if by_task else None
+        self._passes: dict[int, tuple[int, int]] | None = {} if by_task else None
+        self._pairs: dict[tuple[int, int], tuple[int, int]] = {}  # equal ones are one object: tasks are many, pairs few
 
     def add(self, row: Json) -> None:
         """Count one rollout, or none of it if it is not one."""
@@ -59,9 +60,9 @@ class Tally:
         if finished is not None:
             self._active.add(started, finished)
         if self._passes is not None and task is not None and isinstance(row.get("reward"), int | float):
-            tries = self._passes.setdefault(task, [0, 0])
-            tries[0] += 1
-            tries[1] += row["reward"] >= PASS_REWARD
+            tries, passed = self._passes.get(task, (0, 0))
+            pair = (tries + 1, passed + (row["reward"] >= PASS_REWARD))
+            self._passes[task] = self._pairs.setdefault(pair, pair)
 
     def mean(self, name: str) -> float | None:
         """The mean of one field over the rows that have it."""

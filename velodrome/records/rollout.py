@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 SCHEMA = 1
 OWN_FIELDS = ("output", "response", "usage", "meta")
-_META = b'"meta":{"key":"'
+_META = b',"meta":{"key":"'
 _ENCODE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 
 
@@ -105,8 +105,8 @@ def key_in(line: bytes) -> str | None:
     by the row's last brace it is JSON.
     """
     at = line.rfind(_META)
-    if at > 0 and line[at - 1 : at] == b",":
-        key = _parsed_key(b"{" + line[at:])
+    if at > 0:
+        key = _parsed_key(b"{" + line[at + 1 :])
         if key is not None:
             return key
     return _parsed_key(line)
