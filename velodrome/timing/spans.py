@@ -80,6 +80,11 @@ def root(name: str, clock: Clock = time.perf_counter) -> Span:
     return Span(name, clock)
 
 
+def current() -> Span | None:
+    """The span that is open now."""
+    return _open.get()
+
+
 def tally(name: str, amount: float = 1.0) -> None:
     """Add to a count of the open span; without one there is nobody to tell."""
     here = _open.get()

@@ -1,8 +1,8 @@
 """The one pooled HTTP client of a process: bounded in connections, in time, in retries and in bytes.
 
 A call returns a 2xx answer or raises `CallError`. What may pass by itself (408, 429, 5xx, a lost connection, half a
-body, silence) is tried again with full-jitter back-off, never past `total_timeout_s`. Secrets, userinfo and queries
-never reach a message.
+body, silence) is tried again with full-jitter back-off, never past `total_timeout_s`; a streamed answer only until its
+first byte. Secrets, userinfo and queries never reach a message.
 """
 
 from __future__ import annotations
@@ -10,41 +10,50 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-import re
 import time
-from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
-from yarl import URL
 
 from velodrome.errors import CallError, describe
-from velodrome.timing import spans
+from velodrome.http.streamed import Stream
+from velodrome.http.target import Replicas, Target, excerpt
+from velodrome.timing import spans, trace
+from velodrome.timing.deadline import deadline
+
+__all__ = [
+    "CallError",
+    "Http",
+    "Replicas",
+    "Reply",
+    "Retry",
+    "Stream",
+    "Target",
+    "close_shared",
+    "configure",
+    "excerpt",
+    "retry_after_s",
+    "shared",
+]
 
 LIMIT = 100 * 1024
 LIMIT_PER_HOST = 1024
+SETTLED = "x-velodrome-settled"  # on an error whose sender has done its own retrying: asking again would multiply them
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
-_EXCERPT_CHARS = 300
-_EXCERPT_BYTES = 64 * 1024  # more than an excerpt, so that keys are masked before the cut
 _CONNECT_TIMEOUT_S = 30.0
+_UNTIMED = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S)  # a `deadline` costs less than its timers
 _BUFFERED_BYTES = 1024 * 1024  # aiohttp asks that larger bodies be sent in pieces
-# Every header aiohttp would add by itself, which costs it more than being told.
-_HEADERS = {
-    "Accept": "application/json",
-    "Accept-Encoding": "identity",
-    "Content-Type": "application/json",
-    "User-Agent": "velodrome",
-}
-_SECRET_HEADER = re.compile(r"authorization|cookie|key|token|secret", re.IGNORECASE)
-_KEY_LIKE = re.compile(r"(?:\bsk-|\bbearer\s+)[\w.~+/=*-]{6,}", re.IGNORECASE)
 
 
 class Reply(NamedTuple):
@@ -66,6 +75,7 @@ class Retry:
     retry_after_cap_s: float = 120.0
     timeout_s: float = 600.0
     total_timeout_s: float = 1800.0
+    replay: bool = True  # whether a request that may have arrived may be sent again
     first_timeout: aiohttp.ClientTimeout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -83,59 +93,28 @@ class Retry:
         return wait_s if retry_after_s is None else wait_s + min(retry_after_s, self.retry_after_cap_s)
 
 
-class Target:
-    """One address, made once: the parsed URL, its headers, and how busy it is."""
-
-    __slots__ = ("headers", "in_flight", "label", "secrets", "strikes", "url")
-
-    def __init__(self, url: str | URL, headers: Mapping[str, str] | None = None) -> None:
-        parsed = URL(url)
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise ValueError("expected a URL that starts with http:// or https://")
-        self.headers = CIMultiDict(_HEADERS)
-        self.headers.update(headers or {})
-        if parsed.user is not None and "Authorization" not in self.headers:
-            pair = f"{parsed.user}:{parsed.password or ''}".encode()
-            self.headers["Authorization"] = f"Basic {b64encode(pair).decode()}"
-        self.url = parsed.with_user(None)
-        self.label = str(self.url.with_query(None).with_fragment(None))
-        self.secrets = _secrets(self.headers, parsed)
-        self.in_flight = 0
-        self.strikes = 0  # failures in a row
-
-    def excerpt(self, body: bytes) -> str:
-        """The start of an answer as one line, without this target's secrets."""
-        return excerpt(body, self.secrets)
-
-    def choose(self, avoid: Target | None = None) -> Target:
-        """Itself: a target is the smallest group of replicas."""
-        return self
-
-
-class Replicas:
-    """Several targets that answer alike: the least busy one is next, in turn where they are equal."""
-
-    __slots__ = ("_next", "targets")
-
-    def __init__(self, targets: Sequence[Target]) -> None:
-        self.targets = list(targets)
-        self._next = 0
-
-    def choose(self, avoid: Target | None = None) -> Target:
-        """The next target. A strike counts as a call in flight, so a dead replica does not draw all the traffic."""
-        start = self._next
-        self._next = (start + 1) % len(self.targets)
-        turn = self.targets[start:] + self.targets[:start]
-        return min(turn, key=lambda target: (target is avoid, target.in_flight + target.strikes))
-
-
 class _Failure(Exception):
     """One attempt that failed, and whether another may do better."""
 
-    def __init__(self, what: str, *, passing: bool, reply: Reply | None = None) -> None:
+    def __init__(self, what: str, *, passing: bool, sent: bool = True, reply: Reply | None = None) -> None:
         self.what = what
+        self.sent = sent
         self.passing = passing
         self.reply = reply
+
+
+_Got = TypeVar("_Got", bound=Reply | Stream, covariant=True)
+
+
+class _Attempt(Protocol[_Got]):
+    async def __call__(
+        self,
+        method: str,
+        target: Target,
+        body: bytes | None,
+        timeout: aiohttp.ClientTimeout,
+        headers: Mapping[str, str] | None,
+    ) -> _Got: ...
 
 
 class Http:
@@ -161,13 +140,20 @@ class Http:
         self._now = now
         self._session: aiohttp.ClientSession | None = None
 
-    async def post(self, to: Target | Replicas, body: bytes, policy: Retry) -> Reply:
-        """Send JSON bytes and read the whole answer."""
-        return await self._call("POST", to, body, policy)
+    async def post(
+        self, to: Target | Replicas, body: bytes, policy: Retry, *, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """Send JSON bytes and read the whole answer. `headers` are for this call, beside the target's own."""
+        return await self._call("POST", to, body, policy, headers, self._attempt)
+
+    async def stream(self, to: Target | Replicas, body: bytes, policy: Retry) -> Stream:
+        """Send JSON bytes and return once the answer begins; `timeout_s` then bounds each silence in it."""
+        begin = partial(self._begin, self._clock() + policy.total_timeout_s)
+        return await self._call("POST", to, body, policy, {"Accept": "text/event-stream, application/json"}, begin)
 
     async def get(self, to: Target | Replicas, policy: Retry) -> Reply:
         """Read a resource whole."""
-        return await self._call("GET", to, None, policy)
+        return await self._call("GET", to, None, policy, None, self._attempt)
 
     async def aclose(self) -> None:
         """Close every connection. Closing twice is fine; a later call opens a new pool."""
@@ -175,23 +161,32 @@ class Http:
         if session is not None:
             await session.close()
 
-    async def _call(self, method: str, to: Target | Replicas, body: bytes | None, policy: Retry) -> Reply:
-        deadline = self._clock() + policy.total_timeout_s
+    async def _call(
+        self,
+        method: str,
+        to: Target | Replicas,
+        body: bytes | None,
+        policy: Retry,
+        headers: Mapping[str, str] | None,
+        attempt: _Attempt[_Got],
+    ) -> _Got:
+        until = self._clock() + policy.total_timeout_s
         timeout = policy.first_timeout
         target = to.choose()
         retries = 0
         while True:
             target.in_flight += 1
             try:
-                reply = await self._attempt(method, target, body, timeout)
+                reply = await attempt(method, target, body, timeout, headers)
                 target.strikes = 0
                 return reply
             except _Failure as failure:
                 target.strikes += 1
                 delay_s = self._delay_s(failure, retries, policy)
-                if not failure.passing or retries >= policy.max_retries:
+                may_repeat = failure.passing and (policy.replay or not failure.sent)
+                if not may_repeat or retries >= policy.max_retries:
                     raise _error(method, target, failure, retries) from failure.__cause__
-                if self._clock() + delay_s >= deadline:
+                if self._clock() + delay_s >= until:
                     out_of_time = f" (no time for another within {policy.total_timeout_s:g} s)"
                     raise _error(method, target, failure, retries, out_of_time) from failure.__cause__
             finally:
@@ -200,31 +195,63 @@ class Http:
             with spans.span("backoff"):
                 await self._sleep(delay_s)
             retries += 1
-            timeout = policy.timeout(deadline - self._clock())
+            timeout = policy.timeout(until - self._clock())
             target = to.choose(avoid=target)
 
-    async def _attempt(self, method: str, target: Target, body: bytes | None, timeout: aiohttp.ClientTimeout) -> Reply:
-        data = body if body is None or len(body) <= _BUFFERED_BYTES else io.BytesIO(body)
-        session = self._session or self._open()
-        try:
-            response = await session.request(
-                method, target.url, data=data, headers=target.headers, timeout=timeout, allow_redirects=False
-            )
+    async def _attempt(
+        self,
+        method: str,
+        target: Target,
+        body: bytes | None,
+        timeout: aiohttp.ClientTimeout,
+        headers: Mapping[str, str] | None,
+    ) -> Reply:
+        with _losses(timeout.total), deadline(timeout.total or _CONNECT_TIMEOUT_S):
+            response = await self._request(method, target, body, _UNTIMED, headers)
             try:
                 content = await self._read(response, target)
             finally:
                 if not response.closed:  # a body read to its end has given its connection back
                     response.close()
-        except TimeoutError as error:
-            raise _Failure(f"no answer within {timeout.total:g} s", passing=True) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise _Failure(f"connection lost ({describe(error)})", passing=True) from error
-        reply = Reply(response.status, content, response.headers, target)
-        if 200 <= reply.status < 300:
-            return reply
-        if reply.status == 429:
-            spans.tally("rate_limited")
-        raise _Failure(_status_line(reply.status), passing=_passing(reply.status), reply=reply)
+        return _good(Reply(response.status, content, response.headers, target))
+
+    async def _begin(
+        self,
+        until: float,
+        method: str,
+        target: Target,
+        body: bytes | None,
+        timeout: aiohttp.ClientTimeout,
+        headers: Mapping[str, str] | None,
+    ) -> Stream:
+        silence_s, left_s = timeout.total, until - self._clock()
+        timeout = aiohttp.ClientTimeout(total=left_s, sock_connect=timeout.sock_connect, sock_read=silence_s)
+        with _losses(silence_s), ExitStack() as failed:
+            response = await self._request(method, target, body, timeout, headers)
+            failed.callback(response.close)
+            if not 200 <= response.status < 300:
+                _good(Reply(response.status, await self._read(response, target), response.headers, target))
+            first = await response.content.readany()
+            failed.pop_all()
+        return Stream(response, first, target, self._max_body_bytes)
+
+    async def _request(
+        self,
+        method: str,
+        target: Target,
+        body: bytes | None,
+        timeout: aiohttp.ClientTimeout,
+        headers: Mapping[str, str] | None,
+    ) -> aiohttp.ClientResponse:
+        session = self._session or self._open()
+        return await session.request(
+            method,
+            target.url,
+            data=body if body is None or len(body) <= _BUFFERED_BYTES else io.BytesIO(body),
+            headers=_headers(target, headers),
+            timeout=timeout,
+            allow_redirects=False,
+        )
 
     async def _read(self, response: aiohttp.ClientResponse, target: Target) -> bytes:
         stream = response.content
@@ -255,6 +282,52 @@ class Http:
         return self._session
 
 
+class _losses:
+    """Turns what a connection can do to an attempt into a `_Failure`. A class: it stands in every call."""
+
+    __slots__ = ("_patience_s",)
+
+    def __init__(self, patience_s: float | None) -> None:
+        self._patience_s = patience_s
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        if isinstance(error, aiohttp.ClientConnectorError):
+            raise _Failure(f"connection lost ({describe(error)})", passing=True, sent=False) from error
+        if isinstance(error, TimeoutError):
+            raise _Failure(f"no answer within {self._patience_s:g} s", passing=True) from error
+        if isinstance(error, aiohttp.ClientError | OSError):
+            raise _Failure(f"connection lost ({describe(error)})", passing=True) from error
+
+
+def _headers(target: Target, more: Mapping[str, str] | None) -> CIMultiDict[str]:
+    """The target's headers, those of the call, and the trace that it belongs to."""
+    traced = trace.header()
+    if more is None and traced is None:
+        return target.headers
+    found = target.headers.copy()
+    if more is not None:
+        found.update(more)
+    if traced is not None:
+        found.setdefault(trace.HEADER, traced)
+    return found
+
+
+def _good(reply: Reply) -> Reply:
+    if 200 <= reply.status < 300:
+        return reply
+    if reply.status == 429:
+        spans.tally("rate_limited")
+    passing = _passing(reply.status) and SETTLED not in reply.headers
+    raise _Failure(_status_line(reply.status), passing=passing, reply=reply)
+
+
 def retry_after_s(header: str | None, now: float) -> float | None:
     """Seconds to wait, from either form of Retry-After; None if there is none that makes sense."""
     if not header:
@@ -268,22 +341,6 @@ def retry_after_s(header: str | None, now: float) -> float | None:
             return None
         seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
     return max(seconds, 0.0) if seconds == seconds else None  # NaN is not a time
-
-
-def excerpt(body: bytes, secrets: Sequence[str] = ()) -> str:
-    """The start of a body as one line, fit for a log: control characters escaped, keys masked."""
-    text = " ".join(body[:_EXCERPT_BYTES].decode("utf-8", "replace").split())
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    text = _KEY_LIKE.sub("***", text)
-    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-    return text if len(text) <= _EXCERPT_CHARS else text[: _EXCERPT_CHARS - 1] + "…"
-
-
-def _secrets(headers: Mapping[str, str], url: URL) -> tuple[str, ...]:
-    found = [value.rpartition(" ")[2] for name, value in headers.items() if _SECRET_HEADER.search(name)]
-    found += [url.password or "", *(value for value in url.query.values())]
-    return tuple(secret for secret in found if len(secret) >= 4)
 
 
 def _passing(status: int) -> bool:

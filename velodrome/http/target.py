@@ -1,0 +1,87 @@
+"""Where calls go: an address made once with its headers, or several that answer alike.
+
+What a target says of an answer never has its own secrets in it.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+
+from multidict import CIMultiDict
+from yarl import URL
+
+_EXCERPT_CHARS = 300
+_EXCERPT_BYTES = 64 * 1024  # more than an excerpt, so that keys are masked before the cut
+# Every header aiohttp would add by itself, which costs it more than being told.
+_HEADERS = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/json",
+    "User-Agent": "velodrome",
+}
+_SECRET_HEADER = re.compile(r"authorization|cookie|key|token|secret", re.IGNORECASE)
+_KEY_LIKE = re.compile(r"(?:\bsk-|\bbearer\s+)[\w.~+/=*-]{6,}", re.IGNORECASE)
+
+
+class Target:
+    """One address, made once: the parsed URL, its headers, and how busy it is."""
+
+    __slots__ = ("headers", "in_flight", "label", "secrets", "strikes", "url")
+
+    def __init__(self, url: str | URL, headers: Mapping[str, str] | None = None) -> None:
+        parsed = URL(url)
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise ValueError("expected a URL that starts with http:// or https://")
+        self.headers = CIMultiDict(_HEADERS)
+        self.headers.update(headers or {})
+        if parsed.user is not None and "Authorization" not in self.headers:
+            pair = f"{parsed.user}:{parsed.password or ''}".encode()
+            self.headers["Authorization"] = f"Basic {b64encode(pair).decode()}"
+        self.url = parsed.with_user(None)
+        self.label = str(self.url.with_query(None).with_fragment(None))
+        self.secrets = _secrets(self.headers, parsed)
+        self.in_flight = 0
+        self.strikes = 0  # failures in a row
+
+    def excerpt(self, body: bytes) -> str:
+        """The start of an answer as one line, without this target's secrets."""
+        return excerpt(body, self.secrets)
+
+    def choose(self, avoid: Target | None = None) -> Target:
+        """Itself: a target is the smallest group of replicas."""
+        return self
+
+
+class Replicas:
+    """Several targets that answer alike: the least busy one is next, in turn where they are equal."""
+
+    __slots__ = ("_next", "targets")
+
+    def __init__(self, targets: Sequence[Target]) -> None:
+        self.targets = list(targets)
+        self._next = 0
+
+    def choose(self, avoid: Target | None = None) -> Target:
+        """The next target. A strike counts as a call in flight, so a dead replica does not draw all the traffic."""
+        start = self._next
+        self._next = (start + 1) % len(self.targets)
+        turn = self.targets[start:] + self.targets[:start]
+        return min(turn, key=lambda target: (target is avoid, target.in_flight + target.strikes))
+
+
+def excerpt(body: bytes, secrets: Sequence[str] = ()) -> str:
+    """The start of a body as one line, fit for a log: control characters escaped, keys masked."""
+    text = " ".join(body[:_EXCERPT_BYTES].decode("utf-8", "replace").split())
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    text = _KEY_LIKE.sub("***", text)
+    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return text if len(text) <= _EXCERPT_CHARS else text[: _EXCERPT_CHARS - 1] + "…"
+
+
+def _secrets(headers: Mapping[str, str], url: URL) -> tuple[str, ...]:
+    found = [value.rpartition(" ")[2] for name, value in headers.items() if _SECRET_HEADER.search(name)]
+    found += [url.password or "", *(value for value in url.query.values())]
+    return tuple(secret for secret in found if len(secret) >= 4)

@@ -1,0 +1,85 @@
+"""A limit on how long a block may take, cheap enough to stand around every call: `with deadline(600.0):`.
+
+An `asyncio.timeout` sets a timer of its own, which costs more than many of the calls it guards and almost never
+fires. Here all limits of a loop share one that looks around a few times a second, so a limit is kept to within
+`TICK_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+TICK_S = 0.05
+
+
+class deadline:
+    """Cancel the block when its time is over, and raise `TimeoutError` in its place."""
+
+    __slots__ = ("_before", "_seconds", "_task", "_until", "_watch", "expired")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.expired = False
+
+    def __enter__(self) -> deadline:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task: asyncio.Task[Any] = task
+        self._before = task.cancelling()
+        self._watch = _watch(task.get_loop())
+        self._until = self._watch.add(self, self._seconds)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watch.open.discard(self)
+        if not self.expired:
+            return
+        mine = self._task.uncancel() <= self._before  # nobody else asked for it to be cancelled too
+        if mine and (kind is None or issubclass(kind, asyncio.CancelledError)):
+            raise TimeoutError from error
+
+    def look(self, now: float) -> bool:
+        """Cancel the block if its time is over; say whether it was."""
+        if now < self._until:
+            return False
+        self.expired = True
+        self._task.cancel()
+        return True
+
+
+class _Watch:
+    """The open limits of one loop, and the timer that looks at them while there are any."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.open: set[deadline] = set()
+        self._loop = loop
+        self._ticking = False
+
+    def add(self, limit: deadline, seconds: float) -> float:
+        self.open.add(limit)
+        if not self._ticking:
+            self._ticking = True
+            self._loop.call_later(TICK_S, self._tick)
+        return self._loop.time() + seconds
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        self.open -= {limit for limit in self.open if limit.look(now)}
+        self._ticking = bool(self.open)
+        if self._ticking:
+            self._loop.call_later(TICK_S, self._tick)
+
+
+_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictionary()
+
+
+def _watch(loop: asyncio.AbstractEventLoop) -> _Watch:
+    found = _watches.get(loop)
+    if found is None:
+        found = _watches[loop] = _Watch(loop)
+    return found
