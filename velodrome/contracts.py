@@ -10,6 +10,7 @@ live components that the block refers to, by the key of the reference (`links["m
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any, Protocol, runtime_checkable
 
 Json = dict[str, Any]
@@ -27,6 +28,19 @@ class Model(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """What a `Model` may have besides: its answer while it is being made."""
+
+    def stream(self, request: Json) -> AsyncGenerator[Json, None]:
+        """The events of OpenAI's streamed Response (`response.created`, deltas, …), which the server numbers.
+
+        The first comes once the request is accepted. The last is `response.completed` or `response.incomplete`; its
+        `response` is what `respond` would have returned. Raises `ModelError`. Closing the iterator stops the model.
+        """
+        ...
 
 
 @runtime_checkable
@@ -58,7 +72,7 @@ class Resources(Protocol):
         """The tools on offer, as OpenAI function tools."""
         ...
 
-    def deferrable(self) -> bool:
+    async def deferrable(self) -> bool:
         """Whether `score` can run later, without the session the rollout had."""
         ...
 
@@ -82,7 +96,7 @@ class Agent(Protocol):
         """Continue one conversation until the model stops calling tools; nothing is verified."""
         ...
 
-    def deferrable(self) -> bool:
+    async def deferrable(self) -> bool:
         """Whether verification can be left for later."""
         ...
 

@@ -139,7 +139,7 @@ def response_from_chat(completion: Json, request: Json) -> Json:
     output = turn_items(message)
     response_id = completion.get("id") or f"resp_{uuid4().hex}"
     for index, item in enumerate(output):
-        item["id"] = f"{_ID_PREFIX[item['type']]}_{response_id}_{index}"
+        item["id"] = item_id(item["type"], response_id, index)
     probs = (choice.get("logprobs") or {}).get("content")
     if probs:
         for item in output:
@@ -166,6 +166,11 @@ def response_from_chat(completion: Json, request: Json) -> Json:
         "parallel_tool_calls": request.get("parallel_tool_calls", True),
     }
     return found
+
+
+def item_id(kind: str, response_id: str, index: int) -> str:
+    """The id of an output item that came without one."""
+    return f"{_ID_PREFIX.get(kind, 'item')}_{response_id}_{index}"
 
 
 def _choice(completion: Json) -> Json:

@@ -11,8 +11,9 @@ import asyncio
 import importlib.util
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from velodrome.config.spelling import hint
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
 from velodrome.responses_api_models import conversion
+from velodrome.responses_api_models.chunks import Fold, Turn
 from velodrome.responses_api_models.local_model import constrained, engine, weights
 
 # Plain sampling from the whole distribution, as hosted APIs have it; llama.cpp's own defaults cut the tail off.
@@ -74,6 +76,29 @@ class LocalModel:
             completion = constrained.interpret(completion)
         return conversion.response_from_chat(completion, request)
 
+    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
+        """The same answer while it is made; a constrained call is told once it is whole."""
+        chat = conversion.chat_request(request)
+        reading = constrained.Reading() if self._constrained and constrained.wanted(chat) else None
+        body = self._body(chat, reading is not None)
+        model = await self._loaded()
+        fold, turn = Fold("llama.cpp"), Turn(request)
+        begun = False
+        async with aclosing(self._chunks(model, body)) as chunks:
+            async for chunk in chunks:
+                deltas = fold.add({**chunk, "model": self.name})
+                for event in () if begun else turn.begin({**chunk, "model": self.name}):
+                    yield event
+                begun = True
+                for delta in deltas:
+                    if reading is not None and "content" in delta:
+                        delta["content"] = reading.feed(delta["content"])
+                    for event in turn.show(delta):
+                        yield event
+        completion = fold.whole()
+        for event in turn.end(completion if reading is None else constrained.interpret(completion)):
+            yield event
+
     def metrics(self) -> dict[str, float]:
         """llama.cpp's counters; empty before the first call."""
         if self._loading is None or not self._loading.done():
@@ -124,10 +149,43 @@ class LocalModel:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.wrap_future(self._pool.submit(model.complete, body, stop.is_set))
         except TimeoutError:
-            raise ModelError(f"local_model: no answer within {self._timeout_s:g} s (timeout_s)", status=408) from None
+            raise self._out_of_time() from None
         finally:
             stop.set()
             self._stops.discard(stop)
+
+    async def _chunks(self, model: engine.Engine, body: Json) -> AsyncGenerator[Json, None]:
+        """What the model's thread makes, handed over to this loop; closing it stops the thread at the next token."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s
+        made: asyncio.Queue[Json | None] = asyncio.Queue()
+        stop = threading.Event()
+
+        def hand_over(chunk: Json | None) -> bool:
+            if not stop.is_set():
+                loop.call_soon_threadsafe(made.put_nowait, chunk)
+            return stop.is_set()
+
+        self._stops.add(stop)
+        work = self._pool.submit(model.generate, body, hand_over)
+        work.add_done_callback(lambda _: hand_over(None))
+        try:
+            while True:
+                async with asyncio.timeout_at(deadline):
+                    chunk = await made.get()
+                if chunk is None:
+                    break
+                yield chunk
+            work.result()
+        except TimeoutError:
+            raise self._out_of_time() from None
+        finally:
+            stop.set()
+            work.cancel()
+            self._stops.discard(stop)
+
+    def _out_of_time(self) -> ModelError:
+        return ModelError(f"local_model: no answer within {self._timeout_s:g} s (timeout_s)", status=408)
 
 
 def _refuse_unknown(config: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ exactly as the model wrote them, so that llama.cpp recognises the prompt it has 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
@@ -24,6 +25,14 @@ GUIDE = (
 
 # Free whitespace lets a small model write blanks until its tokens run out.
 COMPACT = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+
+
+_ANSWER = '{"answer": "'
+# Whole characters of a JSON string: an escape or a pair of surrogates is one.
+_CHARACTERS = re.compile(
+    r"(?:[^\"\\\x00-\x1f]|\\[\"\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}"
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*"
+)
 
 
 def wanted(chat: Json) -> bool:
@@ -48,7 +57,7 @@ def constrain(chat: Json) -> Json:
 def interpret(completion: Json) -> Json:
     """The completion of a constrained request -> one with `tool_calls`, or with the answer as its text.
 
-    What the token limit cut off stays the text it is; its finish reason says so.
+    What the token limit cut off is a text: the answer as far as it goes, a call as it was written.
     """
     for choice in completion["choices"]:
         message = choice["message"]
@@ -56,6 +65,8 @@ def interpret(completion: Json) -> Json:
         try:
             said = orjson.loads(text)
         except orjson.JSONDecodeError:
+            if text.startswith(_ANSWER):
+                message["content"] = Reading().feed(text)
             continue
         if "answer" in said:
             message["content"] = said["answer"]
@@ -67,6 +78,28 @@ def interpret(completion: Json) -> Json:
         message["tool_calls"] = [{"id": f"call_{completion['id'][-24:]}", "type": "function", "function": call}]
         choice["finish_reason"] = "tool_calls"
     return completion
+
+
+class Reading:
+    """The text of an answer while its JSON is being written; of a call, nothing."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._begun = False
+
+    def feed(self, text: str) -> str:
+        """Take more of the JSON; the text that it adds comes back."""
+        self._rest += text
+        if not self._begun:
+            if not self._rest.startswith(_ANSWER):
+                return ""
+            self._begun = True
+            self._rest = self._rest[len(_ANSWER) :]
+        match = _CHARACTERS.match(self._rest)
+        characters = match.group() if match else ""
+        self._rest = self._rest[len(characters) :]
+        found: str = orjson.loads(f'"{characters}"')
+        return found
 
 
 def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:

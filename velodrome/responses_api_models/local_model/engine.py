@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError, ModelError, blame
+from velodrome.responses_api_models.chunks import Fold
 
 Json = dict[str, Any]
 
@@ -56,21 +57,25 @@ class Engine:
 
     def complete(self, body: Json, stopped: Callable[[], bool]) -> Json:
         """The chat completion of a request; given up at the next token once `stopped()` holds."""
+        chunks: list[Json] = []
+
+        def take(chunk: Json) -> bool:
+            chunks.append(chunk)
+            return stopped()
+
+        self.generate(body, take)
+        return assembled(chunks)
+
+    def generate(self, body: Json, take: Callable[[Json], bool]) -> None:
+        """Hand each chunk of the completion to `take` as it is made, until that returns True."""
         streamed = {
             **body,
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_progress": True,  # so that a long prompt can be given up too
         }
-        chunks: list[bytes] = []
-
-        def take(chunk: bytes) -> bool:
-            chunks.append(chunk)
-            return stopped()
-
         with blame(ModelError, "llama.cpp"):
-            self._server.handle_chat_completions(orjson.dumps(streamed), take)
-        return assembled([orjson.loads(chunk) for chunk in chunks])
+            self._server.handle_chat_completions(orjson.dumps(streamed), lambda chunk: take(orjson.loads(chunk)))
 
     def metrics(self) -> dict[str, float]:
         """llama.cpp's own counters: `requests_processing`, `tokens_predicted_total`, …"""
@@ -81,40 +86,7 @@ class Engine:
 
 def assembled(chunks: list[Json]) -> Json:
     """The chunks of a streamed chat completion -> the completion."""
-    message: Json = {"role": "assistant", "content": None}
-    calls: dict[int, Json] = {}
-    logprobs: list[Json] = []
-    finish: str | None = None
-    usage: Json | None = None
+    fold = Fold("llama.cpp")
     for chunk in chunks:
-        if "error" in chunk:
-            error = chunk["error"]
-            raise ModelError(f"llama.cpp: {error.get('message', error)}", status=error.get("code"))
-        usage = chunk.get("usage") or usage
-        for choice in chunk["choices"]:
-            _add(message, calls, choice.get("delta") or {})
-            logprobs += (choice.get("logprobs") or {}).get("content") or []
-            finish = choice.get("finish_reason") or finish
-    if finish is None:
-        raise ModelError("llama.cpp: the answer has no end")
-    if message["content"] is None and not calls:
-        message["content"] = ""
-    if calls:
-        message["tool_calls"] = [calls[index] for index in sorted(calls)]
-    choice = {"index": 0, "finish_reason": finish, "message": message}
-    if logprobs:
-        choice["logprobs"] = {"content": logprobs}
-    head = {key: chunks[0][key] for key in ("id", "created", "model")}
-    return {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
-
-
-def _add(message: Json, calls: dict[int, Json], delta: Json) -> None:
-    for key in ("content", "reasoning_content"):
-        if delta.get(key) is not None:
-            message[key] = (message.get(key) or "") + delta[key]
-    for part in delta.get("tool_calls") or []:
-        new: Json = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-        call = calls.setdefault(part["index"], new)
-        call["id"] = part.get("id") or call["id"]
-        for key, text in (part.get("function") or {}).items():
-            call["function"][key] += text
+        fold.add(chunk)
+    return fold.whole()

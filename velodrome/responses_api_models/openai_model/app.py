@@ -1,13 +1,15 @@
 """Any OpenAI-compatible server as a `Model`, over `/responses` or `/chat/completions`.
 
-One call is one POST, retried by `velodrome.http` within its bounds. Whatever goes wrong is a `ModelError`; the request
-it is given is never changed.
+One call is one POST, retried by `velodrome.http` within its bounds; a stream, until it begins. Whatever goes wrong is
+a `ModelError`; the request it is given is never changed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import orjson
@@ -15,8 +17,10 @@ import orjson
 from velodrome import http
 from velodrome.contracts import Json
 from velodrome.errors import CallError, ModelError
+from velodrome.responses_api_models import events
 from velodrome.responses_api_models.conversion import chat_request, response_from_chat
 from velodrome.responses_api_models.openai_model.settings import Endpoint, Settings, read_settings
+from velodrome.responses_api_models.openai_model.streams import chat_stream, is_stream, response_stream
 from velodrome.responses_api_models.turns import response_items
 from velodrome.timing.spans import span
 
@@ -43,8 +47,10 @@ class OpenAIModel:
         self._model = settings.openai_model
         self._extra_body = dict(settings.extra_body)
         self._max_tokens_field = settings.max_tokens_field
-        self._responses_at = _replicas(settings, "responses")
-        self._chat_at = _replicas(settings, "chat/completions")
+        self._at: dict[Endpoint, http.Target | http.Replicas] = {
+            "responses": _replicas(settings, "responses"),
+            "chat": _replicas(settings, "chat/completions"),
+        }
         self._policy = http.Retry(
             max_retries=settings.max_retries,
             backoff_s=settings.backoff_s,
@@ -65,6 +71,29 @@ class OpenAIModel:
             return await self._respond(request)
         finally:
             self._slots.release()
+
+    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
+        """The events of one answer as the server makes them; one that does not stream is told whole."""
+        if self._slots is not None:
+            with span("queue"):
+                await self._slots.acquire()
+        try:
+            endpoint, reply = await self._begun(request)
+            async with reply:
+                if not is_stream(reply):
+                    whole = http.Reply(reply.status, await _joined(reply), reply.headers, reply.target)
+                    for event in events.whole(self._answer(endpoint, whole, request)):
+                        yield event
+                    return
+                told = response_stream(reply) if endpoint == "responses" else chat_stream(reply, request)
+                async with aclosing(told):
+                    async for event in told:
+                        yield event
+        except CallError as error:
+            raise ModelError(str(error), status=error.status) from error
+        finally:
+            if self._slots is not None:
+                self._slots.release()
 
     async def aclose(self) -> None:
         """Nothing is held here."""
@@ -105,38 +134,80 @@ class OpenAIModel:
             self._probe = None
 
     async def _by_responses(self, request: Json) -> Json:
-        body = dict(request)
-        if isinstance(request.get("input"), list):
-            body["input"] = response_items(request["input"])
-        reply = await self._post(self._responses_at, body)
+        return self._answer("responses", await self._post("responses", request), request)
+
+    async def _by_chat(self, request: Json) -> Json:
+        return self._answer("chat", await self._post("chat", request), request)
+
+    async def _post(self, endpoint: Endpoint, request: Json) -> http.Reply:
+        try:
+            return await http.shared().post(self._at[endpoint], self._body(endpoint, request), self._policy)
+        except CallError as error:
+            raise _charged(error) from error
+
+    async def _begun(self, request: Json) -> tuple[Endpoint, http.Stream]:
+        """A stream that has begun, and from which endpoint; the first call learns which there is."""
+        if self._endpoint is None and self._probe is not None:
+            await asyncio.wait([self._probe], timeout=_PROBE_WAIT_S)
+        if self._endpoint == "chat":
+            return "chat", await self._begin("chat", request)
+        try:
+            reply = await self._begin("responses", request)
+        except ModelError as error:
+            if self._endpoint is not None or not _endpoint_is_missing(error):
+                raise
+            self._decide("chat")
+            return "chat", await self._begin("chat", request)
+        if is_stream(reply):
+            self._decide("responses")
+        return "responses", reply
+
+    async def _begin(self, endpoint: Endpoint, request: Json) -> http.Stream:
+        try:
+            body = self._body(endpoint, request, streamed=True)
+            return await http.shared().stream(self._at[endpoint], body, self._policy)
+        except CallError as error:
+            raise _charged(error) from error
+
+    def _body(self, endpoint: Endpoint, request: Json, *, streamed: bool = False) -> bytes:
+        if endpoint == "chat":
+            body = chat_request(request, max_tokens_field=self._max_tokens_field)
+        else:
+            body = dict(request)
+            if isinstance(request.get("input"), list):
+                body["input"] = response_items(request["input"])
+        body["model"] = body.get("model") or self._model
+        body.pop("stream", None)
+        if streamed:
+            body["stream"] = True
+            if endpoint == "chat":
+                body["stream_options"] = {"include_usage": True}
+        body.update(self._extra_body)
+        try:
+            return orjson.dumps(body)
+        except orjson.JSONEncodeError as error:
+            raise ModelError(f"request: cannot be written as JSON: {error}") from error
+
+    def _answer(self, endpoint: Endpoint, reply: http.Reply, request: Json) -> Json:
         answer = _decoded(reply)
+        if endpoint == "chat":
+            try:
+                return response_from_chat(answer, request)
+            except ModelError as error:
+                raise _unusable(reply, str(error)) from error
         if not isinstance(answer.get("output"), list) or not all(isinstance(item, dict) for item in answer["output"]):
             raise _unusable(reply, 'no "output" list of objects')
         if answer.get("status") not in (None, "completed", "incomplete"):
             raise _unusable(reply, f'status "{answer["status"]}"')
         return answer
 
-    async def _by_chat(self, request: Json) -> Json:
-        body = chat_request(request, max_tokens_field=self._max_tokens_field)
-        reply = await self._post(self._chat_at, body)
-        answer = _decoded(reply)
-        try:
-            return response_from_chat(answer, request)
-        except ModelError as error:
-            raise _unusable(reply, str(error)) from error
 
-    async def _post(self, to: http.Target | http.Replicas, body: Json) -> http.Reply:
-        body["model"] = body.get("model") or self._model
-        body.pop("stream", None)
-        body.update(self._extra_body)
-        try:
-            data = orjson.dumps(body)
-        except orjson.JSONEncodeError as error:
-            raise ModelError(f"request: cannot be written as JSON: {error}") from error
-        try:
-            return await http.shared().post(to, data, self._policy)
-        except CallError as error:
-            raise ModelError(f"{error}{_HINTS.get(error.status or 0, '')}", status=error.status) from error
+async def _joined(reply: http.Stream) -> bytes:
+    return b"".join([chunk async for chunk in reply.chunks()])
+
+
+def _charged(error: CallError) -> ModelError:
+    return ModelError(f"{error}{_HINTS.get(error.status or 0, '')}", status=error.status)
 
 
 def _replicas(settings: Settings, path: str) -> http.Target | http.Replicas:

@@ -1,0 +1,185 @@
+"""Chat-completion chunks: put together again, and told as the events of a streamed Response.
+
+`Fold` adds chunks up to the completion they are the pieces of. `Turn` tells the pieces as they come, and at the end
+the Response, whose items have the ids and places under which their pieces were told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+from velodrome.errors import ModelError, blame
+from velodrome.responses_api_models import events
+from velodrome.responses_api_models.conversion import item_id, response_from_chat
+
+Json = dict[str, Any]
+
+_KEPT = ("id", "created", "model", "system_fingerprint", "service_tier", "prompt_token_ids")
+_TEXTS = ("content", "reasoning_content", "refusal")
+_PART_OF = {"content": "output_text", "refusal": "refusal", "reasoning_content": "reasoning_text"}
+
+
+class Fold:
+    """The completion so far. `where` begins its errors."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._head: Json = {}
+        self._message: Json = {"role": "assistant", "content": None}
+        self._calls: dict[int, Json] = {}
+        self._logprobs: list[Json] = []
+        self._token_ids: list[int] = []
+        self._finish: str | None = None
+        self._usage: Json | None = None
+
+    def add(self, chunk: Json) -> list[Json]:
+        """Take one chunk; what it adds to the message comes back, every piece of a call with its index and id."""
+        with blame(ModelError, f"{self._where}: not a chat completion chunk"):
+            if chunk.get("error"):
+                raise self._error(chunk["error"])
+            for name in _KEPT:
+                if chunk.get(name) is not None:
+                    self._head.setdefault(name, chunk[name])
+            self._usage = chunk.get("usage") or self._usage
+            choices = chunk.get("choices") or ()
+            return [self._added(choice) for choice in choices if not choice.get("index")]
+
+    def whole(self) -> Json:
+        """The completion; raises `ModelError` if the last chunk has not come."""
+        if self._finish is None:
+            raise ModelError(f"{self._where}: the answer has no end")
+        message = self._message
+        if message["content"] is None and not self._calls:
+            message["content"] = ""
+        if self._calls:
+            message["tool_calls"] = [self._calls[index] for index in sorted(self._calls)]
+        choice: Json = {"index": 0, "finish_reason": self._finish, "message": message}
+        if self._logprobs:
+            choice["logprobs"] = {"content": self._logprobs}
+        if self._token_ids:
+            choice["token_ids"] = self._token_ids
+        return {**self._head, "object": "chat.completion", "choices": [choice], "usage": self._usage}
+
+    def _error(self, error: Any) -> ModelError:
+        told = error if isinstance(error, dict) else {"message": str(error)}
+        code = told.get("code")
+        return ModelError(f"{self._where}: {told.get('message', told)}", status=code if isinstance(code, int) else None)
+
+    def _added(self, choice: Json) -> Json:
+        given = choice.get("delta") or {}
+        delta: Json = {name: given[name] for name in _TEXTS if given.get(name) is not None}
+        if "reasoning_content" not in delta and isinstance(given.get("reasoning"), str):
+            delta["reasoning_content"] = given["reasoning"]
+        for name, text in delta.items():
+            self._message[name] = (self._message.get(name) or "") + text
+        if given.get("annotations"):
+            self._message.setdefault("annotations", []).extend(given["annotations"])
+        if given.get("tool_calls"):
+            delta["tool_calls"] = [self._call(piece) for piece in given["tool_calls"]]
+        probs = (choice.get("logprobs") or {}).get("content")
+        if probs:
+            self._logprobs += probs
+            delta["logprobs"] = probs
+        self._token_ids += choice.get("token_ids") or ()
+        self._finish = choice.get("finish_reason") or self._finish
+        return delta
+
+    def _call(self, piece: Json) -> Json:
+        index = piece.get("index")
+        if index is None:  # some servers send whole calls and do not count them
+            index = len(self._calls) if piece.get("id") else max(len(self._calls) - 1, 0)
+        call = self._calls.get(index)
+        if call is None:
+            new: Json = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+            call = self._calls[index] = new | {"id": piece.get("id") or f"call_{uuid4().hex}"}
+        function = piece.get("function") or {}
+        for name in ("name", "arguments"):
+            call["function"][name] += function.get(name) or ""
+        added = function.get("arguments") or ""
+        return {"index": index, "id": call["id"], "name": call["function"]["name"], "arguments": added}
+
+
+class Turn:
+    """Tells one answer: `show` what each chunk adds, `end` with the completion."""
+
+    def __init__(self, request: Json) -> None:
+        self._request = request
+        self._id = ""
+        self._order: list[str] = []  # the items told so far: "reasoning", "message", the ids of calls
+        self._parts: list[str] = []  # those of the message
+        self._early: dict[int, str] = {}  # arguments that came before the name of their call
+
+    def begin(self, chunk: Json) -> list[Json]:
+        """The first events, from the first chunk."""
+        self._id = chunk.get("id") or f"resp_{uuid4().hex}"
+        head = {name: chunk[name] for name in _KEPT if name in chunk}
+        return events.begun(self._response({**head, "choices": [{"message": {"content": ""}}]}))
+
+    def show(self, delta: Json) -> Iterator[Json]:
+        """What a chunk added."""
+        if delta.get("reasoning_content"):
+            yield from self._text("reasoning", "reasoning_content", delta)
+        for name in ("content", "refusal"):
+            if delta.get(name):
+                yield from self._text("message", name, delta)
+        for piece in delta.get("tool_calls") or ():
+            yield from self._call(piece)
+
+    def end(self, completion: Json) -> Iterator[Json]:
+        """Every item as it turned out, those that had no pieces too, and the Response."""
+        response = self._response(completion)
+        told = len(self._order)
+        output = sorted(response["output"], key=self._place)
+        for index, item in enumerate(output):
+            item["id"] = item_id(item["type"], self._id, index)
+            if item["type"] == "message":
+                item["content"].sort(key=lambda part: [*self._parts, part["type"]].index(part["type"]))
+        response["output"] = output
+        for index, item in enumerate(output):
+            yield from events.closed(item, index) if index < told else events.told(item, index)
+        yield events.ended(response)
+
+    def _response(self, completion: Json) -> Json:
+        return response_from_chat({**completion, "id": self._id}, self._request)
+
+    def _place(self, item: Json) -> int:
+        """Where an item was told; what was not comes last."""
+        key = item.get("call_id") or item["type"]
+        return self._order.index(key) if key in self._order else len(self._order)
+
+    def _open(self, key: str, item: Json) -> Iterator[Json]:
+        if key not in self._order:
+            index = len(self._order)
+            self._order.append(key)
+            yield events.opened({"id": item_id(item["type"], self._id, index), **item}, index)
+
+    def _at(self, key: str, kind: str) -> Json:
+        index = self._order.index(key)
+        return {"item_id": item_id(kind, self._id, index), "output_index": index}
+
+    def _text(self, key: str, name: str, delta: Json) -> Iterator[Json]:
+        new = key not in self._order
+        item: Json = {"type": key} if key == "reasoning" else {"type": key, "role": "assistant"}
+        yield from self._open(key, item)
+        part = _PART_OF[name]
+        if key == "message":
+            new = part not in self._parts
+            if new:
+                self._parts.append(part)
+        at = {**self._at(key, key), "content_index": self._parts.index(part) if key == "message" else 0}
+        if new:
+            yield events.part_opened(part, at)
+        yield events.part_delta(part, at, delta[name], delta.get("logprobs"))
+
+    def _call(self, piece: Json) -> Iterator[Json]:
+        index = piece["index"]
+        arguments = self._early.pop(index, "") + piece["arguments"]
+        if not piece["name"]:
+            self._early[index] = arguments
+            return
+        key = piece["id"]
+        yield from self._open(key, {"type": "function_call", "call_id": key, "name": piece["name"]})
+        if arguments:
+            yield events.call_delta(self._at(key, "function_call"), arguments)

@@ -1,0 +1,86 @@
+"""What a server streams, as the events of a Response: those of `/responses` as they are, chat's chunks converted.
+
+A stream that fails, makes no sense, or stops before its last event raises `ModelError`: half an answer is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+
+from velodrome import http
+from velodrome.contracts import Json
+from velodrome.errors import ModelError
+from velodrome.responses_api_models.chunks import Fold, Turn
+from velodrome.responses_api_models.events import ENDS
+from velodrome.responses_api_models.openai_model.sse import payloads
+
+
+def is_stream(reply: http.Stream) -> bool:
+    """Whether this answer is made of events; a server that does not stream sends one JSON body."""
+    return reply.headers.get("Content-Type", "").startswith("text/event-stream")
+
+
+async def response_stream(reply: http.Stream) -> AsyncGenerator[Json, None]:
+    """The events of `/responses`, up to the last."""
+    async with aclosing(_objects(reply)) as objects:
+        async for event in objects:
+            kind = event.get("type")
+            if kind == "response.failed" or kind == "error" or event.get("error"):
+                raise _failed(reply, event)
+            if kind in ENDS and not isinstance((event.get("response") or {}).get("output"), list):
+                raise _broken(reply, f'{kind} has no "output" list')
+            yield event
+            if kind in ENDS:
+                return
+    raise _broken(reply, "the stream has no end")
+
+
+async def chat_stream(reply: http.Stream, request: Json) -> AsyncGenerator[Json, None]:
+    """The chunks of `/chat/completions` as events."""
+    fold, turn = Fold(_where(reply)), Turn(request)
+    begun = False
+    async with aclosing(_objects(reply)) as objects:
+        async for chunk in objects:
+            deltas = fold.add(chunk)
+            for event in () if begun else turn.begin(chunk):
+                yield event
+            begun = True
+            for delta in deltas:
+                for event in turn.show(delta):
+                    yield event
+    for event in turn.end(fold.whole()):
+        yield event
+
+
+async def _objects(reply: http.Stream) -> AsyncGenerator[Json, None]:
+    async with aclosing(reply.chunks()) as chunks:
+        async for data in payloads(chunks):
+            if data == b"[DONE]":
+                return
+            try:
+                found: Any = orjson.loads(data)
+            except orjson.JSONDecodeError as error:
+                raise _broken(reply, f"an event is not JSON: {reply.target.excerpt(data)}") from error
+            if not isinstance(found, dict):
+                raise _broken(reply, f"an event is not an object: {reply.target.excerpt(data)}")
+            yield found
+
+
+def _failed(reply: http.Stream, event: Json) -> ModelError:
+    told = event.get("error") or (event.get("response") or {}).get("error") or event
+    code = told.get("code") if isinstance(told, dict) else None
+    message = told.get("message") if isinstance(told, dict) else told
+    text = reply.target.excerpt(str(message or told).encode())
+    return ModelError(f"{_where(reply)}: {text}", status=code if isinstance(code, int) else None)
+
+
+def _broken(reply: http.Stream, what: str) -> ModelError:
+    return ModelError(f"{_where(reply)}: {what}")
+
+
+def _where(reply: http.Stream) -> str:
+    return f"POST {reply.target.label}"
