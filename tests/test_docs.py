@@ -1,7 +1,8 @@
 """What the documentation says is there, and what is there is documented.
 
 A page is compared with the code it describes: settings, metrics, errors, exit codes, help texts. Links resolve,
-examples parse, commands name verbs and settings that exist, and those of the README run.
+examples parse, commands name verbs and settings that exist, those of the README run, and those of the page on servers
+give the answers that stand below them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import json
 import os
 import re
 import shlex
+import signal
+import socket
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,7 +29,7 @@ import pytest
 import yaml
 
 from velodrome import errors
-from velodrome.cli import collect, verify
+from velodrome.cli import collect, run, status, verify
 from velodrome.cli.main import VERBS, main
 from velodrome.cli.settings import Setting
 from velodrome.config.kinds import KINDS
@@ -46,6 +52,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _ROW = re.compile(r"^\| `?([^`|]+?)`? \| ([^|]*?) ?\|", re.MULTILINE)
 
+ALIASES = {"ng_collect_rollouts": "collect", "ng_run": "run"}
 # README commands that are not run: they set up an environment, or need a model server or weights that are not there.
 SKIPPED = ("make", "git", "cd", "pip")
 NEEDS_MODEL = ("model pull", "openai_model", "local_model")
@@ -123,6 +130,10 @@ def test_every_setting_of_verify_is_documented_with_its_default():
     check_settings(verify.SETTINGS, rows(section(read("collect.md"), "Deferred verification")))
 
 
+def test_every_setting_of_run_is_documented_with_its_default():
+    check_settings(run.SETTINGS, rows(section(read("serving.md"), "Settings")))
+
+
 @pytest.mark.parametrize(
     ("heading", "keys"), [("openai_model", OPENAI), ("local_model", LOCAL), ("scripted_model", SCRIPTED)]
 )
@@ -142,7 +153,8 @@ def every_metric() -> Iterator[str]:
         meta: dict[str, Any] = {"key": f"a/{repeat}", "finished_at": 2.0, "timing": {"total_s": 1.0}}
         if reward is None:
             meta["verification"] = "deferred"
-        tally.add({"reward": reward, "some_number": 3, "output": [], "usage": {"total_tokens": 1}, "meta": meta})
+        row = {"reward": reward, "some_number": 3, "output": [], "usage": {"total_tokens": 1}, "meta": meta}
+        tally.add({**row, "response": {"status": "incomplete"}})
     for key in tally.metrics(failed=1):
         yield "Any numeric field" if key == "some_number" else re.sub(r"^pass@\d+$", "pass@k", key)
 
@@ -265,7 +277,12 @@ def known_settings(verb: str, rest: Sequence[str]) -> set[str] | None:
     """The settings a verb takes; None if it takes any."""
     if verb == "config":
         return None
-    tables: dict[str, Sequence[Setting]] = {"collect": collect.SETTINGS, "verify": verify.SETTINGS}
+    tables: dict[str, Sequence[Setting]] = {
+        "collect": collect.SETTINGS,
+        "run": run.SETTINGS,
+        "status": status.SETTINGS,
+        "verify": verify.SETTINGS,
+    }
     found = {setting.name for setting in tables.get(verb, ())}
     if verb == "model" and rest[:1] == ["serve"]:
         found = {"name", "host", "port"}
@@ -277,7 +294,7 @@ def mistakes(words: list[str]) -> list[str]:
     program, *rest = words
     if program not in PROGRAMS:
         return [f"no program {program}"]
-    verb = "collect" if program == "ng_collect_rollouts" else (rest.pop(0) if rest else "--help")
+    verb = ALIASES.get(program) or (rest.pop(0) if rest else "--help")
     if verb.startswith(("-", "<", "…")):
         return []
     if verb not in VERBS:
@@ -301,11 +318,14 @@ def test_every_command_uses_verbs_and_settings_that_exist(page: Path):
 
 def test_the_check_of_commands_sees_a_wrong_verb_and_a_wrong_setting():
     page = "```bash\nvelo colect +limit=1\nvelo collect \\\n  +limt=1  # why\nng_rum\n```\nand `velo verify x +limit=1`"
-    assert [mistakes(words) for words in commands(page)] == [
+    served = " or `ng_run +num_worker=2`, `velo status +dev=true`"
+    assert [mistakes(words) for words in commands(page + served)] == [
         ["no verb colect"],
         ["velo collect has no setting limt"],
         ["no program ng_rum"],
         [],
+        ["velo run has no setting num_worker"],
+        ["velo status has no setting dev"],
     ]
 
 
@@ -313,16 +333,126 @@ def runnable(line: str) -> bool:
     return line.split()[0] not in SKIPPED and not any(word in line for word in NEEDS_MODEL)
 
 
-def test_the_commands_of_the_readme_run(tmp_path: Path):
+def shell(command: str, cwd: Path) -> dict[str, Any]:
+    """How a command is started: in a folder, with our programs on the path."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {"args": ["bash", "-c", command], "cwd": cwd, "env": {**os.environ, "PATH": path}, "text": True}
+
+
+def typed(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(**shell(command, cwd), capture_output=True, timeout=120)
+    assert (done.returncode, command) == (0, command), done.stderr
+    return done
+
+
+@contextmanager
+def terminal(command: str, cwd: Path) -> Iterator[list[str]]:
+    """Servers that run in a terminal of their own, from "all ready" to Ctrl-C: what they said until then."""
+    process = subprocess.Popen(**shell(f"exec {command}", cwd), stderr=subprocess.PIPE)
+    alarm = threading.Timer(60, process.kill)  # ends the reading below
+    alarm.start()
+    said: list[str] = []
+    with process:
+        try:
+            assert process.stderr is not None
+            while not said or "all ready" not in said[-1]:
+                said.append(process.stderr.readline().rstrip())
+                assert said[-1], said
+            alarm.cancel()
+            yield said
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            alarm.cancel()
+            process.kill()
+
+
+def free_port(wanted: int = 0) -> int:
+    """This port, or any if it is taken."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", wanted))
+        except OSError:
+            sock.bind(("127.0.0.1", 0))
+        found: int = sock.getsockname()[1]
+        return found
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path):
+    (tmp_path / "env.yaml").write_text(f"head_server: {{port: {free_port()}}}\n")
     for body in blocks((ROOT / "README.md").read_text(), "bash"):
-        for line in filter(runnable, command_lines(body)):
-            done = subprocess.run(
-                ["bash", "-c", line],
-                cwd=tmp_path,
-                env={**os.environ, "PATH": path},
-                capture_output=True,
-                text=True,
-                timeout=120,
-            )
-            assert (done.returncode, line) == (0, line), done.stderr
+        with ExitStack() as terminals:
+            for line in filter(runnable, command_lines(body)):
+                if line.startswith(("ng_run", "velo run")):
+                    terminals.enter_context(terminal(line, tmp_path))
+                else:
+                    typed(line, tmp_path)
+
+
+def fits(answer: Any, told: Any) -> bool:
+    """Whether an answer is what the page tells; `…` there stands for anything, as a key for any others."""
+    if told == "…":
+        return True
+    if isinstance(told, dict) and isinstance(answer, dict):
+        names = told.keys() - {"…"}
+        same = names <= answer.keys() if "…" in told else names == answer.keys()
+        return same and all(fits(answer[name], told[name]) for name in names)
+    if isinstance(told, list) and isinstance(answer, list):
+        return len(told) == len(answer) and all(map(fits, answer, told))
+    return bool(answer == told)
+
+
+def reads(answer: str, told: str) -> bool:
+    """The same for text."""
+    return re.fullmatch(re.escape(told.strip()).replace("…", ".*"), answer.strip()) is not None
+
+
+def test_an_answer_that_is_not_the_one_on_the_page_is_seen():
+    assert fits({"a": 1, "b": [2, 3]}, {"a": "…", "b": [2, "…"]})
+    assert fits({"a": 1, "b": 2}, {"b": 2, "…": "…"})
+    assert not fits({"a": 1, "b": 2}, {"b": 2})
+    assert not fits({"b": 2}, {"a": "…", "…": "…"})
+    assert not fits([1, 2], ["…"])
+    assert reads("id 7 (ok)\n", "id … (ok)")
+    assert not reads("id 7 (bad)", "id … (ok)")
+
+
+def moved(page: str, cwd: Path) -> str:
+    """The page with other ports, wherever they stand, if its own are taken here."""
+    ports = {port: free_port(port) for port in range(11000, 11005)}
+    if ports[11000] != 11000:
+        (cwd / "env.yaml").write_text(f"head_server: {{port: {ports[11000]}}}\n")
+    return re.sub(r"\b1100[0-4]\b", lambda port: str(ports[int(port.group())]), page)
+
+
+@pytest.mark.slow
+def test_the_page_on_servers_does_as_it_says(tmp_path: Path):
+    page = moved(read("serving.md"), tmp_path)
+    start = section(page, "Two terminals")
+    (tmp_path / "servers.yaml").write_text(blocks(start, "yaml")[0])
+    serve, collect_rollouts = blocks(start, "bash")
+    told, account = blocks(start, "text")
+    with terminal(serve, tmp_path) as said:
+        timeless = [sorted(re.sub(r"\d+\.\d s", "", line) for line in lines) for lines in (said, told.splitlines())]
+        assert timeless[0] == timeless[1]
+        assert set(account.splitlines()) <= set(typed(collect_rollouts, tmp_path).stderr.splitlines())
+        table = blocks(section(page, "Status and the head"), "text")[0]
+        columns = [
+            [line.split()[:4] for line in text.splitlines()] for text in (typed("velo status", tmp_path).stdout, table)
+        ]
+        assert columns[0] == columns[1]
+        asked = 0
+        for (language, body), (kind, answer) in pairwise(_FENCE.findall(page)):
+            if language == "bash" and body.startswith("curl"):
+                given = typed(body, tmp_path).stdout
+            elif language == "python":
+                given = typed(f"{sys.executable} - <<'END'\n{body}\nEND", tmp_path).stdout
+            else:
+                continue
+            asked += 1
+            if kind == "json":
+                assert fits(json.loads(given), json.loads(answer)), given
+            elif kind == "text":
+                assert reads(given, answer), given
+        assert asked >= 15

@@ -66,9 +66,7 @@ def test_a_line_that_is_no_rollout_is_a_mistake_of_one_line(
 
 def test_a_rollout_that_is_not_there_is_a_mistake(file: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["show", str(file), "zz/0"]) == 2
-    assert capsys.readouterr().err == (
-        f"velo: {file}: no rollout 'zz/0'; a line number from 1, or a key such as 9f31c2a0/0\n"
-    )
+    assert capsys.readouterr().err == (f"velo: {file}: no rollout 'zz/0'; a line number from 1 to 4, or a key\n")
 
 
 @pytest.mark.parametrize("verb", ["show", "metrics"])
@@ -94,3 +92,25 @@ def test_metrics_are_json_on_stdout_and_notes_are_on_stderr(file: Path, capsys: 
     out, err = capsys.readouterr()
     assert (orjson.loads(out)["reward"], orjson.loads(out)["rollouts/kept"]) == (1.0, 3)
     assert err == f"{file}:4: not a rollout; it is not counted\n"
+
+
+def test_a_failure_is_shown_with_its_reason_and_how_far_it_came(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    failure = {
+        "key": "plum/0",
+        "agent": "a",
+        "boundary": "verify",
+        "error": "verify: KeyError: 'answer'",
+        "attempt": 2,
+        "timing": {"total_s": 1.5, "model_s": 1.0},
+        "partial": [{"role": "assistant", "content": "as far as this"}],
+    }
+    path = tmp_path / "r.failures.jsonl"
+    path.write_bytes(orjson.dumps(failure) + b"\n")
+    assert main(["show", str(path), "plum/0"]) == 0
+    assert capsys.readouterr().out == (
+        "─── plum/0 · a · 1.50 s (1.00 s model)\n"
+        "[assistant]\n  as far as this\n"
+        "[failed · verify, attempt 2]\n  verify: KeyError: 'answer'\n"
+    )
+    assert main(["metrics", str(path)]) == 2
+    assert "a failures file has no metrics" in capsys.readouterr().err

@@ -119,7 +119,6 @@ def test_active_time_forgets_stretches_that_touch():
 
 def test_an_empty_tally_has_counts_and_no_means():
     assert metrics() == {
-        "avg_tool_calls": 0.0,
         "rollouts/kept": 0,
         "rollouts/failed": 0,
         "tokens/input": 0,

@@ -105,3 +105,16 @@ def test_no_field_of_a_row_can_reach_the_terminal_or_start_a_block():
 def test_endless_text_is_cut_and_says_by_how_much():
     shown = plain("x" * 5000)
     assert shown == "x" * 4000 + "… (1000 more characters)"
+
+
+def test_an_answer_that_was_cut_off_says_so():
+    response = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "content": "half"}
+    assert "(cut off: max_output_tokens)" in transcript({"output": [], "response": response})
+
+
+def test_an_earlier_tool_result_in_the_prompt_is_told_with_the_name_of_its_tool():
+    asked = [
+        {"type": "function_call", "call_id": "c", "name": "calculator", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "7.0"},
+    ]
+    assert "[tool result · calculator]\n  7.0" in transcript({"responses_create_params": {"input": asked}})

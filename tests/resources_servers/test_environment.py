@@ -491,7 +491,7 @@ def test_an_environment_without_sessions_remembers_nothing_of_a_rollout() -> Non
 
 
 def test_a_score_that_reads_the_session_cannot_be_deferred() -> None:
-    assert (returning(1).deferrable(), Counts().deferrable()) == (True, False)
+    assert [asyncio.run(each.deferrable()) for each in (returning(1), Counts())] == [True, False]
 
 
 def test_tools_come_in_the_order_they_are_written_and_a_subclass_adds_its_own() -> None:

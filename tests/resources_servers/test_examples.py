@@ -85,7 +85,7 @@ def test_each_rollout_has_a_counter_of_its_own(says: Says) -> None:
         (['{"success":true}', '{"success":true}', f'{{"count":{at + 5}}}'], {"reward": 1.0, "final_count": at + 5})
         for at in range(10)
     ]
-    assert counters.deferrable() is False
+    assert asyncio.run(counters.deferrable()) is False
 
 
 def test_a_counter_elsewhere_than_expected_earns_nothing_and_a_bad_task_is_blamed(says: Says) -> None:

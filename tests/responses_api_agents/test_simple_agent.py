@@ -123,7 +123,7 @@ def kinds(items: list[dict[str, Any]] | None) -> list[str]:
 def test_it_is_an_agent_and_can_be_deferred_if_its_environment_can():
     agent, _ = make("x")
     assert isinstance(agent, Agent)
-    assert agent.deferrable() is True
+    assert asyncio.run(agent.deferrable()) is True
 
 
 def test_a_task_is_run_from_its_prompt_to_its_score():

@@ -143,7 +143,7 @@ def test_a_large_request_is_taken_whole():
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        (request(path="/v1/models", method="GET"), 404),
+        (request(path="/responses"), 404),
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 404),
         (request(b"not json"), 400),
         (request([1]), 400),

@@ -53,7 +53,7 @@ class Workplace:
         """An agent with a calculator and a scripted model, found through env.yaml."""
         self.write("agent.yaml", AGENT)
         self.write("model.yaml", SCRIPTED.replace("LATENCY", str(latency_s)))
-        self.write("env.yaml", "config_paths: [agent.yaml, model.yaml]\n")
+        self.write("env.yaml", "config_paths: [agent.yaml, model.yaml]\nembedded: true\n")
 
     def tasks(self, name: str, count: int, *, wrong: int = 0) -> Path:
         """Tasks with the answer 36; the last `wrong` of them expect another."""

@@ -217,6 +217,7 @@ def test_tools_and_verifiers_that_misbehave_are_recorded_and_blamed_and_never_a_
 
     assert done.returncode == 3, done.stderr
     assert "requested 27 = kept 11 + failed 16" in done.stderr
+    assert done.stderr.count("\n  1 x ") == 5  # the first few reasons, where a person looks
     blamed = {hows[failure["task_index"]]: failure["boundary"] for failure in failures(workplace.folder)}
     assert blamed == BLAMED
     assert {row["reward"] for row in workplace.rows()} == {1.0}

@@ -15,6 +15,7 @@ SINGLE_TOOL = """
 config_paths:
   - resources_servers/example_single_tool_call/configs/example_single_tool_call.yaml
   - model.yaml
+embedded: true
 """
 WEATHER_MODEL = """
 policy_model:

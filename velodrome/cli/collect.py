@@ -18,9 +18,17 @@ from velodrome.collect.pace import DEFAULT_PARALLEL
 from velodrome.config import Config, find_file, load
 from velodrome.errors import InputError
 from velodrome.records.rollout import beside
+from velodrome.serving.connect import Servers
 
 T = TypeVar("T")
 
+SHOWN_REASONS = 5
+
+SERVERS = (
+    Setting("head_server", "object", {}, "{host, port} of the head server [127.0.0.1, 11000]"),
+    Setting("server_token", "text", None, "the token that servers want; or VELODROME_TOKEN"),
+    Setting("embedded", "flag", False, "run without servers, all in this process, even if some run"),
+)
 LIMITS = (
     Setting("global_aiohttp_connector_limit", "count", 102400, "connections at most"),
     Setting("global_aiohttp_connector_limit_per_host", "count", 1024, "connections at most to one server"),
@@ -41,6 +49,7 @@ SETTINGS = (
     Setting("max_failures", "number", None, "stop after more failures than this; below 1 a share"),
     Setting("drain_s", "number", 30.0, "how long Ctrl-C or a budget waits for what is in flight"),
     Setting("sync_every_s", "number", 1.0, "how often the disk is asked to keep what was written"),
+    *SERVERS,
     *LIMITS,
 )
 HELP = f"""usage: velo collect [+key=value …]      (also: ng_collect_rollouts)
@@ -50,7 +59,8 @@ again goes on where it stopped. Failures go to <output>.failures.jsonl and are t
 
 settings (docs/collect.md):
 {settings_help(SETTINGS)}
-  +config_paths=[a.yaml,b.yaml]         agents, models and environments (docs/config.md)
+  +config_paths=[a.yaml,b.yaml]         agents, models and environments (docs/config.md); not needed while
+                                        servers run (velo run), which are used if they are there
 
 exit code: 0 all kept, 1 a fault of ours, 2 a mistake in the input or config, 3 finished with failures,
 4 stopped by a budget, 130 interrupted
@@ -68,13 +78,23 @@ def run(argv: Sequence[str]) -> int:
         return 0
     config = load(argv, known=[setting.name for setting in SETTINGS])
     options = make_options(config)
+    config, servers = find_servers(config)
     use_limits(config)
-    return finish(run_async(collect(options, config, say)), options.output)
+    return finish(run_async(collect(options, config, say, servers)), options.output)
+
+
+def find_servers(config: Config) -> tuple[Config, Servers]:
+    """The servers that run, and the config they give; none if there are none, or if they are not wanted."""
+    from velodrome.serving.discovery import find
+
+    return find(config, embedded=read_settings(config.settings, SERVERS)["embedded"])
 
 
 def finish(outcome: Outcome, output: Path) -> int:
     """The account for a person, the metrics for a script, the exit code for the shell."""
     say(f"{outcome.summary()}  ->  {output}")
+    for reason, count in list(outcome.reasons.items())[:SHOWN_REASONS]:
+        say(f"  {count} x {reason}")
     if outcome.failed:
         say(f"failures, with their reasons: {beside(output, 'failures.jsonl')}; the same command tries them again")
     print(orjson.dumps(outcome.metrics, option=orjson.OPT_INDENT_2).decode())
@@ -90,7 +110,6 @@ def make_options(config: Config) -> Options:
     output = given["output_jsonl_fpath"]
     if output is None:
         output = Path(beside(source, "rollouts.jsonl").name)
-        say(f"no +output_jsonl_fpath given: writing to {output}")
     refuse_output(output, source)
     return Options(
         input=source,
@@ -142,9 +161,11 @@ def refuse_output(output: Path, source: Path) -> None:
 
 
 def use_limits(config: Config) -> None:
-    """Hand the connection limits to the HTTP client."""
+    """Hand the connection limits to the HTTP client, and ask the system for as many."""
     from velodrome import http
+    from velodrome.serving.limits import raise_file_limit
 
+    raise_file_limit()
     limits = read_settings(config.settings, LIMITS)
     http.configure(
         limit=limits["global_aiohttp_connector_limit"], limit_per_host=limits["global_aiohttp_connector_limit_per_host"]

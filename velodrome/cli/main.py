@@ -16,6 +16,8 @@ from velodrome.errors import InputError, VelodromeError, describe
 
 VERBS = {
     "collect": "run tasks against an agent and keep the rollouts",
+    "run": "start the servers of a config, and a head that knows them",
+    "status": "the servers that run",
     "verify": "score a saved file: deferred rollouts, or finished ones with another config",
     "metrics": "the numbers of a rollouts file",
     "show": "print a rollout as a readable transcript",
@@ -107,6 +109,11 @@ def _tell(error: VelodromeError, verbose: bool) -> None:
 def collect_rollouts() -> int:
     """`ng_collect_rollouts`: the same as `velo collect`."""
     return main(["collect", *sys.argv[1:]])
+
+
+def run_servers() -> int:
+    """`ng_run`: the same as `velo run`."""
+    return main(["run", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

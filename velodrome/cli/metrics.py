@@ -37,6 +37,8 @@ def print_metrics(path: Path) -> None:
     """The metrics on stdout, notes about unreadable lines on stderr."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
+    if path.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
+        raise InputError(f"{path}: a failures file has no metrics; velo show {path} reads it")
     metrics, notes = read_metrics(path)
     for note in notes[:20]:
         print(note, file=sys.stderr)

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """One `+name=value`. `kind` is one of count, number, flag, path, text, object, parallel."""
+    """One `+name=value`. `kind` is one of count, number, flag, path, text, texts, object, parallel."""
 
     name: str
     kind: str
@@ -31,6 +31,7 @@ _WHAT = {
     "flag": "true or false",
     "path": "a path",
     "text": "a text",
+    "texts": "a list of texts",
     "object": "an object",
     "parallel": "a whole number from 1 on, or auto",
 }
@@ -72,6 +73,8 @@ def _fits(value: Any, kind: str) -> bool:
         return isinstance(value, bool)
     if kind == "object":
         return isinstance(value, dict)
+    if kind == "texts":
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
     return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
 
 
@@ -79,6 +82,6 @@ def settings_help(table: Sequence[Setting]) -> str:
     """The table for `--help`."""
     lines = []
     for setting in table:
-        default = "" if setting.default in (None, False, {}) else f" [{setting.default}]"
+        default = "" if setting.default in (None, False, {}, []) else f" [{setting.default}]"
         lines.append(f"  +{setting.name:<36} {setting.text}{default}")
     return "\n".join(lines)

@@ -18,7 +18,8 @@ EXAMPLES = """examples:
   velo show rollouts.jsonl              the first rollout
   velo show rollouts.jsonl 17           the 17th line
   velo show rollouts.jsonl 9f31c2a0/0   the rollout with this key
-  velo show rollouts.jsonl --all | less"""
+  velo show rollouts.jsonl --all | less
+  velo show rollouts.failures.jsonl     the first failure: its reason, and how far it came"""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -29,15 +30,15 @@ def run(argv: Sequence[str]) -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", type=Path, help="a rollouts file (.jsonl or .jsonl.zst)")
+    parser.add_argument("file", type=Path, help="a rollouts or failures file (.jsonl or .jsonl.zst)")
     parser.add_argument("which", nargs="?", default="1", help="a line number from 1, or a key")
     parser.add_argument("--all", action="store_true", help="every rollout")
     given = parser.parse_args(argv)
     if not given.file.is_file():
         raise InputError(f"{given.file}: no such file")
-    found = False
+    found, position = False, 0
     for position, (number, line) in enumerate(read_lines(given.file, mendable=True), 1):
-        if not (given.all or str(position) == given.which or key_in(line) == given.which):
+        if not (given.all or str(position) == given.which or given.which in (key_in(line), failed_key(line))):
             continue
         found = True
         try:
@@ -52,5 +53,14 @@ def run(argv: Sequence[str]) -> int:
         if not given.all:
             break
     if not found:
-        raise InputError(f"{given.file}: no rollout {given.which!r}; a line number from 1, or a key such as 9f31c2a0/0")
+        raise InputError(f"{given.file}: no rollout {given.which!r}; a line number from 1 to {position}, or a key")
     return 0
+
+
+def failed_key(line: bytes) -> str | None:
+    """The key of a line of a failures file."""
+    try:
+        key = orjson.loads(line)["key"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return key if isinstance(key, str) else None

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from velodrome.cli.collect import LIMITS, find_input, finish, refuse_output, run_async, say, use_limits
+from velodrome.cli.collect import (
+    LIMITS,
+    SERVERS,
+    find_input,
+    find_servers,
+    finish,
+    refuse_output,
+    run_async,
+    say,
+    use_limits,
+)
 from velodrome.cli.settings import Setting, read_settings, settings_help
 from velodrome.collect.budget import Budget
 from velodrome.collect.collection import Options
@@ -24,6 +34,7 @@ SETTINGS = (
     Setting("max_wall_s", "number", None, "stop after so many seconds"),
     Setting("max_failures", "number", None, "stop after more failures than this; below 1 a share"),
     Setting("drain_s", "number", 30.0, "how long Ctrl-C or a budget waits for what is in flight"),
+    *SERVERS,
     *LIMITS,
 )
 HELP = f"""usage: velo verify [ROLLOUTS] [+key=value …]
@@ -33,7 +44,7 @@ config. Scores go to a new file under the same keys; the same command again goes
 
 settings (docs/collect.md#deferred-verification):
 {settings_help(SETTINGS)}
-  +config_paths=[a.yaml,b.yaml]         the environment, and the agent that names it
+  +config_paths=[a.yaml,b.yaml]         the environment, and the agent that names it; not needed while servers run
 
 examples:
   velo verify rollouts.jsonl "+config_paths=[resources_servers/calculator/configs/calculator.yaml,model.yaml]"
@@ -65,5 +76,6 @@ def run(argv: Sequence[str]) -> int:
         drain_s=given["drain_s"],
         what="Verifying rollouts",
     )
+    config, servers = find_servers(config)
     use_limits(config)
-    return finish(run_async(verify(options, config, say)), options.output)
+    return finish(run_async(verify(options, config, say, servers)), options.output)

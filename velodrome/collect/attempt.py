@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from velodrome.collect.plan import Job
@@ -16,6 +15,7 @@ from velodrome.errors import AgentError, ModelError, RolloutError, TaskError, Ve
 from velodrome.records import conversation, rollout
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.timing.spans import Span, root
+from velodrome.timing.trace import Trace
 
 Json = dict[str, Any]
 
@@ -46,7 +46,7 @@ async def attempt(job: Job, agent: Agent | None, *, verify: bool) -> tuple[Kept 
         "agent": job.agent,
         "schema": rollout.SCHEMA,
     }
-    with root("rollout") as spans:
+    with Trace(), root("rollout") as spans:
         try:
             if job.problem is not None or agent is None:
                 raise TaskError(job.problem or "no agent")
@@ -57,16 +57,24 @@ async def attempt(job: Job, agent: Agent | None, *, verify: bool) -> tuple[Kept 
             return failed(error, meta, spans), spans
 
 
-@contextmanager
-def uncancelled(what: str) -> Iterator[None]:
+class uncancelled:
     """A cancellation that nobody asked this task for is a failure like any other; it must not lose the rollout."""
-    try:
-        yield
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise AgentError(f"{what}: something it waited for was cancelled") from error
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                raise AgentError(f"{self._what}: something it waited for was cancelled") from error
 
 
 def _kept(job: Job, result: Json, meta: Json, spans: Span, verify: bool) -> Kept:

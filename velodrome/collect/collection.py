@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
@@ -30,10 +31,12 @@ from velodrome.errors import InputError
 from velodrome.read.metrics import Tally, failed_keys, tally_file
 from velodrome.records.jsonl import read_lines
 from velodrome.records.rollout import beside, key_in
-from velodrome.serving.connect import Components
+from velodrome.serving.connect import Components, Servers
 from velodrome.timing.spans import Span
 
 Json = dict[str, Any]
+
+_MOST_REASONS = 50
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Outcome:
     left: int
     stopped: str | None
     metrics: Json
+    reasons: dict[str, int] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -93,6 +97,13 @@ class Counts:
     failed: int = 0
     tokens: int = 0
     unresolved: set[str] = field(default_factory=set)
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def blame(self, boundary: str, error: str) -> None:
+        """Count one reason for a failure; the first few kinds are told at the end."""
+        reason = f"{boundary}: {error[:200]}"
+        if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
 Attempt = Callable[[Job], Awaitable[tuple[Kept | Failed, Span]]]
@@ -109,7 +120,9 @@ class Work:
     recipe: Json
 
 
-async def collect(options: Options, config: Config, say: Callable[[str], None]) -> Outcome:
+async def collect(
+    options: Options, config: Config, say: Callable[[str], None], servers: Servers | None = None
+) -> Outcome:
     """Make every rollout that is asked for and not in the output yet."""
     selection = Selection(
         options.input, options.limit, options.repeats, options.agent, default_agent(config), options.overrides
@@ -117,10 +130,10 @@ async def collect(options: Options, config: Config, say: Callable[[str], None]) 
     earlier = read_earlier(options)
     found = survey(selection, earlier.keys, config.agents())
     earlier.keys.clear()
-    components = Components(config)
+    components = Components(config, servers=servers)
     agents = {name: components.agent(name) for name in sorted(found.agents)}
     for name, agent in agents.items():
-        if options.defer and not agent.deferrable():
+        if options.defer and not await agent.deferrable():
             raise InputError(f"{name}: its verify reads the session, which is gone later; it cannot be deferred")
     made = recipe(components.family(agents), options.overrides, deferred=options.defer)
 
@@ -140,12 +153,12 @@ async def conduct(
     if earlier.size and not options.allow_mixed:
         refuse_mixing(runfile.problems(work.recipe), options.output)
     with open_sink(options, earlier.size) as sink:
-        for note in (*earlier.notes, *sink.notes):
-            say(note)
+        for note in (work.components.note, *earlier.notes, *sink.notes):
+            if note:
+                say(note)
         if found.kept:
-            say(
-                f"{options.output}: {found.kept} of {found.rollouts} rollouts are there already; going on with the rest"
-            )
+            rest = "going on with the rest" if found.kept < found.rollouts else "nothing is left to do"
+            say(f"{options.output}: {found.kept} of {found.rollouts} rollouts are there already; {rest}")
         inputs = {"input": str(options.input), "limit": options.limit, "repeats": options.repeats}
         entry = runfile.begin(work.recipe, inputs, config.masked())
         try:
@@ -234,7 +247,8 @@ class Collector:
         options = self.options
         pace: Pace = Auto() if options.parallel == "auto" else Fixed(options.parallel)
         async with interruptible(self.stop), shown(self), time_limit(self.stop, options.budget.max_wall_s):
-            await run(self.work.jobs, self._work, pace, self.stop, drain_s=options.drain_s)
+            with rare_garbage_collection():
+                await run(self.work.jobs, self._work, pace, self.stop, drain_s=options.drain_s)
         kept = self.found.kept + self.counts.kept
         left = self.found.rollouts - kept - self.counts.failed
         return Outcome(
@@ -244,6 +258,7 @@ class Collector:
             left=left,
             stopped=self.stop.reason if left else None,
             metrics=self._metrics(),
+            reasons=dict(sorted(self.counts.reasons.items(), key=lambda each: -each[1])),
         )
 
     async def _work(self, job: Job) -> bool:
@@ -260,6 +275,7 @@ class Collector:
             self.sink.fail({**outcome.failure, "error": error, "attempt": tried})
             counts.failed += 1
             counts.unresolved.add(job.key)
+            counts.blame(outcome.failure["boundary"], error)
         counts.tokens += spent(outcome, spans)
         reason = self.options.budget.reached(tokens=counts.tokens, kept=counts.kept, failed=counts.failed)
         if reason is not None:
@@ -280,6 +296,19 @@ def spent(outcome: Kept | Failed, spans: Span) -> int:
         return int(spans.count("tokens"))
     tokens = outcome.row["usage"].get("total_tokens")
     return tokens if isinstance(tokens, int) else 0
+
+
+@contextlib.contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Look for cycles less often: a rollout makes none, and a search walks everything in flight."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @asynccontextmanager

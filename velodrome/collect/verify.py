@@ -22,21 +22,24 @@ from velodrome.contracts import Resources
 from velodrome.errors import InputError, RolloutError, VerifyError, blame
 from velodrome.records import rollout
 from velodrome.records.jsonl import read_lines
-from velodrome.serving.connect import Components, unknown
+from velodrome.serving.connect import Components, Servers, unknown
 from velodrome.timing.spans import Span, root, span
+from velodrome.timing.trace import Trace
 
 Json = dict[str, Any]
 
 
-async def verify(options: Options, config: Config, say: Callable[[str], None]) -> Outcome:
+async def verify(
+    options: Options, config: Config, say: Callable[[str], None], servers: Servers | None = None
+) -> Outcome:
     """Score every rollout of the input that the output does not have yet."""
     earlier = read_earlier(options)
     found = survey(options, earlier.keys, config)
     earlier.keys.clear()
-    components = Components(config)
+    components = Components(config, servers=servers)
     resources = {agent: components.resources_of(agent) for agent in sorted(found.agents)}
     for agent, environment in resources.items():
-        if not environment.deferrable():
+        if not await environment.deferrable():
             raise InputError(
                 f"{agent}: its verify reads the session of the rollout, which is gone; it cannot score a file"
             )
@@ -111,7 +114,7 @@ def jobs(options: Options, found: Survey, config: Config) -> Iterator[Job]:
 async def score(job: Job, resources: Resources) -> tuple[Kept | Failed, Span]:
     """Verify one saved rollout. Its conversation and its times stay as they were."""
     row = job.task
-    with root("rollout") as spans:
+    with Trace(), root("rollout") as spans:
         try:
             with blame(VerifyError, "not a rollout"):
                 task, response = rollout.task_of(row), rollout.response_of(row)

@@ -11,7 +11,7 @@ KINDS = (RESOURCES, AGENTS, MODELS)
 FOREIGN = frozenset(
     (
         *("entrypoint", "domain", "description", "verified", "value", "datasets"),
-        *("host", "port", "num_workers", "url"),
+        *("host", "port", "num_workers", "url", "token"),
         *("return_token_id_information", "uses_reasoning_parser"),
     )
 )

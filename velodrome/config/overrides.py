@@ -57,6 +57,8 @@ def _shown(text: str) -> str:
 
 
 def _change(text: str) -> Change:
+    if text.startswith("--"):
+        raise _Refused(f"settings have no dashes: write +{text.lstrip('-').partition('=')[0]}=…")
     if len(text) > MAX_CHARS:
         raise _Refused(f"longer than {MAX_CHARS // 1024} KiB; put the value in a config file")
     if not text.startswith("~") and "=" not in text:

@@ -29,6 +29,7 @@ class Tally:
     def __init__(self, *, by_task: bool = True) -> None:
         self.rows = 0
         self.deferred = 0
+        self.incomplete = 0
         self.tool_calls = 0
         self.tokens: dict[str, int] = {}
         self._sums: dict[str, float] = {"reward": 0.0}
@@ -45,6 +46,7 @@ class Tally:
         finished = meta.get("finished_at")
         if finished is not None:
             started = finished - (meta.get("timing") or {}).get("total_s", 0.0)
+        incomplete = (row.get("response") or {}).get("status") == "incomplete"
         task = hash(split_key(meta["key"])[0]) if self._passes is not None and "key" in meta else None
         self.rows += 1
         self.tool_calls += tool_calls
@@ -57,6 +59,7 @@ class Tally:
             if isinstance(value, int):
                 self.tokens[name] = self.tokens.get(name, 0) + value
         self.deferred += meta.get("verification") == "deferred"
+        self.incomplete += incomplete
         if finished is not None:
             self._active.add(started, finished)
         if self._passes is not None and task is not None and isinstance(row.get("reward"), int | float):
@@ -72,11 +75,14 @@ class Tally:
     def metrics(self, *, failed: int = 0) -> Json:
         """Everything, under the names of docs/metrics.md."""
         found: Json = {name: self.mean(name) for name, count in self._counts.items() if count}
-        found.setdefault("avg_tool_calls", self.tool_calls / self.rows if self.rows else 0.0)
+        if self.rows:
+            found.setdefault("avg_tool_calls", self.tool_calls / self.rows)
         found["rollouts/kept"] = self.rows
         found["rollouts/failed"] = failed
         if self.deferred:
             found["rollouts/deferred"] = self.deferred
+        if self.incomplete:
+            found["rollouts/incomplete"] = self.incomplete
         for kind in ("input", "output", "total"):
             found[f"tokens/{kind}"] = self.tokens.get(f"{kind}_tokens", 0)
         seconds = self._active.seconds

@@ -42,21 +42,36 @@ def transcript(row: Json) -> str:
         lines += _block("system", params["instructions"])
     if isinstance(asked, str):
         lines += _block("user", asked)
-    for message in asked if isinstance(asked, list) else ():
-        items = "type" in message and message["type"] != "message"
-        for each in messages([message]) if items else [message]:
-            lines += _message(each)
+    for message in _asked(asked) if isinstance(asked, list) else ():
+        lines += _message(message)
     tools = [str(tool.get("name", "?")) for tool in params.get("tools") or ()]
     if tools:
         lines.append(f"  (tools: {one_line(', '.join(tools))})")
-    for message in row.get("output") or ():
+    for message in row.get("output") or row.get("partial") or ():
         lines += _message(message)
-    lines += _block("score", "\n".join(_score(row)))
+    response = row.get("response") or {}
+    if response.get("status") == "incomplete":
+        reason = (response.get("incomplete_details") or {}).get("reason", "no reason given")
+        lines.append(f"  (cut off: {one_line(str(reason))})")
+    if "boundary" in row:
+        attempt = f", attempt {row['attempt']}" if "attempt" in row else ""
+        lines += _block(f"failed · {row['boundary']}{attempt}", str(row.get("error", "")))
+    else:
+        lines += _block("score", "\n".join(_score(row)))
     return "\n".join(lines)
 
 
+def _asked(items: list[Json]) -> Iterator[Json]:
+    """What was asked, as messages; an earlier tool result is told with the name of its tool."""
+    names = {item.get("call_id"): item.get("name") for item in items if item.get("type") == "function_call"}
+    for item in items:
+        for message in messages([item]) if item.get("type", "message") != "message" else [item]:
+            name = names.get(item.get("call_id"))
+            yield {"name": name, **message} if name and message.get("role") == "tool" else message
+
+
 def _title(row: Json) -> str:
-    meta = row.get("meta") or {}
+    meta = row.get("meta") or (row if "boundary" in row else {})
     timing = meta.get("timing") or {}
     parts = [one_line(str(meta.get("key", "a rollout")))]
     if "agent" in meta:

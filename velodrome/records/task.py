@@ -22,7 +22,16 @@ def parse_task(line: bytes) -> Json:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}") from error
+        raise ValueError(f"not JSON: {error.msg} (character {error.pos + 1} of the line)") from error
+    check_task(row)
+    if line.count(b"{") + line.count(b"[") > _DEEPEST and not _can_be_written(row):
+        raise ValueError(f"nested deeper than {_DEEPEST} levels {_SEE}")
+    found: Json = row
+    return found
+
+
+def check_task(row: Any) -> None:
+    """Raise a `ValueError` unless this is a task."""
     if not isinstance(row, dict):
         raise ValueError(f"a task is a JSON object, not {_kind(row)} {_SEE}")
     params = row.get("responses_create_params")
@@ -31,9 +40,8 @@ def parse_task(line: bytes) -> Json:
     if not isinstance(params, dict):
         raise ValueError(f'"responses_create_params" is an object, not {_kind(params)} {_SEE}')
     check_input(params.get("input"))
-    if line.count(b"{") + line.count(b"[") > _DEEPEST and not _can_be_written(row):
-        raise ValueError(f"nested deeper than {_DEEPEST} levels {_SEE}")
-    return row
+    if row.get("agent_ref") is not None and agent_of(row) is None:
+        raise ValueError('"agent_ref" is an object with the name of an agent: {"name": "my_agent"}')
 
 
 def check_input(asked: Any) -> None:

@@ -36,6 +36,8 @@ def last_number(text: str) -> str | None:
 @lru_cache(maxsize=4096)
 def value_of(text: str) -> Fraction | None:
     """The exact value of a number written as `last_number` finds them; None if it is none."""
+    if text.isdigit() and text.isascii() and len(text) <= MAX_DIGITS:
+        return Fraction(int(text))
     match = NUMBER.fullmatch(text.strip())
     if match is None or len(text) > MAX_DIGITS:
         return None

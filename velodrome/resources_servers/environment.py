@@ -10,7 +10,7 @@ import asyncio
 import difflib
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -49,7 +49,7 @@ class Environment:
             raise InputError(f"{owner.__name__} has no verify; write def verify(self, task, response)")
         self._limits = make_limits(owner.__name__, self.config)
         self._tells_errors = bool(self.config.get("tell_tool_errors", False))
-        self._keeps_sessions = self._shape.seed is not None or self._shape.close is not None
+        self.keeps_sessions = self._shape.seed is not None or self._shape.close is not None
         self._sessions: dict[str, Any] = {}
         self._handles = itertools.count(1)
         self._threads = Threads(self._limits.threads, name=owner.__name__)
@@ -68,7 +68,7 @@ class Environment:
     async def open(self, task: Json) -> str:
         """Start a session for this task and return its handle."""
         handle = str(next(self._handles))
-        if self._keeps_sessions:
+        if self.keeps_sessions:
             seed = self._shape.seed
             self._sessions[handle] = None if seed is None else await self._seed(seed, task)
         return handle
@@ -77,7 +77,7 @@ class Environment:
         """Run one tool; the model's own mistakes come back as text."""
         found = self._shape.tools.get(name)
         if found is None:
-            return _no_such_tool(name, self._shape.tools)
+            return no_such_tool(name, self._shape.tools)
         if not isinstance(arguments, dict):
             return f"error: {name}: the arguments must be a JSON object"
         try:
@@ -108,7 +108,7 @@ class Environment:
         """The tools on offer, as OpenAI function tools."""
         return [dict(each.schema) for each in self._shape.tools.values()]
 
-    def deferrable(self) -> bool:
+    async def deferrable(self) -> bool:
         """Whether `verify` can run later: not if it reads the session."""
         return self._shape.verify is None or not self._shape.verify.wants_session
 
@@ -184,12 +184,13 @@ class Environment:
     def _state(self, session: str, kind: type[RolloutError]) -> Any:
         if session in self._sessions:
             return self._sessions[session]
-        if self._keeps_sessions:
+        if self.keeps_sessions:
             raise kind(f"session {session} is not open")
         return None
 
 
-def _no_such_tool(name: str, tools: Mapping[str, Tool]) -> str:
+def no_such_tool(name: str, tools: Collection[str]) -> str:
+    """What a model is told that calls a tool nobody has."""
     shown = name if len(name) <= 64 else name[:64] + "…"
     near = difflib.get_close_matches(name, tools, 1) if len(name) <= 64 else []
     if near:

@@ -1,7 +1,8 @@
 """From the name of an instance to the live object.
 
-A component is the one public class of `<kind>/<implementation>/app.py` that has the contract's methods; what its
-block refers to is made first and handed over in `links`. Each instance is made once.
+A block with a `url` is a server somewhere else, and one whose server runs already is asked there: both are clients. Any
+other component is made here: it is the one public class of `<kind>/<implementation>/app.py` that has the contract's
+methods; what its block refers to is made first and handed over in `links`. Each instance is made once.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from velodrome.config import Config, Instance
+from velodrome.config.kinds import AGENTS, MODELS, RESOURCES
 from velodrome.contracts import Agent, Model, Resources
 from velodrome.errors import InputError, blame
 
@@ -27,13 +30,28 @@ _METHODS = {
 }
 
 
+@dataclass(frozen=True)
+class Servers:
+    """Servers that run already: their URLs by the name of the instance, the token they want, a note for the user."""
+
+    urls: Mapping[str, str] = field(default_factory=dict)
+    token: str | None = None
+    note: str = ""
+
+
 class Components:
     """The live objects of one configuration, made as they are asked for."""
 
-    def __init__(self, config: Config, cwd: Path | None = None) -> None:
+    def __init__(self, config: Config, cwd: Path | None = None, *, servers: Servers | None = None) -> None:
         self._config = config
         self._cwd = cwd or Path.cwd()
+        self._servers = servers or Servers()
         self._live: dict[str, Any] = {}
+
+    @property
+    def note(self) -> str:
+        """A line for the user on where the components are; empty if there is nothing to say."""
+        return self._servers.note
 
     def connect(self, name: str) -> Any:
         """The component of this name, with everything it refers to."""
@@ -41,11 +59,32 @@ class Components:
             instance = self._config.instances.get(name)
             if instance is None:
                 raise InputError(unknown("instance", name, list(self._config.instances)))
-            links = {key: self.connect(there) for key, there in instance.references().items()}
-            make = component_class(instance, self._cwd)
-            with blame(InputError, f"{instance.source}: {name}: cannot be made"):
-                self._live[name] = make(instance.settings, links)
+            self._live[name] = self._client(instance) or self._component(instance)
         return self._live[name]
+
+    def _client(self, instance: Instance) -> Any:
+        """The client of an instance that is a server somewhere; None if it is not."""
+        if "url" in instance.settings:
+            url, token = instance.settings["url"], instance.settings.get("token")
+        elif instance.name in self._servers.urls:
+            url, token = self._servers.urls[instance.name], self._servers.token
+        else:
+            return None
+        from velodrome.http import Target
+        from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
+
+        if not isinstance(url, str):
+            raise InputError(f"{instance.source}: {instance.name}.url is a text, not {url!r:.80}")
+        with blame(InputError, f"{instance.source}: {instance.name}.url"):
+            Target(url)
+        kinds = {MODELS: HttpModel, RESOURCES: HttpResources, AGENTS: HttpAgent}
+        return kinds[instance.kind](url, None if token is None else str(token))
+
+    def _component(self, instance: Instance) -> Any:
+        links = {key: self.connect(there) for key, there in instance.references().items()}
+        make = component_class(instance, self._cwd)
+        with blame(InputError, f"{instance.source}: {instance.name}: cannot be made"):
+            return make(instance.settings, links)
 
     def agent(self, name: str) -> Agent:
         """The agent of this name."""

@@ -100,8 +100,12 @@ class _Connection(asyncio.Protocol):
         self._busy.add_done_callback(lambda task: self._next())
 
     async def _serve(self, path: bytes, body: bytes) -> None:
-        if not path.endswith((b"/responses", b"/chat/completions")):
-            self._send(_answer(404, b'{"error": {"message": "no such route"}}'))
+        if path == b"/v1/models":
+            data = [{"id": self._model.name, "object": "model", "owned_by": "velodrome"}]
+            self._send(_answer(200, orjson.dumps({"object": "list", "data": data})))
+            return
+        if path not in (b"/v1/responses", b"/v1/chat/completions"):
+            self._send(_answer(404, b'{"error": {"message": "no such route; the base URL ends in /v1"}}'))
             return
         fault = self._model.next_fault()
         if fault is not None and fault.kind == "never":

@@ -17,6 +17,7 @@ import orjson
 from velodrome.contracts import Json, Model, Resources
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ToolError, VerifyError, blame, describe
 from velodrome.records.conversation import flaw
+from velodrome.timing.deadline import deadline
 from velodrome.timing.spans import span, tally
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class SimpleAgent:
     async def _in_time(self, work: Coroutine[Any, Any, Json], items: list[Json]) -> Json:
         """The work's result within `timeout_s`; an error carries the conversation so far."""
         try:
-            async with asyncio.timeout(self.timeout_s):
+            with deadline(self.timeout_s):
                 return await work
         except TimeoutError:
             raise AgentError(f"the rollout took longer than timeout_s={self.timeout_s:g}", partial=items) from None
@@ -152,9 +153,9 @@ class SimpleAgent:
         except RolloutError as error:
             log.warning("a session could not be closed; its rollout is not affected: %s", describe(error))
 
-    def deferrable(self) -> bool:
+    async def deferrable(self) -> bool:
         """Whether verification can be left for later."""
-        return self.resources.deferrable()
+        return await self.resources.deferrable()
 
     async def aclose(self) -> None:
         """Nothing of its own to close."""

@@ -1,0 +1,231 @@
+"""What the wire must not add: other meanings of a tool's name, lost rollouts, told secrets, somebody else's session."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import io
+import itertools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from velodrome import http
+from velodrome.errors import ToolError
+from velodrome.resources_servers.calculator.app import Calculator
+from velodrome.resources_servers.environment import Environment, tool
+from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.serving import wire
+from velodrome.serving.app import Limits
+from velodrome.serving.client import HttpAgent, HttpResources
+from velodrome.serving.worker import Masked
+from velodrome.timing import spans
+
+spec = importlib.util.spec_from_file_location("hosted", Path(__file__).parent / "hosted.py")
+assert spec is not None
+assert spec.loader is not None
+hosting = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(hosting)
+
+KIND = "resources_servers"
+ROUTES = ["verify", "close_session", "seed_session", "aggregate_metrics", "tools", "health", "", ".", "..", "a/b"]
+NEARLY = ["increment_counter?x", "increment_counter#y", "../increment_counter", "%69ncrement_counter"]
+NAMES = [*ROUTES, *NEARLY, "ünïcode ☃", "x" * 300]
+
+
+def over_http(url: str, use: Callable[[HttpResources], Awaitable[Any]]) -> Any:
+    async def whole() -> Any:
+        try:
+            return await use(HttpResources(url))
+        finally:
+            await http.close_shared()
+
+    return asyncio.run(whole())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_model_reaches_nothing_but_tools_whatever_it_calls(workers: int) -> None:
+    async def use(counters: Any) -> list[str]:
+        found = []
+        for name, arguments in [
+            *((name, {}) for name in NAMES),
+            ("increment_counter", [1]),
+            ("increment_counter", None),
+        ]:
+            session = await counters.open({"initial_count": 7})
+            found.append(await counters.call(session, name, arguments))
+            found.append(await counters.call(session, "get_counter_value", {}))
+            await counters.close(session)
+        return found
+
+    with hosting.hosted(KIND, ExampleSessionStateMgmt, workers=workers) as url:
+        served = over_http(url, use)
+    assert served == asyncio.run(use(ExampleSessionStateMgmt({}, {})))
+    assert set(served[1::2]) == {'{"count":7}'}
+
+
+class Steps:
+    """A model that calls a tool many times."""
+
+    async def respond(self, request: Any) -> Any:
+        done = sum(item.get("type") == "function_call_output" for item in request["input"])
+        call = {
+            "type": "function_call",
+            "call_id": f"c{done}",
+            "name": "calculator",
+            "arguments": '{"expression":"1+1"}',
+        }
+        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "2"}]}
+        usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+        return {"status": "completed", "output": [call if done < 300 else said], "usage": usage}
+
+    async def aclose(self) -> None: ...
+
+
+def test_a_rollout_of_many_steps_comes_back_with_its_times_and_counts() -> None:
+    def make() -> SimpleAgent:
+        links = {"model_server": Steps(), "resources_server": Calculator({}, {})}
+        return SimpleAgent({"max_steps": 400}, links)
+
+    async def use(url: str) -> tuple[Any, spans.Span]:
+        try:
+            with spans.root("rollout") as tree:
+                task = {"responses_create_params": {"input": "x"}, "expected_answer": "2"}
+                return await HttpAgent(url).run(task), tree
+        finally:
+            await http.close_shared()
+
+    with hosting.hosted("responses_api_agents", make) as url:
+        result, tree = asyncio.run(use(url))
+    assert (len(result["response"]["output"]), result["reward"]) == (601, 1.0)
+    assert tree.count("tokens") == 602
+    assert tree.total("model") > 0
+    assert tree.total("tool:calculator") > 0
+
+
+def test_the_header_of_a_tree_is_bounded_however_many_names_it_has() -> None:
+    ticks = itertools.count()
+    with spans.root("run", lambda: float(next(ticks))) as tree:
+        for number in range(2000):
+            with spans.span(f"tool:{number}"):
+                spans.tally("retries")
+    with spans.root("rollout") as parent:
+        wire.graft(wire.spans_header(tree), parent)
+    assert len(wire.spans_header(tree)) < 8000
+    assert parent.count("retries") == 2000
+
+
+def test_a_cookie_from_before_a_restart_closes_nobody_elses_session() -> None:
+    async def seeded(session: aiohttp.ClientSession, url: str) -> dict[str, str]:
+        async with session.post(f"{url}/seed_session", json={"initial_count": 3}) as reply:
+            return {"Cookie": reply.headers["Set-Cookie"].partition(";")[0]}
+
+    async def use(before: str, after: str) -> str:
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+            old, new = await seeded(session, before), await seeded(session, after)  # both handles are the first
+            async with session.post(f"{after}/close_session", json={}, headers=old) as reply:
+                assert reply.status == 200
+            async with session.post(f"{after}/get_counter_value", json={}, headers=new) as reply:
+                return await reply.text()
+
+    with (
+        hosting.hosted(KIND, ExampleSessionStateMgmt) as before,
+        hosting.hosted(KIND, ExampleSessionStateMgmt) as after,
+    ):
+        assert asyncio.run(use(before, after)) == '{"count":3}'
+
+
+def test_the_open_door_of_health_leads_to_no_tool() -> None:
+    async def use(url: str) -> list[int]:
+        async with aiohttp.ClientSession() as session:
+            return [
+                (await session.request(method, f"{url}/health")).status for method in ("GET", "HEAD", "POST", "PUT")
+            ]
+
+    with hosting.hosted(KIND, Calculator, limits=Limits(token="s3cret-token")) as url:
+        assert asyncio.run(use(url))[2:] == [401, 401]
+
+
+class Talkative(Environment):
+    @tool
+    def act(self) -> str:
+        raise RuntimeError("no luck with hunter2-hunter2")
+
+    def verify(self, task: Any, response: Any) -> Any:
+        return {"reward": 1.0}
+
+
+class Stranger:
+    """Has the contract's methods and none of its manners."""
+
+    async def open(self, task: Any) -> str:
+        return "1"
+
+    async def call(self, session: str, name: str, arguments: Any) -> str:
+        raise KeyError("lost")
+
+    async def score(self, session: str, task: Any, response: Any) -> Any:
+        return {"reward": object()}
+
+    async def close(self, session: str) -> None: ...
+
+    async def tools(self) -> list[Any]:
+        return []
+
+    async def deferrable(self) -> bool:
+        return True
+
+    async def aclose(self) -> None: ...
+
+
+def test_a_secret_of_the_config_is_not_told_in_an_error() -> None:
+    with (
+        hosting.hosted(KIND, Talkative, limits=Limits(secrets=frozenset(("hunter2-hunter2",)))) as url,
+        pytest.raises(ToolError) as caught,
+    ):
+        over_http(url, lambda there: there.call("", "act", {}))
+    assert str(caught.value).endswith("no luck with ***")
+
+
+def test_a_component_that_raises_what_it_should_not_is_blamed_in_its_own_words() -> None:
+    async def use(url: str) -> list[tuple[int, str]]:
+        found = []
+        async with aiohttp.ClientSession() as session:
+            for path, body in (("act", {}), ("verify", {"response": {"output": []}})):
+                async with session.post(f"{url}/{path}", json=body) as reply:
+                    found.append((reply.status, (await reply.json())["error"]["boundary"]))
+        return found
+
+    with hosting.hosted(KIND, Stranger) as url:
+        assert asyncio.run(use(url)) == [(502, "tool"), (502, "verify")]
+
+
+def test_an_environment_that_cannot_be_asked_for_its_tools_is_not_one_without_tools() -> None:
+    async def use(status: str) -> Any:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            return await HttpResources(f"http://127.0.0.1:{port}").tools()
+        finally:
+            server.close()
+            await http.close_shared()
+
+    assert asyncio.run(use("404 Not Found")) == []
+    with pytest.raises(ToolError):
+        asyncio.run(use("501 Not Implemented"))
+
+
+def test_whatever_a_component_does_with_its_output_works_in_a_worker() -> None:
+    below = io.StringIO()
+    output = Masked(below, ["hunter2-hunter2"])
+    output.writelines(["the key is hunter2", "-hunter2\n", "and on\n"])
+    assert (below.getvalue(), output.writable(), output.encoding) == ("the key is ***\nand on\n", True, "utf-8")

@@ -1,0 +1,308 @@
+"""One suite for every component, called here and over HTTP, with one worker and with several.
+
+The same calls must give the same answers, the same errors and the same blame, wherever the component lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from velodrome import Environment, http, tool
+from velodrome.errors import AgentError, ModelError, RolloutError, ToolError, VerifyError
+from velodrome.resources_servers.calculator.app import Calculator
+from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
+from velodrome.resources_servers.example_single_tool_call.app import ExampleSingleToolCall
+from velodrome.resources_servers.math_with_judge.app import MathWithJudge
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
+
+spec = importlib.util.spec_from_file_location("hosted", Path(__file__).parent / "hosted.py")
+assert spec is not None
+assert spec.loader is not None
+hosting = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(hosting)
+
+WHERE = {"here": 0, "one worker": 1, "three workers": 3}
+
+
+class Faulty(Environment):
+    """Fails in every way, by the task's word."""
+
+    def seed_session(self, task: dict[str, Any]) -> dict[str, Any]:
+        if task.get("how") == "seed":
+            raise RuntimeError("no session today")
+        return {"how": task.get("how"), "calls": 0}
+
+    @tool
+    def act(self, session: dict[str, Any]) -> object:
+        """Act."""
+        session["calls"] += 1
+        if session["how"] == "raise":
+            raise RuntimeError("the tool broke")
+        if session["how"] == "mistake":
+            raise ValueError("not like this")
+        return {"calls": session["calls"], "text": "ünïcode ☃"}
+
+    def verify(self, task: dict[str, Any], response: Any, session: dict[str, Any]) -> object:
+        if task.get("how") == "verify raises":
+            raise KeyError("expected")
+        if task.get("how") == "verify lies":
+            return {"reward": float("nan")}
+        return {"reward": 0.5, "calls": session["calls"], "text": response.text}
+
+
+@pytest.fixture(params=WHERE, scope="module")
+def where(request: pytest.FixtureRequest) -> int:
+    return WHERE[request.param]
+
+
+def at(where: int, kind: str, client: Any, make: Callable[[], Any], use: Callable[[Any], Awaitable[Any]]) -> Any:
+    """What `use(component)` gives, the component being here or behind HTTP."""
+
+    async def here() -> Any:
+        component = make()
+        try:
+            return await use(component)
+        finally:
+            await component.aclose()
+
+    async def there(url: str) -> Any:
+        try:
+            return await use(client(url))
+        finally:
+            await http.close_shared()
+
+    if where == 0:
+        return asyncio.run(here())
+    with hosting.hosted(kind, make, workers=where) as url:
+        return asyncio.run(there(url))
+
+
+def resources(where: int, make: Callable[[], Any], use: Callable[[Any], Awaitable[Any]]) -> Any:
+    return at(where, "resources_servers", HttpResources, make, use)
+
+
+async def outcome(work: Awaitable[Any]) -> Any:
+    """The result, or the error as (class, boundary, message)."""
+    try:
+        return await work
+    except RolloutError as error:
+        return type(error), error.boundary, str(error)
+
+
+def answer(text: str) -> dict[str, Any]:
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    return {"id": "r", "object": "response", "output": [message]}
+
+
+def test_calculator_answers_the_same(where: int) -> None:
+    async def use(calculator: Any) -> Any:
+        task = {"responses_create_params": {"input": "15% of 240?"}, "expected_answer": "36"}
+        session = await calculator.open(task)
+        found = [
+            await outcome(calculator.call(session, "calculator", {"expression": "240 * 0.15"})),
+            await outcome(calculator.call(session, "calculator", {"expression": "1/0"})),
+            await outcome(calculator.call(session, "calculator", {"wrong": 1})),
+            await outcome(calculator.call(session, "calculater", {})),
+            await outcome(calculator.score(session, task, answer("It is 36."))),
+            await outcome(calculator.score(session, task, answer("It is 37."))),
+            [each["name"] for each in await calculator.tools()],
+            await calculator.deferrable(),
+        ]
+        await calculator.close(session)
+        await calculator.close(session)
+        return found
+
+    found = resources(where, Calculator, use)
+    assert found[0] == "36.0"
+    assert [text.startswith("error: ") for text in found[1:4]] == [True] * 3
+    assert (found[4]["reward"], found[5]["reward"], found[6:]) == (1.0, 0.0, [["calculator"], True])
+    assert found == resources(0, Calculator, use)
+
+
+def test_sessions_are_kept_apart_and_their_faults_blamed_the_same(where: int) -> None:
+    async def one(faulty: Any, how: str | None) -> list[Any]:
+        task = {"responses_create_params": {"input": "x"}, "how": how}
+        session = await outcome(faulty.open(task))
+        if not isinstance(session, str):
+            return [session]
+        found = [await outcome(faulty.call(session, "act", {})) for _ in range(3)]
+        found.append(await outcome(faulty.score(session, task, answer("done"))))
+        await faulty.close(session)
+        return found
+
+    async def use(faulty: Any) -> Any:
+        hows = [None, "raise", "mistake", "verify raises", "verify lies", "seed"] * 6
+        return await asyncio.gather(*(one(faulty, how) for how in hows))
+
+    found = resources(where, Faulty, use)
+    assert found == resources(0, Faulty, use)
+    assert found[0] == [*(f'{{"calls":{n},"text":"ünïcode ☃"}}' for n in (1, 2, 3)), found[0][3]]
+    assert found[0][3] == {"reward": 0.5, "calls": 3, "text": "done"}
+    assert found[1][0][:2] == (ToolError, "tool")
+    assert found[2][0] == "error: not like this"
+    assert found[3][3][:2] == (VerifyError, "verify")
+    assert found[4][3][:2] == (VerifyError, "verify")
+    assert found[5][0][:2] == (ToolError, "tool")
+
+
+def test_the_counter_is_each_session_s_own(where: int) -> None:
+    async def one(counters: Any, start: int) -> Any:
+        task = {"responses_create_params": {"input": "x"}, "initial_count": start, "expected_count": start + 3}
+        session = await counters.open(task)
+        await counters.call(session, "increment_counter", {"count": 1})
+        await counters.call(session, "increment_counter", {"count": 2})
+        seen = await counters.call(session, "get_counter_value", {})
+        score = await counters.score(session, task, answer("done"))
+        await counters.close(session)
+        return seen, score["reward"]
+
+    async def use(counters: Any) -> Any:
+        return await asyncio.gather(*(one(counters, start) for start in range(64))), await counters.deferrable()
+
+    found, deferrable = resources(where, ExampleSessionStateMgmt, use)
+    assert (found, deferrable) == resources(0, ExampleSessionStateMgmt, use)
+    assert [reward for _, reward in found] == [1.0] * 64
+    assert deferrable is False
+
+
+def test_the_weather_and_the_maths_answer_the_same(where: int) -> None:
+    async def weather(component: Any) -> Any:
+        session = await component.open({})
+        told = await component.call(session, "get_weather", {"city": "Paris"})
+        await component.close(session)
+        return told, await component.tools()
+
+    async def maths(component: Any) -> Any:
+        task = {"responses_create_params": {"input": "x"}, "question": "1/2 + 1/2", "expected_answer": "1"}
+        session = await component.open(task)
+        found = [await outcome(component.score(session, task, answer(text))) for text in ("\\boxed{1}", "\\boxed{2}")]
+        await component.close(session)
+        return found
+
+    def fast() -> MathWithJudge:
+        return MathWithJudge({"fast_mode": True}, {})
+
+    assert resources(where, ExampleSingleToolCall, weather) == resources(0, ExampleSingleToolCall, weather)
+    scores = resources(where, fast, maths)
+    assert scores == resources(0, fast, maths)
+    assert [score["reward"] for score in scores] == [1.0, 0.0]
+
+
+SCRIPT = [
+    {"tool_calls": [{"name": "calculator", "arguments": {"expression": "240 * 0.15"}}]},
+    {"reasoning_content": "so", "content": "15% of 240 is {tool_result}"},
+]
+
+
+def test_a_model_answers_the_same_and_fails_with_the_same_status(where: int) -> None:
+    def make() -> ScriptedModel:
+        return ScriptedModel({"answers": SCRIPT})
+
+    def failing() -> ScriptedModel:
+        return ScriptedModel({"answers": ["x"], "faults": [{"kind": "status", "status": 400}]})
+
+    async def use(model: Any) -> Any:
+        first = await model.respond({"input": "15% of 240?"})
+        given = [{"role": "user", "content": "?"}, *first["output"]]
+        given.append({"type": "function_call_output", "call_id": "call_0_0", "output": "36.0"})
+        second = await model.respond({"input": given})
+        return first["output"], second["output"], first["usage"]
+
+    async def fail(model: Any) -> Any:
+        try:
+            await model.respond({"input": "x"})
+        except ModelError as error:
+            return error.status, error.boundary, str(error)
+
+    kind = "responses_api_models"
+    found = at(where, kind, HttpModel, make, use)
+    assert found == at(0, kind, HttpModel, make, use)
+    assert found[0][0]["name"] == "calculator"
+    assert at(where, kind, HttpModel, failing, fail) == (400, "model", "scripted fault: status 400")
+
+
+def test_an_agent_runs_the_same_rollout_and_blames_the_same(where: int) -> None:
+    def make() -> SimpleAgent:
+        links = {"model_server": ScriptedModel({"answers": SCRIPT}), "resources_server": Calculator()}
+        return SimpleAgent({}, links)
+
+    def broken() -> SimpleAgent:
+        model = ScriptedModel({"answers": [{"tool_calls": [{"name": "act", "arguments": {}}]}, "done"]})
+        return SimpleAgent({}, {"model_server": model, "resources_server": Faulty()})
+
+    async def use(agent: Any) -> Any:
+        task = {"responses_create_params": {"input": "15% of 240?"}, "expected_answer": "36", "own": [1, {"a": None}]}
+        whole = await agent.run(task)
+        unscored = await agent.run(task, verify=False)
+        talk = await agent.respond({"input": "15% of 240?"})
+        ids = [each["response"].pop("id") for each in (whole, unscored)] + [talk.pop("id")]
+        return whole, unscored, talk, len(ids), await agent.deferrable()
+
+    async def fail(agent: Any) -> Any:
+        found = []
+        for how in ("raise", "verify raises", "seed"):
+            try:
+                await agent.run({"responses_create_params": {"input": "x"}, "how": how})
+            except RolloutError as error:
+                found.append((type(error), str(error), [item.get("type") for item in error.partial or []]))
+        return found
+
+    kind = "responses_api_agents"
+    found = at(where, kind, HttpAgent, make, use)
+    assert found == at(0, kind, HttpAgent, make, use)
+    assert (found[0]["reward"], "reward" in found[1], found[4]) == (1.0, False, True)
+    failed = at(where, kind, HttpAgent, broken, fail)
+    assert failed == at(0, kind, HttpAgent, broken, fail)
+    assert [each[0] for each in failed] == [ToolError, VerifyError, ToolError]
+    assert failed[0][2] == ["function_call"]
+
+
+def test_a_server_that_is_not_there_is_blamed_by_kind() -> None:
+    async def use() -> Any:
+        policy = http.Retry(max_retries=0, total_timeout_s=2)
+        try:
+            agent = HttpAgent("http://127.0.0.1:9", policy=policy)
+            model = HttpModel("http://127.0.0.1:9", policy=policy)
+            return [
+                (await outcome(agent.run({"responses_create_params": {"input": "x"}})))[:2],
+                (await outcome(model.respond({"input": "x"})))[:2],
+            ]
+        finally:
+            await http.close_shared()
+
+    assert asyncio.run(use()) == [(AgentError, "agent"), (ModelError, "model")]
+
+
+class Counting(Environment):
+    """Counts how often it is asked to verify, and refuses."""
+
+    asked = 0
+
+    def verify(self, task: dict[str, Any], response: Any) -> object:
+        Counting.asked += 1
+        raise RuntimeError("not today")
+
+
+def test_a_failure_that_was_settled_there_is_not_asked_for_again(where: int) -> None:
+    def failing() -> ScriptedModel:
+        models.append(ScriptedModel({"answers": ["x"], "faults": [{"kind": "status", "status": 503}]}))
+        return models[-1]
+
+    async def verify(component: Any) -> Any:
+        session = await component.open({})
+        return (await outcome(component.score(session, {}, answer("x"))))[:2]
+
+    models: list[ScriptedModel] = []
+    Counting.asked = 0
+    assert resources(where, Counting, verify) == (VerifyError, "verify")
+    found = at(where, "responses_api_models", HttpModel, failing, lambda model: outcome(model.respond({"input": "x"})))
+    assert found[:2] == (ModelError, "model")
+    assert (Counting.asked, sum(model.calls for model in models)) == (1, 1)

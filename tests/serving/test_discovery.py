@@ -1,0 +1,223 @@
+"""Servers that run are found through the head: quickly, or not at all, and never with other settings than given."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from velodrome.config import Config, Instance
+from velodrome.errors import InputError
+from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
+from velodrome.serving.connect import Components, Servers
+from velodrome.serving.discovery import find
+
+MODEL = "responses_api_models"
+AGENT = "responses_api_agents"
+RESOURCES = "resources_servers"
+
+
+def told(name: str, kind: str, port: int, host: str = "127.0.0.1") -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": kind,
+        "url": f"http://{host}:{port}",
+        "host": host,
+        "port": port,
+        "status": "ok",
+        "uptime_s": 1.0,
+    }
+
+
+BLOCKS = {
+    "head_server": {"host": "127.0.0.1", "port": 1},
+    "m": {MODEL: {"scripted_model": {"answers": ["x"], "api_key": "***", "host": "127.0.0.1", "port": 7001}}},
+    "a": {AGENT: {"simple_agent": {"model_server": {"type": MODEL, "name": "m"}, "host": "0.0.0.0", "port": 7002}}},
+}
+RUNNING = [
+    told("m", MODEL, 7001),
+    told("a", AGENT, 7002, "0.0.0.0"),
+    told("head_server", "head_server", 7000),
+]
+
+
+@contextmanager
+def head(
+    instances: Any = RUNNING, blocks: Any = BLOCKS, *, status: int = 200, token: str | None = None
+) -> Iterator[int]:
+    """The port of something that answers as a head does."""
+    text = blocks if isinstance(blocks, str) else yaml.safe_dump(blocks)
+    answers = {"/server_instances": instances, "/global_config_dict_yaml": text}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            allowed = token is None or self.headers["Authorization"] == f"Bearer {token}"
+            body = orjson.dumps(answers[self.path])
+            self.send_response(status if allowed else 401)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def config(port: int, *instances: Instance, **settings: Any) -> Config:
+    given = {"head_server": {"port": port}, **settings}
+    return Config(given, {each.name: each for each in instances})
+
+
+def model(**settings: Any) -> Instance:
+    return Instance("m", MODEL, "scripted_model", settings, "my.yaml")
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def test_without_a_config_it_is_the_one_of_the_servers_that_run():
+    with head() as port:
+        found, servers = find(config(port, limit=3))
+    assert servers == Servers(
+        {"m": "http://127.0.0.1:7001", "a": "http://127.0.0.1:7002"},
+        None,
+        f"using the servers that run at 127.0.0.1:{port}: a, m",
+    )
+    assert found.agents() == ["a"]
+    assert found.instances["a"].references() == {"model_server": "m"}
+    assert found.settings == {"head_server": {"port": port}, "limit": 3}
+
+
+def test_a_server_that_runs_is_used_and_what_does_not_run_is_made_here():
+    links = {"model_server": {"type": MODEL, "name": "m"}, "resources_server": {"type": RESOURCES, "name": "r"}}
+    mine = Instance("mine", AGENT, "simple_agent", links, "my.yaml")
+    theirs = Instance("r", RESOURCES, "any", {"url": "http://127.0.0.1:2"}, "my.yaml")
+    same = model(answers=["x"], api_key="a real secret", port=9999)
+    with head() as port:
+        found, servers = find(config(port, mine, same, theirs))
+    components = Components(found, servers=servers)
+    assert type(components.connect("mine")).__name__ == "SimpleAgent"
+    assert isinstance(components.connect("r"), HttpResources)
+    assert isinstance(components.connect("m"), HttpModel)
+    assert isinstance(components.connect("a"), HttpAgent)
+
+
+def test_a_block_that_runs_with_other_settings_is_refused():
+    with head() as port, pytest.raises(InputError) as caught:
+        find(config(port, model(answers=["y"])))
+    assert str(caught.value) == (
+        f"m: the server that runs at 127.0.0.1:{port} has other settings than the ones given here; "
+        "leave config_paths out to use it as it is, or give +embedded=true to run without servers"
+    )
+
+
+def test_without_servers_the_config_is_run_here_and_that_is_said(closed_port: int):
+    given = config(closed_port, model(answers=["x"]))
+    note = f"no servers run at 127.0.0.1:{closed_port}: running embedded, all in this process"
+    assert find(given) == (given, Servers(note=note))
+
+
+def test_without_servers_and_without_a_config_there_is_nothing_to_run(closed_port: int):
+    with pytest.raises(InputError, match=rf"^no servers run at 127.0.0.1:{closed_port}, and no config_paths are given"):
+        find(config(closed_port))
+
+
+def test_a_config_of_which_nothing_runs_is_embedded_and_said_to_be():
+    with head() as port:
+        other = Instance("other", "responses_api_models", "scripted_model", {"answers": ["x"]}, "test")
+        _, servers = find(Config({"head_server": {"host": "127.0.0.1", "port": port}}, {"other": other}))
+    assert servers.note == f"none of these servers runs at 127.0.0.1:{port}: running embedded, all in this process"
+
+
+def test_embedded_asks_nobody():
+    with head() as port:
+        given = config(port, model(answers=["another"]))
+        assert find(given, embedded=True) == (given, Servers())
+
+
+def test_a_head_that_hangs_is_an_error_and_not_taken_for_none():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        began = time.monotonic()
+        with pytest.raises(InputError, match=r"something listens at .* give \+embedded=true to run without servers"):
+            find(config(sock.getsockname()[1], model(answers=["x"])))
+        assert time.monotonic() - began < 30.0
+
+
+def test_the_token_is_sent_and_a_wrong_one_is_one_line():
+    with head(token="right") as port:
+        assert find(config(port, server_token="right"))[1].token == "right"
+        for settings in ({}, {"server_token": "wrong"}):
+            with pytest.raises(InputError) as caught:
+                find(config(port, **settings))
+            assert str(caught.value) == (
+                f"the head server at 127.0.0.1:{port} wants another token: "
+                "set VELODROME_TOKEN, or server_token in env.yaml"
+            )
+
+
+def test_another_servers_404_is_no_head():
+    with head(status=404) as port:
+        assert "running embedded" in find(config(port, model(answers=["x"])))[1].note
+
+
+@pytest.mark.parametrize(
+    ("instances", "blocks", "why"),
+    [
+        ({"a": 1}, BLOCKS, "/server_instances is not a list of servers"),
+        ([{"name": "m"}], BLOCKS, "/server_instances is not a list of servers"),
+        (RUNNING, "a: [", "/global_config_dict_yaml is not YAML"),
+        (RUNNING, "[1, 2]", "/global_config_dict_yaml is not a mapping"),
+    ],
+)
+def test_what_answers_but_is_no_head_is_said_with_a_way_out(instances: Any, blocks: Any, why: str):
+    with head(instances, blocks) as port, pytest.raises(InputError) as caught:
+        find(config(port))
+    assert str(caught.value) == (
+        f"what answers at 127.0.0.1:{port} is no head server of ours ({why}); "
+        "give +head_server.port=…, or +embedded=true to run without servers"
+    )
+
+
+def test_a_block_with_a_url_is_a_client_of_its_kind_with_its_own_token():
+    blocks = [
+        Instance("m", MODEL, "any", {"url": "http://127.0.0.1:1/", "token": "theirs"}, "my.yaml"),
+        Instance("r", RESOURCES, "any", {"url": "http://127.0.0.1:2"}, "my.yaml"),
+        Instance("a", AGENT, "any", {"url": "http://127.0.0.1:3"}, "my.yaml"),
+    ]
+    found = Components(Config({}, {each.name: each for each in blocks}), servers=Servers(token="ours"))
+    assert [type(found.connect(name)) for name in "mra"] == [HttpModel, HttpResources, HttpAgent]
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        (7, "m.url is a text, not 7"),
+        ("ftp://x", "m.url: ValueError: expected a URL that starts with http:// or https://"),
+    ],
+)
+def test_a_url_that_is_none_is_one_line(url: Any, why: str):
+    with pytest.raises(InputError) as caught:
+        Components(config(1, model(url=url))).connect("m")
+    assert str(caught.value) == f"my.yaml: {why}"

@@ -1,0 +1,172 @@
+"""The head tells what the supervisor wrote down; and the sockets, the heads of requests and the probe are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import uvicorn
+
+from velodrome.errors import InputError
+from velodrome.serving.app import Limits, Status
+from velodrome.serving.head import head_app, read_state, told
+from velodrome.serving.listen import head_address, listening, reachable, server_token
+from velodrome.serving.probe import fetch
+from velodrome.serving.protocol import HttpProtocol
+
+STATE = {
+    "name": "m",
+    "type": "responses_api_models",
+    "implementation": "scripted_model",
+    "url": "http://127.0.0.1:7001",
+    "host": "127.0.0.1",
+    "port": 7001,
+    "pid": 5,
+    "status": "ok",
+    "start_time": 100.0,
+    "restarts": 0,
+    "last_exit": None,
+}
+
+
+def test_an_instance_is_told_with_its_age_and_under_nemo_gyms_names_too():
+    assert told([STATE], 107.5) == [
+        {**STATE, "uptime_s": 7.5, "server_type": "responses_api_models", "process_name": "m"}
+    ]
+
+
+@pytest.mark.parametrize("data", [None, b"", b"{", b"{}"])
+def test_a_state_that_is_not_there_yet_is_no_servers(tmp_path: Path, data: bytes | None):
+    if data is not None:
+        (tmp_path / "s.json").write_bytes(data)
+    assert read_state(tmp_path / "s.json") == []
+
+
+class Short(HttpProtocol):
+    """The same with small bounds."""
+
+    head_timeout_s = 0.2
+    max_head_bytes = 1000
+
+
+def with_head(directory: Path, act: Callable[[int], Awaitable[Any]], *, token: str | None = None) -> Any:
+    """What `act` returns, done while a head serves at a port."""
+    (directory / "s.json").write_bytes(orjson.dumps([STATE]))
+    app = head_app(Status("head_server", "head_server", "head"), directory / "s.json", "a: 1\n", Limits(token=token))
+    sock = listening("test", "127.0.0.1", 0, None)
+
+    async def whole() -> Any:
+        server = uvicorn.Server(uvicorn.Config(app, http=Short, ws="none", log_config=None, access_log=False))
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        try:
+            async with asyncio.timeout(20):
+                return await act(sock.getsockname()[1])
+        finally:
+            server.should_exit = True
+            await serving
+
+    try:
+        return asyncio.run(whole())
+    finally:
+        sock.close()
+
+
+def test_the_config_is_yaml_in_a_json_string_and_the_servers_are_a_list(tmp_path: Path):
+    async def act(port: int) -> Any:
+        paths = ("/global_config_dict_yaml", "/server_instances", "/health", "/nothing")
+        return [await fetch("127.0.0.1", port, path, timeout_s=10) for path in paths]
+
+    config, instances, health, nothing = with_head(tmp_path, act)
+    assert config == (200, b'"a: 1\\n"')
+    assert [each["name"] for each in orjson.loads(instances[1])] == ["m"]
+    assert (health[0], nothing[0]) == (200, 404)
+
+
+def test_a_token_is_wanted_for_all_but_health(tmp_path: Path):
+    async def act(port: int) -> Any:
+        asked = [("/health", None), ("/server_instances", None), ("/server_instances", "wrong"), ("/", "right")]
+        answers = [await fetch("127.0.0.1", port, path, timeout_s=10, token=token) for path, token in asked]
+        return [answer[0] for answer in answers if answer is not None]
+
+    assert with_head(tmp_path, act, token="right") == [200, 401, 401, 200]
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"", b""),
+        (b"GET /health HTTP/1.1\r\nX: ", b""),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /he", b"HTTP/1.1 200 OK"),
+        (b"GET /health HTTP/1.1\r\nX: " + b"y" * 2000, b"HTTP/1.1 400 Bad Request"),
+    ],
+)
+def test_a_head_that_does_not_end_in_time_or_in_size_ends_the_connection(tmp_path: Path, sent: bytes, answer: bytes):
+    async def act(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        received = await reader.read()  # until the server closes
+        writer.close()
+        return received
+
+    assert with_head(tmp_path, act).partition(b"\r\n")[0] == answer
+
+
+def test_beyond_loopback_a_token_is_wanted():
+    with pytest.raises(InputError) as caught:
+        listening("a.yaml: m", "0.0.0.0", 0, None)
+    assert str(caught.value) == (
+        "a.yaml: m: 0.0.0.0 can be reached from other machines, which wants a token: set server_token (env.yaml), "
+        "or VELODROME_TOKEN in the environment; or listen on 127.0.0.1"
+    )
+    listening("m", "0.0.0.0", 0, "token").close()
+    listening("m", "localhost", 0, None).close()
+
+
+def test_an_address_that_is_taken_or_is_none_is_one_line():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError) as caught:
+            listening("m", "127.0.0.1", port, None)
+    assert str(caught.value) == (f"m: cannot listen on 127.0.0.1:{port} (Address already in use); give it another port")
+    with pytest.raises(InputError, match=r"^m: no address for the host 'no such host' "):
+        listening("m", "no such host", 0, None)
+
+
+def test_the_address_of_the_head_has_defaults_and_is_checked():
+    assert head_address({}) == ("127.0.0.1", 11000)
+    assert head_address({"head_server": {"port": 5}}) == ("127.0.0.1", 5)
+    assert [reachable(host) for host in ("0.0.0.0", "::", "::1", "a.b")] == ["127.0.0.1", "[::1]", "[::1]", "a.b"]
+    for wrong in (7, {"port": "x"}, {"port": 70000}, {"host": 1}):
+        with pytest.raises(InputError, match=r"^head_server"):
+            head_address({"head_server": wrong})
+
+
+def test_the_token_is_the_setting_before_the_variable(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("VELODROME_TOKEN", raising=False)
+    assert server_token({}) is None
+    monkeypatch.setenv("VELODROME_TOKEN", "from-the-environment")
+    assert server_token({}) == "from-the-environment"
+    assert server_token({"server_token": "mine"}) == "mine"
+    with pytest.raises(InputError, match="printable ASCII"):
+        server_token({"server_token": "two words"})
+
+
+def test_a_probe_of_what_is_no_http_finds_nothing():
+    async def act() -> Any:
+        async def gibber(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"SSH-2.0-something\r\n\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(gibber, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            return await fetch("127.0.0.1", port, "/health", timeout_s=10)
+
+    assert asyncio.run(act()) is None

@@ -1,0 +1,132 @@
+"""Requests that are too large, malformed, slow or uninvited do not stop the others."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from velodrome.resources_servers.calculator.app import Calculator
+from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
+from velodrome.serving.app import Limits
+
+spec = importlib.util.spec_from_file_location("hosted", Path(__file__).parent / "hosted.py")
+assert spec is not None
+assert spec.loader is not None
+hosting = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(hosting)
+
+KIND = "resources_servers"
+
+
+async def ask(url: str, body: Any, **options: Any) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.post(url, data=body, **options) as reply:
+        return reply.status, await reply.text()
+
+
+def post(url: str, body: Any, **options: Any) -> tuple[int, str]:
+    return asyncio.run(ask(url, body, **options))
+
+
+def message(told: tuple[int, str]) -> tuple[int, str]:
+    return told[0], json.loads(told[1])["error"]["message"]
+
+
+def test_a_body_that_is_too_large_or_no_json_is_refused_with_words() -> None:
+    with hosting.hosted(KIND, Calculator, limits=Limits(max_body_bytes=1000)) as url:
+        assert message(post(f"{url}/calculator", b"x" * 2000)) == (413, "the body is larger than 1000 bytes")
+        assert message(post(f"{url}/calculator", b"{"))[0] == 400
+        assert message(post(f"{url}/verify", b"[1]")) == (400, "the body is a JSON object")
+        assert message(post(f"{url}/verify", b"{}"))[0] == 422
+        assert message(post(f"{url}/no/such", b"{}")) == (404, "POST /no/such: no such route")
+        assert post(f"{url}/calculator", b'{"expression": "6 * 7"}') == (200, "42")
+
+
+def test_a_body_of_unknown_length_is_bounded_too() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield b"x" * 100
+
+    with hosting.hosted(KIND, Calculator, limits=Limits(max_body_bytes=1000)) as url:
+        assert message(post(f"{url}/calculator", pieces())) == (413, "the body is larger than 1000 bytes")
+
+
+def test_a_body_that_drips_is_given_up_and_holds_up_nobody() -> None:
+    async def use(url: str) -> tuple[bytes, tuple[int, str]]:
+        host, port = url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /calculator HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        quick = await ask(f"{url}/calculator", b'{"expression": "6 * 7"}')
+        slow = await asyncio.wait_for(reader.read(1000), 20)
+        writer.close()
+        return slow, quick
+
+    with hosting.hosted(KIND, Calculator, limits=Limits(body_timeout_s=0.3)) as url:
+        slow, quick = asyncio.run(use(url))
+    assert quick == (200, "42")
+    assert slow.startswith(b"HTTP/1.1 408")
+
+
+def test_without_the_token_nobody_gets_in_but_health_is_open() -> None:
+    async def use(url: str) -> list[int]:
+        found = []
+        async with aiohttp.ClientSession() as session:
+            for path, token in (("/tools", None), ("/tools", "wrong"), ("/tools", "s3cret"), ("/health", None)):
+                headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+                async with session.get(url + path, headers=headers) as reply:
+                    found.append(reply.status)
+                    assert "s3cret" not in await reply.text()
+        return found
+
+    with hosting.hosted(KIND, Calculator, limits=Limits(token="s3cret")) as url:
+        assert asyncio.run(use(url)) == [401, 401, 200, 200]
+
+
+@pytest.mark.parametrize("cookie", ["velodrome_session=1.0.abc.def", "velodrome_session=x", "velodrome_session="])
+def test_a_session_cookie_that_was_made_up_is_refused(cookie: str) -> None:
+    with hosting.hosted(KIND, ExampleSessionStateMgmt) as url:
+        status, words = post(f"{url}/get_counter_value", b"{}", headers={"Cookie": cookie})
+        assert (status, "not made by this server" in words) == (401, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 3])
+def test_ten_thousand_rollouts_leave_no_session_behind(workers: int) -> None:
+    """Each seeds, counts, verifies and closes; 64 are in flight; each sees its own counter only."""
+
+    async def rollout(session: aiohttp.ClientSession, url: str, number: int) -> None:
+        task = {"responses_create_params": {"input": "x"}, "initial_count": number, "expected_count": number + 2}
+        async with session.post(f"{url}/seed_session", json=task) as reply:
+            headers = {"Cookie": reply.headers["Set-Cookie"].partition(";")[0]}
+        async with session.post(f"{url}/increment_counter", json={"count": 2}, headers=headers) as reply:
+            assert reply.status == 200
+        body = {**task, "response": {"output": []}}
+        async with session.post(f"{url}/verify", json=body, headers=headers) as reply:
+            assert (await reply.json())["reward"] == 1.0
+        async with session.post(f"{url}/close_session", json={}, headers=headers) as reply:
+            assert reply.status == 200
+
+    async def use(url: str) -> set[int]:
+        numbers = iter(range(10_000))
+        jar = aiohttp.DummyCookieJar()
+        async with aiohttp.ClientSession(cookie_jar=jar, connector=aiohttp.TCPConnector(limit=64)) as session:
+
+            async def worker() -> None:
+                for number in numbers:
+                    await rollout(session, url, number)
+
+            await asyncio.gather(*(worker() for _ in range(64)))
+        found = set()
+        for _ in range(12):  # a new connection each time, so that every worker is met
+            async with aiohttp.ClientSession() as session, session.get(url) as reply:
+                found.add((await reply.json())["open_sessions"])
+        return found
+
+    with hosting.hosted(KIND, ExampleSessionStateMgmt, workers=workers) as url:
+        assert asyncio.run(use(url)) == {0}

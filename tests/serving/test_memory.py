@@ -1,0 +1,73 @@
+"""Ten thousand rollouts' worth of sessions through a real resources server: none is left, and memory stays flat."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from velodrome import http
+from velodrome.serving.client import HttpResources
+
+spec = importlib.util.spec_from_file_location("running", Path(__file__).parent / "running.py")
+assert spec is not None
+assert spec.loader is not None
+running = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(running)
+
+IN_FLIGHT = 64
+WARM_UP, REST = 2_000, 8_000
+MOST_MB = 15.0
+CONFIG = "resources_servers/example_session_state_mgmt/configs/example_session_state_mgmt.yaml"
+RESPONSE = {"id": "r", "object": "response", "output": []}
+
+
+async def rollouts(url: str, numbers: range) -> list[float]:
+    """The rewards of sessions that are seeded, used, verified and closed."""
+    resources = HttpResources(url)
+    shared = iter(numbers)
+    rewards = []
+
+    async def worker() -> None:
+        for number in shared:
+            task: dict[str, Any] = {"initial_count": number, "expected_count": number + 3, "padding": "x" * 2000}
+            session = await resources.open(task)
+            assert await resources.call(session, "increment_counter", {"count": 3}) == '{"success":true}'
+            rewards.append((await resources.score(session, task, RESPONSE))["reward"])
+            await resources.close(session)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(IN_FLIGHT):
+                group.create_task(worker())
+    finally:
+        await http.close_shared()
+    return rewards
+
+
+def resident_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmRSS")
+
+
+@pytest.mark.slow
+def test_ten_thousand_rollouts_leave_no_session_behind_and_memory_flat(tmp_path: Path) -> None:
+    (tmp_path / "model.yaml").write_text(running.MODEL)
+    with running.Session(tmp_path, f"+config_paths=[{CONFIG},model.yaml]") as session:
+        server = session.up().instances()["example_session_state_mgmt"]
+        rewards = asyncio.run(rollouts(server["url"], range(WARM_UP)))
+        warm_mb = resident_mb(server["pid"])
+        rewards += asyncio.run(rollouts(server["url"], range(WARM_UP, WARM_UP + REST)))
+        grown_mb = resident_mb(server["pid"]) - warm_mb
+        status, told = running.http(f"{server['url']}/health")
+        same = session.instances()["example_session_state_mgmt"]
+
+    assert rewards == [1.0] * (WARM_UP + REST)
+    assert (status, told["open_sessions"]) == (200, 0)
+    assert (same["pid"], same["restarts"]) == (server["pid"], 0)
+    assert grown_mb < MOST_MB, f"from {warm_mb:.1f} MB"

@@ -1,0 +1,280 @@
+"""Servers as processes: started together, brought back when they die, and none left when the run ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from velodrome.serving.child import Backoff
+from velodrome.serving.limits import raise_file_limit
+
+spec = importlib.util.spec_from_file_location("running", Path(__file__).parent / "running.py")
+assert spec is not None
+assert spec.loader is not None
+running = sys.modules["running"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(running)
+
+SECRET = "sk-a-secret-nobody-may-see"
+NOISY = """
+import sys
+
+
+class Noisy:
+    def __init__(self, config, links):
+        print("my key is", config["api_key"])
+        sys.stderr.write("half a line, then the key: ")
+        sys.stderr.write(config["api_key"] + "\\n")
+
+    async def respond(self, request):
+        raise RuntimeError("no luck")
+
+    async def aclose(self): ...
+"""
+NOISY_BLOCK = """
+noisy:
+  responses_api_models:
+    noisy:
+      api_key: ${oc.env:NOISY_KEY}
+"""
+SLOW = """
+import asyncio
+
+
+class Slow:
+    def __init__(self, config, links):
+        self.config = config
+
+    async def run(self, task, *, verify=True):
+        open(self.config["begun"], "w").close()
+        await asyncio.sleep(self.config["seconds"])
+        return {**task, "response": {"output": []}, "reward": 1.0}
+
+    async def respond(self, request): ...
+    async def deferrable(self): return True
+    async def aclose(self): ...
+"""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Four servers and a head, shared by the tests that leave them well."""
+    cwd = tmp_path_factory.mktemp("run")
+    config = running.calculator(cwd)
+    running.write_component(cwd, "responses_api_models", "noisy", NOISY)
+    (cwd / "noisy.yaml").write_text(NOISY_BLOCK)
+    with running.Session(cwd, config.replace("]", ",noisy.yaml]"), env={"NOISY_KEY": SECRET}) as found:
+        yield found.up()
+        assert found.ends(signal.SIGINT) == 0
+
+
+def test_every_server_answers_and_the_head_knows_them(session: Any):
+    found = session.instances()
+    assert {
+        name: (each["type"], each["implementation"], each["status"], each["restarts"]) for name, each in found.items()
+    } == {
+        "calculator": ("resources_servers", "calculator", "ok", 0),
+        "calculator_simple_agent": ("responses_api_agents", "simple_agent", "ok", 0),
+        "policy_model": ("responses_api_models", "scripted_model", "ok", 0),
+        "noisy": ("responses_api_models", "noisy", "ok", 0),
+        "head_server": ("head_server", "head", "ok", 0),
+    }
+    for name, each in found.items():
+        status, told = running.http(f"{each['url']}/health")
+        assert (status, told["name"], told["pid"]) == (200, name, each["pid"])
+    status, result = running.http(f"{found['calculator_simple_agent']['url']}/run", running.TASK)
+    assert (status, result["reward"], result["expected_answer"]) == (200, 1.0, "36")
+
+
+def test_no_secret_is_in_an_answer_a_log_an_argument_or_the_environment(session: Any):
+    status, config = running.http(f"{session.head}/global_config_dict_yaml")
+    assert (status, "api_key: '***'" in config) == (200, True)
+    shown = [config, str(session.instances()), session.said]
+    shown += [path.read_text() for path in (session.cwd / "results" / "logs").iterdir()]
+    for pid in session.pids():
+        shown += [Path(f"/proc/{pid}/{name}").read_text() for name in ("cmdline", "environ", "comm")]
+    assert [text for text in shown if SECRET in text] == []
+    log = (session.cwd / "results" / "logs" / "noisy.log").read_text()
+    assert log == "my key is ***\nhalf a line, then the key: ***\n"
+
+
+def test_what_holds_the_secrets_is_the_users_alone(session: Any):
+    directory = running.run_directory(session.pids()[0])
+    assert oct(directory.stat().st_mode & 0o777) == "0o700"
+    briefs = sorted(directory.glob("*.json"))
+    holders = [path.name for path in briefs if SECRET in path.read_text()]
+    assert holders == ["noisy.0.json"]
+    assert {oct(path.stat().st_mode & 0o777) for path in briefs if path.name != "servers.json"} == {"0o600"}
+
+
+@pytest.mark.parametrize("name", ["policy_model", "calculator", "calculator_simple_agent", "head_server"])
+def test_a_server_that_is_killed_comes_back_under_its_address(session: Any, name: str):
+    before = session.instances()[name]
+    os.kill(before["pid"], signal.SIGKILL)
+    assert running.gone(before["pid"])
+    status, told = running.http(f"{before['url']}/health")  # made while nobody is there: it waits in the socket
+    assert status == 200
+    assert told["pid"] != before["pid"]
+    session.expect(f"{name}: ended (SIGKILL); starting again in 0.2 s")
+    session.expect(f"{name}: restarted (pid {told['pid']})")
+    after = session.instances()[name]
+    assert (after["url"], after["pid"], after["status"]) == (before["url"], told["pid"], "ok")
+    assert (after["restarts"], after["last_exit"]) == (1, "SIGKILL")
+
+
+def test_after_all_that_a_rollout_is_made_as_before(session: Any):
+    url = session.instances()["calculator_simple_agent"]["url"]
+    assert running.http(f"{url}/run", running.TASK)[1]["reward"] == 1.0
+
+
+def test_requests_that_cannot_be_used_do_not_stop_others(session: Any):
+    agent = session.instances()["calculator_simple_agent"]
+    with (
+        socket.create_connection((agent["host"], agent["port"])) as slow,
+        socket.create_connection((agent["host"], agent["port"])) as rubbish,
+    ):
+        slow.sendall(b"POST /run HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        rubbish.sendall(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
+        rubbish.settimeout(running.LIMIT_S)
+        assert rubbish.recv(100).startswith(b"HTTP/1.1 400 ")
+        assert running.http(f"{agent['url']}/run", running.TASK)[1]["reward"] == 1.0
+
+
+def test_the_death_of_the_supervisor_ends_every_worker(tmp_path: Path):
+    with running.Session(tmp_path, running.calculator(tmp_path)) as session:
+        pids = session.up().pids()
+        directory = running.run_directory(pids[0])
+        assert session.ends(signal.SIGKILL) == -signal.SIGKILL
+        assert [pid for pid in pids if not running.gone(pid)] == []
+        assert not directory.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_lets_what_is_in_flight_finish_and_leaves_nothing(tmp_path: Path, number: signal.Signals):
+    with slow_agent(tmp_path, seconds=0.5) as (session, answer):
+        pids = session.pids()
+        directory = running.run_directory(pids[0])
+        assert session.ends(number) == 0
+        assert answer.result(running.LIMIT_S)[0] == 200
+        assert [pid for pid in pids if not running.gone(pid)] == []
+        assert not directory.exists()
+
+
+def test_asked_twice_it_ends_at_once(tmp_path: Path):
+    with slow_agent(tmp_path, seconds=600) as (session, answer):
+        pids = session.pids()
+        session.process.send_signal(signal.SIGINT)
+        session.expect("stopping")
+        began = time.monotonic()
+        assert session.ends(signal.SIGINT) == 0
+        assert time.monotonic() - began < 5.0  # drain_s is 10
+        assert answer.exception(running.LIMIT_S) is not None
+        assert [pid for pid in pids if not running.gone(pid)] == []
+
+
+class slow_agent:
+    """A run with one agent that is in the middle of a request."""
+
+    def __init__(self, cwd: Path, *, seconds: float) -> None:
+        begun = cwd / "begun"
+        os.mkfifo(begun)
+        running.write_component(cwd, "responses_api_agents", "slow", SLOW)
+        settings = f"{{begun: '{begun}', seconds: {seconds}}}"
+        (cwd / "slow.yaml").write_text(f"slow:\n  responses_api_agents:\n    slow: {settings}\n")
+        self._session = running.Session(cwd, "+config_paths=[slow.yaml]")
+        self._begun = begun
+        self._pool = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> tuple[Any, Any]:
+        url = self._session.up().instances()["slow"]["url"]
+        answer = self._pool.submit(running.http, f"{url}/run", running.TASK)
+        self._begun.open().close()  # opens when the agent opens its end
+        return self._session, answer
+
+    def __exit__(self, *error: object) -> None:
+        self._session.__exit__(*error)
+        self._pool.shutdown()
+
+
+def test_a_server_that_does_not_start_is_reported_with_its_log_and_ends_the_rest(tmp_path: Path):
+    code = "import os\nprint('the disk ate my weights', flush=True)\nos._exit(7)\n"
+    running.write_component(tmp_path, "responses_api_models", "broken", code)
+    (tmp_path / "broken.yaml").write_text("broken:\n  responses_api_models:\n    broken: {}\n")
+    with running.Session(tmp_path, running.calculator(tmp_path).replace("]", ",broken.yaml]")) as session:
+        assert session.ends() == 1
+    assert session.said.endswith(
+        "velo: broken: ended with exit code 7 before it was ready; the end of results/logs/broken.log:\n"
+        "velo:   the disk ate my weights\n"
+    )
+
+
+def test_a_mistake_in_a_block_is_passed_on_as_it_is(tmp_path: Path):
+    (tmp_path / "bad.yaml").write_text("policy_model:\n  responses_api_models:\n    scripted_model: {answer: [x]}\n")
+    with running.Session(tmp_path, "+config_paths=[bad.yaml]") as session:
+        assert session.ends() == 2
+    assert session.said.splitlines()[-1].startswith("velo: scripted_model: unknown key ")
+    assert "Traceback" not in session.said
+
+
+def test_workers_share_one_address_and_one_may_die(tmp_path: Path):
+    running.calculator(tmp_path)
+    with running.Session(tmp_path, "+config_paths=[model.yaml]", "+num_workers=3") as session:
+        found = session.up().instances()
+        model = found["policy_model"]
+        assert (len(set(model["pid"])), isinstance(found["head_server"]["pid"], int)) == (3, True)
+
+        def ask(_: int = 0) -> int:
+            status: int = running.http(f"{model['url']}/v1/responses", {"input": "?"})[0]
+            return status
+
+        with ThreadPoolExecutor(16) as pool:
+            assert set(pool.map(ask, range(64))) == {200}
+        os.kill(model["pid"][1], signal.SIGKILL)
+        assert running.gone(model["pid"][1])
+        assert ask() == 200
+        session.expect("policy_model worker 1: restarted")
+        after = session.instances()["policy_model"]
+        assert after["pid"][::2] == model["pid"][::2]
+        assert (after["pid"][1] != model["pid"][1], after["restarts"], after["status"]) == (True, 1, "ok")
+        assert session.ends(signal.SIGINT) == 0
+
+
+def test_in_dev_the_servers_whose_files_change_start_anew_and_the_others_do_not(tmp_path: Path):
+    app = running.write_component(tmp_path, "responses_api_models", "noisy", NOISY)
+    (tmp_path / "noisy.yaml").write_text("noisy:\n  responses_api_models:\n    noisy: {api_key: first-key}\n")
+    with running.Session(tmp_path, running.calculator(tmp_path).replace("]", ",noisy.yaml]"), "--dev") as session:
+        before = session.up().instances()
+        session.expect("watching")
+        app.write_text(NOISY.replace("my key", "MY KEY"))
+        session.expect("changed: app.py; starting anew: noisy")
+        session.expect("noisy: restarted")
+        (tmp_path / "model.yaml").write_text(running.MODEL.replace("36", "37"))
+        session.expect("changed: model.yaml; starting anew: policy_model")
+        session.expect("policy_model: restarted")
+        (tmp_path / "model.yaml").write_text("policy_model: [")
+        session.expect("the configuration is left as it was: model.yaml:2: not valid YAML")
+        after = session.instances()
+        same = [name for name in before if before[name]["pid"] == after[name]["pid"]]
+        assert same == ["calculator", "calculator_simple_agent"]
+        task = {**running.TASK, "expected_answer": "37"}
+        assert running.http(f"{after['calculator_simple_agent']['url']}/run", task)[1]["reward"] == 1.0
+        assert session.ends(signal.SIGINT) == 0
+
+
+def test_the_wait_before_a_restart_doubles_up_to_a_limit_and_health_resets_it():
+    backoff = Backoff()
+    assert [backoff.delay_s(0.0) for _ in range(8)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    assert [backoff.delay_s(29.9), backoff.delay_s(30.0), backoff.delay_s(0.0)] == [10.0, 0.2, 0.4]
+
+
+def test_the_limit_of_open_files_is_raised_and_never_lowered():
+    reached = raise_file_limit()
+    assert raise_file_limit(16) == reached

@@ -1,0 +1,188 @@
+"""One rollout, one trace: its `traceparent` reaches every server, and the model behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from velodrome import Environment, http, tool
+from velodrome.collect.attempt import Kept, attempt
+from velodrome.collect.plan import Job
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.responses_api_models.openai_model.app import OpenAIModel
+from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
+from velodrome.timing import trace
+
+spec = importlib.util.spec_from_file_location("hosted", Path(__file__).parent / "hosted.py")
+assert spec is not None
+assert spec.loader is not None
+hosting = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(hosting)
+
+GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TASK = {"responses_create_params": {"input": "go"}}
+
+
+class Recording(Environment):
+    """Writes down the trace of every call it gets."""
+
+    seen: list[tuple[str, str | None]]
+
+    def __init__(self, config: Mapping[str, Any] | None = None, links: Mapping[str, Any] | None = None) -> None:
+        super().__init__(config, links)
+        self.seen = []
+
+    async def seed_session(self, task: dict[str, Any]) -> None:
+        self.seen.append(("seed", trace.header()))
+
+    @tool
+    async def look(self) -> str:
+        """Look."""
+        self.seen.append(("tool", trace.header()))
+        return "seen"
+
+    async def verify(self, task: dict[str, Any], response: Any) -> dict[str, Any]:
+        self.seen.append(("verify", trace.header()))
+        return {"reward": 1.0}
+
+    async def close_session(self, session: Any) -> None:
+        self.seen.append(("close", trace.header()))
+
+
+class Upstream:
+    """A model that calls `look` once, and writes down the header of every request."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str | None]] = []
+
+    async def respond(self, request: web.Request) -> web.Response:
+        self.seen.append(("upstream", request.headers.get("traceparent")))
+        body = await request.json()
+        asked = body["input"] if isinstance(body["input"], list) else []
+        if any(item.get("type") == "function_call_output" for item in asked):
+            content = [{"type": "output_text", "text": "done", "annotations": []}]
+            item: dict[str, Any] = {"type": "message", "role": "assistant", "content": content}
+        else:
+            item = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+        return web.json_response({"id": "r", "object": "response", "status": "completed", "output": [item]})
+
+    async def __aenter__(self) -> Upstream:
+        app = web.Application()
+        app.router.add_post("/v1/responses", self.respond)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._runner.cleanup()
+
+
+async def served(use: Any) -> list[tuple[str, str | None]]:
+    """What the upstream and the environment behind three servers see of `use(agent_url)`."""
+    environment = Recording()
+    async with Upstream() as upstream:
+        settings = {"openai_base_url": upstream.url, "openai_model": "m", "endpoint": "responses"}
+        with (
+            hosting.hosted("resources_servers", lambda: environment) as resources_url,
+            hosting.hosted("responses_api_models", lambda: OpenAIModel(settings, {})) as model_url,
+        ):
+            links = {"resources_server": HttpResources(resources_url), "model_server": HttpModel(model_url)}
+            # Servers start in threads of their own; this loop has the upstream to run meanwhile.
+            agent = hosting.hosted("responses_api_agents", lambda: SimpleAgent({}, links))
+            agent_url = await asyncio.to_thread(agent.__enter__)
+            try:
+                await use(agent_url)
+            finally:
+                await http.close_shared()
+                await asyncio.to_thread(agent.__exit__, None, None, None)
+    return [*environment.seen, *upstream.seen]
+
+
+WHERE = ["close", "seed", "tool", "upstream", "upstream", "verify"]
+
+
+def test_one_rollout_carries_one_trace_to_every_server_and_the_next_rollout_another() -> None:
+    outcomes = []
+
+    async def two_rollouts(agent_url: str) -> None:
+        for index in range(2):
+            job = Job(f"task/{index}", 0, index, "agent", TASK)
+            outcomes.append((await attempt(job, HttpAgent(agent_url), verify=True))[0])
+
+    seen = asyncio.run(served(two_rollouts))
+
+    assert [type(outcome) for outcome in outcomes] == [Kept, Kept]
+    traces = {header for _, header in seen}
+    assert len(traces) == 2
+    for header in traces:
+        assert header is not None
+        assert trace.Trace(header).header == header
+        assert sorted(where for where, its in seen if its == header) == WHERE
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (GIVEN, True),
+        ("00-" + "0" * 32 + "-b7ad6b7169203331-01", False),
+        ("00-0af7651916cd43dd8448eb211c80319c-" + "0" * 16 + "-01", False),
+        (GIVEN.upper(), False),
+        (GIVEN + "-more", False),
+        ("nonsense", False),
+        (None, False),
+    ],
+)
+def test_a_valid_header_of_the_caller_is_passed_on_and_an_invalid_one_is_as_good_as_none(
+    given: str | None, kept: bool
+) -> None:
+    async def curl(agent_url: str) -> None:
+        headers = {} if given is None else {"traceparent": given}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{agent_url}/run", json=TASK, headers=headers) as r,
+        ):
+            assert r.status == 200, await r.text()
+
+    seen = asyncio.run(served(curl))
+
+    assert sorted(where for where, _ in seen) == WHERE
+    [found] = {header for _, header in seen}
+    assert found is not None
+    assert trace.Trace(found).header == found
+    assert (found == given) is kept
+
+
+def test_a_later_version_is_passed_on_in_the_one_that_is_known() -> None:
+    assert trace.Trace("cc" + GIVEN[2:] + "-what-comes-next").header == GIVEN
+    assert trace.Trace("ff" + GIVEN[2:]).header != GIVEN
+
+
+def test_outside_of_a_trace_a_call_carries_none() -> None:
+    async def call() -> list[tuple[str, str | None]]:
+        async with Upstream() as upstream:
+            model = OpenAIModel({"openai_base_url": upstream.url, "openai_model": "m", "endpoint": "responses"}, {})
+            await model.respond({"input": "go"})
+            await http.close_shared()
+        return upstream.seen
+
+    assert asyncio.run(call()) == [("upstream", None)]
+
+
+def test_the_id_of_a_trace_is_made_once_and_is_gone_with_it() -> None:
+    assert trace.header() is None
+    with trace.Trace() as outer:
+        assert trace.header() == outer.header
+        with trace.Trace() as inner:
+            assert trace.header() == inner.header != outer.header
+        assert trace.header() == outer.header
+    assert trace.header() is None

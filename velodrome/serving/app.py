@@ -1,0 +1,237 @@
+"""A web app from a component: the routes of its kind, raw JSON in and out.
+
+One parse and one encode a request, no model validation in between: what the component's contract asks for is
+checked by the component. The description at `/docs` is made from the component's own tools.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from velodrome import http
+from velodrome.config import mask_text
+from velodrome.errors import RolloutError, VelodromeError
+from velodrome.serving import wire
+from velodrome.timing.deadline import deadline
+from velodrome.timing.trace import Trace
+
+Json = dict[str, Any]
+Background = Callable[[], AbstractAsyncContextManager[None]]
+Handler = Callable[[Request], Awaitable[Response]]
+_ANY = "/{name}"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may take."""
+
+    max_body_bytes: int = 64 * 1024 * 1024
+    body_timeout_s: float = 60.0
+    token: str | None = None
+    secrets: frozenset[str] = frozenset()  # what no error tells
+
+
+@dataclass
+class Status:
+    """What `/` and `/health` tell."""
+
+    name: str
+    kind: str
+    implementation: str
+    started: float = field(default_factory=time.time)
+    extra: Json = field(default_factory=dict)
+    live: dict[str, Callable[[], Any]] = field(default_factory=dict)  # asked anew each time
+
+    def told(self) -> Json:
+        """As JSON."""
+        return {
+            "status": "ok",
+            "name": self.name,
+            "type": self.kind,
+            "implementation": self.implementation,
+            "pid": os.getpid(),
+            "uptime_s": round(time.time() - self.started, 3),
+            **self.extra,
+            **{name: ask() for name, ask in self.live.items()},
+        }
+
+
+class BadRequest(Exception):
+    """The request itself cannot be used: status and one line."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        self.message = message
+
+
+def json_response(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """JSON as the answer; encoded once."""
+    body = orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(body, status, headers, media_type="application/json")
+
+
+async def read_json(request: Request, limits: Limits) -> Json:
+    """The body as a JSON object: bounded in size and in time."""
+    data = await read_any(request, limits)
+    if not isinstance(data, dict):
+        raise BadRequest(400, "the body is a JSON object")
+    return data
+
+
+async def read_any(request: Request, limits: Limits) -> Any:
+    """The body as JSON, whatever it holds: bounded in size and in time."""
+    try:
+        with deadline(limits.body_timeout_s):
+            body = await _read(request, limits.max_body_bytes)
+    except TimeoutError:
+        raise BadRequest(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from None
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(400, f"the body is not JSON: {error}") from error
+
+
+async def _read(request: Request, most: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest(400, "the body was cut off")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > most:
+            raise BadRequest(413, f"the body is larger than {most} bytes")
+        if not message.get("more_body", False):
+            return b"".join((*chunks, chunk)) if chunks else chunk
+        chunks.append(chunk)
+
+
+def guarded(handle: Handler, secrets: frozenset[str] = frozenset()) -> Handler:
+    """A handler whose errors are JSON: a rollout's with its boundary, a caller's with what is wrong."""
+
+    async def handler(request: Request) -> Response:
+        try:
+            with Trace(_traceparent(request.scope)):
+                return await handle(request)
+        except BadRequest as error:
+            return Response(wire.plain_error(error.message), error.status, media_type="application/json")
+        except RolloutError as error:
+            told = wire.error_body(error, secrets)
+            return Response(told, wire.status_of(error), {http.SETTLED: "yes"}, media_type="application/json")
+        except VelodromeError as error:
+            told = wire.plain_error(mask_text(str(error), secrets), type(error).__name__)
+            return Response(told, 503, media_type="application/json")
+
+    return handler
+
+
+def _traceparent(scope: Scope) -> str | None:
+    for name, value in scope["headers"]:
+        if name == b"traceparent":
+            return str(value, "latin-1")
+    return None
+
+
+class App(FastAPI):
+    """FastAPI, with a short way to raw routes: what stands before them there costs more than most calls."""
+
+    def __init__(self, limits: Limits, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._expected = expected(limits.token)
+        self._secrets = limits.secrets
+        self.add_middleware(Gate, token=limits.token)
+        self._raw: dict[tuple[str, str], Handler] = {}
+
+    def add(self, method: str, path: str, handle: Handler) -> None:
+        """One raw route; the path is fixed, or `/{name}`."""
+        handler = guarded(handle, self._secrets)
+        self.router.add_route(path, handler, methods=[method])
+        self._raw[method, _ANY if "{" in path else path] = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The short way if there is one, and if nobody (CORS) wants to see requests first."""
+        handler = self._found(scope) if scope["type"] == "http" and len(self.user_middleware) == 1 else None
+        if handler is None:
+            await super().__call__(scope, receive, send)
+            return
+        response = refusal(scope, self._expected) or await handler(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    def _found(self, scope: Scope) -> Handler | None:
+        method, path = scope["method"], scope["path"]
+        found = self._raw.get((method, path))
+        if found is None and "/" not in path[1:] and len(path) > 1:
+            found = self._raw.get((method, _ANY))
+            scope["path_params"] = {"name": path[1:]}
+        return found
+
+
+def make_app(status: Status, component: Any, limits: Limits, *, background: Background = nullcontext) -> App:
+    """The app around a component; it closes the component when it ends, and runs `background` until then."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with background():
+            yield
+        await component.aclose()
+        await http.close_shared()
+
+    app = App(limits, title=status.name, version="1", lifespan=lifespan)
+
+    async def tell(request: Request) -> Response:
+        return json_response(status.told())
+
+    async def nothing_here(request: Request, error: Exception) -> Response:
+        what = wire.plain_error(f"{request.method} {request.url.path}: no such route")
+        return Response(what, getattr(error, "status_code", 404), media_type="application/json")
+
+    app.add("GET", "/", tell)
+    app.add("GET", "/health", tell)
+    app.add_exception_handler(404, nothing_here)
+    app.add_exception_handler(405, nothing_here)
+    return app
+
+
+class Gate:
+    """Lets in who has the token, if there is one. Health is open: it tells nothing that matters."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._expected = expected(token)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = refusal(scope, self._expected) if scope["type"] == "http" else None
+        await (refused or self._app)(scope, receive, send)
+
+
+def expected(token: str | None) -> bytes | None:
+    """The header that lets in."""
+    return None if token is None else f"Bearer {token}".encode()
+
+
+def refusal(scope: Scope, expected: bytes | None) -> Response | None:
+    """The answer to a request that may not come in; None if it may."""
+    if expected is None or (scope["path"] == "/health" and scope["method"] in ("GET", "HEAD")):
+        return None
+    given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    if hmac.compare_digest(given, expected):
+        return None
+    return Response(
+        wire.plain_error("a bearer token is wanted (server_token, or VELODROME_TOKEN)", "unauthorized"),
+        401,
+        {"WWW-Authenticate": "Bearer"},
+        media_type="application/json",
+    )

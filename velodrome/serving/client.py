@@ -1,0 +1,207 @@
+"""The same three contracts over HTTP: whoever holds one of these does not know that it is not the component itself.
+
+A model call or a verification may be repeated. A tool call or a whole rollout is repeated only when it surely did
+not arrive: done twice, it would not be the same rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from velodrome import http
+from velodrome.contracts import Json
+from velodrome.errors import AgentError, CallError, ModelError, RolloutError, ToolError, VerifyError
+from velodrome.resources_servers.environment import no_such_tool
+from velodrome.serving import wire
+from velodrome.timing import spans
+
+REPEATED = http.Retry(max_retries=5, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0)
+_ROUTES = frozenset(("seed_session", "verify", "close_session", "aggregate_metrics"))  # a model may not call them
+_MAX_NAME = 256
+_MAX_TARGETS = 1000  # models make up names
+ONCE = http.Retry(max_retries=8, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0, replay=False)
+
+
+class _Server:
+    """One server: its routes as targets, its errors as ours."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._targets: dict[str, http.Target] = {}
+
+    async def post(
+        self,
+        route: str,
+        body: Any,
+        kind: type[RolloutError],
+        policy: http.Retry,
+        headers: Mapping[str, str] | None = None,
+    ) -> http.Reply:
+        """A JSON body to a route. An error that names its boundary keeps it; any other is charged to `kind`."""
+        try:
+            return await http.shared().post(self._target(route), orjson.dumps(body), policy, headers=headers)
+        except CallError as error:
+            raise wire.error_in(error.body) or _charged(error, kind) from error
+
+    async def get(self, route: str, kind: type[RolloutError]) -> Any:
+        """The JSON of a route, or None if the server has no such thing. One that cannot be asked is a fault."""
+        try:
+            reply = await http.shared().get(self._target(route), REPEATED)
+            return orjson.loads(reply.body)
+        except orjson.JSONDecodeError:
+            return None
+        except CallError as error:
+            if error.status is not None and error.status < 500 and error.status not in (408, 429):
+                return None
+            raise kind(str(error)) from error
+
+    def _target(self, route: str) -> http.Target:
+        found = self._targets.get(route)
+        if found is None:
+            found = http.Target(self.url + route, self._headers)
+            if len(self._targets) < _MAX_TARGETS:
+                self._targets[route] = found
+        return found
+
+
+def _charged(error: CallError, kind: type[RolloutError]) -> RolloutError:
+    return ModelError(str(error), status=error.status) if kind is ModelError else kind(str(error))
+
+
+def decoded(reply: http.Reply, kind: type[RolloutError]) -> Json:
+    """The JSON object of an answer; anything else is the server's fault."""
+    try:
+        data = orjson.loads(reply.body)
+    except orjson.JSONDecodeError as error:
+        raise kind(f"{reply.target.label}: the answer is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise kind(f"{reply.target.label}: the answer is not a JSON object")
+    return data
+
+
+class HttpModel:
+    """A model behind `/v1/responses`."""
+
+    def __init__(self, url: str, token: str | None = None, policy: http.Retry = REPEATED) -> None:
+        self._server = _Server(url, token)
+        self._policy = policy
+
+    async def respond(self, request: Json) -> Json:
+        """One model call."""
+        answer = decoded(await self._server.post("/v1/responses", request, ModelError, self._policy), ModelError)
+        if not isinstance(answer.get("output"), list):
+            raise ModelError(f'{self._server.url}: the response has no "output" list')
+        return answer
+
+    async def aclose(self) -> None:
+        """The pool is shared; nothing of its own to close."""
+
+
+class HttpResources:
+    """An environment behind its routes. A session's handle is the cookie header that belongs to it."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self._server = _Server(url, token)
+        self._about: Json | None = None
+
+    async def _told(self) -> Json:
+        if self._about is None:
+            told = await self._server.get("/", ToolError)
+            self._about = told if isinstance(told, dict) else {}
+        return self._about
+
+    async def open(self, task: Json) -> str:
+        """Start a session; a server that keeps none is not asked."""
+        if (await self._told()).get("sessions") is False:
+            return ""
+        reply = await self._server.post("/seed_session", task, ToolError, ONCE)
+        return "; ".join(value.partition(";")[0] for value in reply.headers.getall("Set-Cookie", []))
+
+    async def call(self, session: str, name: str, arguments: Any) -> str:
+        """Run one tool. A refusal (4xx) that blames nobody is told to the model, as the tool's words."""
+        if name in _ROUTES or name in ("", ".", "..") or "/" in name or len(name) > _MAX_NAME:
+            return no_such_tool(name, [str(each.get("name")) for each in await self.tools()])
+        try:
+            reply = await self._server.post(f"/{quote(name, safe='')}", arguments, ToolError, ONCE, _cookie(session))
+        except ToolError as error:
+            cause = error.__cause__
+            if isinstance(cause, CallError) and cause.status in (400, 404, 405, 422) and not wire.error_in(cause.body):
+                return f"error: {cause.excerpt}"
+            raise
+        return _text(reply)
+
+    async def score(self, session: str, task: Json, response: Json) -> Json:
+        """Verify."""
+        headers = {**_cookie(session), wire.BRIEF: "yes"}
+        body = {**task, "response": response}
+        return decoded(await self._server.post("/verify", body, VerifyError, REPEATED, headers), VerifyError)
+
+    async def close(self, session: str) -> None:
+        """Forget the session."""
+        if session:
+            await self._server.post("/close_session", {}, ToolError, REPEATED, _cookie(session))
+
+    async def tools(self) -> list[Json]:
+        """The tools on offer; a server that does not say offers none by itself."""
+        found = await self._server.get("/tools", ToolError)
+        return found if isinstance(found, list) else []
+
+    async def deferrable(self) -> bool:
+        """As the server says."""
+        return (await self._told()).get("deferrable") is not False
+
+    async def aclose(self) -> None:
+        """The pool is shared; nothing of its own to close."""
+
+
+class HttpAgent:
+    """An agent behind `/run`."""
+
+    def __init__(self, url: str, token: str | None = None, policy: http.Retry = ONCE) -> None:
+        self._server = _Server(url, token)
+        self._policy = policy
+
+    async def run(self, task: Json, *, verify: bool = True) -> Json:
+        """One task; where its time went there is hung below the span that is open here."""
+        headers = None if verify else {wire.VERIFY: "no"}
+        reply = await self._server.post("/run", task, AgentError, self._policy, headers)
+        here = spans.current()
+        if here is not None:
+            wire.graft(reply.headers.get(wire.SPANS, ""), here)
+        result = decoded(reply, AgentError)
+        if not isinstance(result.get("response"), dict):
+            raise AgentError(f'{self._server.url}: the result has no "response" object')
+        return result
+
+    async def respond(self, request: Json) -> Json:
+        """Continue one conversation."""
+        return decoded(await self._server.post("/v1/responses", request, AgentError, self._policy), AgentError)
+
+    async def deferrable(self) -> bool:
+        """As the server says."""
+        told = await self._server.get("/", AgentError)
+        return not isinstance(told, dict) or told.get("deferrable") is not False
+
+    async def aclose(self) -> None:
+        """The pool is shared; nothing of its own to close."""
+
+
+def _cookie(session: str) -> dict[str, str]:
+    return {"Cookie": session} if session else {}
+
+
+def _text(reply: http.Reply) -> str:
+    text = reply.body.decode("utf-8", "replace")
+    if reply.headers.get("Content-Type", "").startswith("application/json"):
+        try:
+            data = orjson.loads(reply.body)
+        except orjson.JSONDecodeError:
+            return text
+        if isinstance(data, str):
+            return data
+    return text

@@ -1,0 +1,150 @@
+"""Find the servers that run, through the head server: quickly, or not at all.
+
+What runs is used under its name. A block that was given too must be the block that runs: rollouts from other settings
+than the ones on record are worse than none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from velodrome.config import KINDS, Config, Instance
+from velodrome.errors import InputError
+from velodrome.serving.connect import Servers
+from velodrome.serving.listen import head_address, is_wildcard, reachable, server_token
+from velodrome.serving.probe import fetch, listens
+
+TIMEOUT_S = 5.0
+_PLACE = frozenset(("host", "port", "num_workers", "entrypoint"))  # where a server runs, not what it does
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Head:
+    """What the head server told: the servers as they stand, and the blocks they were started with."""
+
+    address: str
+    instances: list[Json]
+    blocks: dict[str, Instance]
+
+
+def find(config: Config, *, embedded: bool = False) -> tuple[Config, Servers]:
+    """The configuration with the blocks of the servers that run, and their addresses.
+
+    Without servers it is the configuration as given, to be run in this process.
+    """
+    if embedded:
+        return config, Servers()
+    head = read_head(config.settings)
+    host, port = head_address(config.settings)
+    if head is None:
+        if not config.instances:
+            raise InputError(
+                f"no servers run at {host}:{port}, and no config_paths are given: start them with velo run, "
+                "or give +config_paths=[…] to run without servers"
+            )
+        return config, Servers(note=f"no servers run at {host}:{port}: running embedded, all in this process")
+    _refuse_others(config, head)
+    urls = {each["name"]: _url(each, host) for each in head.instances if each["name"] in head.blocks}
+    used = sorted(urls.keys() & config.instances.keys() if config.instances else urls)
+    note = f"using the servers that run at {head.address}: {', '.join(used)}"
+    if not used:
+        note = f"none of these servers runs at {head.address}: running embedded, all in this process"
+    whole = Config(config.settings, {**head.blocks, **config.instances})
+    return whole, Servers(urls, server_token(config.settings), note)
+
+
+def read_head(settings: Mapping[str, Any]) -> Head | None:
+    """What the head tells, or None if there is none; bounded by a few seconds."""
+    return asyncio.run(_read_head(settings))
+
+
+async def _read_head(settings: Mapping[str, Any]) -> Head | None:
+    host, port = head_address(settings)
+    address = f"{host}:{port}"
+    token = server_token(settings)
+    there = reachable(host).strip("[]")
+    answers = await asyncio.gather(
+        *(
+            fetch(there, port, path, timeout_s=TIMEOUT_S, token=token)
+            for path in ("/server_instances", "/global_config_dict_yaml")
+        )
+    )
+    if any(answer is not None and answer[0] == 401 for answer in answers):
+        raise InputError(
+            f"the head server at {address} wants another token: set VELODROME_TOKEN, or server_token in env.yaml"
+        )
+    if None in answers and await listens(there, port, timeout_s=TIMEOUT_S):
+        raise InputError(
+            f"something listens at {address} but does not answer as a head server within {TIMEOUT_S:g} s; "
+            "try again, or give +embedded=true to run without servers"
+        )
+    found = [answer[1] for answer in answers if answer is not None and answer[0] == 200]
+    if len(found) != len(answers):
+        return None
+    try:
+        instances, text = (orjson.loads(body) for body in found)
+        return Head(address, _checked(instances), _blocks(text))
+    except ValueError as error:
+        raise InputError(
+            f"what answers at {address} is no head server of ours ({error}); "
+            "give +head_server.port=…, or +embedded=true to run without servers"
+        ) from error
+
+
+def _checked(instances: Any) -> list[Json]:
+    names = {"name", "type", "url", "host", "port", "status"}
+    if not isinstance(instances, list) or not all(
+        isinstance(each, dict) and names <= each.keys() for each in instances
+    ):
+        raise ValueError("/server_instances is not a list of servers")
+    return instances
+
+
+def _blocks(text: Any) -> dict[str, Instance]:
+    import yaml
+
+    try:
+        data = yaml.safe_load(text) if isinstance(text, str) else None
+    except yaml.YAMLError as error:
+        raise ValueError("/global_config_dict_yaml is not YAML") from error
+    if not isinstance(data, dict):
+        raise ValueError("/global_config_dict_yaml is not a mapping")
+    found = {}
+    for name, value in data.items():
+        if isinstance(value, dict) and len(value) == 1 and (kind := next(iter(value))) in KINDS:
+            [(implementation, settings)] = value[kind].items()
+            found[name] = Instance(name, kind, implementation, settings, "the head server")
+    return found
+
+
+def _url(told: Json, head_host: str) -> str:
+    """A server that listens on every address of its machine is reached where its head is."""
+    host = head_host if is_wildcard(told["host"]) else told["host"]
+    return f"http://{reachable(host)}:{told['port']}"
+
+
+def _refuse_others(config: Config, head: Head) -> None:
+    masked = config.masked()
+    problems = []
+    for name in sorted(config.instances.keys() & head.blocks.keys()):
+        running, given = head.blocks[name], config.instances[name]
+        shown = masked[name][given.kind][given.implementation]
+        same = (given.kind, given.implementation) == (running.kind, running.implementation)
+        if not same or _content(shown) != _content(running.settings):
+            problems.append(
+                f"{name}: the server that runs at {head.address} has other settings than the ones given here; "
+                "leave config_paths out to use it as it is, or give +embedded=true to run without servers"
+            )
+    if problems:
+        raise InputError(*problems)
+
+
+def _content(settings: Mapping[str, Any]) -> Json:
+    return {key: value for key, value in settings.items() if key not in _PLACE}

@@ -1,0 +1,18 @@
+"""How many files and connections this process, and every process it starts, may have open."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+
+WANTED = 65535
+
+
+def raise_file_limit(wanted: int = WANTED) -> int:
+    """Raise the soft limit to `wanted`, or as far as the hard limit allows; never lower it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < reachable:
+        with contextlib.suppress(ValueError, OSError):  # some systems refuse what they told: then it stays as it is
+            resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,0 +1,91 @@
+"""HTTP on a connection, with a bound that uvicorn does not have: a request's head arrives in time, and is not endless.
+
+The body is bounded by `app.read_json`; an idle connection by uvicorn's keep-alive. An answer's head leaves together
+with its body: uvicorn writes one after the other, and that would wake the caller twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+
+class Corked:
+    """A transport that holds the head of an answer until the body comes, or until there is nothing else to do."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Send, or hold if it is a head."""
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held + data)
+        elif data.startswith(b"HTTP/"):
+            self._held = data
+            self._loop.call_soon(self._release)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Send what is held, and close."""
+        self._release()
+        self._transport.close()
+
+    def _release(self) -> None:
+        if self._held and not self._transport.is_closing():
+            self.write(b"")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """uvicorn's protocol; a client that drips its head is cut off."""
+
+    head_timeout_s = 30.0
+    max_head_bytes = 128 * 1024
+
+    _alarm: asyncio.TimerHandle | None = None
+    _in_head = True  # a new connection owes a request
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.transport = cast("asyncio.Transport", Corked(transport, self.loop))
+        self._alarm = self.loop.call_later(self.head_timeout_s, transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._in_head:
+            if self._alarm is not None:
+                self._disarm()
+            self._head_bytes = 0
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > self.max_head_bytes and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too large.")
+        elif self._alarm is None:
+            self._alarm = self.loop.call_later(self.head_timeout_s, self.transport.close)
+
+    def _disarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
