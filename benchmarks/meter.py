@@ -2,7 +2,8 @@
 
 The floor and the product are metered by this same code: a thread looks at the clock, the process's CPU and the size of
 the file fifty times a second, and afterwards the lines between two of those looks are counted. A thread, because one
-turn of a loop with a thousand calls in flight takes longer than that.
+turn of a loop with a thousand calls in flight takes longer than that. The CPU of other processes that do a part of the
+work is added.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import resource
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
+
+from benchmarks.servers import cpu_s
 
 _EVERY_S = 0.02
 
@@ -21,14 +25,16 @@ class Look(NamedTuple):
 
     wall_s: float
     cpu_s: float
+    others_cpu_s: float
     size: int
 
 
 class Meter:
     """`with Meter(path) as meter:` around the work; then `meter.result`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, others: Collection[int] = ()) -> None:
         self._path = path
+        self._others = others
         self._looks: list[Look] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="meter", daemon=True)
@@ -44,7 +50,7 @@ class Meter:
     def _watch(self) -> None:
         while not self._over.wait(_EVERY_S):
             size = self._path.stat().st_size if self._path.exists() else 0
-            self._looks.append(Look(time.perf_counter(), time.process_time(), size))
+            self._looks.append(Look(time.perf_counter(), time.process_time(), cpu_s(self._others), size))
 
     def result(self, *, parallel: int) -> dict[str, float]:
         """Figures over the time in which `parallel` rollouts were in flight and every connection was warm."""
@@ -57,10 +63,12 @@ class Meter:
             raise SystemExit(f"only {len(steady)} looks at a steady state: too few rollouts ({rollouts})")
         first, last = steady[0], steady[-1]
         counted = data.count(b"\n", first.size, last.size)
+        own_s, others_s = last.cpu_s - first.cpu_s, last.others_cpu_s - first.others_cpu_s
         return {
             "rollouts": counted,
             "seconds": last.wall_s - first.wall_s,
-            "cpu_ms": 1e3 * (last.cpu_s - first.cpu_s) / counted,
+            "cpu_ms": 1e3 * (own_s + others_s) / counted,
+            "own_cpu_ms": 1e3 * own_s / counted,
             "per_s": counted / (last.wall_s - first.wall_s),
             "line_bytes": len(data) / rollouts,
         }

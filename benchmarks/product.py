@@ -1,4 +1,7 @@
-"""The product: a real collection, from its config to its files, under the same meter as the floor."""
+"""The product: a real collection, from its config to its files, under the same meter as the floor.
+
+With `--head` it uses the servers that run there, and the CPU of the processes in `--pids` is counted too.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,20 @@ import orjson
 
 from benchmarks import workload
 from benchmarks.meter import Meter, allow_files
-from velodrome.cli.collect import SETTINGS, make_options, run_async, say, use_limits
+from velodrome.cli.collect import SETTINGS, find_servers, make_options, run_async, say, use_limits
 from velodrome.collect.collection import collect
 from velodrome.config import load
 
 
 def main(given: argparse.Namespace) -> dict[str, float]:
     """Collect as `velo collect` does; every rollout must be kept and earn its reward."""
+    where = (
+        [*workload.http_settings(given.url, given.endpoint), "+embedded=true"]
+        if given.head is None
+        else [f"+head_server.port={given.head}", f"+agent_name={workload.AGENT}"]
+    )
     argv = [
-        *workload.http_settings(given.url, given.endpoint),
+        *where,
         f"+input_jsonl_fpath={given.input}",
         f"+output_jsonl_fpath={given.output}",
         f"+limit={given.rollouts}",
@@ -28,9 +36,10 @@ def main(given: argparse.Namespace) -> dict[str, float]:
     ]
     config = load(argv, known=[setting.name for setting in SETTINGS])
     options = make_options(config)
+    config, servers = find_servers(config)
     use_limits(config)
-    with Meter(options.output) as meter:
-        outcome = run_async(collect(options, config, say))
+    with Meter(options.output, given.pids) as meter:
+        outcome = run_async(collect(options, config, say, servers))
     if outcome.kept != given.rollouts or outcome.metrics["reward"] != 1.0:
         raise SystemExit(f"not the work that was to be measured: {outcome.summary()}, {outcome.metrics}")
     return meter.result(parallel=given.parallel)
@@ -46,8 +55,10 @@ def profiled(given: argparse.Namespace) -> dict[str, float]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--endpoint", choices=("responses", "chat"), required=True)
+    parser.add_argument("--url")
+    parser.add_argument("--endpoint", choices=("responses", "chat"))
+    parser.add_argument("--head", type=int)
+    parser.add_argument("--pids", type=int, nargs="*", default=())
     parser.add_argument("--rollouts", type=int, required=True)
     parser.add_argument("--parallel", type=int, required=True)
     parser.add_argument("--input", type=Path, required=True)

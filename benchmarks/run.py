@@ -17,11 +17,11 @@ from pathlib import Path
 
 import orjson
 
-from benchmarks import collector, scale, startup
+from benchmarks import collector, scale, served, startup
 from benchmarks.commands import measure
 from benchmarks.summary import Check, Json, shown, table
 
-PARTS = ("collector", "scale", "startup", "spans", "hop")
+PARTS = ("collector", "served", "scale", "startup", "spans", "hop")
 MILLION = 1_000_000
 
 
@@ -53,6 +53,9 @@ def measured(parts: list[str], folder: Path, given: argparse.Namespace) -> Json:
     if "collector" in parts:
         rounds, seconds = (2, 1.5) if given.quick else (given.rounds, 3.5)
         found["collector"] = collector.run(folder, rounds=rounds, seconds=seconds, say=say)
+    if "served" in parts:
+        rounds, seconds, starts = (2, 1.5, 3) if given.quick else (given.rounds, 3.5, 7)
+        found["served"] = served.run(folder, rounds=rounds, seconds=seconds, starts=starts, say=say)
     if "scale" in parts:
         sizes = (5_000, 50_000) if given.quick else (20_000, 200_000)
         found["scale"] = scale.run(folder, (*sizes, MILLION) if given.full else sizes, say)
@@ -67,6 +70,11 @@ def checks(found: Json) -> list[Check]:
         where = f"{row['in_flight']} in flight, {row['endpoint']}"
         made.append(Check(f"CPU per rollout over the floor's, {where}", row["cpu_ratio"]["median"], 2.0, "x"))
         made.append(Check(f"rollouts/s over the floor's, {where}", row["rate_ratio"]["median"], 0.5, "x", least=True))
+    for row in found.get("served", {}).get("rows", ()):
+        what = f"CPU per rollout, served over embedded, {row['in_flight']} in flight"
+        made.append(Check(what, row["cpu_ratio"]["median"], 4.0, "x"))
+    if "served" in found:
+        made.append(Check("velo run, three servers ready", found["served"]["ready_s"]["median"], 5.0, "s"))
     rows = found.get("scale", ())
     for row in rows:
         limit_mb = 150 + 100 * row["rollouts"] / 1e6
@@ -96,6 +104,8 @@ def report(found: Json) -> None:
         head = ["in flight", "endpoint", "floor CPU ms", "product CPU ms", "ratio", "floor /s", "product /s", "ratio"]
         print("\nOne-tool rollout, embedded: CPU of the collector process, rollouts a second. Median (range).\n")
         print(table([*head, "model server CPU ms"], map(_collector_cells, found["collector"])))
+    if "served" in found:
+        report_served(found["served"])
     if "scale" in found:
         head = ["rollouts", "bytes a line", "collect s", "peak MB", "resume: first new s", "resume: all s", "peak MB"]
         print("\nLong collections, scripted model in the process.\n")
@@ -117,6 +127,31 @@ def report(found: Json) -> None:
     if "startup" in found:
         helped, first = found["startup"]["help_s"], found["startup"]["first_rollout_s"]
         print(f"\nvelo --help: {shown(helped)} s. First rollout: {shown(first)} s after the command.")
+
+
+def report_served(found: Json) -> None:
+    """The tables of the servers."""
+    head = ["in flight", "embedded CPU ms", "served CPU ms", "ratio", "of it collector", "embedded /s", "served /s"]
+    print("\nOne-tool rollout through three servers: CPU of all processes but the upstream. Median (range).\n")
+    print(table([*head, "ratio"], map(_served_cells, found["rows"])))
+    print("\nOne hop, 16 in flight: CPU microseconds of one call here, over HTTP on both sides, and the difference.\n")
+    head = ["call", "here", "client", "server", "hop"]
+    print(table(head, ([name, *(shown(cost[key], 0) for key in cost)] for name, cost in found["hop"].items())))
+    print(f"\nvelo run, three servers: ready after {shown(found['ready_s'])} s.")
+
+
+def _served_cells(row: Json) -> list[str]:
+    embedded, served = row["embedded"], row["served"]
+    return [
+        f"{row['in_flight']:,}",
+        shown(embedded["cpu_ms"]),
+        shown(served["cpu_ms"]),
+        shown(row["cpu_ratio"]),
+        shown(served["own_cpu_ms"]),
+        shown(embedded["per_s"], 0),
+        shown(served["per_s"], 0),
+        shown(row["rate_ratio"]),
+    ]
 
 
 def _collector_cells(row: Json) -> list[str]:
