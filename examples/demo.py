@@ -43,6 +43,7 @@ def demo() -> int:
         "+max_wall_s=60",
         "+drain_s=10",
         "+overwrite=true",
+        "+embedded=true",
     )
     took = time.monotonic() - began
     if code not in (0, 4):

@@ -1,6 +1,6 @@
 """A whole environment: one tool and a score. `docs/environments.md` walks through it."""
 
-from velodrome.resources_servers.environment import Environment, tool
+from velodrome import Environment, tool
 
 FORECAST = {"oslo": "snow", "lima": "fog", "cairo": "sun"}
 
