@@ -204,7 +204,7 @@ def main() -> int:
         found["span_share"] = 100 * found["spans"]["cpu_us"]["median"] / (1e3 * cpu_ms)
     made = checks(found)
     report(found)
-    print("\nBudgets (DESIGN section 8).\n")
+    print("\nBudgets (docs/performance.md).\n")
     print(table(["what", "measured", "budget", ""], [check.cells() for check in made]))
     load = found["machine"]
     print(

@@ -71,6 +71,18 @@ class Sessions:
         self._used[ticket.handle] = time.monotonic()
         return ticket.handle
 
+    @asynccontextmanager
+    async def session(self, ticket: Ticket | None, task: Json) -> AsyncIterator[str]:
+        """The handle of a ticket; a caller without one has a session for this one call."""
+        if ticket is not None:
+            yield self.handle(ticket)
+            return
+        handle = await self._resources.open(task)
+        try:
+            yield handle
+        finally:
+            await self._resources.close(handle)
+
     def elsewhere(self, ticket: Ticket | None) -> http.Target | None:
         """The worker a request must be passed on to, if it is not this one."""
         if ticket is None or ticket.worker == self._worker or ticket.worker >= len(self._peers):
@@ -141,14 +153,8 @@ def add_resources(app: App, resources: Resources, limits: Limits, sessions: Sess
         if other is not None:
             return await pass_on(request, arguments, other)
         with blame(ToolError, name):
-            if ticket is None:
-                handle = await resources.open({})
-                try:
-                    text = await resources.call(handle, name, arguments)
-                finally:
-                    await resources.close(handle)
-            else:
-                text = await resources.call(sessions.handle(ticket), name, arguments)
+            async with sessions.session(ticket, {}) as handle:
+                text = await resources.call(handle, name, arguments)
         return Response(text.encode("utf-8", "replace"), media_type="text/plain")
 
     async def verify(request: Request) -> Response:
@@ -162,14 +168,8 @@ def add_resources(app: App, resources: Resources, limits: Limits, sessions: Sess
             raise BadRequest(422, "the body is a task with its response; there is no response object in it")
         task = {name: value for name, value in body.items() if name != "response"}
         with blame(VerifyError, "verify"):
-            if ticket is not None:
-                score = await resources.score(sessions.handle(ticket), task, response)
-            else:
-                handle = await resources.open(task)
-                try:
-                    score = await resources.score(handle, task, response)
-                finally:
-                    await resources.close(handle)
+            async with sessions.session(ticket, task) as handle:
+                score = await resources.score(handle, task, response)
             return json_response(score if wire.BRIEF in request.headers else body | score)
 
     async def close(request: Request) -> Response:
