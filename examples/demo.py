@@ -46,7 +46,7 @@ def demo() -> int:
         "+embedded=true",
     )
     took = time.monotonic() - began
-    if code not in (0, 4):
+    if code not in (0, 4) or not OUTPUT.stat().st_size:
         return code
     if step("show", str(OUTPUT), "1"):
         return 1

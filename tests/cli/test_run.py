@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import signal
 import subprocess
 import sys
@@ -11,14 +10,9 @@ from typing import Any
 
 import orjson
 import pytest
+import running
 
 from velodrome.cli.status import table
-
-spec = importlib.util.spec_from_file_location("running", Path(__file__).parent.parent / "serving" / "running.py")
-assert spec is not None
-assert spec.loader is not None
-running = sys.modules["running"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(running)
 
 
 def velo(cwd: Path, *argv: str) -> subprocess.CompletedProcess[str]:

@@ -313,7 +313,8 @@ def test_scores_are_made_plain() -> None:
 
 
 def test_numpy_numbers_in_a_score_are_numbers() -> None:
-    numpy = pytest.importorskip("numpy")
+    import numpy
+
     value = {"reward": numpy.float32(0.5), "right": numpy.bool_(True), "counts": numpy.array([1, 2])}
     assert scored(returning(value)) == {"reward": 0.5, "right": True, "counts": [1, 2]}
     with pytest.raises(VerifyError, match='"loss" is not finite'):

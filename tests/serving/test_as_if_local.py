@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import io
 import itertools
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
+import hosted as hosting
 import pytest
 
 from velodrome import http
@@ -24,12 +23,6 @@ from velodrome.serving.app import Limits
 from velodrome.serving.client import HttpAgent, HttpResources
 from velodrome.serving.worker import Masked
 from velodrome.timing import spans
-
-spec = importlib.util.spec_from_file_location("hosted", Path(__file__).parent / "hosted.py")
-assert spec is not None
-assert spec.loader is not None
-hosting = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(hosting)
 
 KIND = "resources_servers"
 ROUTES = ["verify", "close_session", "seed_session", "aggregate_metrics", "tools", "health", "", ".", "..", "a/b"]

@@ -6,11 +6,10 @@ The same calls must give the same answers, the same errors and the same blame, w
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
+import hosted as hosting
 import pytest
 
 from velodrome import Environment, http, tool
@@ -22,12 +21,6 @@ from velodrome.resources_servers.math_with_judge.app import MathWithJudge
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
-
-spec = importlib.util.spec_from_file_location("hosted", Path(__file__).parent / "hosted.py")
-assert spec is not None
-assert spec.loader is not None
-hosting = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(hosting)
 
 WHERE = {"here": 0, "one worker": 1, "three workers": 3}
 

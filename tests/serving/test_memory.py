@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
+import running
 
 from velodrome import http
 from velodrome.serving.client import HttpResources
-
-spec = importlib.util.spec_from_file_location("running", Path(__file__).parent / "running.py")
-assert spec is not None
-assert spec.loader is not None
-running = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(running)
 
 IN_FLIGHT = 64
 WARM_UP, REST = 2_000, 8_000

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+import hosted as hosting
 import openai
 import pytest
 
@@ -17,12 +16,6 @@ from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.app import Limits
-
-spec = importlib.util.spec_from_file_location("hosted", Path(__file__).parent / "hosted.py")
-assert spec is not None
-assert spec.loader is not None
-hosting = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(hosting)
 
 MODEL, AGENT = "responses_api_models", "responses_api_agents"
 CALLS = [

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import hosted as hosting
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -16,12 +15,6 @@ from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSe
 from velodrome.resources_servers.example_single_tool_call.app import ExampleSingleToolCall
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-
-spec = importlib.util.spec_from_file_location("hosted", Path(__file__).parent / "hosted.py")
-assert spec is not None
-assert spec.loader is not None
-hosting = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(hosting)
 
 
 def model() -> ScriptedModel:

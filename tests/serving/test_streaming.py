@@ -7,16 +7,16 @@ bytes a test says, when it says so.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import threading
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
+import hosted as hosting
 import httpx2
 import openai
 import pytest
+import streams
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,18 +24,6 @@ from velodrome.errors import ModelError
 from velodrome.responses_api_models.local_model import constrained, weights
 from velodrome.responses_api_models.local_model.app import LocalModel
 
-
-def beside(name: str) -> Any:
-    """A module of this folder."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-hosting, streams = beside("hosted"), beside("streams")
 BEGUN, TURN = streams.BEGUN, streams.TURN
 added, client, collected, consistent = streams.added, streams.client, streams.collected, streams.consistent
 responses, scripted, without_ids = streams.responses, streams.scripted, streams.without_ids

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
+import hosted as hosting
 import orjson
 import pytest
+import streams
 
 from velodrome import http
 from velodrome.contracts import Streaming
@@ -18,18 +18,6 @@ from velodrome.responses_api_models.openai_model.app import OpenAIModel
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.scripted import ScriptedServer
 
-
-def beside(name: str) -> Any:
-    """A module of this folder."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-hosting, streams = beside("hosted"), beside("streams")
 BEGUN, TURN = streams.BEGUN, streams.TURN
 added, client, collected, consistent = streams.added, streams.client, streams.collected, streams.consistent
 responses, scripted, without_ids = streams.responses, streams.scripted, streams.without_ids

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import socket
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import running
 
 from velodrome.serving.child import Backoff
 from velodrome.serving.limits import raise_file_limit
-
-spec = importlib.util.spec_from_file_location("running", Path(__file__).parent / "running.py")
-assert spec is not None
-assert spec.loader is not None
-running = sys.modules["running"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(running)
 
 SECRET = "sk-a-secret-nobody-may-see"
 NOISY = """

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import aiohttp
+import hosted as hosting
 import pytest
 from aiohttp import web
 
@@ -19,12 +18,6 @@ from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.openai_model.app import OpenAIModel
 from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
 from velodrome.timing import trace
-
-spec = importlib.util.spec_from_file_location("hosted", Path(__file__).parent / "hosted.py")
-assert spec is not None
-assert spec.loader is not None
-hosting = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(hosting)
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TASK = {"responses_create_params": {"input": "go"}}

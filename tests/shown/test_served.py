@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_seeds
 
 SECRET = "sk-never-to-be-seen-by-anybody"
 
@@ -252,14 +252,9 @@ def test_every_collect_command_of_the_seeds_runs_as_written_against_servers(work
     head_at(workplace, free_port())
     for name in ("tasks.jsonl", "full_dataset.jsonl", "benchmark.jsonl"):
         workplace.tasks(name, 30)
-    seeds = importlib.util.spec_from_file_location("seeds", Path(__file__).parent / "test_seeds.py")
-    assert seeds is not None
-    assert seeds.loader is not None
-    module = importlib.util.module_from_spec(seeds)
-    seeds.loader.exec_module(module)
 
     with terminal(workplace, 'ng_run "+config_paths=[agent.yaml,model.yaml]"', "all ready"):
-        for command, output, count, overrides in module.SAME_LINES:
+        for command, output, count, overrides in test_seeds.SAME_LINES:
             if "agent_name" not in command:  # two agents run here: one must be named
                 command = command.replace("ng_collect_rollouts", "ng_collect_rollouts +agent_name=my_agent")
             done = workplace.run(f"rm -f {output.removesuffix('.jsonl')}.*; {command}")
