@@ -282,6 +282,7 @@ def known_settings(verb: str, rest: Sequence[str]) -> set[str] | None:
         "run": run.SETTINGS,
         "status": status.SETTINGS,
         "verify": verify.SETTINGS,
+        "profile": (*collect.SETTINGS, *run.SETTINGS),
     }
     found = {setting.name for setting in tables.get(verb, ())}
     if verb == "model" and rest[:1] == ["serve"]:

@@ -22,6 +22,7 @@ FENCES = {
     "aiohttp.web": ("serving", "view"),
     "yappi": ("timing",),
     "torch": ("train",),
+    "opentelemetry": ("timing",),
 }
 
 

@@ -52,13 +52,17 @@ class CallError(VelodromeError):
 
 
 class RolloutError(VelodromeError):
-    """One rollout failed. `partial` is the conversation so far, as response items."""
+    """One rollout failed. `partial` is the conversation so far, as response items.
+
+    `spans` says where its time went, if a server told.
+    """
 
     boundary: ClassVar[Boundary] = "agent"
 
     def __init__(self, message: str, *, partial: list[dict[str, Any]] | None = None) -> None:
         super().__init__(message)
         self.partial = partial
+        self.spans: str | None = None
 
 
 class ModelError(RolloutError):

@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from velodrome.collect.budget import Budget
-from velodrome.collect.collection import Options, collect
+from velodrome.collect.collection import collect
+from velodrome.collect.order import Options
 from velodrome.config import Config, Instance
 
 ENV = """

@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from velodrome.collect.budget import Budget
-from velodrome.collect.collection import Options, Outcome, collect
+from velodrome.collect.collection import collect
+from velodrome.collect.order import Options, Outcome
 from velodrome.collect.verify import default_output, survey, verify
 from velodrome.config import Config, Instance
 from velodrome.errors import InputError

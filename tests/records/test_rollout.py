@@ -116,7 +116,7 @@ def test_another_score_replaces_all_of_the_one_before():
         "meta": {
             "key": "t/0",
             "agent": "a",
-            "timing": {"total_s": 2.0, "verify_s": 0.25},
+            "timing": {"total_s": 2.0, "verify_s": 0.5, "verify_later_s": 0.25},
             "scored": ["reward", "tags"],
             "shadowed": {"tags": ["a"]},
         },

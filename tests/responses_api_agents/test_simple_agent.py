@@ -216,7 +216,7 @@ def test_max_steps_ends_a_model_that_never_stops_calling():
     assert result["response"]["status"] == "incomplete"
     assert result["response"]["incomplete_details"] == {"reason": "max_steps"}
     assert (result["calls"], desk.open_now) == (3, set())
-    assert [part.name for part in spans.children] == [*["model", "tools"] * 3, "verify"]
+    assert [part.name for part in spans.children] == ["session", *["model", "tools"] * 3, "verify", "session"]
 
 
 def test_an_answer_that_was_cut_off_is_the_last_one():

@@ -110,7 +110,7 @@ def test_one_rollout_carries_one_trace_to_every_server_and_the_next_rollout_anot
     async def two_rollouts(agent_url: str) -> None:
         for index in range(2):
             job = Job(f"task/{index}", 0, index, "agent", TASK)
-            outcomes.append((await attempt(job, HttpAgent(agent_url), verify=True))[0])
+            outcomes.append((await attempt(job, HttpAgent(agent_url), verify=True)).outcome)
 
     seen = asyncio.run(served(two_rollouts))
 

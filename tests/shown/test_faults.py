@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from velodrome import http
-from velodrome.collect.collection import Options, Outcome, collect
+from velodrome.collect.collection import collect
+from velodrome.collect.order import Options, Outcome
 from velodrome.config import load
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.scripted import ScriptedServer

@@ -87,7 +87,7 @@ def content(row: dict[str, Any]) -> dict[str, Any]:
     kept["key"] = row["meta"]["key"]
     kept["scored"] = row["meta"]["scored"]
     kept["text"] = row["response"]["content"]
-    kept["parts"] = sorted(row["meta"]["timing"])
+    kept["parts"] = sorted(set(row["meta"]["timing"]) - {"write_s", "cpu", "lag_s"})  # which come with the first sample
     return kept
 
 

@@ -126,7 +126,7 @@ def test_a_root_inside_a_span_stands_apart_and_the_span_goes_on_after_it():
         with root("inner", Clock()) as inner:
             tally("in")
         tally("out", 2.5)
-    assert (outer.children, outer.counts, inner.counts) == ([], {"out": 2.5}, {"in": 1.0})
+    assert (list(outer.children), outer.counts, inner.counts) == ([], {"out": 2.5}, {"in": 1.0})
 
 
 def test_counts_stay_on_the_span_that_was_open_and_sum_upwards():
@@ -144,4 +144,4 @@ def test_without_a_root_a_span_is_measured_and_nobody_is_told():
     tally("lost")
     with span("alone") as alone:
         tally("kept")
-    assert (alone.children, alone.counts, alone.seconds >= 0) == ([], {"kept": 1.0}, True)
+    assert (list(alone.children), alone.counts, alone.seconds >= 0) == ([], {"kept": 1.0}, True)

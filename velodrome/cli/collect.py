@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,14 +13,19 @@ import orjson
 
 from velodrome.cli import main
 from velodrome.cli.settings import Setting, read_settings, settings_help
+from velodrome.cli.watching import WATCHING, watching
 from velodrome.collect.budget import Budget
-from velodrome.collect.collection import Options, Outcome, collect
+from velodrome.collect.collection import collect
+from velodrome.collect.order import Options, Outcome
 from velodrome.collect.pace import DEFAULT_PARALLEL
 from velodrome.config import Config, find_file, load
 from velodrome.errors import InputError
+from velodrome.read.profile_text import profile_tree, verdict_text
 from velodrome.records.rollout import beside
 from velodrome.serving.connect import Servers
+from velodrome.timing.report import speaks_unicode
 
+Json = dict[str, Any]
 T = TypeVar("T")
 
 SHOWN_REASONS = 5
@@ -49,6 +55,7 @@ SETTINGS = (
     Setting("max_failures", "number", None, "stop after more failures than this; below 1 a share"),
     Setting("drain_s", "number", 30.0, "how long Ctrl-C or a budget waits for what is in flight"),
     Setting("sync_every_s", "number", 1.0, "how often the disk is asked to keep what was written"),
+    *WATCHING,
     *SERVERS,
     *LIMITS,
 )
@@ -78,9 +85,12 @@ def run(argv: Sequence[str]) -> int:
         return 0
     config = load(argv, known=[setting.name for setting in SETTINGS])
     options = make_options(config)
+    given = read_settings(config.settings, WATCHING)
     config, servers = find_servers(config)
     use_limits(config)
-    return finish(run_async(collect(options, config, say, servers)), options.output)
+    with watching(given, options.output, say) as watchers:
+        outcome = run_async(collect(replace(options, watchers=watchers), config, say, servers))
+    return finish(outcome, options.output)
 
 
 def find_servers(config: Config) -> tuple[Config, Servers]:
@@ -97,8 +107,19 @@ def finish(outcome: Outcome, output: Path) -> int:
         say(f"  {count} x {reason}")
     if outcome.failed:
         say(f"failures, with their reasons: {beside(output, 'failures.jsonl')}; the same command tries them again")
+    if outcome.profile is not None and outcome.profile["rollouts"]:
+        tell_profile(outcome.profile)
     print(orjson.dumps(outcome.metrics, option=orjson.OPT_INDENT_2).decode())
     return outcome.exit_code
+
+
+def tell_profile(profile: Json) -> None:
+    """Where the time went, and what to change."""
+    plain, verdict = not speaks_unicode(sys.stderr), profile["verdict"]
+    say(f"\n{profile_tree(profile, ascii_only=plain)}\n")
+    say(verdict_text({"paragraph": verdict["paragraph"]}, ascii_only=plain))
+    if any(advice["override"] for advice in verdict["advice"]):
+        say("(to try it: the same command with that, and +overwrite=true or another +output_jsonl_fpath)")
 
 
 def make_options(config: Config) -> Options:
@@ -125,6 +146,7 @@ def make_options(config: Config) -> Options:
         budget=Budget(given["max_total_tokens"], given["max_wall_s"], given["max_failures"]),
         drain_s=given["drain_s"],
         sync_every_s=given["sync_every_s"],
+        timing_every=given["timing_every"],
     )
 
 

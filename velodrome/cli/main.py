@@ -20,6 +20,7 @@ VERBS = {
     "status": "the servers that run",
     "verify": "score a saved file: deferred rollouts, or finished ones with another config",
     "metrics": "the numbers of a rollouts file",
+    "profile": "where the time went, what bounds throughput, what to change",
     "show": "print a rollout as a readable transcript",
     "config": "print the resolved configuration, secrets masked",
     "envs": "list the environments there are",

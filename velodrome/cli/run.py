@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from velodrome.cli.collect import LIMITS, say
-from velodrome.cli.settings import Setting, read_settings, settings_help
+from velodrome.cli.settings import PROFILING, Setting, profile_place, read_settings, settings_help
 from velodrome.config import Config, load
 from velodrome.errors import InputError
 from velodrome.serving.supervisor import Options, Supervisor
@@ -25,8 +25,7 @@ SETTINGS = (
     Setting("start_timeout_s", "number", 120.0, "how long a server may take to be ready"),
     Setting("drain_s", "number", 10.0, "how long Ctrl-C waits for what is in flight"),
     Setting("dev", "flag", False, "start servers anew when their files change (or --dev)"),
-    Setting("profiling_enabled", "flag", False, "profile every server"),
-    Setting("profiling_results_dirpath", "path", None, "where profiles go"),
+    *PROFILING,
     *LIMITS,
 )
 HELP = f"""usage: velo run +config_paths=[a.yaml,b.yaml] [--dev] [+key=value …]      (also: ng_run)
@@ -61,12 +60,14 @@ def run(argv: Sequence[str]) -> int:
         raise InputError("there is no server to start: give +config_paths=[…] (see velo run --help)")
     raise_file_limit()
     supervisor = Supervisor(config, options, say)
-    if not given["dev"]:
-        asyncio.run(supervisor.run())
-        return 0
-    from velodrome.serving.reload import watch
+    if given["dev"]:
+        from velodrome.serving.reload import watch
 
-    asyncio.run(supervisor.run(while_up=lambda up: watch(up, reload, say, Path.cwd())))
+        asyncio.run(supervisor.run(while_up=lambda up: watch(up, reload, say, Path.cwd())))
+    else:
+        asyncio.run(supervisor.run())
+    if options.profiling:
+        say(f"profiles: {given['profiling_results_dirpath']}/<name>.log")
     return 0
 
 
@@ -75,6 +76,7 @@ def make_options(config: Config) -> Options:
     import logging
 
     given = read_settings(config.settings, SETTINGS)
+    place = profile_place(config.settings)
     return Options(
         log_dir=given["log_dir"],
         workers=given["num_workers"],
@@ -88,9 +90,6 @@ def make_options(config: Config) -> Options:
             "limit": given["global_aiohttp_connector_limit"],
             "limit_per_host": given["global_aiohttp_connector_limit_per_host"],
         },
-        profiling={
-            "enabled": given["profiling_enabled"],
-            "directory": str(given["profiling_results_dirpath"] or ""),
-        },
+        profiling={} if place is None else {"directory": str(place), "every_s": given["profiling_save_every_s"]},
         verbose=logging.getLogger().isEnabledFor(logging.INFO),
     )

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """One `+name=value`. `kind` is one of count, number, flag, path, text, texts, object, parallel."""
+    """One `+name=value`. `kind` is one of count, number, flag, path, port, text, texts, object, parallel."""
 
     name: str
     kind: str
@@ -25,11 +25,17 @@ class Setting:
     text: str
 
 
+PROFILING = (
+    Setting("profiling_enabled", "flag", False, "measure every function while it runs"),
+    Setting("profiling_results_dirpath", "path", None, "where profiles go"),
+    Setting("profiling_save_every_s", "number", 5.0, "how often a profile is saved meanwhile"),
+)
 _WHAT = {
     "count": "a whole number from 1 on",
     "number": "a number from 0 on",
     "flag": "true or false",
     "path": "a path",
+    "port": "a port, or 0 for a free one",
     "text": "a text",
     "texts": "a list of texts",
     "object": "an object",
@@ -54,6 +60,14 @@ def read_settings(given: Mapping[str, Any], table: Sequence[Setting]) -> Json:
     return found
 
 
+def profile_place(given: Mapping[str, Any]) -> Path | None:
+    """Where profiles go, ready to be written to; None if there are to be none."""
+    from velodrome.timing.profiles import place
+
+    wanted = read_settings(given, PROFILING)
+    return place(wanted["profiling_enabled"], wanted["profiling_results_dirpath"])
+
+
 def _plain(value: Any, kind: str) -> Any:
     """A name or a path may look like a number."""
     if kind == "path":
@@ -65,6 +79,8 @@ def _fits(value: Any, kind: str) -> bool:
     count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     if kind == "count":
         return count
+    if kind == "port":
+        return (count or value == 0) and not isinstance(value, bool) and value < 65536
     if kind == "parallel":
         return count or value == "auto"
     if kind == "number":
@@ -75,6 +91,8 @@ def _fits(value: Any, kind: str) -> bool:
         return isinstance(value, dict)
     if kind == "texts":
         return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if kind == "path" and isinstance(value, Path):  # read before
+        return True
     return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
 
 

@@ -17,7 +17,7 @@ from velodrome.cli.collect import (
 )
 from velodrome.cli.settings import Setting, read_settings, settings_help
 from velodrome.collect.budget import Budget
-from velodrome.collect.collection import Options
+from velodrome.collect.order import Options
 from velodrome.collect.pace import DEFAULT_PARALLEL
 from velodrome.collect.verify import default_output, verify
 from velodrome.config import load

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from velodrome.collect.account import Surroundings, account
 from velodrome.collect.plan import Job
 from velodrome.contracts import Agent
 from velodrome.errors import AgentError, ModelError, RolloutError, TaskError, VerifyError, blame, describe
@@ -24,10 +25,11 @@ _LONGEST_ERROR = 2000
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A finished rollout and its encoded line."""
+    """A finished rollout and its encoded line; encoding began at `encoded_at` (`time.perf_counter`)."""
 
     row: Json
     line: bytes
+    encoded_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,19 @@ class Failed:
     failure: Json
 
 
-async def attempt(job: Job, agent: Agent | None, *, verify: bool) -> tuple[Kept | Failed, Span]:
-    """Run the job once. Only a fault of ours raises."""
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """How one attempt ended, where its time went, and the trace its calls belong to."""
+
+    outcome: Kept | Failed
+    spans: Span
+    trace: Trace
+
+
+async def attempt(
+    job: Job, agent: Agent | None, *, verify: bool, around: Surroundings | None = None, recorded: bool = False
+) -> Tried:
+    """Run the job once. Only a fault of ours raises. `recorded` asks servers to tell their spans, for a trace."""
     meta: Json = {
         "key": job.key,
         "task_index": job.task_index,
@@ -46,15 +59,17 @@ async def attempt(job: Job, agent: Agent | None, *, verify: bool) -> tuple[Kept 
         "agent": job.agent,
         "schema": rollout.SCHEMA,
     }
-    with Trace(), root("rollout") as spans:
-        try:
+    outcome: Kept | Failed
+    try:
+        with Trace(recorded=recorded) as trace, root("rollout") as spans:
             if job.problem is not None or agent is None:
                 raise TaskError(job.problem or "no agent")
             with blame(AgentError, job.agent), uncancelled(job.agent):
                 result = await agent.run(job.task, verify=verify)
-            return _kept(job, result, dict(meta), spans, verify), spans
-        except RolloutError as error:
-            return failed(error, meta, spans), spans
+        outcome = _kept(job, result, dict(meta), account(spans, around), verify)
+    except RolloutError as error:
+        outcome = failed(error, meta, account(spans, around))
+    return Tried(outcome, spans, trace)
 
 
 class uncancelled:
@@ -77,20 +92,21 @@ class uncancelled:
                 raise AgentError(f"{self._what}: something it waited for was cancelled") from error
 
 
-def _kept(job: Job, result: Json, meta: Json, spans: Span, verify: bool) -> Kept:
+def _kept(job: Job, result: Json, meta: Json, timing: Json, verify: bool) -> Kept:
     meta["finished_at"] = round(time.time(), 6)
-    meta["timing"] = timing(spans)
+    meta["timing"] = timing
     with blame(AgentError, f"{job.agent}: its result is not a rollout"):
         if verify:
             check_reward(result.get("reward"))
         row = rollout.make_rollout(job.task, result, meta, deferred=not verify)
+    encoded_at = time.perf_counter()
     try:
         line = rollout.encode(row)
     except TypeError as error:
         raise unwritable(row, error) from error
     if len(line) > MAX_LINE_BYTES:
         raise AgentError(f"the rollout takes {len(line)} bytes; a line has at most {MAX_LINE_BYTES}")
-    return Kept(row, line)
+    return Kept(row, line, encoded_at)
 
 
 def unwritable(row: Json, error: TypeError) -> RolloutError:
@@ -110,14 +126,14 @@ def check_reward(reward: Any) -> None:
         raise VerifyError(f"the reward is {reward}")
 
 
-def failed(error: RolloutError, meta: Json, spans: Span) -> Failed:
+def failed(error: RolloutError, meta: Json, timing: Json) -> Failed:
     """The line for the failures file."""
     failure = {
         **meta,
         "boundary": error.boundary,
         "error": str(error)[:_LONGEST_ERROR].encode(errors="backslashreplace").decode(),
         "finished_at": round(time.time(), 6),
-        "timing": timing(spans),
+        "timing": timing,
         "partial": partial(error),
     }
     return Failed(failure)
@@ -131,28 +147,3 @@ def partial(error: RolloutError) -> list[Json]:
     except TypeError:
         return []
     return found if size < MAX_LINE_BYTES // 2 else []
-
-
-def timing(spans: Span) -> Json:
-    """The parts of one rollout's time, in seconds; docs/rollouts.md#timing names them."""
-    found = {
-        "queue_s": 0.0,
-        "model_s": 0.0,
-        "tools_s": 0.0,
-        "verify_s": 0.0,
-        "total_s": round(spans.seconds, 6),
-        "model_calls": 0,
-    }
-    for part in spans.children:
-        if part.name == "model":
-            found["model_calls"] += 1
-        name = f"{part.name}_s"
-        found[name] = round(found.get(name, 0.0) + part.seconds, 6)
-        for below in part.children:
-            if below.name in ("queue", "backoff"):
-                name = f"{below.name}_s"
-                found[name] = round(found.get(name, 0.0) + below.seconds, 6)
-    retries = spans.count("retries")
-    if retries:
-        found["retries"] = int(retries)
-    return found

@@ -27,6 +27,10 @@ class Progress:
         self._bar.set_postfix_str(", ".join(notes), refresh=False)
         self._bar.refresh()
 
+    def note(self, text: str) -> None:
+        """Lines above the bar."""
+        self._bar.write(text, file=sys.stderr)
+
     def close(self) -> None:
         """Leave the last state on the screen."""
         self._bar.close()

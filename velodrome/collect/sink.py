@@ -40,6 +40,11 @@ class Sink:
         self._syncer = threading.Thread(target=self._sync, name="sync", daemon=True)
         self._syncer.start()
 
+    @property
+    def size(self) -> int:
+        """Bytes in the rollouts file."""
+        return self._rows.size
+
     def keep(self, line: bytes) -> None:
         """Write one encoded rollout. A disk that could not keep what was written before is said here."""
         if self._trouble is not None:

@@ -6,6 +6,7 @@ with the same keys, so an interrupted pass resumes and nothing is written over.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 
 import orjson
 
-from velodrome.collect.attempt import Failed, Kept, check_reward, failed, uncancelled
-from velodrome.collect.collection import Options, Outcome, Work, conduct, default_agent, read_earlier
+from velodrome.collect.account import Surroundings, account
+from velodrome.collect.attempt import Failed, Kept, Tried, check_reward, failed, uncancelled
+from velodrome.collect.collection import conduct, default_agent, read_earlier
+from velodrome.collect.order import Options, Outcome, Work
 from velodrome.collect.plan import Job, Problems, Survey
 from velodrome.collect.runfile import recipe
 from velodrome.config import Config
@@ -23,7 +26,7 @@ from velodrome.errors import InputError, RolloutError, VerifyError, blame
 from velodrome.records import rollout
 from velodrome.records.jsonl import read_lines
 from velodrome.serving.connect import Components, Servers, unknown
-from velodrome.timing.spans import Span, root, span
+from velodrome.timing.spans import root, span
 from velodrome.timing.trace import Trace
 
 Json = dict[str, Any]
@@ -46,12 +49,13 @@ async def verify(
     names = [config.instances[agent].references()["resources_server"] for agent in resources]
     made = recipe(components.family(names), {}, deferred=False)
 
-    async def try_once(job: Job) -> tuple[Kept | Failed, Span]:
-        return await score(job, resources[job.agent])
+    around = Surroundings()
 
-    return await conduct(
-        Work(found, jobs(options, found, config), try_once, components, made), options, config, earlier, say
-    )
+    async def try_once(job: Job) -> Tried:
+        return await score(job, resources[job.agent], around)
+
+    work = Work(found, jobs(options, found, config), try_once, components, made, around)
+    return await conduct(work, options, config, earlier, say)
 
 
 def survey(options: Options, kept: Collection[int], config: Config) -> Survey:
@@ -111,11 +115,12 @@ def jobs(options: Options, found: Survey, config: Config) -> Iterator[Job]:
             yield Job(meta["key"], meta.get("task_index", index), meta.get("rollout_index", 0), agent, row)
 
 
-async def score(job: Job, resources: Resources) -> tuple[Kept | Failed, Span]:
+async def score(job: Job, resources: Resources, around: Surroundings) -> Tried:
     """Verify one saved rollout. Its conversation and its times stay as they were."""
     row = job.task
-    with Trace(), root("rollout") as spans:
-        try:
+    outcome: Kept | Failed
+    try:
+        with Trace() as trace, root("rollout") as spans:
             with blame(VerifyError, "not a rollout"):
                 task, response = rollout.task_of(row), rollout.response_of(row)
             with span("verify"), blame(VerifyError, "verify"), uncancelled("verify"):
@@ -126,12 +131,14 @@ async def score(job: Job, resources: Resources) -> tuple[Kept | Failed, Span]:
                 finally:
                     with suppress(RolloutError), blame(VerifyError, "close_session"):
                         await resources.close(session)
-            with blame(VerifyError, "the score is not JSON"):
-                scored = rollout.rescored(row, task, result, verify_s=spans.total("verify"))
-                return Kept(scored, rollout.encode(scored)), spans
-        except RolloutError as error:
-            meta = {name: value for name, value in row["meta"].items() if name not in ("timing", "scored")}
-            return failed(error, meta, spans), spans
+        with blame(VerifyError, "the score is not JSON"):
+            scored = rollout.rescored(row, task, result, verify_s=spans.total("verify"))
+            encoded_at = time.perf_counter()
+            outcome = Kept(scored, rollout.encode(scored), encoded_at)
+    except RolloutError as error:
+        meta = {name: value for name, value in row["meta"].items() if name not in ("timing", "scored")}
+        outcome = failed(error, meta, account(spans, around))
+    return Tried(outcome, spans, trace)
 
 
 def default_output(source: Path) -> Path:

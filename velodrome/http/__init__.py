@@ -207,7 +207,9 @@ class Http:
         headers: Mapping[str, str] | None,
     ) -> Reply:
         with _losses(timeout.total), deadline(timeout.total or _CONNECT_TIMEOUT_S):
+            started = time.perf_counter()
             response = await self._request(method, target, body, _UNTIMED, headers)
+            spans.put("first_byte_us", round((time.perf_counter() - started) * 1e6))
             try:
                 content = await self._read(response, target)
             finally:
@@ -226,12 +228,14 @@ class Http:
     ) -> Stream:
         silence_s, left_s = timeout.total, until - self._clock()
         timeout = aiohttp.ClientTimeout(total=left_s, sock_connect=timeout.sock_connect, sock_read=silence_s)
+        started = time.perf_counter()
         with _losses(silence_s), ExitStack() as failed:
             response = await self._request(method, target, body, timeout, headers)
             failed.callback(response.close)
             if not 200 <= response.status < 300:
                 _good(Reply(response.status, await self._read(response, target), response.headers, target))
             first = await response.content.readany()
+            spans.put("first_byte_us", round((time.perf_counter() - started) * 1e6))
             failed.pop_all()
         return Stream(response, first, target, self._max_body_bytes)
 
@@ -273,12 +277,8 @@ class Http:
         return policy.delay_s(retries, self._jitter(), retry_after_s(header, self._now()))
 
     def _open(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=self._limit, limit_per_host=self._limit_per_host)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-        )
+        pool = aiohttp.TCPConnector(limit=self._limit, limit_per_host=self._limit_per_host)
+        self._session = aiohttp.ClientSession(connector=pool, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
         return self._session
 
 

@@ -76,7 +76,7 @@ def rescored(row: Json, task: Json, score: Json, *, verify_s: float) -> Json:
     fields = {name: value for name, value in score.items() if name not in (*OWN_FIELDS, "responses_create_params")}
     kept = {name: value for name, value in task.items() if name not in OWN_FIELDS}
     meta = {name: value for name, value in row["meta"].items() if name != "verification"}
-    meta["timing"] = {**meta.get("timing", {}), "verify_s": round(verify_s, 6)}
+    meta["timing"] = {**meta.get("timing", {}), "verify_later_s": round(verify_s, 6)}
     meta["scored"] = [name for name, value in fields.items() if name not in task or task[name] != value]
     _shadow(meta, task, meta["scored"])
     own = {name: row[name] for name in ("output", "response", "usage")}

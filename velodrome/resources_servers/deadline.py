@@ -2,27 +2,31 @@
 
 Most tools and verifiers that are `async def` never wait for anything, so the first step is taken before any timer is
 set: a coroutine that ends in it costs no more than a call. What would stop the loop (`SystemExit`, a cancellation
-nobody asked for) is turned into `Escaped`.
+nobody asked for) is turned into `Escaped`. The time between its waits, which nothing else on the loop can use, is told
+as `held_us`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Generator
+from time import perf_counter
 from typing import Any
 
-from velodrome.resources_servers.threads import Escaped, NoAnswer
+from velodrome.resources_servers.threads import WORTH_TELLING_S, Escaped, NoAnswer
+from velodrome.timing.spans import tally
 
 
 class _Rest:
     """What is left of a coroutine after its first step, which waits for `waiting`."""
 
-    __slots__ = ("_begun", "_coroutine", "_waiting")
+    __slots__ = ("_begun", "_coroutine", "_waiting", "held_s")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], waiting: Any, held_s: float) -> None:
         self._coroutine = coroutine
         self._waiting = waiting
         self._begun = False
+        self.held_s = held_s
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self  # type: ignore[return-value]  # all a generator needs to be to be awaited
@@ -31,13 +35,21 @@ class _Rest:
         return self.send(None)
 
     def send(self, value: Any) -> Any:
-        if self._begun:
+        if not self._begun:
+            self._begun = True
+            return self._waiting
+        began = perf_counter()
+        try:
             return self._coroutine.send(value)
-        self._begun = True
-        return self._waiting
+        finally:
+            self.held_s += perf_counter() - began
 
     def throw(self, *error: Any) -> Any:
-        return self._coroutine.throw(*error)
+        began = perf_counter()
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            self.held_s += perf_counter() - began
 
     def close(self) -> None:
         self._coroutine.close()
@@ -45,15 +57,18 @@ class _Rest:
 
 async def within(timeout_s: float, coroutine: Coroutine[Any, Any, Any]) -> Any:
     """The coroutine's result; `NoAnswer` when its time is over."""
+    rest: _Rest | None = None
+    began = perf_counter()
     try:
         try:
             waiting = coroutine.send(None)
         except StopIteration as done:
             return done.value
+        rest = _Rest(coroutine, waiting, perf_counter() - began)
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                return await _Rest(coroutine, waiting)
+                return await rest
         except TimeoutError:
             if limit.expired():
                 raise NoAnswer(timeout_s) from None
@@ -65,3 +80,7 @@ async def within(timeout_s: float, coroutine: Coroutine[Any, Any, Any]) -> Any:
         if task is not None and not task.cancelling():
             raise Escaped(error) from error
         raise
+    finally:
+        held_s = perf_counter() - began if rest is None else rest.held_s
+        if held_s >= WORTH_TELLING_S:
+            tally("held_us", round(held_s * 1e6))

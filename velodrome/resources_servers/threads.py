@@ -17,6 +17,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from velodrome.errors import describe
+from velodrome.timing import spans
+
+WORTH_TELLING_S = 100e-6  # what is shorter changes no picture, and each span has its price
 
 
 class NoAnswer(Exception):
@@ -79,7 +82,9 @@ class _Mailbox:
 class _Call:
     __slots__ = (
         "abandoned",
+        "asked",
         "context",
+        "cpu_s",
         "error",
         "function",
         "future",
@@ -99,10 +104,21 @@ class _Call:
         self.late = late
         self.future: asyncio.Future[Any] = mailbox.loop.create_future()
         self.context = contextvars.copy_context()
+        self.asked = time.perf_counter()
         self.started: float | None = None
+        self.cpu_s = 0.0
         self.abandoned = False
         self.result: Any = None
         self.error: Exception | None = None
+
+
+def _account(call: _Call) -> None:
+    """Charge the wait for a thread to the queue, and say how much CPU the code took."""
+    started = call.started
+    if started is not None and started - call.asked >= WORTH_TELLING_S:
+        spans.record("queue", call.asked, started)
+    if call.cpu_s >= WORTH_TELLING_S:
+        spans.tally("cpu_us", round(call.cpu_s * 1e6))
 
 
 class Threads:
@@ -146,6 +162,8 @@ class Threads:
         except asyncio.CancelledError:
             self._abandon(call)
             raise
+        finally:
+            _account(call)
 
     def close(self) -> None:
         """Let the idle threads end; a later call starts new ones."""
@@ -167,12 +185,14 @@ class Threads:
             with self._lock:
                 if call.abandoned:  # given up while it stood in the queue
                     continue
-                call.started = time.monotonic()
+                call.started = time.perf_counter()
                 self._running.add(call)
+            used = time.thread_time()
             try:
                 call.result = call.context.run(call.function)
             except BaseException as error:  # noqa: BLE001 - carried to the caller: foreign code must not end a thread
                 call.error = _carried(error)
+            call.cpu_s = time.thread_time() - used
             with self._lock:
                 self._running.discard(call)
                 stay = True
@@ -212,7 +232,7 @@ class Threads:
         A call that starts after this look has at least the shortest timeout from now, so one timer is enough for all.
         """
         mailbox.timer = None
-        now = time.monotonic()
+        now = time.perf_counter()
         with self._lock:
             running = [call for call in self._running if call.mailbox is mailbox and not call.abandoned]
         next_s = mailbox.shortest_s

@@ -9,8 +9,8 @@ from velodrome.contracts import Agent
 from velodrome.errors import AgentError, blame
 from velodrome.records.task import check_task
 from velodrome.serving import wire
+from velodrome.serving.accounting import accounted
 from velodrome.serving.app import App, BadRequest, Json, Limits, json_response, read_json
-from velodrome.timing import spans
 
 
 def add_agent(app: App, agent: Agent, limits: Limits) -> None:
@@ -20,10 +20,8 @@ def add_agent(app: App, agent: Agent, limits: Limits) -> None:
         task = await read_json(request, limits)
         usable(task)
         verify = request.headers.get(wire.VERIFY) != "no"
-        with spans.root("run") as tree, blame(AgentError, "run"):
-            answer = json_response(await agent.run(task, verify=verify))
-        answer.headers[wire.SPANS] = wire.spans_header(tree)
-        return answer
+        with blame(AgentError, "run"):
+            return json_response(await agent.run(task, verify=verify))
 
     async def respond(request: Request) -> Response:
         body = await read_json(request, limits)
@@ -33,7 +31,7 @@ def add_agent(app: App, agent: Agent, limits: Limits) -> None:
         with blame(AgentError, "respond"):
             return json_response(await agent.respond(body))
 
-    app.add("POST", "/run", run)
+    app.add("POST", "/run", accounted(app.title, run, always=True))
     app.add("POST", "/v1/responses", respond)
 
 

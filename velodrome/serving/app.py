@@ -18,19 +18,22 @@ import orjson
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from velodrome import http
 from velodrome.config import mask_text
 from velodrome.errors import RolloutError, VelodromeError
 from velodrome.serving import wire
+from velodrome.serving.measures import Measures
 from velodrome.timing.deadline import deadline
+from velodrome.timing.exposition import PATH as METRICS
 from velodrome.timing.trace import Trace
 
 Json = dict[str, Any]
 Background = Callable[[], AbstractAsyncContextManager[None]]
 Handler = Callable[[Request], Awaitable[Response]]
 _ANY = "/{name}"
+_FAULT = 500
 
 
 @dataclass(frozen=True)
@@ -154,21 +157,48 @@ class App(FastAPI):
         self._secrets = limits.secrets
         self.add_middleware(Gate, token=limits.token)
         self._raw: dict[tuple[str, str], Handler] = {}
+        self.measures = Measures(self.title)
 
     def add(self, method: str, path: str, handle: Handler) -> None:
         """One raw route; the path is fixed, or `/{name}`."""
         handler = guarded(handle, self._secrets)
         self.router.add_route(path, handler, methods=[method])
-        self._raw[method, _ANY if "{" in path else path] = handler
+        if "{" in path:
+            self._raw[method, _ANY] = handler
+        else:
+            self._raw[method, path] = handler
+            self.measures.declare(path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The short way if there is one, and if nobody (CORS) wants to see requests first."""
-        handler = self._found(scope) if scope["type"] == "http" and len(self.user_middleware) == 1 else None
-        if handler is None:
+        if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        response = refusal(scope, self._expected) or await handler(Request(scope, receive, send))
-        await response(scope, receive, send)
+        measures, began, status = self.measures, time.perf_counter(), _FAULT
+        measures.in_flight += 1
+        try:
+            handler = self._found(scope) if len(self.user_middleware) == 1 else None
+            if handler is None:
+                status = await self._long_way(scope, receive, send)
+            else:
+                response = refusal(scope, self._expected) or await handler(Request(scope, receive, send))
+                status = response.status_code
+                await response(scope, receive, send)
+        finally:
+            measures.finished(scope["method"], scope["path"], status, began)
+
+    async def _long_way(self, scope: Scope, receive: Receive, send: Send) -> int:
+        """FastAPI's own; the status it answers with."""
+        status = _FAULT
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        await super().__call__(scope, receive, noted)
+        return status
 
     def _found(self, scope: Scope) -> Handler | None:
         method, path = scope["method"], scope["path"]
@@ -183,9 +213,10 @@ def make_app(status: Status, component: Any, limits: Limits, *, background: Back
     """The app around a component; it closes the component when it ends, and runs `background` until then."""
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: App) -> AsyncIterator[None]:
         async with background():
-            yield
+            with app.measures.lag_watched():
+                yield
         await component.aclose()
         await http.close_shared()
 
@@ -200,6 +231,8 @@ def make_app(status: Status, component: Any, limits: Limits, *, background: Back
 
     app.add("GET", "/", tell)
     app.add("GET", "/health", tell)
+    app.add("GET", METRICS, app.measures.tell)
+    app.measures.identify(status.kind, status.implementation)
     app.add_exception_handler(404, nothing_here)
     app.add_exception_handler(405, nothing_here)
     return app

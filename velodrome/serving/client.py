@@ -44,9 +44,13 @@ class _Server:
     ) -> http.Reply:
         """A JSON body to a route. An error that names its boundary keeps it; any other is charged to `kind`."""
         try:
-            return await http.shared().post(self._target(route), orjson.dumps(body), policy, headers=headers)
+            reply = await http.shared().post(self._target(route), orjson.dumps(body), policy, headers=headers)
         except CallError as error:
-            raise wire.error_in(error.body) or _charged(error, kind) from error
+            found = wire.error_in(error.body) or _charged(error, kind)
+            _hang(found.spans)
+            raise found from error
+        _hang(reply.headers.get(wire.SPANS))
+        return reply
 
     async def get(self, route: str, kind: type[RolloutError]) -> Any:
         """The JSON of a route, or None if the server has no such thing. One that cannot be asked is a fault."""
@@ -67,6 +71,13 @@ class _Server:
             if len(self._targets) < _MAX_TARGETS:
                 self._targets[route] = found
         return found
+
+
+def _hang(header: str | None) -> None:
+    """Where the time went there, below the span that is open here."""
+    here = spans.current()
+    if header is not None and here is not None:
+        wire.graft(header, here)
 
 
 def _charged(error: CallError, kind: type[RolloutError]) -> RolloutError:
@@ -167,12 +178,9 @@ class HttpAgent:
         self._policy = policy
 
     async def run(self, task: Json, *, verify: bool = True) -> Json:
-        """One task; where its time went there is hung below the span that is open here."""
+        """One task, from its prompt to its score."""
         headers = None if verify else {wire.VERIFY: "no"}
         reply = await self._server.post("/run", task, AgentError, self._policy, headers)
-        here = spans.current()
-        if here is not None:
-            wire.graft(reply.headers.get(wire.SPANS, ""), here)
         result = decoded(reply, AgentError)
         if not isinstance(result.get("response"), dict):
             raise AgentError(f'{self._server.url}: the result has no "response" object')

@@ -22,6 +22,7 @@ from velodrome.config import Config, Instance
 from velodrome.config.kinds import AGENTS, MODELS, RESOURCES
 from velodrome.contracts import Agent, Model, Resources
 from velodrome.errors import InputError, blame
+from velodrome.timing import wall
 
 _METHODS = {
     "responses_api_models": ("respond",),
@@ -83,6 +84,7 @@ class Components:
     def _component(self, instance: Instance) -> Any:
         links = {key: self.connect(there) for key, there in instance.references().items()}
         make = component_class(instance, self._cwd)
+        wall.before_making(make)
         with blame(InputError, f"{instance.source}: {instance.name}: cannot be made"):
             return make(instance.settings, links)
 

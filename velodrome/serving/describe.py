@@ -41,13 +41,20 @@ _MESSAGES: Json = {
 _VERIFY: Json = {"type": "object", "required": ["response"], "properties": {"response": _OBJECT}}
 _ROWS: Json = {"type": "object", "required": ["rows"], "properties": {"rows": {"type": "array", "items": _OBJECT}}}
 _REWARD: Json = {"type": "object", "required": ["reward"], "properties": {"reward": {"type": "number"}}}
+_TEXT: Json = {"text/plain": {"schema": {"type": "string"}}}
 _REFUSALS = ("400", "401", "404", "408", "413", "422", "429", "500", "502", "503")
 
 
 def description(status: Status, tools: list[Json]) -> Json:
     """The whole description."""
     health = {"get": _operation("Whether the server is well, and since when.", None, _OBJECT)}
-    paths: Json = {"/": health, "/health": health}
+    measured = _operation("Numbers for Prometheus, of all workers.", None, None)
+    measured["responses"]["200"] = {"description": "text exposition format 0.0.4", "content": _TEXT}
+    paths: Json = {"/": health, "/health": health, "/metrics": {"get": measured}}
+    told = _operation("The profile of all workers so far, or of one; 404 if none is kept.", None, _OBJECT)
+    told["parameters"] = [{"name": "worker", "in": "query", "schema": {"type": "integer", "minimum": 0}}]
+    told["responses"]["200"]["content"] |= _TEXT
+    paths["/stats"] = {"get": told}
     if status.kind == "responses_api_models":
         paths["/v1/models"] = {"get": _operation("The model there is.", None, _OBJECT)}
         respond = _operation("One model call, in OpenAI's Responses shape.", _REQUEST, _OBJECT)
@@ -75,9 +82,8 @@ def _resources(tools: list[Json]) -> Json:
         "/aggregate_metrics": {"post": _operation("The mean of every number over rollouts.", _ROWS, _OBJECT)},
     }
     for tool in tools:
-        text = {"text/plain": {"schema": {"type": "string"}}}
         told = _operation(tool.get("description") or tool["name"], tool.get("parameters") or _OBJECT, None)
-        told["responses"]["200"] = {"description": "what the model is told", "content": text}
+        told["responses"]["200"] = {"description": "what the model is told", "content": _TEXT}
         paths[f"/{tool['name']}"] = {"post": told}
     return paths
 

@@ -12,6 +12,7 @@ from velodrome.serving.agent_app import add_agent
 from velodrome.serving.app import Limits, Status, make_app
 from velodrome.serving.describe import description
 from velodrome.serving.model_app import add_model
+from velodrome.serving.profiling import Profile, stats
 from velodrome.serving.resources_app import SESSION_TTL_S, Sessions, add_resources
 from velodrome.serving.seal import Seal
 
@@ -25,6 +26,7 @@ async def server_app(
     peers: Sequence[str] = (),
     worker: int = 0,
     session_ttl_s: float = SESSION_TTL_S,
+    profile: Profile | None = None,
 ) -> FastAPI:
     """The app of a component. `key` signs its sessions; `peers` are the private URLs of all its workers."""
     limits = limits or Limits()
@@ -44,5 +46,9 @@ async def server_app(
         status.live["open_sessions"] = sessions.__len__
         app = make_app(status, component, limits, background=sessions.swept)
         add_resources(app, component, limits, sessions, tools)
+        app.measures.count_sessions(sessions.__len__)
+    app.measures.declare(*(f"/{tool['name']}" for tool in tools))
+    app.measures.stand_among(list(peers), worker, limits.token)
+    app.add("GET", "/stats", stats(profile, peers, limits.token))
     app.openapi = lambda: description(status, tools)  # type: ignore[method-assign]
     return app

@@ -20,6 +20,7 @@ from velodrome.contracts import Model
 from velodrome.errors import ModelError, RolloutError, blame
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.serving import wire
+from velodrome.serving.accounting import accounted
 from velodrome.serving.app import App, BadRequest, Json, Limits, json_response, read_json
 from velodrome.serving.events import Event, chat_events, response_events
 
@@ -65,7 +66,7 @@ def add_model(app: App, model: Model, limits: Limits) -> None:
         )
 
     app.add("GET", "/v1/models", models)
-    app.add("POST", "/v1/responses", respond)
+    app.add("POST", "/v1/responses", accounted(app.title, respond))
     app.add("POST", "/v1/chat/completions", chat)
 
 

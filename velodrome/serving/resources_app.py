@@ -23,6 +23,7 @@ from velodrome import http
 from velodrome.contracts import Resources
 from velodrome.errors import CallError, RolloutError, ToolError, VerifyError, blame, describe
 from velodrome.serving import wire
+from velodrome.serving.accounting import accounted
 from velodrome.serving.app import App, BadRequest, Json, Limits, json_response, read_any, read_json
 from velodrome.serving.seal import COOKIE, Seal, Ticket
 
@@ -186,11 +187,11 @@ def add_resources(app: App, resources: Resources, limits: Limits, sessions: Sess
         return json_response(tools)
 
     app.add("GET", "/tools", offered)
-    app.add("POST", "/seed_session", seed)
-    app.add("POST", "/verify", verify)
+    app.add("POST", "/seed_session", accounted(app.title, seed))
+    app.add("POST", "/verify", accounted(app.title, verify))
     app.add("POST", "/close_session", close)
     app.add("POST", "/aggregate_metrics", aggregate(limits))
-    app.add("POST", "/{name}", call)
+    app.add("POST", "/{name}", accounted(app.title, call))
 
 
 def aggregate(limits: Limits) -> Any:

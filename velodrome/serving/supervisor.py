@@ -39,6 +39,7 @@ from velodrome.serving.listen import (
     reachable,
     server_token,
 )
+from velodrome.serving.profiling import claimed
 
 Json = dict[str, Any]
 _KILL_AFTER_S = 2.0  # on top of drain_s: what a worker has to close its component
@@ -124,9 +125,10 @@ class Supervisor:
         `while_up` makes a coroutine that runs while the servers do.
         """
         beside: asyncio.Task[None] | None = None
-        with self._signals(), self._place():
+        with self._signals(), self._place(), contextlib.ExitStack() as held:
             try:
                 self._listen()
+                held.enter_context(await asyncio.to_thread(self._claimed))
                 if await self._start():
                     if while_up is not None:
                         beside = asyncio.create_task(while_up(self))
@@ -136,6 +138,12 @@ class Supervisor:
                 if beside is not None:
                     beside.cancel()
                 await self._end()
+
+    def stop(self) -> None:
+        """End everything, as Ctrl-C does; asked again, without waiting for what is in flight."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
 
     def restart(self, names: Sequence[str], config: Config | None = None) -> None:
         """Start these servers anew, with the blocks they have in `config`; the head too, if that is a new one."""
@@ -157,16 +165,11 @@ class Supervisor:
     def _signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
 
-        def asked() -> None:
-            if self._stop.is_set():
-                self._hurry.set()
-            self._stop.set()
-
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup the terminal may go
             numbers.append(signal.SIGHUP)
         for number in numbers:
-            loop.add_signal_handler(number, asked)
+            loop.add_signal_handler(number, self.stop)
         try:
             yield
         finally:
@@ -203,6 +206,11 @@ class Supervisor:
                 problems += error.problems
         if problems:
             raise InputError(*problems)
+
+    def _claimed(self) -> contextlib.ExitStack:
+        """The profiles of all servers, begun; those of the run before are put away."""
+        where = self.options.profiling.get("directory")
+        return claimed(where and Path(where), [name for name in self.servers if name != HEAD])
 
     def _server(self, instance: Instance) -> Server:
         settings = instance.settings

@@ -5,13 +5,19 @@ An error is JSON that names its boundary, so that whoever meets it, however many
 
 from __future__ import annotations
 
+import json
+import os
+import uuid
 from collections.abc import Collection
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from velodrome.config import mask_text
 from velodrome.errors import AgentError, ModelError, RolloutError, TaskError, ToolError, VerifyError
+from velodrome.timing import spans
 from velodrome.timing.spans import Span
 
 Json = dict[str, Any]
@@ -25,6 +31,8 @@ _KINDS: dict[str, type[RolloutError]] = {
 }
 _UNPROCESSABLE = 422
 _BAD_GATEWAY = 502
+_CLOCK_ERROR_S = 1e-5
+_LONGEST_TOLD = 64 * 1024  # in the body of an error there is more room than in a header
 _HEADER_BYTES = 6 * 1024  # the usual client gives up an answer with a header beyond 8 KiB
 
 
@@ -45,6 +53,8 @@ def error_body(error: RolloutError, secrets: Collection[str] = ()) -> bytes:
     }
     if error.partial is not None:
         told["partial"] = error.partial
+    if error.spans is not None:
+        told["spans"] = error.spans
     return orjson.dumps({"error": told}, default=str)
 
 
@@ -66,74 +76,57 @@ def error_in(body: bytes) -> RolloutError | None:
         partial = None
     if kind is ModelError:
         status = told.get("code")
-        return ModelError(message, status=status if isinstance(status, int) else None, partial=partial)
-    return kind(message, partial=partial)
+        found: RolloutError = ModelError(message, status=status if isinstance(status, int) else None, partial=partial)
+    else:
+        found = kind(message, partial=partial)
+    found.spans = told["spans"] if isinstance(told.get("spans"), str) else None
+    return found
 
 
 def spans_header(tree: Span) -> str:
-    """A tree of spans as one header line: name, start and length in microseconds from the root, counts, children."""
-    told = _told(tree, tree.start)
-    for smaller in (_folded, _counted):
+    """A tree of spans as one header line: whose process it was, when on this machine's clock, and the tree."""
+    told = spans.told(tree, tree.start)
+    for smaller in (spans.folded, _counted):
         if len(orjson.dumps(told)) <= _HEADER_BYTES:
             break
         told = smaller(told)
-    return orjson.dumps(told).decode("ascii", "backslashreplace")
+    head = {"host": host(), "pid": os.getpid(), "at_us": round(tree.start * 1e6), "tree": told}
+    encoded = orjson.dumps(head)
+    return encoded.decode() if encoded.isascii() else json.dumps(head)  # a header is ASCII; models make up names
 
 
-def _told(span: Span, origin: float) -> list[Any]:
-    start, length = round((span.start - origin) * 1e6), round(span.seconds * 1e6)
-    name = span.name if span.name.isascii() and len(span.name) < 80 else "other"
-    return [name, start, length, span.counts or {}, [_told(child, origin) for child in span.children]]
-
-
-def _folded(told: list[Any]) -> list[Any]:
-    """The same times and counts in fewer spans: children of one name become one."""
-    name, start, length, counts, children = told
-    found: dict[str, list[Any]] = {}
-    for child in children:
-        one = found.setdefault(child[0], [child[0], child[1], 0, {}, []])
-        one[2] += child[2]
-        _add(one[3], child[3])
-        one[4] += child[4]
-    return [name, start, length, counts, [_folded(one) for one in found.values()]]
-
-
-def _counted(told: list[Any]) -> list[Any]:
+def _counted(told: spans.Told) -> spans.Told:
     """The first spans below the root alone, with the counts of all that was in them."""
-    children = [[*child[:3], _counts(child), []] for child in told[4][:20]]
-    rest: Json = {}
-    for child in told[4][20:]:
-        _add(rest, _counts(child))
-    return [*told[:4], [*children, ["other", 0, 0, rest, []]]]
-
-
-def _counts(told: list[Any]) -> Json:
-    found = dict(told[3])
-    for child in told[4]:
-        _add(found, _counts(child))
-    return found
-
-
-def _add(counts: Json, more: Json) -> None:
-    for name, value in more.items():
-        counts[name] = counts.get(name, 0) + value
+    children = [[*child[:3], spans.all_counts(child), []] for child in told[4][:20]]
+    return [*told[:4], [*children, *spans.together(told[4][20:])]]
 
 
 def graft(header: str, parent: Span) -> None:
-    """Hang the spans of a header below an open span, as far from its end as they were from theirs."""
+    """Hang the spans of a header below an open span.
+
+    On one machine they are put where they were. A clock of another machine says nothing here, so its spans are centred
+    in what is open.
+    """
     try:
-        told = orjson.loads(header)
-        origin = parent.clock() - told[2] / 1e6
-        parent.children += [_span(child, origin, parent) for child in told[4]]
-    except (orjson.JSONDecodeError, TypeError, ValueError, IndexError):
+        head = orjson.loads(header)
+        length, now = head["tree"][2] / 1e6, parent.clock()
+        start = head["at_us"] / 1e6
+        if head["host"] != host() or not parent.start <= start <= start + length <= now + _CLOCK_ERROR_S:
+            start = parent.start + max(0.0, now - parent.start - length) / 2
+        pid = head["pid"]
+        if len(header) > _LONGEST_TOLD or not isinstance(pid, int) or not 0 <= pid < 1 << 32:
+            return
+        found = spans.untold(head["tree"], start, parent.clock)
+        found.counts = {**(found.counts or {}), "pid": pid}
+    except (orjson.JSONDecodeError, TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError):
         return  # a stranger's header: there is nothing to learn from it
+    parent.adopt(found)
 
 
-def _span(told: list[Any], origin: float, parent: Span) -> Span:
-    name, start, length, counts, children = told
-    found = Span(str(name), parent.clock)
-    found.start = origin + start / 1e6
-    found.end = found.start + length / 1e6
-    found.counts = {str(key): float(value) for key, value in counts.items()} or None
-    found.children = [_span(child, origin, parent) for child in children]
-    return found
+@cache
+def host() -> str:
+    """What two processes have in common that read the same monotonic clock."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, ValueError):
+        return uuid.uuid4().hex  # not known: nobody shares it

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -31,6 +32,8 @@ from velodrome.serving.brief import HEAD, Brief, problems_file
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+    from velodrome.serving.profiling import Profile
 
 ORPHAN_GRACE_S = 3.0
 KEEP_ALIVE_S = 75
@@ -75,7 +78,8 @@ async def serve(brief: Brief, secrets: frozenset[str]) -> None:
 
     if brief.connections:
         http.configure(**brief.connections)
-    app = await _app(brief, secrets)
+    profile = _profile(brief)
+    app = await _app(brief, secrets, profile)
     gc.freeze()
     gc.set_threshold(*GARBAGE)
     if brief.cors_origins:
@@ -96,10 +100,22 @@ async def serve(brief: Brief, secrets: frozenset[str]) -> None:
     )
     server = _Server(config)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
-    await server.serve(sockets=[socket.socket(fileno=number) for number in brief.sockets])
+    with nullcontext() if profile is None else profile.running():
+        await server.serve(sockets=[socket.socket(fileno=number) for number in brief.sockets])
 
 
-async def _app(brief: Brief, secrets: frozenset[str]) -> FastAPI:
+def _profile(brief: Brief) -> Profile | None:
+    """What measures this process, if it is to be measured. The head is not: nothing waits for it."""
+    if not brief.profiling or brief.kind == HEAD:
+        return None
+    from velodrome.serving.profiling import Profile
+    from velodrome.timing.profiles import Profiles
+
+    profiles = Profiles(Path(brief.profiling["directory"]), brief.name)
+    return Profile(profiles, worker=brief.index, workers=len(brief.peers), every_s=brief.profiling["every_s"])
+
+
+async def _app(brief: Brief, secrets: frozenset[str], profile: Profile | None) -> FastAPI:
     from velodrome.serving.app import Limits, Status
 
     status = Status(brief.name, brief.kind, brief.implementation)
@@ -116,7 +132,7 @@ async def _app(brief: Brief, secrets: frozenset[str]) -> FastAPI:
     components = Components(Config({}, {**others, own.name: own}), servers=Servers(brief.urls, brief.token))
     component = components.connect(brief.name)
     return await server_app(
-        status, component, limits, key=bytes.fromhex(brief.key), peers=brief.peers, worker=brief.index
+        status, component, limits, key=bytes.fromhex(brief.key), peers=brief.peers, worker=brief.index, profile=profile
     )
 
 

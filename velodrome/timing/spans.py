@@ -11,8 +11,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar, Token
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
 
 Clock = Callable[[], float]
+Told = list[Any]  # [name, start in µs, length in µs, counts, children]: a span as JSON
+
+MOST_TOLD = 200  # spans of one tree; more are folded by name
+DEEPEST_TOLD = 40
+LONGEST_TOLD_US = 1e14
 
 _open: ContextVar[Span | None] = ContextVar("velodrome_span", default=None)
 
@@ -25,7 +34,7 @@ class Span:
     def __init__(self, name: str, clock: Clock = time.perf_counter) -> None:
         self.name = name
         self.clock = clock
-        self.children: list[Span] = []
+        self.children: list[Span] | tuple[()] = ()  # most have none
         self.counts: dict[str, float] | None = None
         self.start = clock()
         self.end: float | None = None
@@ -39,11 +48,19 @@ class Span:
     ) -> None:
         self.end = self.clock()
         _open.reset(self._token)
+        del self._token  # it leads to the parent: a tree must not be a cycle, or only the garbage collector frees it
 
     @property
     def seconds(self) -> float:
         """How long it lasted; up to now while it is open."""
         return (self.clock() if self.end is None else self.end) - self.start
+
+    def adopt(self, child: Span) -> None:
+        """Hang a span below this one."""
+        if self.children:
+            self.children.append(child)
+        else:
+            self.children = [child]
 
     def walk(self) -> Iterator[Span]:
         """This span and every one below it, parents first."""
@@ -71,7 +88,10 @@ def span(name: str) -> Span:
     if parent is None:
         return Span(name)
     child = Span(name, parent.clock)
-    parent.children.append(child)
+    if parent.children:
+        parent.children.append(child)
+    else:
+        parent.children = [child]
     return child
 
 
@@ -85,10 +105,131 @@ def current() -> Span | None:
     return _open.get()
 
 
-def tally(name: str, amount: float = 1.0) -> None:
+def record(name: str, start: float, end: float) -> None:
+    """A stretch that was measured elsewhere, below the open span; without one there is nobody to tell."""
+    parent = _open.get()
+    if parent is not None:
+        child = Span(name, parent.clock)
+        child.start, child.end = start, end
+        parent.adopt(child)
+
+
+async def acquired(slots: asyncio.Semaphore) -> None:
+    """Take one of a limited number of slots; waiting for it is a `queue` of its own, and not waiting is nothing."""
+    if slots.locked():
+        with span("queue"):
+            await slots.acquire()
+    else:
+        await slots.acquire()
+
+
+def tally(name: str, amount: float = 1) -> None:
     """Add to a count of the open span; without one there is nobody to tell."""
     here = _open.get()
     if here is not None:
         if here.counts is None:
             here.counts = {}
-        here.counts[name] = here.counts.get(name, 0.0) + amount
+        here.counts[name] = here.counts.get(name, 0) + amount
+
+
+def put(name: str, amount: float) -> None:
+    """Set a count of the open span: of a call that is tried again, the last try counts."""
+    here = _open.get()
+    if here is not None:
+        if here.counts is None:
+            here.counts = {}
+        here.counts[name] = amount
+
+
+def told(tree: Span, origin: float) -> Told:
+    """A tree as JSON, its times from `origin` on."""
+    start, end = tree.start, tree.end
+    if end is None:
+        end = tree.clock()
+    return [
+        tree.name,
+        round((start - origin) * 1e6),
+        round((end - start) * 1e6),
+        tree.counts or {},
+        [told(child, origin) for child in tree.children] if tree.children else [],
+    ]
+
+
+def bounded(trees: list[Told]) -> list[Told]:
+    """The same trees, folded if they are too large."""
+    size = len(trees)
+    for each in trees:
+        if each[4]:
+            size += _size(each) - 1
+    if size <= MOST_TOLD:
+        return trees
+    found: list[Told] = folded(["", 0, 0, {}, trees])[4]
+    return found
+
+
+def _size(told: Told) -> int:
+    return 1 + sum(map(_size, told[4])) if told[4] else 1
+
+
+def folded(told: Told) -> Told:
+    """The same times and counts in fewer spans: children of one name become one, which counts them as `folded`."""
+    name, start, length, counts, children = told
+    found: dict[str, Told] = {}
+    for child in children:
+        one = found.setdefault(child[0], [child[0], child[1], 0, {"folded": 0}, []])
+        one[2] += child[2]
+        add_counts(one[3], {"folded": 1} | child[3])  # what was folded before says for how many it stands
+        one[4] += child[4]
+    for one in found.values():
+        if one[3]["folded"] == 1:
+            del one[3]["folded"]
+    kept = list(found.values())
+    return [name, start, length, counts, [*map(folded, kept[:MOST_TOLD]), *together(kept[MOST_TOLD:])]]
+
+
+def together(trees: list[Told]) -> list[Told]:
+    """Any number of trees as one span without children, which has the time and the counts of all; none as none."""
+    if not trees:
+        return []
+    counts: dict[str, float] = {}
+    for each in trees:
+        add_counts(counts, all_counts(each))
+    return [["other", trees[0][1], sum(each[2] for each in trees), counts, []]]
+
+
+def all_counts(told: Told) -> dict[str, float]:
+    """The counts of a span and of every one below it."""
+    found = dict(told[3])
+    for child in told[4]:
+        add_counts(found, all_counts(child))
+    return found
+
+
+def add_counts(counts: dict[str, float], more: dict[str, float]) -> None:
+    """Add one set of counts to another."""
+    for name, value in more.items():
+        counts[name] = counts.get(name, 0) + value
+
+
+def untold(told: Told, origin: float, clock: Clock, deepest: int = DEEPEST_TOLD) -> Span:
+    """A span from its JSON, as far from `origin` as it was told to be. It may come from a stranger.
+
+    What is no span raises ValueError, TypeError or AttributeError.
+    """
+    name, start, length, counts, children = told
+    sane = isinstance(name, str) and name and 0 <= length < LONGEST_TOLD_US and abs(start) < LONGEST_TOLD_US
+    if not sane or deepest <= 0 or len(children) > 10 * MOST_TOLD:
+        raise ValueError(name)
+    found = Span(name, clock)
+    found.start = origin + start / 1e6
+    found.end = found.start + length / 1e6
+    found.counts = {str(key): _finite(value) for key, value in counts.items()} or None
+    if children:
+        found.children = [untold(child, origin, clock, deepest - 1) for child in children]
+    return found
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, int | float) and abs(value) < 1e15:
+        return value
+    raise ValueError(value)

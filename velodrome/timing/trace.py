@@ -1,7 +1,7 @@
 """The trace that is open now, as W3C's `traceparent` header: one id a rollout, the same in every process it reaches.
 
-The id is made when the first call wants it. What a caller sent is passed on as it came: spans are not exported from
-here, so the caller's own span stays the parent of whatever is below. A header that is not valid is as good as none.
+The id is made when the first call wants it. What a caller sent is passed on as it came: servers export no spans, so the
+caller's own span stays the parent of whatever is below. A header that is not valid is as good as none.
 """
 
 from __future__ import annotations
@@ -21,17 +21,25 @@ _open: ContextVar[Trace | None] = ContextVar("velodrome_trace", default=None)
 class Trace:
     """A trace, open while it is entered: the one that a header names, else a new one."""
 
-    __slots__ = ("_header", "_token")
+    __slots__ = ("_header", "_recorded", "_token")
 
-    def __init__(self, given: str | None = None) -> None:
+    def __init__(self, given: str | None = None, *, recorded: bool = False) -> None:
         self._header = None if given is None else _checked(given)
+        self._recorded = recorded
 
     @property
     def header(self) -> str:
         """The value of the header; every call of this trace sends the same."""
         if self._header is None:
-            self._header = f"00-{_ids.getrandbits(128) or 1:032x}-{_ids.getrandbits(64) or 1:016x}-01"
+            self._header = (
+                f"00-{_ids.getrandbits(128) or 1:032x}-{_ids.getrandbits(64) or 1:016x}-0{int(self._recorded)}"
+            )
         return self._header
+
+    @property
+    def recorded(self) -> bool:
+        """Whether somebody keeps the spans of this trace (W3C: sampled)."""
+        return self._recorded if self._header is None else bool(int(self._header[-2:], 16) & 1)
 
     def __enter__(self) -> Trace:
         self._token: Token[Trace | None] = _open.set(self)
@@ -41,12 +49,19 @@ class Trace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _open.reset(self._token)
+        del self._token
 
 
 def header() -> str | None:
     """The header that a call made now carries; None outside of a trace."""
     here = _open.get()
     return None if here is None else here.header
+
+
+def recorded() -> bool:
+    """Whether somebody keeps the spans of the trace that is open now."""
+    here = _open.get()
+    return here is not None and here.recorded
 
 
 def _checked(given: str) -> str | None:

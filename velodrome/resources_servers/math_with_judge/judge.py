@@ -14,6 +14,7 @@ from typing import Any
 from velodrome.contracts import Model
 from velodrome.errors import ModelError, VerifyError
 from velodrome.records.conversation import final_text
+from velodrome.timing.spans import acquired, span
 
 Json = dict[str, Any]
 
@@ -61,8 +62,12 @@ class Judge:
             "input": [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": content}],
         }
         try:
-            async with self._free:
-                response = await self._model.respond(request)
+            with span("judge"):
+                await acquired(self._free)
+                try:
+                    response = await self._model.respond(request)
+                finally:
+                    self._free.release()
         except ModelError as error:
             raise VerifyError(f"judge: {error}") from error
         return final_text(response.get("output") or [])

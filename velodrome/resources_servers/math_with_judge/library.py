@@ -15,6 +15,7 @@ from pathlib import Path
 import orjson
 
 from velodrome.errors import VerifyError
+from velodrome.timing.spans import acquired, span
 
 WORKER = Path(__file__).with_name("worker.py")
 START_TIMEOUT_S = 120.0
@@ -44,23 +45,31 @@ class Library:
     async def check(self, expected: str, text: str) -> Verdict:
         """Whether the answer at the end of `text` equals what was expected."""
         request = orjson.dumps({"expected": expected, "text": text, "timeout_s": self._timeout_s}) + b"\n"
-        async with self._free:
-            process = self._idle.pop() if self._idle else await self._start()
-            line = b""
+        with span("library"):
+            await acquired(self._free)
             try:
-                async with asyncio.timeout(self._timeout_s):
-                    line = await _exchange(process, request)
-            except TimeoutError:
-                raise LibraryTimeout(f"math-verify: no answer within {self._timeout_s:g} s") from None
+                line = await self._asked(request)
             finally:
-                if line.endswith(b"\n"):
-                    self._idle.append(process)
-                else:
-                    await self._end(process)
+                self._free.release()
         if not line.endswith(b"\n"):
             raise VerifyError("math-verify: its process ended before it answered (too much memory?)")
         answer = orjson.loads(line)
         return Verdict(answer["right"], answer["extracted"])
+
+    async def _asked(self, request: bytes) -> bytes:
+        process = self._idle.pop() if self._idle else await self._start()
+        line = b""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                line = await _exchange(process, request)
+        except TimeoutError:
+            raise LibraryTimeout(f"math-verify: no answer within {self._timeout_s:g} s") from None
+        finally:
+            if line.endswith(b"\n"):
+                self._idle.append(process)
+            else:
+                await self._end(process)
+        return line
 
     async def aclose(self) -> None:
         """End every process."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import orjson
@@ -22,6 +23,7 @@ from velodrome.timing.spans import span, tally
 
 log = logging.getLogger(__name__)
 
+_NO_SPAN = nullcontext()
 SETTINGS = {"max_steps": 32, "timeout_s": 3600.0, "offer_tools": True}
 
 
@@ -39,6 +41,7 @@ class SimpleAgent:
                 )
         self.model: Model = links["model_server"]
         self.resources: Resources = links["resources_server"]
+        self._keeps_sessions = bool(getattr(self.resources, "keeps_sessions", True))
         settings = {**SETTINGS, **{name: config[name] for name in SETTINGS if config.get(name) is not None}}
         self.max_steps = int(settings["max_steps"])
         self.timeout_s = float(settings["timeout_s"])
@@ -65,7 +68,7 @@ class SimpleAgent:
 
     async def _run(self, task: Json, items: list[Json], verify: bool) -> Json:
         request = await self._request(task["responses_create_params"])
-        with blame(ToolError, "seed_session"):
+        with self._session_span(), blame(ToolError, "seed_session"):
             session = await self.resources.open(task)
         try:
             response = await self._converse(session, request, items)
@@ -146,9 +149,13 @@ class SimpleAgent:
                 text = await self.resources.call(session, name, parsed)
         return {"type": "function_call_output", "call_id": call.get("call_id") or call.get("id") or "", "output": text}
 
+    def _session_span(self) -> AbstractContextManager[Any]:
+        """The time of sessions, where there are any."""
+        return span("session") if self._keeps_sessions else _NO_SPAN
+
     async def _close(self, session: str) -> None:
         try:
-            with blame(ToolError, "close_session"):
+            with self._session_span(), blame(ToolError, "close_session"):
                 await self.resources.close(session)
         except RolloutError as error:
             log.warning("a session could not be closed; its rollout is not affected: %s", describe(error))

@@ -22,7 +22,7 @@ from velodrome.responses_api_models.conversion import chat_request, response_fro
 from velodrome.responses_api_models.openai_model.settings import Endpoint, Settings, read_settings
 from velodrome.responses_api_models.openai_model.streams import chat_stream, is_stream, response_stream
 from velodrome.responses_api_models.turns import response_items
-from velodrome.timing.spans import span
+from velodrome.timing.spans import acquired
 
 # A server without an endpoint says so at once; one still silent by then is generating.
 _PROBE_WAIT_S = 1.0
@@ -65,8 +65,7 @@ class OpenAIModel:
         """One answer to one Responses request."""
         if self._slots is None:
             return await self._respond(request)
-        with span("queue"):
-            await self._slots.acquire()
+        await acquired(self._slots)
         try:
             return await self._respond(request)
         finally:
@@ -75,8 +74,7 @@ class OpenAIModel:
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The events of one answer as the server makes them; one that does not stream is told whole."""
         if self._slots is not None:
-            with span("queue"):
-                await self._slots.acquire()
+            await acquired(self._slots)
         try:
             endpoint, reply = await self._begun(request)
             async with reply:

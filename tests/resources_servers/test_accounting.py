@@ -1,0 +1,102 @@
+"""What the user's code costs is told apart: CPU in a thread, time on the event loop, and the wait for a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from velodrome import Environment, tool
+from velodrome.timing.spans import Span, root, span
+
+
+def burn(seconds: float) -> None:
+    """Use so much CPU in this thread."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+class Works(Environment):
+    """Burns, blocks and waits."""
+
+    @tool
+    def burns(self) -> str:
+        """In a thread."""
+        burn(0.05)
+        return "done"
+
+    @tool
+    def sleeps(self) -> str:
+        """In a thread, without using it."""
+        time.sleep(0.05)
+        return "done"
+
+    @tool
+    async def blocks(self) -> str:
+        """On the loop, and keeps it."""
+        await asyncio.sleep(0)
+        time.sleep(0.05)  # noqa: ASYNC251 - what the test is about
+        await asyncio.sleep(0)
+        return "done"
+
+    @tool
+    async def waits(self) -> str:
+        """On the loop, and leaves it to others."""
+        await asyncio.sleep(0.05)
+        return "done"
+
+    def verify(self, task: dict[str, Any], response: Any) -> dict[str, Any]:
+        """Nothing."""
+        return {"reward": 1.0}
+
+
+def called(name: str, *, times: int = 1, **settings: Any) -> Span:
+    async def main() -> Span:
+        environment = Works(settings)
+        session = await environment.open({})
+
+        async def call() -> None:
+            with span(f"tool:{name}"):
+                await environment.call(session, name, {})
+
+        with root("rollout") as spans:
+            await asyncio.gather(*(call() for _ in range(times)))
+        await environment.aclose()
+        return spans
+
+    return asyncio.run(main())
+
+
+def test_code_in_a_thread_is_charged_its_cpu():
+    [call] = called("burns").children
+    assert call.counts is not None
+    assert set(call.counts) == {"cpu_us"}
+    assert 50_000 <= call.counts["cpu_us"] < 60_000
+
+
+def test_code_in_a_thread_that_waits_is_charged_next_to_nothing():
+    [call] = called("sleeps").children
+    assert (call.counts or {}).get("cpu_us", 0) < 10_000
+    assert call.seconds >= 0.05
+
+
+def test_async_code_is_charged_the_time_it_keeps_the_loop():
+    [call] = called("blocks").children
+    assert call.counts is not None
+    assert set(call.counts) == {"held_us"}
+    assert call.counts["held_us"] >= 50_000
+
+
+def test_async_code_that_waits_keeps_nothing():
+    [call] = called("waits").children
+    assert (call.counts or {}).get("held_us", 0) < 10_000
+    assert call.seconds >= 0.05
+
+
+def test_waiting_for_a_thread_is_a_queue_and_not_the_tools_time():
+    calls = called("sleeps", times=3, threads=1).children
+    queued = sorted(sum(below.seconds for below in call.children if below.name == "queue") for call in calls)
+    assert queued[0] < 0.045
+    assert 0.045 < queued[1] < queued[2]
+    assert queued[2] >= 0.095

@@ -1,0 +1,341 @@
+"""`/metrics` of real servers, read by Prometheus' own parser."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any, ClassVar
+
+import hosted as hosting
+import orjson
+import pytest
+import running
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.responses import Response
+
+from velodrome import Environment, tool
+from velodrome.http import close_shared
+from velodrome.resources_servers.calculator.app import Calculator
+from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.serving import wire
+from velodrome.serving.accounting import accounted
+from velodrome.serving.app import Limits, Status
+from velodrome.serving.hosting import server_app
+from velodrome.serving.measures import Core, Measures
+from velodrome.serving.peers import ALONE, ask_peers
+
+SUM = {"expression": "1 + 2"}
+REQUESTS = "velodrome_http_requests_total"
+Samples = dict[tuple[Any, ...], float]
+
+
+def parsed(text: str) -> Samples:
+    """Every sample by its name and labels; `server` is left out."""
+    return {
+        (sample.name, *sorted((name, value) for name, value in sample.labels.items() if name != "server")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def scraped(url: str, token: str | None = None) -> Samples:
+    status, text = running.http(f"{url}/metrics", token=token)
+    assert status == 200, text
+    return parsed(text)
+
+
+def named(samples: Samples, name: str) -> dict[tuple[Any, ...], float]:
+    return {labels[1:]: value for labels, value in samples.items() if labels[0] == name}
+
+
+def requests(samples: Samples) -> dict[tuple[str, str, str], float]:
+    """How many requests, by route, method and status, over all workers."""
+    found: dict[tuple[str, str, str], float] = {}
+    for labels, value in named(samples, REQUESTS).items():
+        of = dict(labels)
+        key = of["route"], of["method"], of["status"]
+        found[key] = found.get(key, 0) + value
+    return found
+
+
+def test_requests_are_counted_by_route_method_and_status_and_what_is_no_route_as_other():
+    with hosting.hosted("resources_servers", Calculator) as url:
+        for _ in range(3):
+            running.http(f"{url}/calculator", SUM)
+        running.http(f"{url}/no_such_tool", SUM)
+        running.http(f"{url}/verify", {"response": 1})
+        running.http(f"{url}/not/a/route")
+        running.http(f"{url}/verify")
+        running.http(f"{url}/openapi.json")
+        first = scraped(url)
+        second = scraped(url)
+    expected = {
+        ("/calculator", "POST", "200"): 3,
+        ("other", "POST", "200"): 1,  # the model is told that there is no such tool
+        ("/verify", "POST", "422"): 1,
+        ("other", "GET", "404"): 1,
+        ("/verify", "GET", "405"): 1,
+        ("/openapi.json", "GET", "200"): 1,
+    }
+    assert requests(first) == expected
+    assert requests(second) == expected | {("/metrics", "GET", "200"): 1}
+    counts = named(first, "velodrome_http_request_duration_seconds_count")
+    assert {dict(labels)["route"]: value for labels, value in counts.items()} == {
+        "/calculator": 3,
+        "other": 2,
+        "/verify": 2,
+        "/openapi.json": 1,
+    }
+
+
+def test_a_request_behind_middleware_is_counted_as_well():
+    from starlette.middleware.cors import CORSMiddleware
+    from starlette.testclient import TestClient
+
+    app = asyncio.run(server_app(Status("calculator", "resources_servers", "calculator"), Calculator({}, {})))
+    app.add_middleware(CORSMiddleware, allow_origins=["https://a.test"])
+    with TestClient(app) as client:
+        client.post("/calculator", json=SUM)
+        client.post("/verify", json={"response": 1})
+        found = requests(parsed(client.get("/metrics").text))
+    assert found == {("/calculator", "POST", "200"): 1, ("/verify", "POST", "422"): 1}
+
+
+def test_a_fault_of_ours_is_counted_as_500_and_leaves_nothing_in_flight():
+    async def run() -> tuple[Samples, int]:
+        app = await server_app(Status("calculator", "resources_servers", "calculator"), Calculator({}, {}))
+
+        async def broken(request: Any) -> Any:
+            raise RuntimeError("a bug")
+
+        app.add("GET", "/broken", broken)
+        scope = {"type": "http", "method": "GET", "path": "/broken", "headers": []}
+        with pytest.raises(RuntimeError, match="a bug"):
+            await app(scope, None, None)
+        answer = await app.measures.tell(Request())
+        return parsed(answer.body.decode()), app.measures.in_flight
+
+    samples, in_flight = asyncio.run(run())
+    assert (requests(samples), in_flight) == ({("/broken", "GET", "500"): 1}, 0)
+
+
+class Request:
+    """As much of a request as is looked at."""
+
+    headers: ClassVar[dict[str, str]] = {}
+
+
+class Gated(Environment):
+    """Its tool waits until it is let go."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait(self) -> str:
+        """Wait."""
+        self.begun.set()
+        await self.go.wait()
+        return "done"
+
+    def verify(self, task: Any, response: Any) -> dict[str, Any]:
+        """Always right."""
+        return {"reward": 1.0}
+
+
+def test_requests_in_flight_are_those_that_have_no_answer_yet():
+    async def run() -> tuple[float, float]:
+        gated = Gated({}, {})
+        app = await server_app(Status("gated", "resources_servers", "gated"), gated)
+        scope = {"type": "http", "method": "POST", "path": "/wait", "headers": [], "query_string": b""}
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+
+        async def send(message: Any) -> None: ...
+
+        waiting = asyncio.create_task(app(scope, receive, send))
+        await gated.begun.wait()
+        during = parsed((await app.measures.tell(Request())).body.decode())
+        gated.go.set()
+        await waiting
+        after = parsed((await app.measures.tell(Request())).body.decode())
+        name = ("velodrome_http_requests_in_flight", ("worker", "0"))
+        return during[name], after[name]
+
+    assert asyncio.run(run()) == (1, 0)
+
+
+def test_sessions_that_are_open_are_told_and_what_the_server_is():
+    with hosting.hosted("resources_servers", ExampleSessionStateMgmt) as url:
+        for _ in range(2):
+            running.http(f"{url}/seed_session", {})
+        found = scraped(url)
+    assert found["velodrome_open_sessions", ("worker", "0")] == 2
+    (info,) = named(found, "velodrome_server_info")
+    told = dict(info)
+    assert (told["type"], told["implementation"], told["worker"]) == ("resources_servers", "test", "0")
+    assert found["process_open_fds", ("worker", "0")] > 3
+
+
+def test_a_server_without_sessions_tells_none_and_streams_count_until_their_end():
+    with hosting.hosted("responses_api_models", lambda: ScriptedModel({"answers": ["one two"]})) as url:
+        status, text = running.http(f"{url}/v1/responses", {"input": "hi", "stream": True})
+        assert (status, "response.completed" in text) == (200, True)
+        found = scraped(url)
+    assert named(found, "velodrome_open_sessions") == {}
+    assert requests(found) == {("/v1/responses", "POST", "200"): 1}
+
+
+def test_a_scrape_tells_of_all_workers_each_under_its_number():
+    with hosting.hosted("resources_servers", Calculator, workers=2) as url:
+        for _ in range(20):
+            running.http(f"{url}/calculator", SUM)
+        found = scraped(url)
+    assert requests(found)["/calculator", "POST", "200"] == 20
+    assert {dict(labels)["worker"] for labels in named(found, "process_open_fds")} == {"0", "1"}
+    assert (found["velodrome_workers",], found["velodrome_workers_silent",]) == (2, 0)
+
+
+def test_a_peer_that_gives_no_answer_is_left_out_and_counted(wire: Any):
+    async def run(*answers: Any) -> Samples:
+        async with wire(*answers) as peer:
+            measures = Measures("s")
+            measures.stand_among(["http://127.0.0.1:1", "http://127.0.0.1:2", peer.url], 1, "a-token-for-tests")
+            answer = await measures.tell(Request())
+            await close_shared()
+            assert (peer.seen[0].path, peer.seen[0].headers["Authorization"], peer.seen[0].headers[ALONE]) == (
+                "/metrics",
+                "Bearer a-token-for-tests",
+                "yes",
+            )
+        return parsed(answer.body.decode())
+
+    for answer in (wire.NEVER, wire.RESET, wire.reply(500), wire.reply(200, b"not JSON"), wire.reply(200, {})):
+        found = asyncio.run(run(answer))
+        assert (found["velodrome_workers",], found["velodrome_workers_silent",]) == (3, 2)
+        assert found["velodrome_http_requests_in_flight", ("worker", "1")] == 0
+
+
+def test_peers_are_asked_once_each_and_at_the_same_time(wire: Any):
+    async def run() -> tuple[dict[int, bytes | None], int]:
+        async with wire(wire.NEVER) as silent, wire(wire.reply(200, b"here")) as good:
+            found = await ask_peers([silent.url, "http://127.0.0.1:9", good.url, silent.url], 1, "/stats", None)
+            await close_shared()
+            return found, silent.most_open
+
+    assert asyncio.run(run()) == ({0: None, 2: b"here", 3: None}, 2)
+
+
+def test_a_token_is_wanted_where_one_is_set_and_peers_have_it():
+    limits = Limits(token="a-token-for-tests")
+    with hosting.hosted("resources_servers", Calculator, workers=2, limits=limits) as url:
+        assert running.http(f"{url}/metrics")[0] == 401
+        found = scraped(url, token="a-token-for-tests")
+    assert requests(found)["/metrics", "GET", "401"] == 1
+    assert found["velodrome_workers_silent",] == 0
+
+
+def test_the_lag_of_the_event_loop_is_looked_at_with_one_timer():
+    class Loop(asyncio.SelectorEventLoop):
+        now = 100.0
+
+        def time(self) -> float:
+            return self.now
+
+    async def run() -> Samples:
+        loop: Any = asyncio.get_running_loop()
+        measures = Measures("s")
+        with measures.lag_watched():
+            for late_s in (0.0, 0.03, 4.0):
+                loop.now += 0.25 + late_s
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+        loop.now += 100.0
+        await asyncio.sleep(0)
+        return parsed((await measures.tell(Request())).body.decode())
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        found = runner.run(run())
+    assert found["velodrome_event_loop_lag_seconds_count", ("worker", "0")] == 3
+    assert found["velodrome_event_loop_lag_seconds_sum", ("worker", "0")] == pytest.approx(4.03)
+    assert found["velodrome_event_loop_lag_seconds_bucket", ("le", "0.0005"), ("worker", "0")] == 1
+
+
+class Times:
+    """A clock, and CPU that was used."""
+
+    now = 100.0
+    used = 5.0
+
+    def pass_by(self, seconds: float, used: float) -> None:
+        self.now += seconds
+        self.used += used
+
+
+def test_the_share_of_a_core_is_that_of_the_last_half_second_while_somebody_looks():
+    times = Times()
+    core = Core(lambda: times.now, lambda: times.used)
+    shares = []
+    with core.watched():
+        for used in (0.2, 0.25, 0.0, 0.1, 0.4, 0.2):
+            times.pass_by(0.25, used)
+            with core.watched():  # another server of the process
+                core.look()
+            shares.append(core.share)
+    assert shares == [0.0, *[pytest.approx(0.9)] * 2, *[pytest.approx(0.2)] * 2, pytest.approx(1.2)]
+    assert core.share == 0.0
+    times.pass_by(50.0, 50.0)
+    with core.watched():
+        times.pass_by(1.0, 0.1)
+        core.look()
+        assert core.share == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("used", "counts"), [(0.49, None), (0.5, {"busy_pct": 50}), (1.314, {"busy_pct": 131})])
+def test_an_answer_tells_that_its_process_is_busy_when_it_is(used: float, counts: dict[str, float] | None):
+    times = Times()
+    core = Core(lambda: times.now, lambda: times.used)
+
+    async def answer(request: Any) -> Response:
+        return Response(b"{}")
+
+    with core.watched():
+        times.pass_by(1.0, used)
+        core.look()
+        found = asyncio.run(accounted("math", answer, core=core)(Request()))  # type: ignore[arg-type]
+    header = found.headers.get(wire.SPANS)
+    assert (None if header is None else orjson.loads(header)["tree"][3]) == counts
+
+
+@pytest.mark.slow
+def test_every_server_of_a_run_has_metrics_and_a_worker_that_hangs_is_told(tmp_path: Path):
+    overrides = ["+calculator.resources_servers.calculator.num_workers=2"]
+    with running.Session(tmp_path, running.calculator(tmp_path), *overrides) as session:
+        session.up()
+        found = session.instances()
+        agent = next(each for each in found.values() if each["type"] == "responses_api_agents")
+        assert running.http(f"{agent['url']}/run", running.TASK)[0] == 200
+        for each in found.values():
+            samples = scraped(each["url"])
+            assert len(named(samples, "velodrome_server_info")) == (2 if each["name"] == "calculator" else 1)
+        assert requests(scraped(session.head))["/server_instances", "GET", "200"] == 1
+        assert requests(scraped(agent["url"]))["/run", "POST", "200"] == 1
+        calculator = found["calculator"]
+        os.kill(calculator["pid"][1], signal.SIGSTOP)
+        try:
+            alive = scraped(calculator["url"])
+        finally:
+            os.kill(calculator["pid"][1], signal.SIGCONT)
+    assert (alive["velodrome_workers",], alive["velodrome_workers_silent",]) == (2, 1)
+    assert {dict(labels)["worker"] for labels in named(alive, "process_open_fds")} == {"0"}
+
+
+def test_the_route_is_in_the_description():
+    with hosting.hosted("resources_servers", Calculator) as url:
+        _, told = running.http(f"{url}/openapi.json")
+    assert list(told["paths"]["/metrics"]["get"]["responses"]["200"]["content"]) == ["text/plain"]

@@ -1,0 +1,108 @@
+"""Seed 000 from top to bottom, command by command: its files, their columns, and the same rollouts as ever."""
+
+from __future__ import annotations
+
+import json
+import pstats
+import re
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_served import (
+    SECRET,
+    SEED_000_COLLECT,
+    SEED_000_RUN,
+    free_port,
+    head_at,
+    instances,
+    terminal,
+    terminal_ended_by_interrupt,
+)
+
+ROLLOUTS = 1024
+PROFILES = "results/profiling/math_with_judge"
+FUNCTIONS = ("MathWithJudge.verify", "MathWithJudge._first_verdict", "Library.check")
+
+
+def tasks(workplace: Any) -> None:
+    rows = [
+        {"responses_create_params": {"input": f"{n} + 1?"}, "question": f"{n} + 1?", "expected_answer": str(n % 9 + 1)}
+        for n in range(1100)
+    ]
+    data = "resources_servers/math_with_judge/data/dapo17k_bytedtsinghua_train.jsonl"
+    workplace.write(data, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def content(row: dict[str, Any]) -> dict[str, Any]:
+    """A rollout without what depends on when it was made."""
+    meta = {name: value for name, value in row["meta"].items() if name not in ("timing", "finished_at")}
+    response = {name: value for name, value in row["response"].items() if name != "id"}
+    return {**row, "meta": meta, "response": response}
+
+
+def table(text: str) -> dict[str, list[str]]:
+    """The lines below the head, by name, after a look at the head."""
+    head, *lines = text.partition("\n\n")[0].splitlines()
+    assert re.fullmatch(r"name +ncall +tsub +ttot +tavg *", head)
+    return {line.split()[0]: line.split()[1:] for line in lines}
+
+
+def checked(log: dict[str, list[str]]) -> None:
+    """Every function of the verifier was called once a rollout, and the columns agree."""
+    for name in FUNCTIONS:
+        ncall, tsub, ttot, tavg = log[name]
+        assert int(ncall) == ROLLOUTS, name
+        assert 0 < float(tsub) <= float(ttot), name
+        assert float(tavg) == pytest.approx(float(ttot) / ROLLOUTS, abs=1e-6), name
+    times = [float(line[2]) for line in log.values()]
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.slow
+def test_seed_000_gives_its_files_its_columns_and_the_rollouts_it_would_give_without_profiling(workplace: Any) -> None:
+    port, model_port = free_port(), free_port()
+    policy = f"policy_base_url: http://127.0.0.1:{model_port}/v1\npolicy_api_key: {SECRET}\npolicy_model_name: m\n"
+    workplace.write("model.yaml", "policy_model: {responses_api_models: {scripted_model: {answers: ['\\boxed{7}']}}}\n")
+    tasks(workplace)
+    head_at(workplace, port, policy)
+    run = SEED_000_RUN.replace("ng_run", "exec ng_run")
+    unprofiled = run.partition(" \\\n    +profiling_enabled")[0]
+    assert "profiling" not in unprofiled
+
+    with terminal_ended_by_interrupt(
+        workplace, f"velo model serve +config_paths=[model.yaml] +port={model_port}", "/v1"
+    ):
+        with terminal(workplace, f"bash -c '{run}'", "all ready"):
+            profiled = workplace.run(SEED_000_COLLECT)
+            url = instances(port)["math_with_judge"]["url"]
+            with urllib.request.urlopen(f"{url}/stats", timeout=30) as answer:
+                current = answer.read().decode()
+        with terminal(workplace, f"bash -c '{unprofiled}'", "all ready"):
+            plain = workplace.run(SEED_000_COLLECT.replace("temp/math", "temp/plain_math"))
+
+    assert (profiled.returncode, plain.returncode) == (0, 0), profiled.stderr + plain.stderr
+    rows, others = (
+        sorted(map(content, workplace.rows(f"temp/{name}_rollouts.jsonl")), key=lambda row: row["meta"]["key"])
+        for name in ("math_with_judge", "plain_math_with_judge")
+    )
+    assert len(rows) == ROLLOUTS
+    assert rows == others
+
+    folder: Path = workplace.folder / PROFILES
+    servers = ("math_with_judge", "math_with_judge_simple_agent", "policy_model")
+    wanted = {f"{name}{end}" for name in servers for end in (".log", ".wall.log", ".pstat")}
+    wanted |= {f"callgrind.out.{name}" for name in servers}
+    assert {path.name for path in folder.iterdir() if path.is_file()} == wanted
+    checked(table((folder / "math_with_judge.log").read_text()))
+    checked(table((folder / "math_with_judge.wall.log").read_text()))
+    checked(table(current.partition("\n\n")[2]))
+    agent = table((folder / "math_with_judge_simple_agent.log").read_text())
+    assert agent["SimpleAgent.run"][0] == str(ROLLOUTS)
+    loaded: Any = pstats.Stats(str(folder / "math_with_judge.pstat"))
+    assert {name: each[1] for (_, _, name), each in loaded.stats.items() if name in FUNCTIONS} == dict.fromkeys(
+        FUNCTIONS, ROLLOUTS
+    )
+    for path in folder.rglob("*"):
+        assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path

@@ -1,0 +1,401 @@
+"""The CPU clock: who is charged for what, whoever runs beside it and whenever it is read; and what tables become."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import pstats
+import re
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import uvloop
+
+from velodrome.timing.calls import Calls, is_project
+from velodrome.timing.tables import Key, Row, Table, as_callgrind, as_pstat, as_text, from_json, merged, shown
+from velodrome.timing.wall import Wall
+
+PACKAGE = Path(__file__).parents[2] / "velodrome"
+
+
+def burn(seconds: float) -> float:
+    """Use the CPU for so long; what was used."""
+    start = time.thread_time()
+    while time.thread_time() - start < seconds:
+        sum(range(2000))
+    return time.thread_time() - start
+
+
+class Verifier:
+    """Code to be measured."""
+
+    def __init__(self) -> None:
+        self._used: list[float] = []
+        self.reached = threading.Event()
+        self.goes_on = threading.Event()
+
+    @property
+    def used_s(self) -> float:
+        return sum(self._used)
+
+    async def verify(self) -> None:
+        self._used.append(burn(0.004))
+        await asyncio.sleep(0.02)
+        await self.inner()
+
+    async def inner(self) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+            self._used.append(burn(0.001))
+
+    def check(self) -> None:
+        self._used.append(burn(0.01))
+
+    def stop_half_way(self) -> None:
+        self._used.append(burn(0.02))
+        self.reached.set()
+        self.goes_on.wait(20)
+        self._used.append(burn(0.02))
+
+    def down(self, depth: int) -> None:
+        self._used.append(burn(0.002))
+        if depth:
+            self.down(depth - 1)
+
+
+@pytest.fixture
+def calls() -> Iterator[Calls]:
+    found = Calls()
+    yield found
+    found.stop()
+
+
+def row_of(table: Table, name: str) -> Row:
+    (found,) = [row for key, row in table.rows.items() if key.name == name]
+    return found
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_coroutine_is_charged_its_own_cpu_and_counts_once_however_often_it_waits(
+    calls: Calls, run: Callable[[Any], None]
+):
+    verifier = Verifier()
+
+    async def others() -> None:
+        for _ in range(40):
+            burn(0.002)
+            await asyncio.sleep(0.001)
+
+    async def main() -> None:
+        await asyncio.gather(*(verifier.verify() for _ in range(20)), others())
+
+    calls.start()
+    run(main())
+    calls.stop()
+
+    table = calls.table()
+    verify, inner = row_of(table, "Verifier.verify"), row_of(table, "Verifier.inner")
+    assert (verify.cost.ncall, inner.cost.ncall) == (20, 20)
+    assert verify.cost.ttot == pytest.approx(verifier.used_s, rel=0.1)
+    assert inner.cost.ttot == pytest.approx(verifier.used_s * 3 / 7, rel=0.1)
+    assert verify.cost.tsub < 0.05 * verify.cost.ttot
+    assert verify.children[inner.key].ncall == 20
+
+
+def test_threads_count_those_that_ran_before_the_start_too(calls: Calls):
+    verifier = Verifier()
+    go = threading.Event()
+
+    def early() -> None:
+        go.wait(20)
+        verifier.check()
+
+    before = threading.Thread(target=early)
+    before.start()
+    calls.start()
+    after = threading.Thread(target=verifier.check)
+    after.start()
+    go.set()
+    before.join()
+    after.join()
+    calls.stop()
+
+    check = row_of(calls.table(), "Verifier.check")
+    assert check.cost.ncall == 2
+    assert check.cost.ttot == pytest.approx(verifier.used_s, rel=0.1)
+
+
+def test_reading_in_the_middle_of_a_call_changes_neither_its_count_nor_its_own_time(calls: Calls):
+    verifier = Verifier()
+    calls.start()
+    thread = threading.Thread(target=verifier.stop_half_way)
+    thread.start()
+    assert verifier.reached.wait(20)
+    half = row_of(calls.table(), "Verifier.stop_half_way")
+    calls.table()
+    verifier.goes_on.set()
+    thread.join()
+    verifier.goes_on.set()
+    verifier.stop_half_way()
+    calls.stop()
+
+    whole = row_of(calls.table(), "Verifier.stop_half_way")
+    assert (half.cost.ncall, whole.cost.ncall) == (1, 2)
+    assert whole.cost.ttot == pytest.approx(verifier.used_s, rel=0.1)
+    assert whole.cost.tsub < 0.05 * whole.cost.ttot
+    assert {key.name: cost.ncall for key, cost in whole.children.items() if key.name == "burn"} == {"burn": 4}
+
+
+def test_no_call_is_missed_while_the_table_is_read_all_the_time(calls: Calls):
+    done = threading.Event()
+
+    def small() -> None:
+        pass
+
+    def work() -> None:
+        for _ in range(50_000):
+            small()
+
+    def read() -> None:
+        while not done.is_set():
+            calls.table()
+
+    calls.start()
+    reader = threading.Thread(target=read)
+    reader.start()
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    done.set()
+    reader.join()
+    calls.stop()
+
+    name = f"{test_no_call_is_missed_while_the_table_is_read_all_the_time.__name__}.<locals>.small"
+    assert row_of(calls.table(), name).cost.ncall == 150_000
+
+
+def test_recursion_is_counted_every_time_and_its_time_once(calls: Calls):
+    verifier = Verifier()
+    calls.start()
+    verifier.down(4)
+    calls.stop()
+
+    cost = row_of(calls.table(), "Verifier.down").cost
+    assert (cost.ncall, cost.nactual) == (5, 1)
+    assert cost.ttot == pytest.approx(verifier.used_s, rel=0.1)
+    assert cost.tsub < 0.1 * cost.ttot
+
+
+def test_a_function_whose_wall_time_is_taken_too_calls_what_it_calls(calls: Calls):
+    clock = Wall()
+
+    def leaf(seconds: float) -> None:
+        burn(seconds)
+
+    def one() -> None:
+        timed_leaf(0.01)
+
+    def other() -> None:
+        timed_leaf(0.02)
+        timed_leaf(0.01)
+
+    timed_leaf = clock.timed(leaf)
+    calls.start()
+    for caller in (one, other):
+        clock.timed(caller)()
+    calls.stop()
+
+    table = calls.table()
+    rows = {key.name.rpartition(".")[2]: row for key, row in table.rows.items()}
+    found = {
+        name: {
+            key.name.rpartition(".")[2]: (cost.ncall, round(cost.ttot, 2)) for key, cost in rows[name].children.items()
+        }
+        for name in ("one", "other", "leaf", "call")
+    }
+    assert found["one"] == {"leaf": (1, 0.01), "call": (1, 0.0)}
+    assert found["other"] == {"leaf": (2, 0.03), "call": (2, 0.0)}
+    assert found["leaf"] == {"burn": (3, 0.04)}
+    assert set(found["call"]) == {"_enter", "_leave"}
+    assert rows["call"].cost.ttot < 0.005
+
+
+def test_what_is_written_in_c_has_a_row_of_its_own(calls: Calls):
+    calls.start()
+    sorted([3, 1, 2])
+    [1].count(1)
+    calls.stop()
+
+    names = {key.name for key in calls.table().rows if key.file == "~"}
+    assert {"builtins.sorted", "<method 'count' of 'list' objects>"} <= names
+
+
+@pytest.mark.parametrize(
+    ("file", "project"),
+    [
+        (PACKAGE / "resources_servers" / "math_with_judge" / "app.py", True),
+        (PACKAGE / "responses_api_models" / "openai_model" / "sse.py", True),
+        (PACKAGE / "resources_servers" / "environment.py", False),
+        (PACKAGE / "serving" / "app.py", False),
+        (Path(sysconfig.get_path("stdlib")) / "json" / "decoder.py", False),
+        (Path(sysconfig.get_path("purelib")) / "sympy" / "core.py", False),
+        ("/home/me/.venv/lib/python3.12/site-packages/velodrome/resources_servers/mine.py", False),
+        ("/home/me/work/resources_servers/mine/app.py", True),
+        ("/home/me/work/my_library.py", True),
+        ("<frozen importlib._bootstrap>", False),
+        ("~", False),
+    ],
+)
+def test_the_project_is_components_and_what_the_user_wrote(file: Path | str, project: bool):
+    assert is_project(str(file)) is project
+
+
+def made(*, ncall: int = 4, machinery: bool = True) -> Table:
+    """verify calls check and, by way of the library, sorts."""
+    table = Table("cpu")
+    verify, check = Key("/work/env/app.py", 10, "Mine.verify"), Key("/work/env/app.py", 30, "check")
+    sort, loads = Key("~", 0, "builtins.sorted"), Key("/lib/json/__init__.py", 299, "loads")
+    table.row(verify).cost.add(ncall, ncall, 0.5, 18.0)
+    table.row(verify).child(check).add(ncall, ncall, 2.0, 17.5)
+    table.row(check).cost.add(ncall, ncall, 2.0, 17.5)
+    if machinery:
+        table.row(check).child(loads).add(8, 8, 15.0, 15.5)
+        table.row(loads, project=False).cost.add(8, 8, 15.0, 15.5)
+        table.row(loads, project=False).child(sort).add(1, 1, 0.5, 0.5)
+        table.row(sort, project=False).cost.add(1, 1, 0.5, 0.5)
+    return table
+
+
+def test_the_text_has_the_columns_of_the_documentation_and_the_project_first():
+    assert as_text(made()) == (
+        "name                                             ncall    tsub      ttot      tavg     \n"
+        "Mine.verify                                      4        0.500000  18.00000  4.500000\n"
+        "check                                            4        2.000000  17.50000  4.375000\n"
+        "\n"
+        "the rest: the standard library, other packages, Velodrome itself, functions written in C\n"
+        "\n"
+        "name                                             ncall    tsub      ttot      tavg     \n"
+        "loads (json/__init__.py:299)                     8        15.00000  15.50000  1.937500\n"
+        "builtins.sorted                                  1        0.500000  0.500000  0.500000\n"
+    )
+
+
+def test_functions_of_one_name_are_told_apart_by_their_place():
+    table = Table("cpu")
+    table.row(Key("/w/a/app.py", 1, "main")).cost.add(1, 1, 1.0, 2.0)
+    table.row(Key("/w/b/app.py", 7, "main")).cost.add(1, 1, 1.0, 1.0)
+    assert [line.split("  ")[0] for line in as_text(table).splitlines()[1:]] == [
+        "main (a/app.py:1)",
+        "main (b/app.py:7)",
+    ]
+
+
+def test_a_table_is_the_same_after_a_way_as_json():
+    data = orjson.loads(orjson.dumps(made().as_json()))
+    assert from_json(data).rows == made().rows
+    assert data["rows"][0] == {
+        "file": "/work/env/app.py",
+        "line": 10,
+        "name": "Mine.verify",
+        "project": True,
+        "ncall": 4,
+        "nactual": 4,
+        "tsub": 0.5,
+        "ttot": 18.0,
+        "tavg": 4.5,
+        "children": [[1, 4, 4, 2.0, 17.5]],
+    }
+
+
+def test_tables_add_up_row_by_row_and_call_by_call():
+    total = merged("cpu", [made(), made(ncall=6, machinery=False)])
+    verify, check = row_of(total, "Mine.verify"), row_of(total, "check")
+    assert (verify.cost.ncall, verify.cost.tsub, verify.cost.ttot, verify.cost.tavg) == (10, 1.0, 36.0, 3.6)
+    assert (check.cost.ncall, verify.children[check.key].ttot) == (10, 35.0)
+    assert row_of(total, "loads").cost.ncall == 8
+    assert merged("cpu", []).rows == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0097551, "0.009755"),
+        (17.983871, "17.98387"),
+        (0.0, "0.000000"),
+        (123456.78, "123456.8"),
+        (1234567.8, "1234568"),
+    ],
+)
+def test_times_are_as_wide_as_in_the_documentation(seconds: float, text: str):
+    assert shown(seconds) == text
+
+
+def test_the_pstat_file_is_read_by_the_standard_library(tmp_path: Path):
+    path = tmp_path / "mine.pstat"
+    path.write_bytes(as_pstat(made()))
+    out = io.StringIO()
+    stats = pstats.Stats(str(path), stream=out)
+    stats.sort_stats("cumulative").print_stats()
+    stats.print_callers("check")
+
+    assert stats.total_calls == 17  # type: ignore[attr-defined]
+    assert stats.total_tt == 18.0  # type: ignore[attr-defined]
+    assert re.search(r"4\s+0\.500\s+0\.125\s+18\.000\s+4\.500 /work/env/app\.py:10\(Mine\.verify\)", out.getvalue())
+    assert re.search(r"app\.py:30\(check\)\s+<-\s+4\s+2\.000\s+17\.500\s+/work/env/app\.py:10", out.getvalue())
+
+
+def read_callgrind(text: str) -> dict[str, Any]:
+    """A strict reader of what is used of the format: own cost by function, and calls by caller and callee."""
+    head, *blocks = text.split("\n\n")
+    fields = dict(line.split(": ", 1) for line in head.splitlines()[1:])
+    assert head.startswith("# callgrind format\nversion: 1\n")
+    assert (fields["positions"], fields["events"]) == ("line", "ns")
+    names: dict[tuple[str, str], str] = {}
+
+    def name(kind: str, told: str) -> str:
+        match = re.fullmatch(r"\((\d+)\)(?: (.+))?", told)
+        assert match, told
+        if match[2] is not None:
+            assert (kind, match[1]) not in names, told
+            names[kind, match[1]] = match[2]
+        return names[kind, match[1]]
+
+    own: dict[str, int] = {}
+    calls: dict[tuple[str, str], tuple[int, int]] = {}
+    for block in blocks:
+        lines = iter(block.splitlines())
+        name("file", next(lines).removeprefix("fl="))
+        function = name("function", next(lines).removeprefix("fn="))
+        assert function not in own
+        own[function] = int(next(lines).split(" ")[1])
+        for line in lines:
+            name("file", line.removeprefix("cfl="))
+            callee = name("function", next(lines).removeprefix("cfn="))
+            count = int(next(lines).removeprefix("calls=").split(" ")[0])
+            calls[function, callee] = (count, int(next(lines).split(" ")[1]))
+    assert int(fields["summary"]) == sum(own.values())
+    return {"own": own, "calls": calls}
+
+
+def test_the_callgrind_file_is_well_formed_and_says_the_same():
+    assert read_callgrind(as_callgrind(made(), "mine")) == {
+        "own": {
+            "Mine.verify": 500_000_000,
+            "check": 2_000_000_000,
+            "loads": 15_000_000_000,
+            "builtins.sorted": 500_000_000,
+        },
+        "calls": {
+            ("Mine.verify", "check"): (4, 17_500_000_000),
+            ("check", "loads"): (8, 15_500_000_000),
+            ("loads", "builtins.sorted"): (1, 500_000_000),
+        },
+    }

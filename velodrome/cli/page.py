@@ -1,0 +1,77 @@
+"""Read a profile with a word to who waits, and write its page with care for what is there already."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from velodrome.cli.collect import say
+from velodrome.errors import InputError, StorageError
+from velodrome.records.rollout import beside
+
+Json = dict[str, Any]
+
+PATIENCE_S = 2.0
+EVERY_S = 5.0
+
+
+def page_path(given: str, rollouts: Path) -> Path:
+    """Where the page goes. What is there already and is no page of ours is left alone."""
+    from velodrome.view.profile_page import MARK
+
+    path = Path(given).expanduser() if given else beside(rollouts, "profile.html")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: no such folder {path.parent}")
+    if path.exists():
+        if not path.is_file():
+            raise InputError(f"{path}: not a regular file; give --html a file")
+        with path.open("rb") as stream:
+            ours = MARK.encode() in stream.read(200)
+        if not ours:
+            raise InputError(f"{path}: not a page of velo profile, so it is left alone; give --html another name")
+    return path
+
+
+def patient_profile(files: Sequence[Path]) -> Json:
+    """The profile of files; who waits for it is told after a while."""
+    from velodrome.read.profile import read_profile
+
+    with reassured(f"reading {', '.join(str(path) for path in files)}"):
+        return read_profile(*files)
+
+
+@contextmanager
+def reassured(what: str, tell: Callable[[str], None] = say, *, after_s: float = PATIENCE_S) -> Iterator[None]:
+    """Tell what goes on, and for how long, once it takes more than a moment and every few seconds from then on."""
+    over = threading.Event()
+    began = time.monotonic()
+
+    def keep_telling() -> None:
+        wait_s = after_s
+        while not over.wait(wait_s):
+            tell(f"{what}: {time.monotonic() - began:.0f} s so far")
+            wait_s = EVERY_S
+
+    teller = threading.Thread(target=keep_telling, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+
+
+def write_page(profile: Json, path: Path, title: str) -> None:
+    """The profile as a page, whole or not at all."""
+    from velodrome.collect.runfile import write_whole
+    from velodrome.view.profile_page import profile_page
+
+    try:
+        write_whole(path, profile_page(profile, title=title).encode())
+    except StorageError as error:
+        raise InputError(str(error)) from error
+    say(f"page: {path}")

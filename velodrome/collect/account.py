@@ -1,0 +1,118 @@
+"""`meta.timing`: where the time of one rollout went, and what surrounded it.
+
+The parts and `other_s` add up to `total_s`. A wait for a slot and a back-off are parts of their own: they are taken out
+of the part they happened in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from velodrome.timing.spans import Span, Told, bounded, told
+
+Json = dict[str, Any]
+
+_NONE = {"queue": 0, "session": 0, "model": 0, "tools": 0, "verify": 0}  # in microseconds, so that sums are exact
+_FIELDS = {name: f"{name}_s" for name in (*_NONE, "backoff")}
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What goes on around a rollout. It is written into the row, so that the file alone can explain it."""
+
+    in_flight: int = 0
+    limit: int = 0
+    write_s: float | None = None  # of the line before; a line cannot tell how long it took itself to write
+    cpu: float | None = None  # share of one core, of late
+    lag_s: float | None = None  # the event loop's, of late
+
+    def told(self) -> Json:
+        """For `meta.timing`."""
+        found: Json = {"in_flight": self.in_flight, "limit": self.limit}
+        if self.write_s is not None:
+            found["write_s"] = round(self.write_s * 1e6) / 1e6
+        if self.cpu is not None and self.lag_s is not None:
+            found["cpu"] = round(self.cpu * 1e3) / 1e3
+            found["lag_s"] = round(self.lag_s * 1e6) / 1e6
+        return found
+
+
+def account(spans: Span, around: Surroundings | None) -> Json:
+    """`meta.timing`: where the time went, and what surrounded it."""
+    found = timing(spans)
+    if around is not None:
+        found |= around.told()
+    return found
+
+
+def timing(spans: Span) -> Json:
+    """The parts of one rollout's time, in seconds, and the tree they come from; docs/rollouts.md#timing names them."""
+    tree = [told(child, spans.start) for child in spans.children]
+    parts = _NONE.copy()
+    counts = {"model_calls": 0}
+    if spans.counts:
+        _count(spans.counts, counts)
+    _charge(tree, parts, counts)
+    total = round(spans.seconds * 1e6)
+    found: Json = {_FIELDS.get(name) or f"{name}_s": length / 1e6 for name, length in parts.items()}
+    found["other_s"] = (total - sum(parts.values())) / 1e6
+    found["total_s"] = total / 1e6
+    found |= counts
+    found["tree"] = bounded(tree)
+    return found
+
+
+def _charge(tree: list[Told], parts: dict[str, int], counts: dict[str, int]) -> None:
+    """Charge spans to their parts; time in another process (`@server`) is charged as if it were here."""
+    for name, _, length, own, children in tree:
+        if own:
+            _count(own, counts)
+        if name == "model":
+            counts["model_calls"] += int(own.get("folded", 1)) if own else 1
+        if name[0] == "@":
+            _charge(children, parts, counts)
+            continue
+        if children:
+            _count_below(children, counts)
+            queued, delayed = _waits(name, children)
+            length -= queued + delayed
+            if queued:
+                parts["queue"] += queued
+            if delayed:
+                parts["backoff"] = parts.get("backoff", 0) + delayed
+        if name != "other":  # what is left is that anyway
+            parts[name] = parts.get(name, 0) + length
+
+
+def _waits(above: str, children: list[Told]) -> tuple[int, int]:
+    """Microseconds queued and backed off below a span. Of calls side by side the one that waited most counts."""
+    queued = delayed = 0
+    for name, _, length, _, below in children:
+        if name == "queue":
+            found = length, 0
+        elif name == "backoff":
+            found = 0, length
+        elif below:
+            found = _waits(name, below)
+        else:
+            continue
+        if above != "tools":
+            queued, delayed = queued + found[0], delayed + found[1]
+        elif sum(found) > queued + delayed:
+            queued, delayed = found
+    return queued, delayed
+
+
+def _count_below(children: list[Told], counts: dict[str, int]) -> None:
+    for _, _, _, own, below in children:
+        if own:
+            _count(own, counts)
+        if below:
+            _count_below(below, counts)
+
+
+def _count(own: dict[str, float], counts: dict[str, int]) -> None:
+    for name in ("retries", "rate_limited"):
+        if name in own:
+            counts[name] = counts.get(name, 0) + int(own[name])

@@ -1,0 +1,288 @@
+"""One run over the jobs that are left: try each, write it down, count it, and tell those who look on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import heapq
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from velodrome.collect.attempt import Failed, Kept, Tried
+from velodrome.collect.order import Options, Outcome, Work
+from velodrome.collect.pace import Auto, Fixed, Pace
+from velodrome.collect.plan import Job
+from velodrome.collect.progress import Progress
+from velodrome.collect.pulse import beating
+from velodrome.collect.reader import Reader
+from velodrome.collect.run import Stop, own_task, run
+from velodrome.collect.sink import Sink
+from velodrome.collect.watch import Done, Sample
+from velodrome.config import mask_text
+from velodrome.read.metrics import Tally, failed_keys, tally_file
+
+Json = dict[str, Any]
+
+_MOST_REASONS = 50
+
+
+@dataclass
+class Counts:
+    """What this run has done so far. `unresolved` holds keys that failed and are not kept, from any run."""
+
+    kept: int = 0
+    failed: int = 0
+    tokens: int = 0
+    unresolved: set[str] = field(default_factory=set)
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def blame(self, boundary: str, error: str) -> None:
+        """Count one reason for a failure; the first few kinds are told at the end."""
+        reason = f"{boundary}: {error[:200]}"
+        if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+
+class Collector:
+    """One run over the jobs that are left."""
+
+    def __init__(self, options: Options, work: Work, sink: Sink, secrets: Collection[str]) -> None:
+        self.options = options
+        self.work = work
+        self.found = work.found
+        self.sink = sink
+        self.secrets = secrets
+        self.counts = Counts()
+        self.stop = Stop()
+        self.pace: Pace = Auto() if options.parallel == "auto" else Fixed(options.parallel)
+        self.slots = Slots()
+        self.workers: set[asyncio.Task[Any]] = set()
+        self.reader = Reader(options.output.name, by_task=work.found.repeated, profiled=work.profiled)
+        self.note: Callable[[str], None] = lambda text: None  # above the bar, while there is one
+        self.attempts = failed_keys(options.output)
+        self.counts.unresolved = set(self.attempts)
+
+    async def run(self) -> Outcome:
+        """Until there are no jobs, a budget is reached, or somebody asks to stop."""
+        options = self.options
+        limit = time_limit(self.stop, options.budget.max_wall_s)
+        async with interruptible(self.stop), shown(self), limit, beating(self._sampled):
+            with rare_garbage_collection():
+                await run(self.work.jobs, self._work, self.pace, self.stop, drain_s=options.drain_s)
+        kept = self.found.kept + self.counts.kept
+        left = self.found.rollouts - kept - self.counts.failed
+        return Outcome(
+            requested=self.found.rollouts,
+            kept=kept,
+            failed=self.counts.failed,
+            left=left,
+            stopped=self.stop.reason if left else None,
+            metrics=self._metrics(),
+            reasons=dict(sorted(self.counts.reasons.items(), key=lambda each: -each[1])),
+        )
+
+    async def _work(self, job: Job) -> bool:
+        around, watchers = self.work.around, self.options.watchers
+        self._enlist()
+        around.limit = self.pace.limit
+        slot = self.slots.take() if watchers else 0
+        try:
+            tried = await self.work.attempt(job)
+        finally:
+            if watchers:
+                self.slots.give_back(slot)
+        written, error = self._settle(job, tried.outcome)
+        if watchers:
+            done = make_done(job, tried, slot, written, error)
+            for watcher in watchers:
+                watcher.finished(done)
+        counts = self.counts
+        counts.tokens += spent(tried)
+        reason = self.options.budget.reached(tokens=counts.tokens, kept=counts.kept, failed=counts.failed)
+        if reason is not None:
+            self.stop.ask(reason)
+        return bool(timing_of(tried.outcome).get("rate_limited"))
+
+    def _enlist(self) -> None:
+        """Count the worker that runs this: between two jobs it is as good as in flight."""
+        worker = own_task()
+        if worker not in self.workers:
+            self.workers.add(worker)
+            worker.add_done_callback(self._dismiss)
+            self.work.around.in_flight = len(self.workers)
+
+    def _dismiss(self, worker: asyncio.Task[Any]) -> None:
+        self.workers.discard(worker)
+        self.work.around.in_flight = len(self.workers)
+
+    def _settle(self, job: Job, outcome: Kept | Failed) -> tuple[tuple[float, float] | None, str | None]:
+        """Write the attempt down and count it. Returns when its line was written, and its error."""
+        counts = self.counts
+        if isinstance(outcome, Kept):
+            self.sink.keep(outcome.line)
+            written = (outcome.encoded_at, time.perf_counter())
+            self.work.around.write_s = written[1] - written[0]
+            counts.kept += 1
+            counts.unresolved.discard(job.key)
+            self.reader.add(outcome.row, len(outcome.line))
+            every = self.options.timing_every
+            if every is not None and counts.kept % every == 0:
+                self.note(self.reader.tree())
+            return written, None
+        tried = self.attempts[job.key] = self.attempts.get(job.key, 0) + 1
+        error = mask_text(outcome.failure["error"], self.secrets)
+        self.sink.fail({**outcome.failure, "error": error, "attempt": tried})
+        counts.failed += 1
+        counts.unresolved.add(job.key)
+        counts.blame(outcome.failure["boundary"], error)
+        self.reader.fail(outcome.failure)
+        return None, f"{outcome.failure['boundary']}: {error}"
+
+    def _sampled(self, cpu: float, lag_s: float) -> None:
+        around, counts = self.work.around, self.counts
+        around.cpu, around.lag_s = cpu, lag_s
+        if self.options.watchers:
+            size = self.sink.size - self.sink.size_before
+            sample = Sample(
+                time.perf_counter(),
+                around.in_flight,
+                self.pace.limit,
+                counts.kept,
+                counts.failed,
+                cpu,
+                lag_s,
+                size,
+                counts.tokens,
+            )
+            for watcher in self.options.watchers:
+                watcher.sampled(sample)
+
+    def _metrics(self) -> Json:
+        if not self.sink.size_before:
+            return self.reader.up_to_date().tally.metrics(failed=len(self.counts.unresolved))
+        tally = Tally()
+        _, failed = tally_file(self.options.output, tally)
+        return tally.metrics(failed=len(failed))
+
+
+class Slots:
+    """Numbers for what is in flight: each has the lowest that was free when it began."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._made = 0
+
+    def take(self) -> int:
+        """The lowest free number."""
+        if self._free:
+            return heapq.heappop(self._free)
+        self._made += 1
+        return self._made - 1
+
+    def give_back(self, slot: int) -> None:
+        """It is free again."""
+        heapq.heappush(self._free, slot)
+
+
+def make_done(job: Job, tried: Tried, slot: int, written: tuple[float, float] | None, error: str | None) -> Done:
+    """One attempt, for those who look on."""
+    outcome = tried.outcome
+    return Done(
+        key=job.key,
+        task_index=job.task_index,
+        rollout_index=job.rollout_index,
+        agent=job.agent,
+        kept=isinstance(outcome, Kept),
+        reward=outcome.row.get("reward") if isinstance(outcome, Kept) else None,
+        error=error,
+        spans=tried.spans,
+        trace=tried.trace.header,
+        slot=slot,
+        written=written,
+    )
+
+
+def timing_of(outcome: Kept | Failed) -> Json:
+    """The timing of one attempt."""
+    found: Json = outcome.row["meta"]["timing"] if isinstance(outcome, Kept) else outcome.failure["timing"]
+    return found
+
+
+def spent(tried: Tried) -> int:
+    """The tokens of one attempt; those of a failed one were paid for too."""
+    outcome = tried.outcome
+    if isinstance(outcome, Failed):
+        return int(tried.spans.count("tokens"))
+    tokens = outcome.row["usage"].get("total_tokens")
+    return tokens if isinstance(tokens, int) else 0
+
+
+@contextlib.contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Look for cycles less often: a rollout makes none, and a search walks everything in flight."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+@asynccontextmanager
+async def interruptible(stop: Stop) -> AsyncIterator[None]:
+    """Ctrl-C and SIGTERM ask to stop: once lets what is in flight finish, twice does not."""
+    loop = asyncio.get_running_loop()
+    caught = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: nobody presses Ctrl-C here
+            loop.add_signal_handler(number, stop.ask, "interrupted")
+            caught.append(number)
+    try:
+        yield
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def shown(collector: Collector) -> AsyncIterator[None]:
+    """The progress bar, drawn at its own pace."""
+    counts, found = collector.counts, collector.found
+
+    def draw() -> None:
+        done = found.kept + counts.kept + counts.failed
+        progress.show(done, counts.failed, collector.reader.up_to_date().tally.mean("reward"))
+
+    async def keep_drawing() -> None:
+        while True:
+            await asyncio.sleep(progress.every_s)
+            draw()
+
+    with Progress(found.rollouts, found.kept, what=collector.options.what) as progress:
+        drawing = asyncio.create_task(keep_drawing())
+        collector.note = progress.note
+        try:
+            yield
+        finally:
+            drawing.cancel()
+            draw()
+
+
+@asynccontextmanager
+async def time_limit(stop: Stop, seconds: float | None) -> AsyncIterator[None]:
+    """Ask to stop when the run's time is over."""
+    if seconds is None:
+        yield
+        return
+    alarm = asyncio.get_running_loop().call_later(seconds, stop.ask, f"max_wall_s={seconds:g} reached")
+    try:
+        yield
+    finally:
+        alarm.cancel()

@@ -1,0 +1,220 @@
+"""Whether something slows down when it is asked more at once: how long calls took, by how many others ran meanwhile.
+
+At the start of a run, at its end, and wherever its load varies, calls meet few others and many. A server with a queue
+makes those wait that come when many are there; one that shares its strength slows all of them down. Either shows as a
+time that grows with the load; `growth` is by which power of it: 0 not at all, 1 in proportion. What is about as quick
+most of the time as it ever was does not slow down, whatever a few calls seem to say.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+from statistics import fmean, median, variance
+
+_SOME, _LOW, _HIGH = 0.35, 0.6, 0.85  # shares of the highest load
+_FEW = 4  # calls that a comparison needs on either side
+_SATURATED = 0.5
+_MOSTLY = 0.5  # of the highest load: what was asked much for a moment only did not bound the run
+_FREE = 0.25
+_EVEN = 1.25  # times the quickest calls: what takes no longer has not been slowed down
+_MOST_CALLS = 0.95  # take no longer than is told
+_QUICK = 8  # so many calls, or a quarter of those at once: at the end of a run no more meet a low load
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, from when it was let through to its answer. `work` is its tokens, or 1 where they do not vary."""
+
+    start: float
+    end: float
+    work: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What the load does. `growth` is None when the load did not vary enough to tell."""
+
+    growth: float | None
+    doubt: float  # by how much the growth may be off
+    at_once: int  # calls in flight at the highest load
+    usual: float  # calls in flight on average
+    low_s: float  # a call's time at a low load
+    high_s: float
+    per_s: float  # calls answered a second while the load was high
+
+    @property
+    def saturated(self) -> bool | None:
+        """None: not known."""
+        if self.growth is None:
+            return None
+        if self.growth >= _SATURATED and self.growth - self.doubt > _FREE / 2:
+            return True if self.usual >= _MOSTLY * self.at_once else None
+        return False if self.growth < _FREE and self.growth + self.doubt < _SATURATED else None
+
+    @property
+    def slows(self) -> float:
+        """The growth that a prediction has to reckon with: what is small may be chance."""
+        if self.growth is None or self.growth < _FREE or self.high_s <= _EVEN * self.low_s:
+            return 0.0
+        return self.growth
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    growth: float
+    doubt: float
+    low_s: float
+    high_s: float
+
+
+def load_effect(windows: Sequence[Sequence[Call]], late_s: float = 0.0) -> Effect | None:
+    """Compare calls under low and high load. Each window holds all calls of its time.
+
+    Answers were read up to `late_s` late: a difference no larger than that is not the server's.
+    """
+    loads = [_Load(calls) for calls in windows if calls]
+    if sum(len(load.calls) for load in loads) < 2 * _FEW:
+        return None
+    high = [load.high() for load in loads]
+    seconds = sum(each for each, _ in high)
+    per_s = sum(answers for _, answers in high) / seconds if seconds > 0 else 0.0
+    at_once = max(load.most for load in loads)
+    usual = sum(load.low_area + load.high_area for load in loads) / max(sum(load.lasted for load in loads), 1e-9)
+    times = _times(loads)
+    found = _slowdown(loads)
+    if found is None:
+        return Effect(None, 0.0, at_once, usual, times[0], median(times), per_s)
+    longest_s = times[int(_MOST_CALLS * (len(times) - 1))]
+    low_s, high_s = (min(max(seconds, times[0]), longest_s) for seconds in (found.low_s, found.high_s))
+    quick_s = times[max(min(_QUICK, at_once // 4, len(times) // 8), 1) - 1]
+    if median(times) <= _EVEN * quick_s or (found.growth > 0 and high_s - low_s <= late_s):
+        return Effect(0.0, 0.0, at_once, usual, low_s, high_s, per_s)
+    return Effect(found.growth, found.doubt, at_once, usual, low_s, high_s, per_s)
+
+
+def _times(loads: Sequence[_Load]) -> list[float]:
+    """How long each call took, had it had as much to do as the others; the shortest first."""
+    work = fmean(call.work for load in loads for call in load.calls)
+    return sorted((call.end - call.start) * work / call.work for load in loads for call in load.calls)
+
+
+def _slowdown(loads: Sequence[_Load]) -> _Growth | None:
+    """By whichever of the two ways shows more of it."""
+    waiting, sharing = _by_arrival(loads), _by_speed(loads)
+    if waiting is not None and waiting.growth >= _FREE and (sharing is None or waiting.growth > sharing.growth):
+        return waiting
+    return sharing
+
+
+class _Load:
+    """How many calls were in flight, at any time."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.calls = calls
+        changes = sorted([(call.start, 1) for call in calls] + [(call.end, -1) for call in calls])
+        self._times = [at for at, _ in changes]
+        self._levels: list[int] = []
+        level = 0
+        for _, change in changes:
+            level += change
+            self._levels.append(level)
+        self.most = max(self._levels)
+        self.lasted = self._times[-1] - self._times[0]
+        low = _LOW * self.most
+        self._low_s = [0.0]  # up to each change: how long the load was low
+        self.low_area, self.low_square, self.high_area, self.high_square = 0.0, 0.0, 0.0, 0.0
+        for index in range(len(changes) - 1):
+            level, lasted = self._levels[index], self._times[index + 1] - self._times[index]
+            self._low_s.append(self._low_s[-1] + (lasted if level <= low else 0.0))
+            if level <= low:
+                self.low_area += level * lasted
+                self.low_square += level * level * lasted
+            else:
+                self.high_area += level * lasted
+                self.high_square += level * level * lasted
+
+    def at(self, time: float) -> int:
+        """Calls in flight when one began, itself included."""
+        return self._levels[bisect_right(self._times, time) - 1]
+
+    def low_s(self, call: Call) -> float:
+        """For how long of a call the load was low."""
+        return self._low_until(call.end) - self._low_until(call.start)
+
+    def _low_until(self, time: float) -> float:
+        index = bisect_right(self._times, time) - 1
+        rest = time - self._times[index] if self._levels[index] <= _LOW * self.most else 0.0
+        return self._low_s[index] + rest
+
+    def high(self) -> tuple[float, int]:
+        """From when the load first was high to when it last was: how long, and how many answers came."""
+        high = [index for index, level in enumerate(self._levels) if level >= _LOW * self.most]
+        begin, end = self._times[high[0]], self._times[min(high[-1] + 1, len(self._times) - 1)]
+        return end - begin, sum(begin < call.end <= end for call in self.calls)
+
+
+def _by_arrival(loads: Sequence[_Load]) -> _Growth | None:
+    """Compare calls that came when few were there with those that came when many were: a queue."""
+    most = max(load.most for load in loads)
+    work = fmean(call.work for load in loads for call in load.calls)
+    points = sorted(
+        (load.at(call.start), (call.end - call.start) * work / call.work) for load in loads for call in load.calls
+    )
+    high = [point for point in points if point[0] >= _HIGH * most]
+    few = [point for point in points if point[0] <= _LOW * most]
+    some = [point for point in few if point[0] >= _SOME * most]  # a queue may form only from so many on
+    found = [_compared(low, high) for low in (few[: max(_FEW, len(few) // 3)], some)]
+    return max((each for each in found if each is not None), key=lambda each: each.growth, default=None)
+
+
+def _compared(low: list[tuple[int, float]], high: list[tuple[int, float]]) -> _Growth | None:
+    if len(low) < _FEW or len(high) < _FEW:
+        return None
+    low_s, high_s = median(took for _, took in low), median(took for _, took in high)
+    error = sqrt(sum(_log_variance(points) / len(points) for points in (low, high)))
+    return _growth(fmean(load for load, _ in low), fmean(load for load, _ in high), low_s, high_s, error)
+
+
+def _log_variance(points: list[tuple[int, float]]) -> float:
+    return variance([log(max(took, 1e-9)) for _, took in points])
+
+
+def _by_speed(loads: Sequence[_Load]) -> _Growth | None:
+    """How fast calls get on while the load is low and while it is high, such that their work comes out: least squares.
+
+    Of each call, work = speed when low x time when low + speed when high x time when high.
+    """
+    a = b = c = d = e = 0.0
+    telling = count = 0
+    for load in loads:
+        for call in load.calls:
+            low = load.low_s(call) / call.work
+            high = max(call.end - call.start - low * call.work, 0.0) / call.work
+            a, b, c, d, e = a + low * low, b + low * high, c + high * high, d + low, e + high
+            telling += low > 0.2 * (low + high)
+            count += 1
+    determinant = a * c - b * b
+    if telling < _FEW or determinant <= 1e-9 * a * c:
+        return None
+    low_speed, high_speed = (c * d - b * e) / determinant, (a * e - b * d) / determinant
+    low_area, high_area = sum(load.low_area for load in loads), sum(load.high_area for load in loads)
+    if low_speed <= 0 or high_speed <= 0 or low_area <= 0 or high_area <= 0:
+        return None
+    work = fmean(call.work for load in loads for call in load.calls)
+    low_load = sum(load.low_square for load in loads) / low_area
+    high_load = sum(load.high_square for load in loads) / high_area
+    left = max(count - low_speed * d - high_speed * e, 0.0) / max(count - 2, 1)  # the squares that are left over
+    spread = c / low_speed**2 + a / high_speed**2 + 2 * b / (low_speed * high_speed)
+    error = sqrt(left * max(spread, 0.0) / determinant)
+    return _growth(low_load, high_load, work / low_speed, work / high_speed, error)
+
+
+def _growth(low_load: float, high_load: float, low_s: float, high_s: float, error: float) -> _Growth | None:
+    """`error` is the standard error of the logarithm of high_s / low_s."""
+    if min(low_s, high_s, low_load) <= 0 or high_load <= low_load:
+        return None
+    loads = log(high_load / low_load)
+    return _Growth(log(high_s / low_s) / loads, 2 * error / loads, low_s, high_s)

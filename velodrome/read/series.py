@@ -1,0 +1,166 @@
+"""A collection over time: when it was at work, and how it went meanwhile, in bounded memory.
+
+Gaps between resumed runs take no room. Where there are too many points, points become longer.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Any
+
+Json = dict[str, Any]
+
+MOST_POINTS = 600
+_FIRST_WIDTH_S = 0.125
+_FEW_POINTS = 12
+_NOTHING = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+_ROLLOUTS_A_POINT = 8  # fewer say more about chance than about the time
+
+
+class Stretches:
+    """When anything at all was running. Stretches no further apart than `gap_s` are one; `lo` to `hi` is the latest."""
+
+    def __init__(self, *, gap_s: float = 1.0, most: int = 1000) -> None:
+        self._gap_s = gap_s
+        self._most = most
+        self._starts: list[float] = []  # of the earlier ones, which do not touch, rising; so are their ends
+        self._ends: list[float] = []
+        self.lo = self.hi = -1e18  # before any clock: nothing ran yet
+        self.before_s = 0.0  # how long the one was that was the latest until this one came
+
+    def add(self, start: float, end: float) -> bool:
+        """Count one stretch. True if it begins a new one that is later than all others."""
+        gap_s = self._gap_s
+        if self.lo <= start <= self.hi + gap_s:
+            if end > self.hi:
+                self.hi = end
+            return False
+        if start > self.hi:
+            if self.hi > -1e18:
+                self.before_s = self.hi - self.lo
+                self._insert(self.lo, self.hi)
+            self.lo, self.hi = start, end
+            return True
+        if end >= self.lo - gap_s:
+            self.lo, self.hi = start, max(self.hi, end)
+            while self._ends and self._ends[-1] >= self.lo - gap_s:
+                self.lo = min(self.lo, self._starts.pop())
+                self._ends.pop()
+        else:
+            self._insert(start, end)
+        return False
+
+    def _insert(self, start: float, end: float) -> None:
+        first = bisect_left(self._ends, start - self._gap_s)
+        last = bisect_right(self._starts, end + self._gap_s)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last], self._ends[first:last] = [start], [end]
+        while len(self._starts) > self._most:
+            self._gap_s *= 2
+            earlier = list(zip(self._starts, self._ends, strict=True))
+            self._starts, self._ends = [], []
+            for each in earlier:
+                self._insert(*each)
+
+    def holds(self, time: float) -> bool:
+        """Whether something was running then."""
+        if self.lo <= time <= self.hi:
+            return True
+        place = bisect_right(self._starts, time) - 1
+        return place >= 0 and time <= self._ends[place]
+
+    @property
+    def seconds(self) -> float:
+        """How long anything was running."""
+        latest = self.hi - self.lo
+        return latest + sum(end - start for start, end in zip(self._starts, self._ends, strict=True))
+
+
+class Series:
+    """Rollouts finished, and what surrounded them, by the time they finished."""
+
+    def __init__(self) -> None:
+        self._width_s = _FIRST_WIDTH_S
+        self._origin: float | None = None
+        self._points: dict[float, list[float]] = {}
+        self._latest: tuple[float, float, list[float]] = (0.0, 0.0, [])  # from, until, and the point between
+
+    def add(self, start: float, end: float, in_flight: float | None, cpu: float | None, lag_s: float) -> None:
+        """Count one rollout; what is not known of its surroundings is None."""
+        since, until, point = self._latest
+        if not since <= end < until:
+            point = self._turn(start, end)
+        point[0] += 1
+        if in_flight is not None:
+            point[1] += 1
+            point[2] += in_flight
+        if cpu is not None:
+            point[3] += 1
+            point[4] += cpu
+            if lag_s > point[5]:
+                point[5] = lag_s
+
+    def _turn(self, start: float, end: float) -> list[float]:
+        """The point of another time."""
+        if self._origin is None:
+            self._origin = start
+        at = (end - self._origin) // self._width_s
+        if at not in self._points:
+            self._points[at] = [0, 0, 0.0, 0, 0.0, 0.0]
+            if len(self._points) > MOST_POINTS:
+                self._points, self._width_s, at = _doubled(self._points), self._width_s * 2, at // 2
+        since = self._origin + at * self._width_s
+        self._latest = (since, since + self._width_s, self._points[at])
+        return self._points[at]
+
+    def told(self, active: Stretches) -> Json:
+        """The points in order: those in which nothing ran are left out, those in which nothing finished are zero."""
+        points, width_s = self._points, self._width_s
+        finished = sum(point[0] for point in points.values())
+        while len(points) > _FEW_POINTS and finished < _ROLLOUTS_A_POINT * len(points):
+            points, width_s = _doubled(points), width_s * 2
+        order = self._while_active(points, width_s, active)
+        while len(order) > MOST_POINTS:
+            points, width_s = _doubled(points), width_s * 2
+            order = self._while_active(points, width_s, active)
+        first = order[0] if order else 0.0
+        found = [points.get(at, _NOTHING) for at in order]
+        in_flight: list[float | None] = []
+        for point in found:  # what finishes later is in flight now
+            told = point[2] / point[1] if point[1] else None
+            in_flight.append(in_flight[-1] if point is _NOTHING and in_flight else told)
+        return {
+            "start": round((self._origin or 0.0) + first * width_s, 6),
+            "every_s": width_s,
+            "at_s": [(at - first) * width_s for at in order],
+            "rollouts_per_s": [point[0] / width_s for point in found],
+            "in_flight": in_flight,
+            "cpu": [point[4] / point[3] if point[3] else None for point in found],
+            "lag_ms": [1e3 * point[5] if point[3] else None for point in found],
+        }
+
+    def _while_active(self, points: dict[float, list[float]], width_s: float, active: Stretches) -> list[float]:
+        """The places of all points between the first and the last that lie in a stretch of work."""
+        order = sorted(points)
+        found = []
+        for before, at in zip([None, *order], order, strict=False):
+            if before is not None and at - before <= 100 * MOST_POINTS:
+                origin = self._origin or 0.0
+                between = (before + step for step in range(1, int(at - before)))
+                found += [each for each in between if active.holds(origin + (each + 0.5) * width_s)]
+            found.append(at)
+        return found
+
+
+def _doubled(points: dict[float, list[float]]) -> dict[float, list[float]]:
+    found: dict[float, list[float]] = {}
+    for at, point in points.items():
+        there = found.get(at // 2)
+        if there is None:
+            found[at // 2] = list(point)
+        else:
+            worst = max(there[5], point[5])
+            there[:] = [a + b for a, b in zip(there, point, strict=True)]
+            there[5] = worst
+    return found

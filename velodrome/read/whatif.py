@@ -1,0 +1,255 @@
+"""What a change would give: the run replayed as it was, replayed with the change, and the ratio of the two.
+
+Predicted = observed x ratio, so that what a replay leaves out is left out on both sides. The same number of rollouts is
+replayed, so that the start and the end, when not all slots are in use, weigh as much as they did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from math import ceil
+from statistics import fmean
+
+from velodrome.read.facts import LIMITERS, Facts
+from velodrome.read.replay import HERE, Limits, Replayed, Stage, replay
+from velodrome.read.stages import Change, Rollout, Span, as_steps
+
+_LOADED = 0.6  # from here on, waits for the interpreter are a part of what was recorded as waits for others
+_LATE_S = 0.02
+_ENOUGH = 600  # different rollouts for a replay
+_SLOWEST = 10.0
+_EARLY = 64  # calls at the start of a run
+_ADJACENT = 0.25  # of the longest use: what is no further from one goes on from it
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A predicted throughput, and how many times the observed one it is."""
+
+    rollouts_per_s: float
+    gain: float
+
+
+class WhatIf:
+    """The run as it was, ready to be changed."""
+
+    def __init__(self, facts: Facts, places: Mapping[str, int], *, own_at_most: float | None = None) -> None:
+        self.facts = facts
+        self.own_s = facts.own_s(at_most=own_at_most)
+        self._limiters = {**LIMITERS, **dict.fromkeys(facts.threaded, "threads")}
+        burned = 0.0 if facts.cpu_is_parallel else facts.at(facts.cpu, HERE)
+        seen_s = 0.0 if facts.cpu_s is None else self.own_s
+        self.busy = facts.tried_per_s * (seen_s + facts.write_s + facts.at(facts.held, HERE) + burned)
+        late = (facts.lag_s or 0.0) >= _LATE_S
+        self.loaded = self.busy >= _LOADED or (late and self.busy >= _LOADED / 2)
+        self._rollouts = facts.rollouts
+        rates = {}
+        if self.loaded:
+            late_s = min(self.busy, 1.0) * (facts.lag_s or 0.0)
+            self._rollouts = _unheld(facts.rollouts, facts.limit, facts.write_s, late_s)
+        elif facts.model is not None and facts.model.saturated and facts.model.per_s > 0:
+            # it answers so many calls a second, each in the time it takes alone
+            rates["model"] = facts.model.per_s
+            share = min(facts.model.low_s / facts.model.high_s, 1.0)
+            self._rollouts = _with_model(facts.rollouts, lambda span, _: span.stage.wait_s * share)
+        self._rollouts = self._rollouts[:: -(-len(self._rollouts) // _ENOUGH)]
+        crowded = {where for where in facts.servers if facts.crowded(where)}
+        self._rollouts = _uncrowded(self._rollouts, crowded | {HERE} if self.loaded else crowded)
+        slots = facts.limit if facts.steady else max(round(facts.mean_limit), 1)
+        self.limits = Limits(slots, dict(places), rates, dict(facts.processes))
+        self._slow = 1.0
+        self.base = self._replayed(self.limits)
+        for _ in range(3 if self.loaded else 0):
+            # Time that nothing accounts for: the machine has others to serve, and what takes CPU takes longer.
+            missing_s = (facts.seconds - self.base.seconds) / facts.attempts
+            taken_s = self._slow * (self.own_s + burned + (facts.at(facts.held, HERE) if facts.held_burns else 0.0))
+            self._slow = min(max(self._slow * (1.0 + missing_s / taken_s), 1.0), _SLOWEST)
+            self.base = self._replayed(self.limits)
+
+    def _replayed(self, limits: Limits, change: Change = lambda stage: stage, attempts: int | None = None) -> Replayed:
+        facts = self.facts
+        here = _parallel if facts.cpu_is_parallel else _slowed(self._slow, held=facts.held_burns)
+        steps = as_steps(self._rollouts, self._slow * self.own_s, facts.write_s, self._limiters, chained(here, change))
+        return replay(steps, limits, attempts or facts.attempts)
+
+    def gain(
+        self, limits: Limits | None = None, change: Change = lambda stage: stage, *, attempts: int | None = None
+    ) -> Gain:
+        """With other limits, or with each stage changed."""
+        facts, base = self.facts, self.base.rollouts_per_s
+        found = self._replayed(limits or self.limits, change, attempts)
+        ratio = found.rollouts_per_s / base if base > 0 else 1.0
+        if self.loaded:
+            # What the replay gets wrong of a busy interpreter is no longer wrong to the extent that it is idle.
+            idle = 1.0 - min(found.busy.get(HERE, 0.0), 1.0)
+            ratio *= (base / facts.tried_per_s) ** idle if base > 0 else 1.0
+        return Gain(facts.per_s * ratio, ratio)
+
+    def more_slots(self, most: int = 1024, growth: float = 0.0) -> tuple[int, Gain]:
+        """The number of slots beyond which more bring little, and what it brings.
+
+        `growth` is by which power of the load the model slows down.
+        """
+        facts = self.facts
+        slots, best = facts.limit, Gain(facts.per_s, 1.0)
+        most = max(min(most, 8 * facts.limit, facts.attempts // 3), facts.limit)
+        for wider in (2 * facts.limit, 4 * facts.limit, 8 * facts.limit):
+            if wider > most and slots > facts.limit:
+                break
+            wider = min(wider, max(most, ceil(1.5 * facts.limit)))
+            slower = (wider / facts.limit) ** max(growth, 0.0)
+            found = self.gain(replace(self.limits, slots=wider), _slower_model(slower))
+            if found.gain < best.gain * 1.2:
+                break
+            slots, best = wider, found
+        return slots, best
+
+
+def chained(first: Change, then: Change) -> Change:
+    """One change after the other."""
+
+    def both(stage: Stage) -> Stage | None:
+        changed = first(stage)
+        return None if changed is None else then(changed)
+
+    return both
+
+
+def _parallel(stage: Stage) -> Stage:
+    """CPU that does not need the interpreter is a wait like any other."""
+    return stage._replace(wait_s=stage.wait_s + stage.cpu_s, cpu_s=0.0) if stage.where == HERE else stage
+
+
+def _slowed(times: float, *, held: bool) -> Change:
+    """What takes CPU takes so many times as long; with `held` what keeps the event loop does, too."""
+
+    def slower(stage: Stage) -> Stage:
+        if stage.where != HERE or times == 1.0:
+            return stage
+        return stage._replace(cpu_s=times * stage.cpu_s, held_s=stage.held_s * (times if held else 1.0))
+
+    return slower
+
+
+def elsewhere(where: str) -> Change:
+    """Code that burns CPU does so in the processes of a server."""
+    return lambda stage: stage._replace(where=where) if stage.cpu_s and stage.where == HERE else stage
+
+
+def _slower_model(times: float) -> Change:
+    return lambda stage: stage._replace(wait_s=stage.wait_s * times) if stage.name == "model" else stage
+
+
+def without(name: str) -> Change:
+    """The stage and what stands inside it is left out."""
+    names = ("verify", "judge", "library") if name == "verify" else (name,)
+    return lambda stage: None if stage.name in names else stage
+
+
+def in_thread(name: str, *, burns: bool) -> Change:
+    """The code runs in a thread in place of the event loop: what it waits for holds nobody up."""
+
+    def moved(stage: Stage) -> Stage:
+        if stage.name != name:
+            return stage
+        if burns:
+            return stage._replace(held_s=0.0, cpu_s=stage.cpu_s + stage.held_s, limiter="threads")
+        return stage._replace(held_s=0.0, wait_s=stage.wait_s + stage.held_s, limiter="threads")
+
+    return moved
+
+
+def _unheld(rollouts: list[Rollout], limit: int, write_s: float, late_s: float) -> list[Rollout]:
+    """With the times that the model takes by itself.
+
+    An answer that comes while the interpreter is in use is read when it is free again, `late_s` later on average. The
+    first calls of a run tell how late at most: up to the first answer nobody used it, and from then on the unbroken
+    stretch of use right before an answer is all that it can have waited.
+    """
+    turns: list[list[Span]] = []  # the first calls of all rollouts, the second ones, …
+    for rollout in sorted(rollouts, key=lambda each: each.recorded.start):
+        for turn, span in enumerate(span for span in rollout.spans if span.stage.name == "model"):
+            if turn == len(turns):
+                turns.append([])
+            turns[turn].append(span)
+    if not turns:
+        return rollouts
+    early = turns[0][: min(limit, _EARLY)]
+    since = min(call.start for call in early)
+    around = rollouts[: 4 * len(early)]
+    used = sorted(use for rollout in around for use in _uses(rollout, write_s) if use[0] >= since)
+    alone = fmean(max(_used_since(call.end, used) - call.start, 0.0) for call in early)
+    everyone = fmean(span.stage.wait_s for calls in turns for span in calls)
+    if alone < everyone - late_s:
+        share = 1.0 - late_s / everyone
+        return _with_model(rollouts, lambda span, _: span.stage.wait_s * share)
+    first_s = fmean(span.stage.wait_s for span in turns[0])
+    usual = []  # of each turn: what a call takes by itself, and its tokens; no less than the quickest took
+    for calls in turns:
+        longer = fmean(span.stage.wait_s for span in calls) / first_s if first_s > 0 else 1.0
+        quickest = min(span.stage.wait_s for span in calls)
+        usual.append((max(alone * longer, quickest), fmean(span.tokens for span in calls)))
+
+    def by_itself(span: Span, turn: int) -> float:
+        wait_s, tokens = usual[turn]
+        return min(wait_s * (span.tokens / tokens if tokens > 0 else 1.0), span.stage.wait_s)
+
+    return _with_model(rollouts, by_itself)
+
+
+def _uncrowded(rollouts: list[Rollout], places: set[str]) -> list[Rollout]:
+    """With code that burns CPU in a busy process as it ran when it was alone there: what waits is the other code."""
+    least: dict[str, float] = {}
+    for span in (span for rollout in rollouts for span in rollout.spans):
+        if span.stage.cpu_s and span.stage.where in places:
+            least[span.stage.name] = min(least.get(span.stage.name, span.stage.wait_s), span.stage.wait_s)
+    if not least:
+        return rollouts
+
+    def alone(span: Span) -> Span:
+        if span.stage.name not in least or not span.stage.cpu_s:
+            return span
+        return replace(span, stage=span.stage._replace(wait_s=least[span.stage.name]))
+
+    return [Rollout(each.recorded, [[alone(span) for span in step] for step in each.steps]) for each in rollouts]
+
+
+def _with_model(rollouts: list[Rollout], wait_s: Callable[[Span, int], float]) -> list[Rollout]:
+    """With other times of the model's, each given the call and which of its rollout's calls it is."""
+    found = []
+    for rollout in rollouts:
+        turns = count()
+        steps = [
+            [
+                replace(span, stage=span.stage._replace(wait_s=wait_s(span, next(turns))))
+                if span.stage.name == "model"
+                else span
+                for span in step
+            ]
+            for step in rollout.steps
+        ]
+        found.append(Rollout(rollout.recorded, steps))
+    return found
+
+
+def _uses(rollout: Rollout, write_s: float) -> Iterator[tuple[float, float]]:
+    """When a rollout had or wanted the interpreter."""
+    for span in rollout.spans:
+        if span.stage.cpu_s and span.stage.where == HERE:
+            yield span.start, span.end
+        elif span.stage.held_s and span.stage.where == HERE:
+            yield span.end - span.stage.held_s, span.end
+    if write_s:
+        end = rollout.recorded.start + rollout.recorded.total_s
+        yield end, end + write_s
+
+
+def _used_since(end: float, uses: list[tuple[float, float]]) -> float:
+    """When the unbroken stretch of use that ends here began."""
+    near_s = _ADJACENT * max((ended - began for began, ended in uses), default=0.0)
+    for began, ended in reversed(uses):
+        if began < end <= ended + near_s:
+            end = began
+    return end

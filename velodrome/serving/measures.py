@@ -1,0 +1,219 @@
+"""What a server tells at `/metrics`: its requests, how long they took, how late its event loop is, its process.
+
+A scrape reaches one worker, which asks the others and answers for all. Counting a request costs about a microsecond; a
+path that is no declared route is counted as "other".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from time import perf_counter, process_time
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from velodrome.serving.peers import ALONE, ask_peers
+from velodrome.timing.exposition import (
+    CONTENT_TYPE,
+    LAGS_S,
+    OTHER,
+    PATH,
+    Counter,
+    Family,
+    Gauge,
+    Histogram,
+    Registry,
+    merged,
+    render,
+    with_label,
+)
+
+LAG_EVERY_S = 0.25
+
+_SHARE_OVER_S = 0.5
+_MOST_ROUTES = 1000  # they are declared; an environment may have many tools
+_OF_FASTAPI = ("/docs", "/redoc", "/openapi.json")
+_STATUSES = {status: str(status) for status in range(100, 600)}
+
+
+def needed_s() -> float:
+    """CPU that this process used, and how long this thread was ready to run while others had the cores (Linux)."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as told:
+            waited_ns = int(told.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        waited_ns = 0
+    return process_time() + waited_ns / 1e9
+
+
+class Core:
+    """How much of one core this process needed of late: `share` is 1 when it would have used one all the time.
+
+    Whoever watches looks from time to time. While nobody does, it is 0.
+    """
+
+    def __init__(self, clock: Callable[[], float] = perf_counter, used: Callable[[], float] = needed_s) -> None:
+        self.share = 0.0
+        self._clock, self._used = clock, used
+        self._since, self._used_then = 0.0, 0.0
+        self._watchers = 0
+
+    def look(self) -> None:
+        """Work the share out, if that is long enough after the last time."""
+        now = self._clock()
+        if now - self._since >= _SHARE_OVER_S:
+            used = self._used()
+            self.share = (used - self._used_then) / (now - self._since)
+            self._since, self._used_then = now, used
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Somebody looks while this is open; a process may have several servers."""
+        if not self._watchers:
+            self._since, self._used_then = self._clock(), self._used()
+        self._watchers += 1
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            if not self._watchers:
+                self.share = 0.0
+
+
+CORE = Core()  # this process's
+
+
+class Measures:
+    """The metrics of one worker."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.in_flight = 0
+        self.token: str | None = None
+        self._routes = set(_OF_FASTAPI)
+        self._peers: Sequence[str] = ()
+        self._worker = 0
+        self._all = Registry()
+        self._info = self._all.add(
+            Gauge(
+                "velodrome_server_info",
+                "What this server is; always 1.",
+                ("type", "implementation", "version", "python"),
+            )
+        )
+        self._requests = self._all.add(
+            Counter(
+                "velodrome_http_requests_total",
+                "Requests answered, by declared route; any other path is other.",
+                ("route", "method", "status"),
+                most=_MOST_ROUTES,
+            )
+        )
+        self._durations = self._all.add(
+            Histogram(
+                "velodrome_http_request_duration_seconds",
+                "From the head of a request to the end of its answer.",
+                ("route",),
+                most=_MOST_ROUTES,
+            )
+        )
+        self._all.add(
+            Gauge(
+                "velodrome_http_requests_in_flight",
+                "Requests being answered now, this one included.",
+                ask=lambda: self.in_flight,
+            )
+        )
+        self._lag = self._all.add(
+            Histogram(
+                "velodrome_event_loop_lag_seconds",
+                "How late a timer of the event loop was, four times a second.",
+                (),
+                LAGS_S,
+            )
+        )
+
+    def identify(self, kind: str, implementation: str) -> None:
+        """Say what this server is."""
+        self._info.put(1, (kind, implementation, version("velodrome"), platform.python_version()))
+
+    def declare(self, *paths: str) -> None:
+        """Routes that are counted under their own name."""
+        self._routes.update(paths)
+
+    def stand_among(self, peers: Sequence[str], worker: int, token: str | None) -> None:
+        """This worker's number, and the private URLs of all."""
+        self._peers, self._worker, self.token = peers, worker, token
+
+    def count_sessions(self, ask: Callable[[], float]) -> None:
+        """Tell the sessions that are open, too."""
+        self._all.add(Gauge("velodrome_open_sessions", "Sessions that are open in this worker.", ask=ask))
+
+    def finished(self, method: str, path: str, status: int, began: float) -> None:
+        """One request is answered; `began` is of `perf_counter`."""
+        self.in_flight -= 1
+        route = path if path in self._routes else OTHER
+        self._requests.add((route, method, _STATUSES.get(status) or str(status)))
+        self._durations.observe(perf_counter() - began, (route,))
+
+    @contextmanager
+    def lag_watched(self) -> Iterator[None]:
+        """Look how late the event loop is and how busy the process, while this is open: one timer."""
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
+
+        def begin() -> None:
+            nonlocal timer
+            due = loop.time() + LAG_EVERY_S
+            timer = loop.call_at(due, tick, due)
+
+        def tick(due: float) -> None:
+            self._lag.observe(max(loop.time() - due, 0.0))
+            CORE.look()
+            begin()
+
+        begin()
+        try:
+            with CORE.watched():
+                yield
+        finally:
+            timer.cancel()
+
+    async def tell(self, request: Request) -> Response:
+        """`/metrics`: of all workers; to a worker that asks, as JSON and of this one alone."""
+        own = self._all.families()
+        if ALONE in request.headers:
+            return Response(orjson.dumps(own), media_type="application/json")
+        answers = await ask_peers(self._peers, self._worker, PATH, self.token, {}) if len(self._peers) > 1 else {}
+        found = {number: _families(answer) for number, answer in answers.items()}
+        found[self._worker] = own
+        told = [
+            with_label(families, "worker", str(number))
+            for number, families in sorted(found.items())
+            if families is not None
+        ]
+        everything = merged([*told, _workers(len(found), len(found) - len(told))])
+        return Response(render(with_label(everything, "server", self.server)), headers={"content-type": CONTENT_TYPE})
+
+
+def _workers(count: int, silent: int) -> Iterable[Family]:
+    all_of_them = Gauge("velodrome_workers", "Workers of this server.")
+    all_of_them.put(count)
+    missing = Gauge("velodrome_workers_silent", "Workers that gave no answer to this scrape within a second.")
+    missing.put(silent)
+    return all_of_them.family(), missing.family()
+
+
+def _families(answer: bytes | None) -> list[Family] | None:
+    """What a peer told; None if that is nothing."""
+    try:
+        found: Any = orjson.loads(answer or b"")
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, list) else None

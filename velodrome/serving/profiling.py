@@ -1,0 +1,156 @@
+"""Profile a process while it lives: the CPU of every function, the wall time of its components, saved as it goes.
+
+What was saved outlives the process, however that ends. A server tells its profile at `/stats` too, that of all its
+workers and of those before them, without stopping anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from velodrome.errors import describe
+from velodrome.timing import wall
+from velodrome.timing.calls import Calls
+from velodrome.timing.profiles import Clocks, Part, Profiles, clocks_from, total
+from velodrome.timing.tables import as_text
+
+if TYPE_CHECKING:
+    from velodrome.serving.app import Handler
+
+Json = dict[str, Any]
+
+EVERY_S = 5.0
+PATIENCE_S = 10.0  # a busy worker needs a second or two to read its own table
+OFF = "no profile is kept: start the servers with +profiling_enabled=true +profiling_results_dirpath=DIR"
+
+log = logging.getLogger(__name__)
+
+
+class Profile:
+    """Both clocks of this process. Made before its components; they are measured while it is open."""
+
+    def __init__(self, profiles: Profiles, *, worker: int = 0, workers: int = 1, every_s: float = EVERY_S) -> None:
+        self.worker = worker
+        self.workers = workers
+        self._profiles = profiles
+        self._life = f"{os.getpid()}-{time.time_ns()}"
+        self._every_s = max(every_s, 0.1)
+        self._calls = Calls()
+        self._wall = wall.Wall()
+        self._over = threading.Event()
+        self._saver = threading.Thread(target=self._keep_saving, name="velodrome-profile", daemon=True)
+        wall.activate(self._wall)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Measure; at the end the files are made."""
+        with self._profiles.joined():
+            self._calls.start()
+            self._saver.start()
+            try:
+                yield
+            finally:
+                self._calls.stop()
+                self._over.set()
+                self._saver.join()
+                wall.activate(None)
+                self._wall.unwrap()
+                self._save(unless_within_s=0.0)
+
+    def measured(self) -> Clocks:
+        """What this process has measured so far."""
+        return Clocks(self._calls.table(), self._wall.table())
+
+    def of_workers(self) -> dict[int, Clocks]:
+        """Every worker by its number: those before it that ended, and of this one what it has measured."""
+        found: dict[int, list[Clocks]] = {number: [] for number in range(self.workers)}
+        for part in self._profiles.saved():
+            if part.life != self._life:
+                found.setdefault(part.worker, []).append(part.clocks)
+        found[self.worker].append(self.measured())
+        return {number: total(each) for number, each in found.items()}
+
+    def _keep_saving(self) -> None:
+        sys.setprofile(None)  # this thread is not what is measured
+        while not self._over.wait(self._every_s):
+            self._save(unless_within_s=0.9 * self._every_s)
+
+    def _save(self, *, unless_within_s: float) -> None:
+        try:
+            self._profiles.save(Part(self.worker, self._life, self.measured()))
+            self._profiles.write(workers=self.workers, unless_within_s=unless_within_s)
+        except OSError as error:  # a full disk, a folder removed: the server goes on
+            log.warning("the profile cannot be saved: %s", describe(error))
+
+
+def claimed(directory: Path | None, names: Iterable[str]) -> contextlib.ExitStack:
+    """Begin the profiles of these servers; none if there is no directory. They are begun until the stack is closed."""
+    with contextlib.ExitStack() as stack:
+        for name in names if directory is not None else ():
+            assert directory is not None
+            stack.enter_context(Profiles(directory, name).claimed())
+        return stack.pop_all()
+
+
+@contextlib.contextmanager
+def profiled(directory: Path | None, name: str, *, every_s: float = EVERY_S) -> Iterator[None]:
+    """Profile this process as `name` while the block runs; nothing is done without a directory."""
+    if directory is None:
+        yield
+        return
+    profiles = Profiles(directory, name)
+    with profiles.claimed(), Profile(profiles, every_s=every_s).running():
+        yield
+
+
+def stats(profile: Profile | None, peers: Sequence[str], token: str | None) -> Handler:
+    """`GET /stats`: the tables of all workers, or of one (`?worker=0`)."""
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from velodrome.serving.app import BadRequest, json_response
+    from velodrome.serving.peers import ALONE, ask_peers
+
+    async def tell(request: Request) -> Response:
+        if profile is None:
+            raise BadRequest(404, OFF)
+        found = await asyncio.to_thread(profile.of_workers)
+        if ALONE in request.headers:
+            return json_response(found[profile.worker].as_json())
+        silent = []
+        for number, body in (await ask_peers(peers, profile.worker, "/stats", token, patience_s=PATIENCE_S)).items():
+            if body is None:  # a worker that is being started again: what was saved of it stands
+                silent.append(number)
+            else:
+                found[number] = clocks_from(orjson.loads(body))
+        asked = request.query_params.get("worker")
+        if asked is not None and asked not in map(str, found):
+            raise BadRequest(404, f"there is no worker {asked:.20}: there are 0 to {profile.workers - 1}")
+        clocks = total(list(found.values())) if asked is None else found[int(asked)]
+        if "application/json" in request.headers.get("accept", ""):
+            return json_response({**clocks.as_json(), "silent_workers": silent})
+        note = (
+            f"worker {', '.join(map(str, silent))} gave no answer: what it saved last stands here\n\n" if silent else ""
+        )
+        return Response(note + as_page(clocks), media_type="text/plain")
+
+    return tell
+
+
+def as_page(clocks: Clocks) -> str:
+    """Both tables for a person."""
+    return (
+        f"CPU time, in seconds\n\n{as_text(clocks.cpu)}\n"
+        f"Wall time of the component's own functions, in seconds\n\n{as_text(clocks.wall)}"
+    )

@@ -1,0 +1,146 @@
+"""Which functions use the CPU: yappi, from `start` to `stop`, read without stopping it. The only importer of yappi.
+
+A coroutine is charged what it computes itself, not what it waits for, and counts once however often it is resumed.
+Every thread is counted, those that ran before the start too. One process has one yappi, so there is one at a time.
+"""
+
+from __future__ import annotations
+
+import gc
+import sysconfig
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from velodrome.timing import wall
+from velodrome.timing.tables import BUILTIN, Cost, Key, Row, Table
+
+_PACKAGE = Path(__file__).parents[1]
+_COMPONENTS = [_PACKAGE / kind for kind in ("resources_servers", "responses_api_models", "responses_api_agents")]
+_LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+
+
+class Calls:
+    """The CPU clock."""
+
+    def __init__(self) -> None:
+        self._begun: set[int] = set()
+        self._begun_edges: set[tuple[int, int]] = set()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Count from here on, in every thread."""
+        import yappi
+
+        yappi.clear_stats()
+        yappi.set_clock_type("cpu")
+        yappi.start(builtins=True, profile_threads=True)
+
+    def stop(self) -> None:
+        """Count no more; what was counted can still be read."""
+        import yappi
+
+        yappi.stop()
+
+    def table(self) -> Table:
+        """What was counted so far."""
+        with self._lock:
+            found = {entry[8]: self._read(entry) for entry in _counted()}
+        table = Table("cpu")
+        for entry in found.values():
+            _add(table, entry, found)
+        return table
+
+    def _read(self, told: tuple[Any, ...]) -> _Entry:
+        ncall, nactual, ttot, tsub, index = told[3], told[4], told[6], told[7], told[8]
+        ncall = _finished(self._begun, index, ncall, nactual)
+        children = {}
+        for there, calls, actual, total, own in told[9]:
+            calls = _finished(self._begun_edges, (index, there), calls, actual)
+            children[there] = Cost(calls, min(actual, calls), own, total)
+        # What a function in flight has called is taken off its own time before its own is added, and yappi forgets a
+        # time below zero when it is read. Without recursion the difference says it exactly.
+        if ncall == nactual:
+            tsub = max(0.0, ttot - sum(cost.ttot for cost in children.values()))
+        return _Entry(_key(told), Cost(ncall, min(nactual, ncall), tsub, ttot), children)
+
+
+class _Entry(NamedTuple):
+    """One function in one thread; `children` by their number."""
+
+    key: Key
+    cost: Cost
+    children: dict[int, Cost]
+
+
+def _add(table: Table, entry: _Entry, found: dict[int, _Entry]) -> None:
+    """One entry to its row. Where the wall clock's wrapper stands between two functions, one calls the other."""
+    row = table.row(entry.key, project=is_project(entry.key.file))
+    row.cost.add(*entry.cost)
+    for number, cost in entry.children.items():
+        child = found.get(number)
+        if child is None:
+            continue
+        if wall.is_wrapper(entry.key) and not wall.is_machinery(child.key):
+            row.cost.ttot -= cost.ttot
+            continue
+        row.child(child.key).add(*cost)
+        if wall.is_wrapper(child.key):
+            _add_wrapped(row, cost, child, found)
+
+
+def _add_wrapped(row: Row, cost: Cost, wrapper: _Entry, found: dict[int, _Entry]) -> None:
+    """What a function calls by way of a wrapper: its share of what the wrapper calls."""
+    share = cost.ttot / wrapper.cost.ttot if wrapper.cost.ttot else 0.0
+    for number, inner in wrapper.children.items():
+        if number in found and not wall.is_machinery(found[number].key):
+            row.child(found[number].key).add(cost.ncall, cost.nactual, inner.tsub * share, inner.ttot * share)
+            row.child(wrapper.key).ttot -= inner.ttot * share
+
+
+def _counted() -> list[tuple[Any, ...]]:
+    """yappi's entries, one for each function and thread, all of one moment.
+
+    yappi's own way pauses it, and loses what other threads do meanwhile. Nothing else runs during this one call:
+    appending to a list is no Python code, and neither is a search for garbage, which could run some.
+    """
+    import _yappi
+
+    found: list[tuple[Any, ...]] = []
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        _yappi.enum_func_stats(found.append, {})
+    finally:
+        if collecting:
+            gc.enable()
+    return found
+
+
+def _finished(begun: set[Any], who: Any, ncall: int, nactual: int) -> int:
+    """The calls as they are: when yappi is read in the middle of a function's first call it counts that call twice."""
+    if ncall == 1 and nactual == 0:
+        begun.add(who)
+        return 1
+    return ncall - 1 if who in begun and ncall > 1 else ncall
+
+
+def _key(entry: tuple[Any, ...]) -> Key:
+    name, module, line, is_builtin, code = entry[0], entry[1], entry[2], entry[5], entry[13]
+    if is_builtin:
+        return Key(BUILTIN, 0, name if name.startswith("<") else f"{module}.{name}")
+    return Key(str(module), line, getattr(code, "co_qualname", name))
+
+
+@cache
+def is_project(file: str) -> bool:
+    """Whether code is a component's or the user's: not the standard library, an installed package, or Velodrome."""
+    if file.startswith(("<", BUILTIN)):
+        return False
+    path = Path(file)
+    if path.is_relative_to(_PACKAGE):
+        return any(path.is_relative_to(kind) and path.parent != kind for kind in _COMPONENTS)
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        return False
+    return not any(path.is_relative_to(library) for library in _LIBRARIES)

@@ -1,0 +1,197 @@
+"""The profile of one server (or of the collector) in a folder: parts while it runs, and files for people made of them.
+
+Each process saves its own part again and again; a part is whole or absent, and stays when its process is killed. Who
+saves may also make the files anew, under a lock, from all parts: no process has to be there at the end. The files of
+the run before are kept beside them as `.1`, those before that as `.2`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from glob import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from velodrome.errors import InputError
+from velodrome.timing.tables import Table, as_callgrind, as_pstat, as_text, from_json, merged
+
+PARTS = ".parts"
+_CLAIM_S = 5.0  # the workers of a run that was killed need about three seconds to end
+
+
+class Clocks(NamedTuple):
+    """What one process, or several together, measured."""
+
+    cpu: Table
+    wall: Table
+
+    def as_json(self) -> dict[str, Any]:
+        """Both tables."""
+        return {"cpu": self.cpu.as_json(), "wall": self.wall.as_json()}
+
+
+def clocks_from(data: dict[str, Any]) -> Clocks:
+    """The clocks that `as_json` was made of."""
+    return Clocks(from_json(data["cpu"]), from_json(data["wall"]))
+
+
+def total(found: list[Clocks]) -> Clocks:
+    """The sum over processes."""
+    return Clocks(merged("cpu", [each.cpu for each in found]), merged("wall", [each.wall for each in found]))
+
+
+class Part(NamedTuple):
+    """What one process saved: the worker it was, its life (a worker that is started again has a new one)."""
+
+    worker: int
+    life: str
+    clocks: Clocks
+
+
+class Profiles:
+    """The files of one server."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.directory = directory
+        self.name = re.sub(r"[^\w.-]", "_", name)
+        self._parts = directory / PARTS / self.name
+
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Begin a new profile: nobody else may while this is open; the files that are there are kept under a number."""
+        with self._opened("claim") as lock:
+            deadline = time.monotonic() + _CLAIM_S
+            while not _locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                if time.monotonic() > deadline:
+                    raise InputError(
+                        f"{self.directory}: another run writes the profile of {self.name} there;"
+                        " give another +profiling_results_dirpath"
+                    )
+                time.sleep(0.05)
+            self._rotate()
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            yield
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[None]:
+        """Take part in the profile that was begun: it cannot be put away while this is open."""
+        with self._opened("claim") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            yield
+
+    def save(self, part: Part) -> None:
+        """Replace the part of one process."""
+        _replace(self._parts / f"{part.worker}.{part.life}.json", orjson.dumps(part.clocks.as_json()))
+
+    def saved(self) -> list[Part]:
+        """Every part there is."""
+        found = []
+        for path in sorted(self._parts.glob("*.json")):
+            worker, life, _ = path.name.split(".")
+            with contextlib.suppress(FileNotFoundError):
+                found.append(Part(int(worker), life, clocks_from(orjson.loads(path.read_bytes()))))
+        return found
+
+    def write(self, *, workers: int, unless_within_s: float = 0.0) -> None:
+        """Make the files from all parts, unless they are not older than that."""
+        with self._opened("write") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - self._file(".log").stat().st_mtime < unless_within_s:
+                    return
+            self._write(self.saved(), workers)
+
+    def _write(self, parts: list[Part], workers: int) -> None:
+        everything = total([part.clocks for part in parts])
+        _replace(self._file(".log"), as_text(everything.cpu).encode())
+        _replace(self._file(".wall.log"), as_text(everything.wall).encode())
+        _replace(self._file(".pstat"), as_pstat(everything.cpu))
+        _replace(self._callgrind, as_callgrind(everything.cpu, self.name).encode())
+        for worker in range(workers) if workers > 1 else ():
+            own = merged("cpu", [part.clocks.cpu for part in parts if part.worker == worker])
+            _replace(self._file(f".worker{worker}.log"), as_text(own).encode())
+
+    def _file(self, ending: str) -> Path:
+        return self.directory / f"{self.name}{ending}"
+
+    @property
+    def _callgrind(self) -> Path:
+        """The name that kcachegrind's own dialog looks for."""
+        return self.directory / f"callgrind.out.{self.name}"
+
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[int]:
+        self._parts.mkdir(parents=True, exist_ok=True)
+        number = os.open(self._parts / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            yield number
+        finally:
+            os.close(number)
+
+    def _rotate(self) -> None:
+        """Put the run before away, whole: what its processes saved after its files were made is in them too."""
+        parts = self.saved()
+        if parts:
+            self._write(parts, 1 + max(part.worker for part in parts))
+        fixed = [self._file(ending) for ending in (".log", ".wall.log", ".pstat")]
+        for path in (*fixed, self._callgrind, *self.directory.glob(f"{escape(self.name)}.worker*.log")):
+            shift(path)
+        for path in self._parts.glob("*.json"):
+            path.unlink()
+
+
+def shift(path: Path) -> None:
+    """`x` becomes `x.1`; what was that becomes `x.2`, and so on."""
+    if not path.exists():
+        return
+    number = 1
+    while _numbered(path, number).exists():
+        number += 1
+    for each in range(number, 1, -1):
+        os.replace(_numbered(path, each - 1), _numbered(path, each))
+    os.replace(path, _numbered(path, 1))
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def _locked(lock: int, how: int) -> bool:
+    try:
+        fcntl.flock(lock, how)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _replace(path: Path, data: bytes) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        os.replace(part, path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def place(enabled: bool, directory: Path | None) -> Path | None:
+    """Where profiles go, ready to be written to; None if there are to be none."""
+    if not enabled:
+        return None
+    if directory is None:
+        raise InputError("profiling_enabled is set, but not where profiles go: give +profiling_results_dirpath=DIR")
+    try:
+        (directory / PARTS).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory / PARTS):
+            return directory.absolute()
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(f"profiling_results_dirpath {directory}: cannot be written: {why}; give another") from error

@@ -1,0 +1,169 @@
+"""Timings as text for a terminal: the tree, a table, a sparkline, a histogram. It knows names and numbers only.
+
+Names come from files and from models: what could move a cursor or end a line is shown as an escape, and a long name
+is cut. With `ascii_only` every character is ASCII and the columns stand as they do otherwise.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import IO
+
+LONGEST_NAME = 48
+_LABEL_WIDTH = 24
+_VALUE_WIDTH = 8
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_ASCII_BLOCKS = "_.:-=+*#"
+_BAR = "█"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a tree: `depth` 0 is the whole, 1 its parts, 2 what is inside a part."""
+
+    name: str
+    depth: int
+    mean_ms: float
+    bottleneck: bool = False
+    note: str = ""
+
+
+def tree(title: str, lines: Sequence[Line], *, ascii_only: bool = False) -> str:
+    """The title, and one aligned line for each part with its mean."""
+    labels = [_label(line, ascii_only) for line in lines]
+    digits = _digits(max((line.mean_ms for line in lines), default=0.0))
+    values = [f"{line.mean_ms:.{digits}f}" for line in lines]
+    label_width = max([_LABEL_WIDTH, *map(columns, labels)])
+    value_width = max([_VALUE_WIDTH, *(len(value) + 2 for value in values)])
+    shown = [clean(title, longest=200, ascii_only=ascii_only)]
+    for line, label, value in zip(lines, labels, values, strict=True):
+        mark = "  <-- BOTTLENECK" if line.bottleneck else ""
+        note = f"  ({clean(line.note, longest=100, ascii_only=ascii_only)})" if line.note else ""
+        shown.append(f"{padded(label, label_width)}{value:>{value_width}} ms{mark}{note}")
+    return "\n".join(shown)
+
+
+def _label(line: Line, ascii_only: bool) -> str:
+    name = clean(line.name, ascii_only=ascii_only)
+    if line.depth <= 1:
+        return f"    - {name}" if line.depth else f"  {name}"
+    return f"{'    ' * line.depth}{'*' if ascii_only else '•'} {name}"
+
+
+def _digits(largest_ms: float) -> int:
+    """Enough decimals to tell the parts of a short total apart."""
+    return 1 if largest_ms >= 100 else 2 if largest_ms >= 10 else 3
+
+
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: int = 1,
+    longest: int = LONGEST_NAME,
+    ascii_only: bool = False,
+) -> str:
+    """Aligned columns: the first `left` of them to the left, the others, which are numbers, to the right."""
+    cells = [[clean(cell, longest=longest, ascii_only=ascii_only) for cell in row] for row in (head, *rows)]
+    widths = [max(columns(row[index]) for row in cells) for index in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            padded(cell, width, right=index >= left)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    )
+
+
+def sparkline(values: Sequence[float | None], width: int = 60, *, ascii_only: bool = False) -> str:
+    """One character a stretch of time, from 0 to the largest value; a stretch without values is blank."""
+    blocks = _ASCII_BLOCKS if ascii_only else _BLOCKS
+    means = _squeezed(values, width)
+    top = max((mean for mean in means if mean is not None), default=0.0)
+    if top <= 0:
+        return "".join(" " if mean is None else blocks[0] for mean in means)
+    last = len(blocks) - 1
+    return "".join(" " if mean is None else blocks[round(max(mean, 0.0) / top * last)] for mean in means)
+
+
+def _squeezed(values: Sequence[float | None], width: int) -> list[float | None]:
+    count = min(width, len(values))
+    found: list[float | None] = []
+    for index in range(count):
+        part = values[index * len(values) // count : (index + 1) * len(values) // count]
+        known = [value for value in part if value is not None and isfinite(value)]
+        found.append(sum(known) / len(known) if known else None)
+    return found
+
+
+def histogram(edges_ms: Sequence[float], counts: Sequence[int], width: int = 40, *, ascii_only: bool = False) -> str:
+    """One bar a bin, with the bin's edges and its count; empty bins at both ends are left out."""
+    filled = [index for index, count in enumerate(counts) if count > 0]
+    if not filled:
+        return ""
+    top = max(counts)
+    rows = []
+    for index in range(filled[0], filled[-1] + 1):
+        length = round(counts[index] / top * width)
+        bar = ("#" if ascii_only else _BAR) * max(length, 1 if counts[index] else 0)
+        edges = [duration(edge, ascii_only=ascii_only) for edge in edges_ms[index : index + 2]]
+        rows.append((*edges, bar, str(counts[index])))
+    ends = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        f"{low:>{ends[0]}} - {high:>{ends[1]}}  {padded(bar, ends[2])}  {count:>{ends[3]}}"
+        for low, high, bar, count in rows
+    )
+
+
+def duration(ms: float | None, *, ascii_only: bool = False) -> str:
+    """A time in the unit that suits its size: `40 µs`, `18.0 ms`, `790 ms`, `1.9 s`."""
+    if ms is None or not isfinite(ms):
+        return "-"
+    size = abs(ms)
+    if size >= 999.5:
+        return f"{ms / 1000:.0f} s" if size >= 99_950 else f"{ms / 1000:.1f} s"
+    if size >= 0.9995:
+        return f"{ms:.0f} ms" if size >= 99.95 else f"{ms:.1f} ms"
+    return f"{ms * 1000:.0f} {'us' if ascii_only else 'µs'}" if size >= 0.0005 else "0 ms"
+
+
+def clean(text: str, *, longest: int = LONGEST_NAME, ascii_only: bool = False) -> str:
+    """Text on one line that can do nothing to a terminal, cut to so many columns."""
+    shown = text[: longest * 4]
+    if not shown.isprintable():
+        shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)
+    if ascii_only:
+        shown = shown.encode("ascii", "backslashreplace").decode()
+    if columns(shown) <= longest and len(text) <= longest * 4:
+        return shown
+    end = "~" if ascii_only else "…"
+    while shown and columns(shown) > longest - 1:
+        shown = shown[:-1]
+    return shown + end
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
+    )
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """The text filled up with spaces to so many columns."""
+    fill = " " * max(width - columns(text), 0)
+    return fill + text if right else text + fill
+
+
+def speaks_unicode(stream: IO[str]) -> bool:
+    """Whether the stream's encoding has the characters that the pictures are drawn with."""
+    try:
+        f"•…µ{_BLOCKS}".encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
