@@ -12,7 +12,7 @@ help:
 	@echo "make test    the whole test suite"
 	@echo "make check   formatting, lint, types"
 	@echo "make quick   the tests that take no time"
-	@echo "make bench   speed and memory beside the floor, as ratios"
+	@echo "make bench   speed and memory beside the floor, as ratios; what profiling costs; whether verdicts come true"
 
 setup: $(READY)
 
@@ -28,6 +28,7 @@ demo: $(READY)
 
 test: $(READY)
 	@$(BIN)/velo model pull > /dev/null
+	@$(BIN)/python scripts/test_needs.py
 	@$(BIN)/pytest
 
 quick: $(READY)
@@ -44,6 +45,8 @@ format: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks.run --json results/bench.json
+	@$(BIN)/python -m benchmarks.profilers --json results/profilers.json
+	@$(BIN)/python -m benchmarks.verdicts --json results/verdicts.json
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist results demo

@@ -83,7 +83,7 @@ def layers(url: str, folder: Path, session: aiohttp.ClientSession) -> dict[str, 
         if job is None:
             waiting = jobs(selection, found)
             job = next(waiting)
-        outcome, _ = await attempt(job, agent, verify=True)
+        outcome = (await attempt(job, agent, verify=True)).outcome
         assert isinstance(outcome, Kept)
         sink.keep(outcome.line)
         tally.add(outcome.row)

@@ -21,7 +21,7 @@ from benchmarks import collector, scale, served, startup
 from benchmarks.commands import measure
 from benchmarks.summary import Check, Json, shown, table
 
-PARTS = ("collector", "served", "scale", "startup", "spans", "hop")
+PARTS = ("collector", "served", "scale", "startup", "spans", "trace", "hop")
 MILLION = 1_000_000
 
 
@@ -46,6 +46,8 @@ def measured(parts: list[str], folder: Path, given: argparse.Namespace) -> Json:
     found: Json = {"machine": machine()}
     if "spans" in parts:
         found["spans"] = measure("span_cost", cwd=folder)
+    if "trace" in parts:
+        found["trace"] = measure("trace_cost", cwd=folder)
     if "hop" in parts:
         found["hop"] = measure("hop", cwd=folder)
     if "startup" in parts:
@@ -118,6 +120,9 @@ def report(found: Json) -> None:
             f", {found['span_share']:.1f}% of the CPU of a rollout at 128 in flight" if "span_share" in found else ""
         )
         print(f"\nAlways-on timing: {found['spans']['spans']} spans, {shown(found['spans']['cpu_us'], 1)} us{share}.")
+    if "trace" in found:
+        costs = [f"{kind}: {shown(found['trace'][kind]['cpu_us'], 1)} us" for kind in (".json", ".json.gz")]
+        print(f"\nA trace, on top of that: {', '.join(costs)} a rollout.")
     if "hop" in found:
         print("\nOne call of an environment's code, 16 in flight: microseconds, median (range).\n")
         rows = [

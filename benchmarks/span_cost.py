@@ -1,4 +1,7 @@
-"""What the always-on timing of one rollout costs: its tree of spans, opened, closed and read, with nothing inside."""
+"""What the always-on timing of one rollout costs, with nothing inside.
+
+Its spans opened and closed, the account made of them and encoded, and the running profile that takes it in.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,31 @@ import uvloop
 
 from benchmarks import workload
 from benchmarks.summary import Json, spread
-from velodrome.collect.attempt import Kept, attempt, timing
+from velodrome.collect.account import Surroundings, account
+from velodrome.collect.attempt import Kept, attempt
+from velodrome.collect.collector import rare_garbage_collection
 from velodrome.collect.plan import Job
+from velodrome.collect.reader import Reader
 from velodrome.config import load
 from velodrome.serving.connect import Components
 from velodrome.timing.spans import Span, root, span
 
 _TREES = 5_000
+ROW: Json = {"reward": 1.0}
+UNTIMED: Json = {"total_s": 0.0}
 _ROUNDS = 9
+AROUND = Surroundings(16, 16, 0.00004, 0.5, 0.001)
+READERS = [Reader("rollouts.jsonl", by_task=False, profiled=profiled) for profiled in (False, True)]
 
 
 async def one_rollout() -> Span:
     """The spans of a real rollout."""
     components = Components(load(workload.scripted_settings(), known=[]), Path.cwd())
     job = Job("a/0", 0, 0, workload.AGENT, workload.task(1))
-    outcome, spans = await attempt(job, components.agent(workload.AGENT), verify=True)
+    tried = await attempt(job, components.agent(workload.AGENT), verify=True)
     await components.aclose()
-    assert isinstance(outcome, Kept)
-    return spans
+    assert isinstance(tried.outcome, Kept)
+    return tried.spans
 
 
 def replay(tree: Span) -> None:
@@ -43,21 +53,35 @@ def walk(tree: Span) -> None:
         walk(child)
 
 
+def untimed(tree: Span) -> None:
+    """The same rollout without its timing."""
+    walk(tree)
+    orjson.dumps({})
+    READERS[0].add({**ROW, "meta": {"key": "a/0", "finished_at": time.time(), "timing": UNTIMED}}, 2500)
+
+
 def timed(tree: Span) -> None:
     """All that a collection does for the timing of one rollout."""
     with root("rollout") as spans:
         replay(tree)
-    timing(spans)
-    spans.count("rate_limited")
+    found = account(spans, AROUND)
+    orjson.dumps(found)
+    READERS[1].add({**ROW, "meta": {"key": "a/0", "finished_at": time.time(), "timing": found}}, 2500)
 
 
 def main() -> Json:
     """Microseconds of CPU for the timing of one rollout."""
     tree = uvloop.run(one_rollout())
+    with rare_garbage_collection():  # as a collection does
+        return measured(tree)
+
+
+def measured(tree: Span) -> Json:
+    """With and without, in turns."""
     costs = []
     for _ in range(_ROUNDS):
         used = []
-        for step in (walk, timed):
+        for step in (untimed, timed):
             start = time.process_time()
             for _ in range(_TREES):
                 step(tree)
