@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CONSUMERS := $(VENV)/.consumers
 
 .PHONY: help setup demo test quick check format bench clean
 
@@ -20,13 +21,18 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Velodrome needs Python 3.11 or newer; this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else 0'
 	@echo "setting up $(VENV) (once, about a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[local,math,dev]"
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[local,math,parquet,dev]"
 	@touch $(READY)
+
+$(CONSUMERS): $(READY)
+	@echo "adding what the exports are tested with: TRL, datasets, torch for the CPU (once, one to two minutes)"
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[consumers]"
+	@touch $(CONSUMERS)
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
 
-test: $(READY)
+test: $(READY) $(CONSUMERS)
 	@$(BIN)/velo model pull > /dev/null
 	@$(BIN)/python scripts/test_needs.py
 	@$(BIN)/pytest

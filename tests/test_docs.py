@@ -52,7 +52,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _ROW = re.compile(r"^\| `?([^`|]+?)`? \| ([^|]*?) ?\|", re.MULTILINE)
 
-ALIASES = {"ng_collect_rollouts": "collect", "ng_run": "run"}
+ALIASES = {"ng_collect_rollouts": "collect", "ng_run": "run", "ng_viewer": "view"}
 # README commands that are not run: they set up an environment, or need a model server or weights that are not there.
 SKIPPED = ("make", "git", "cd", "pip")
 NEEDS_MODEL = ("model pull", "openai_model", "local_model")
@@ -160,8 +160,11 @@ def every_metric() -> Iterator[str]:
 
 
 def test_every_metric_that_can_be_printed_has_a_heading_and_every_heading_is_one():
-    apart = {"Metrics", "Reading them"}
-    assert set(headings(read("metrics.md"))) - apart == set(every_metric())
+    page = headings(read("metrics.md"))
+    by_group = page[page.index("By group") : page.index("Reading them")]
+    apart = {"Metrics", *by_group, "Reading them"}
+    assert set(page) - apart == set(every_metric())
+    assert {"pass^k", "majority@k", "mean, std, min, median, max"} <= set(by_group)
 
 
 def error_classes() -> list[type[errors.VelodromeError]]:
@@ -285,6 +288,8 @@ def known_settings(verb: str, rest: Sequence[str]) -> set[str] | None:
         "profile": (*collect.SETTINGS, *run.SETTINGS),
     }
     found = {setting.name for setting in tables.get(verb, ())}
+    if verb == "view":
+        found = {"jsonl_fpath", "server_host", "server_port"}
     if verb == "model" and rest[:1] == ["serve"]:
         found = {"name", "host", "port"}
     return {*found, "config_paths"}

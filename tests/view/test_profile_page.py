@@ -6,11 +6,11 @@ import re
 from base64 import b64encode
 from copy import deepcopy
 from hashlib import sha256
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from parsed_page import Page
 
 from velodrome.view.profile_page import MARK, profile_page
 
@@ -19,43 +19,6 @@ Json = dict[str, Any]
 HOSTILE = (
     "</style></title><script>alert(1)</script><img src=https://evil.example/x onerror=alert(2)>\" ' &{{ 7*7 }}\x00\n"
 )
-VOID = {"meta", "rect", "line", "path"}
-
-
-class Page(HTMLParser):
-    """What a browser would see: tags, attributes, text. Tags that are not closed in order are found."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.crossed: list[str] = []
-        self._open: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self._open or self._open.pop() != tag:
-            self.crossed.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-    @property
-    def words(self) -> str:
-        return " ".join(" ".join(self.text).split())
-
-    @property
-    def unclosed(self) -> list[str]:
-        return self._open
 
 
 def spoiled(profile: Json) -> Json:

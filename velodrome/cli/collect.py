@@ -107,6 +107,8 @@ def finish(outcome: Outcome, output: Path) -> int:
         say(f"  {count} x {reason}")
     if outcome.failed:
         say(f"failures, with their reasons: {beside(output, 'failures.jsonl')}; the same command tries them again")
+    for line in outcome.findings:
+        say(line)
     if outcome.profile is not None and outcome.profile["rollouts"]:
         tell_profile(outcome.profile)
     print(orjson.dumps(outcome.metrics, option=orjson.OPT_INDENT_2).decode())

@@ -20,14 +20,21 @@ VERBS = {
     "status": "the servers that run",
     "verify": "score a saved file: deferred rollouts, or finished ones with another config",
     "metrics": "the numbers of a rollouts file",
+    "compare": "two runs side by side, and whether one is better",
+    "check": "what is wrong with rollouts, before anybody learns from them",
     "profile": "where the time went, what bounds throughput, what to change",
+    "view": "look at rollouts in a browser or a terminal, or export them as pages",
     "show": "print a rollout as a readable transcript",
+    "export": "rollouts as training data: sft, dpo, grpo, verl, parquet, nemo_gym, sharegpt",
+    "import": "rollouts and tasks from NeMo Gym or logs of chat completions",
+    "data": "prepare tasks from a data set, and look at a file of tasks",
     "config": "print the resolved configuration, secrets masked",
     "envs": "list the environments there are",
     "model": "pull and list local models, serve a scripted one",
 }
 
 
+MODULES = {"import": "import_"}  # where a verb is a word of Python's own
 leave_at_once = False  # set when something would keep the process from ending
 
 
@@ -76,7 +83,7 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
 
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     try:
-        code: int = import_module(f"velodrome.cli.{verb}").run(rest)
+        code: int = import_module(f"velodrome.cli.{MODULES.get(verb, verb)}").run(rest)
         sys.stdout.flush()
         if import_module("velodrome.cli.main").leave_at_once:  # by name: this file may be running as __main__
             sys.stderr.flush()
@@ -115,6 +122,11 @@ def collect_rollouts() -> int:
 def run_servers() -> int:
     """`ng_run`: the same as `velo run`."""
     return main(["run", *sys.argv[1:]])
+
+
+def view_rollouts() -> int:
+    """`ng_viewer`: the same as `velo view`."""
+    return main(["view", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

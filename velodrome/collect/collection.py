@@ -23,6 +23,7 @@ from velodrome.collect.runfile import RunFile, recipe, write_whole
 from velodrome.collect.sink import Sink
 from velodrome.config import Config, secrets
 from velodrome.errors import InputError
+from velodrome.read.checks import WHILE_COLLECTING, Finding, run_checks, short
 from velodrome.read.profile import read_profile
 from velodrome.records.jsonl import read_lines
 from velodrome.records.rollout import beside, key_in
@@ -87,11 +88,21 @@ async def conduct(
         entry.update(finished_at=round(time.time(), 3), **outcome.counts())
         runfile.save()
         write_json(beside(options.output, "metrics.json"), outcome.metrics)
+        findings = made_findings(collector)
+        outcome = replace(outcome, findings=short(findings))
         profile = made_profile(collector, config)
         if profile is not None:
             outcome = replace(outcome, profile=profile)
             write_json(beside(options.output, "profile.json"), profile)
     return outcome
+
+
+def made_findings(collector: Collector) -> list[Finding]:
+    """What may be wrong with the rollouts; after a resume with all of the file, unless that takes long to read."""
+    sink = collector.sink
+    if sink.size_before and sink.size <= _REREAD_BYTES:
+        return run_checks(collector.options.output, only=WHILE_COLLECTING)
+    return collector.reader.up_to_date().checks.findings()
 
 
 def made_profile(collector: Collector, config: Config) -> Json | None:

@@ -140,7 +140,7 @@ class Collector:
         counts.failed += 1
         counts.unresolved.add(job.key)
         counts.blame(outcome.failure["boundary"], error)
-        self.reader.fail(outcome.failure)
+        self.reader.fail({**outcome.failure, "error": error})
         return None, f"{outcome.failure['boundary']}: {error}"
 
     def _sampled(self, cpu: float, lag_s: float) -> None:

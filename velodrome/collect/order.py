@@ -51,6 +51,7 @@ class Outcome:
     metrics: Json
     reasons: dict[str, int] = field(default_factory=dict)
     profile: Json | None = None
+    findings: list[str] = field(default_factory=list)  # of the checks, in short
 
     @property
     def exit_code(self) -> int:

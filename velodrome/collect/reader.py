@@ -1,4 +1,4 @@
-"""The collector reads its own rows: the metrics, and where the time went.
+"""The collector reads its own rows: the metrics, what may be wrong with them, and where the time went.
 
 Many at a time, because the code that reads them is quicker in a row than between other things.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from velodrome.read.checks import WHILE_COLLECTING, Checks
 from velodrome.read.metrics import Tally
 from velodrome.read.profile import Profile
 from velodrome.read.profile_text import profile_tree
@@ -22,6 +23,7 @@ class Reader:
 
     def __init__(self, where: str, *, by_task: bool, profiled: bool) -> None:
         self.tally = Tally(by_task=by_task)
+        self.checks = Checks(WHILE_COLLECTING, by_task=by_task)
         self.profile = Profile(where) if profiled else None
         self._waiting: list[tuple[Json, int]] = []  # kept rows with their size; failures with none, in their order
         self._bytes = 0
@@ -46,6 +48,11 @@ class Reader:
         for row, size in waiting:
             if size:
                 self.tally.add(row)
+        for row, size in waiting:
+            if size:
+                self.checks.add(row)
+            else:
+                self.checks.fail(row)
         profile = self.profile
         if profile is not None:
             for row, size in waiting:

@@ -26,7 +26,7 @@ _NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
 class Tally:
     """Running sums over rollouts. Memory does not grow with rows, but with tasks while `by_task` is on."""
 
-    def __init__(self, *, by_task: bool = True) -> None:
+    def __init__(self, *, by_task: bool = True, pass_at: float = PASS_REWARD) -> None:
         self.rows = 0
         self.deferred = 0
         self.incomplete = 0
@@ -35,6 +35,7 @@ class Tally:
         self._sums: dict[str, float] = {"reward": 0.0}
         self._counts: dict[str, int] = {"reward": 0}
         self._active = ActiveTime()
+        self._pass_at = pass_at
         self._passes: dict[int, tuple[int, int]] | None = {} if by_task else None
         self._pairs: dict[tuple[int, int], tuple[int, int]] = {}  # equal ones are one object: tasks are many, pairs few
 
@@ -64,7 +65,7 @@ class Tally:
             self._active.add(started, finished)
         if self._passes is not None and task is not None and isinstance(row.get("reward"), int | float):
             tries, passed = self._passes.get(task, (0, 0))
-            pair = (tries + 1, passed + (row["reward"] >= PASS_REWARD))
+            pair = (tries + 1, passed + (row["reward"] >= self._pass_at))
             self._passes[task] = self._pairs.setdefault(pair, pair)
 
     def mean(self, name: str) -> float | None:

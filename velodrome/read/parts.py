@@ -38,6 +38,12 @@ def waited_us(children: list[Any]) -> float:
     return sum(child[2] for child in children if child[0] in ("queue", "backoff")) if children else 0
 
 
+def row_flaw(row: Any) -> str:
+    if not isinstance(row, dict) or not isinstance(row.get("meta"), dict):
+        return "not a rollout"
+    return "its timing is not one" if "timing" in row["meta"] else "it has no timing"
+
+
 class Calls:
     """The calls of one tool, or of the judge."""
 

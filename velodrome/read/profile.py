@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from velodrome.read.parts import AT_ONCE, HOSTILE, LONGEST_S, PARTS, Calls, timed_parts, waited_us
+from velodrome.read.parts import AT_ONCE, HOSTILE, LONGEST_S, PARTS, Calls, row_flaw, timed_parts, waited_us
 from velodrome.read.sample import Recorded, Run
 from velodrome.read.series import Series, Stretches
 from velodrome.read.verdict import FEWEST, make_verdict
@@ -90,7 +90,7 @@ class Profile:
             if not (0 <= end < _LATEST and 0 <= calls < 1e9 and 0 <= write_s < LONGEST_S):
                 raise ValueError(end)
         except HOSTILE:
-            self.note(f"{self.where}:{line}: {_flaw(row)}; it is not counted")
+            self.note(f"{self.where}:{line}: {row_flaw(row)}; it is not counted")
             return
         self.rollouts += 1
         self._bytes += size
@@ -335,12 +335,6 @@ class Profile:
             }
             for name, calls in found
         ]
-
-
-def _flaw(row: Any) -> str:
-    if not isinstance(row, dict) or not isinstance(row.get("meta"), dict):
-        return "not a rollout"
-    return "its timing is not one" if "timing" in row["meta"] else "it has no timing"
 
 
 def _slow(total: float, line: int, where: str, row: Json) -> Json:

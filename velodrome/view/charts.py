@@ -6,7 +6,7 @@ give the same bytes; every text is escaped and bounded here; colours are the pag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import isfinite
@@ -136,8 +136,15 @@ def _shape(run: Sequence[str], widest: int) -> str:
     )
 
 
-def histogram(edges_ms: Sequence[float], counts: Sequence[int], *, label: str, noun: str = "rollouts") -> str:
-    """How many fell between each two edges; empty bins at both ends are left out."""
+def histogram(
+    edges: Sequence[float],
+    counts: Sequence[int],
+    *,
+    label: str,
+    noun: str = "rollouts",
+    tell: Callable[[float], str] = duration,
+) -> str:
+    """How many fell between each two edges, times in ms unless told otherwise; empty bins at both ends are left out."""
     filled = [index for index, count in enumerate(counts) if count > 0]
     if not filled:
         return ""
@@ -150,14 +157,14 @@ def histogram(edges_ms: Sequence[float], counts: Sequence[int], *, label: str, n
         height = counts[index] / top * _PLOT
         if counts[index]:
             height = max(height, 1.0)
-        between = f"{duration(edges_ms[index])} to {duration(edges_ms[index + 1])}"
+        between = f"{tell(edges[index])} to {tell(edges[index + 1])}"
         parts.append(
             f"<g><title>{text(f'{between}: {counts[index]} {noun}')}</title>"
             f'<rect class="bin" x="{_number((index - first) * share + share * 0.06)}%" '
             f'y="{_number(bottom - height)}" width="{_number(share * 0.88)}%" height="{_number(height)}" rx="1"/></g>'
         )
     parts.append(f'<text class="tick" x="0" y="12">{top} {text(noun)}</text>')
-    parts += _ends(duration(edges_ms[first]), duration(edges_ms[last + 1]), bottom)
+    parts += _ends(tell(edges[first]), tell(edges[last + 1]), bottom)
     return _svg("histogram", bottom + _AXIS, label, parts)
 
 

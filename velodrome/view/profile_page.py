@@ -8,18 +8,15 @@ and each list and each text has its largest size.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
-from functools import cache
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from velodrome.timing.report import clean, duration
-from velodrome.view import charts
+from velodrome.view import charts, spans
+from velodrome.view.render import environment
 
 Json = dict[str, Any]
 
@@ -28,10 +25,6 @@ _MOST_PARTS = 60
 _MOST_TOOLS = 50
 _MOST_SLOWEST = 10
 _MOST_NOTES = 20
-_MOST_SPANS = 2000
-_DEEPEST = 12
-_LATEST_US = 1e15
-_PARTS = {"model": "model", "tools": "tools", "verify": "verify", "judge": "verify", "queue": "wait", "backoff": "wait"}
 _SERIES = (
     ("rollouts_per_s", "Throughput", "rollouts/s"),
     ("in_flight", "In flight", "rollouts"),
@@ -43,10 +36,10 @@ _HISTOGRAMS = ("total", "model", "tools", "verify", "queue")
 
 def profile_page(profile: Json, *, title: str) -> str:
     """The page. `title` says what was profiled, usually the file's name."""
-    style = _environment().get_template("profile.css").render()
+    style = environment().get_template("profile.css").render()
     digest = b64encode(sha256(style.encode()).digest()).decode()
     return (
-        _environment()
+        environment()
         .get_template("profile.html")
         .render(
             mark=Markup(MARK),
@@ -66,22 +59,6 @@ def profile_page(profile: Json, *, title: str) -> str:
             more_notes=max(len(profile["notes"]) - _MOST_NOTES, 0),
         )
     )
-
-
-@cache
-def _environment() -> Environment:
-    found = Environment(
-        loader=PackageLoader("velodrome.view"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.filters["duration"] = duration
-    found.filters["clean"] = lambda value, longest=60: clean(str(value), longest=longest)
-    found.filters["share"] = lambda value: "–" if value is None else f"{value:.1%}"
-    found.filters["rate"] = lambda value: "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-    return found
 
 
 def _figures(profile: Json) -> list[tuple[str, str]]:
@@ -105,7 +82,7 @@ def _figures(profile: Json) -> list[tuple[str, str]]:
 
 def _part(node: Json) -> Json:
     depth = min(node.get("depth") or 0, 4)
-    bar = charts.share_bar(node.get("share"), kind=_kind(str(node.get("part", ""))))
+    bar = charts.share_bar(node.get("share"), kind=spans.kind(str(node.get("part", ""))))
     return {"calls": None, "share": None, **node, "depth": depth, "bar": Markup(bar)}
 
 
@@ -138,31 +115,8 @@ def _histograms(profile: Json) -> list[Json]:
 
 def _slow(each: Json) -> Json:
     total_ms = (each.get("total_s") or 0.0) * 1000
-    bars = list(islice(_bars(each.get("tree"), 0), _MOST_SPANS))
-    picture = charts.waterfall(bars, total_ms, label=f"Waterfall of rollout {each['key']}") if bars else ""
+    picture = spans.waterfall(each.get("tree"), each.get("total_s"), label=f"Waterfall of rollout {each['key']}")
     where = f"line {each['line']}"
     if each.get("file"):
         where = f"{Path(each['file']).name}:{each['line']}"
     return {**each, "total_ms": total_ms, "where": where, "picture": Markup(picture)}
-
-
-def _bars(nodes: Any, depth: int) -> Iterator[charts.Bar]:
-    """The spans of a rollout as bars, parents first; what is not a span is passed over, for the tree is the file's."""
-    for node in nodes if isinstance(nodes, list) else ():
-        if not (isinstance(node, list) and len(node) == 5 and all(map(_is_time, node[1:3]))):
-            continue
-        name, start_us, length_us, counts, children = node
-        told = counts.items() if isinstance(counts, dict) else ()
-        note = ", ".join(f"{key!s:.40} {value:g}" for key, value in islice(told, 8) if _is_time(value))
-        shown = str(name).removeprefix("tool:")
-        yield charts.Bar(shown, start_us / 1000, length_us / 1000, depth, _kind(str(name)), note)
-        if depth < _DEEPEST:
-            yield from _bars(children, depth + 1)
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) < _LATEST_US
-
-
-def _kind(part: str) -> str:
-    return "tools" if part.startswith("tool:") else _PARTS.get(part, "other")

@@ -1,0 +1,183 @@
+"""`velo check` as a user types it: the table, the JSON, the exit code, and mistakes of one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from planted import answered, clean, found, truncated, twice, uncounted, write
+
+from velodrome.cli.main import main
+from velodrome.read.checks import CHECKS, run_checks
+
+TABLE = """\
+{path}: 206 rollouts, 1 failed: 1 error, 1 warning, 2 notes
+
+error    duplicate-keys   6 of 206 rollouts (2.9%) have a key that was there before
+                          lines 201, 202, 203, 204, 205, …
+                          two collections or a copy were joined; keep one line of each key, or metrics count these twice
+
+warning  truncated        15 of 206 answers (7.3%) are cut off by the token limit
+                          lines 11, 12, 13, 14, 15, …
+                          raise max_output_tokens, or ask for shorter answers; a cut answer is scored as a wrong one
+
+info     failures         1 of 207 rollouts (0.5%) failed, most often (1): model: 500
+                          velo show reads the failures file; the same velo collect command tries them again
+
+info     no-token-counts  4 of 206 rollouts (1.9%) have no token counts
+                          lines 1, 2, 3, 4
+                          the model server returns no usage; token metrics and max_total_tokens miss these rollouts
+"""
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    rows = clean()
+    twice(rows)
+    del rows[-1]
+    truncated(rows)
+    for row in rows[200:]:
+        row["usage"] = {"total_tokens": 9}
+    copies = [dict(row) for row in rows]
+    uncounted(copies)
+    return write(tmp_path / "r.jsonl", copies, [{"key": "z/0", "boundary": "model", "error": "500"}])
+
+
+@pytest.fixture
+def fine(tmp_path: Path) -> Path:
+    return write(tmp_path / "fine.jsonl", clean(40))
+
+
+def check(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
+    code = main(["check", *map(str, words)])
+    return code, *capsys.readouterr()
+
+
+def test_the_findings_are_a_table_with_the_worst_first(
+    broken: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert check(capsys, broken) == (3, TABLE.format(path=broken), "")
+
+
+def test_a_narrow_terminal_gets_narrow_lines(
+    broken: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.chdir(broken.parent)
+    _, out, _ = check(capsys, broken.name)
+    assert max(map(len, out.splitlines())) <= 70
+    assert " ".join(out.split()) == " ".join(TABLE.format(path=broken.name).split())
+
+
+def test_a_clean_file_is_one_line(fine: Path, capsys: pytest.CaptureFixture[str]):
+    assert check(capsys, fine) == (0, f"{fine}: 40 rollouts: nothing found by {len(CHECKS)} checks\n", "")
+    assert check(capsys, fine, "--only", "all-zero") == (0, f"{fine}: 40 rollouts: nothing found by 1 check\n", "")
+
+
+def test_json_has_everything_and_nothing_else(broken: Path, capsys: pytest.CaptureFixture[str]):
+    code, out, err = check(capsys, broken, "--json")
+    assert (code, err) == (3, "")
+    assert orjson.loads(out) == {
+        "files": [str(broken)],
+        "rollouts": 206,
+        "failed": 1,
+        "worst": "error",
+        "findings": [finding.as_json() for finding in run_checks(broken)],
+    }
+
+
+def test_json_of_a_clean_file_says_that_there_is_nothing(fine: Path, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = check(capsys, fine, "--json", "--fail-on", "info")
+    told = {"files": [str(fine)], "rollouts": 40, "failed": 0, "worst": None, "findings": []}
+    assert (code, orjson.loads(out)) == (0, told)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([], 3),
+        (["--fail-on", "error"], 3),
+        (["--fail-on", "never"], 0),
+        (["--skip", "duplicate-keys"], 0),
+        (["--skip", "duplicate-keys", "--fail-on", "warning"], 3),
+        (["--skip", "duplicate-keys,truncated", "--fail-on", "warning"], 0),
+        (["--skip", "duplicate-keys", "--skip", "truncated", "--fail-on=info"], 3),
+        (["--only", "no-token-counts", "--fail-on", "info"], 3),
+        (["--only", "no-token-counts", "--fail-on", "warning"], 0),
+        (["--only", "all-zero, all-one", "--fail-on", "info"], 0),
+    ],
+)
+def test_the_exit_code_is_by_severity(broken: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int):
+    assert check(capsys, broken, *words)[0] == code
+
+
+def test_several_files_are_checked_as_one_and_lines_are_told_with_their_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    rows = clean(40)
+    answered(rows[6], "ERROR")
+    write(Path("a.jsonl"), rows[:20])
+    write(Path("b.jsonl"), rows[20:])
+    write(Path("c.jsonl"), [b"[]\n"])
+    _, out, _ = check(capsys, "a.jsonl", "b.jsonl", "c.jsonl")
+    assert out == (
+        "3 files: 40 rollouts: 1 error, 1 warning\n\n"
+        "error    unreadable-lines  1 of 41 lines (2.4%) cannot be read: not an object\n"
+        f"{'':27}c.jsonl:1\n"
+        f"{'':27}another program wrote to the file, or it was cut; velo collect mends a torn last line\n\n"
+        "warning  error-answers     1 of 40 answers (2.5%) are the error of a program\n"
+        f"{'':27}a.jsonl:7\n"
+        f"{'':27}an agent that crashes must raise, not answer; mend it and collect these again\n"
+    )
+
+
+def test_the_list_names_every_check(capsys: pytest.CaptureFixture[str]):
+    code, out, _ = check(capsys, "--list")
+    assert code == 0
+    assert [line.split(maxsplit=2) for line in out.splitlines()] == [
+        [name, each.severity, each.about] for name, each in CHECKS.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "no rollouts: give a file, as in velo check rollouts.jsonl (see velo check --help)"),
+        (["none.jsonl", "."], "none.jsonl: no such file\nvelo: .: not a regular file"),
+        (["r.failures.jsonl"], "r.failures.jsonl: give the rollouts file; the failures beside it are checked with it"),
+        (["r.jsonl", "--only", "all-zer"], "there is no check 'all-zer'; did you mean 'all-zero'?"),
+        (["r.jsonl", "--skip", "x"], "there is no check 'x'; velo check --list names them"),
+        (["r.jsonl", "--only", "schema", "--skip", "schema"], "no check is left to run; give fewer to --skip"),
+    ],
+)
+def test_a_mistake_is_one_line_each(
+    broken: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+):
+    monkeypatch.chdir(broken.parent)
+    assert check(capsys, *words) == (2, "", f"velo: {said}\n")
+
+
+def test_a_file_that_is_no_archive_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "r.jsonl.zst"
+    path.write_bytes(b"plain text\n")
+    code, out, err = check(capsys, path)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"velo: {path}: not a zstd file")
+
+
+def test_what_a_model_made_up_can_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rows = clean(40)
+    for row in rows[:3]:
+        row["output"][0]["tool_calls"][0]["name"] = "a\x1b[2Jb\u202ec"
+    code, out, _ = check(capsys, write(tmp_path / "r.jsonl", rows))
+    assert (code, "\x1b" in out, "\u202e" in out) == (0, False, False)
+    assert names_in(out) == [finding.name for finding in found(rows)] == ["unknown-tools"]
+
+
+def names_in(out: str) -> list[str]:
+    return [line.split()[1] for line in out.splitlines() if line.startswith(("error ", "warning ", "info "))]

@@ -1,0 +1,100 @@
+"""`velo export`: its words, what it prints, and how mistakes are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from velodrome.cli.main import main
+from velodrome.records.rollout import encode
+
+Capture = pytest.CaptureFixture[str]
+
+
+def row(key: str, reward: float) -> dict[str, Any]:
+    return {
+        "responses_create_params": {"input": "Hi"},
+        "output": [{"role": "assistant", "content": f"Hello from {key}"}],
+        "response": {"content": f"Hello from {key}"},
+        "usage": {},
+        "reward": reward,
+        "meta": {"key": key},
+    }
+
+
+@pytest.fixture
+def rollouts(tmp_path: Path) -> str:
+    path = tmp_path / "rollouts.jsonl"
+    rows = [row("a/0", 1.0), row("a/1", 0.0), row("b/0", 1.0)]
+    path.write_bytes(b"".join(map(encode, rows)) + b"garbage\n")
+    return str(path)
+
+
+def test_what_came_of_it_is_json_and_notes_go_to_stderr(rollouts: str, tmp_path: Path, capsys: Capture):
+    to = tmp_path / "data"
+    assert main(["export", "sft", rollouts, "--to", str(to), "--split", "train=1,test=1", "--shuffle"]) == 0
+    out, err = capsys.readouterr()
+    assert orjson.loads(out) == {
+        "format": "sft",
+        "rollouts": 3,
+        "chosen": 2,
+        "unfit": 0,
+        "duplicates": 0,
+        "records": {str(to / "train.jsonl"): 1, str(to / "test.jsonl"): 1},
+        "card": str(to / "README.md"),
+    }
+    assert "rollouts.jsonl:4" in err
+
+
+def test_the_settings_of_a_format_reach_it(rollouts: str, tmp_path: Path):
+    to = tmp_path / "dpo.jsonl"
+    assert main(["export", "dpo", rollouts, "--to", str(to), "--pairs", "3", "--margin", "0.5", "--uses", "2"]) == 0
+    [pair] = [orjson.loads(line) for line in to.read_bytes().splitlines()]
+    assert (pair["chosen"][0]["content"], pair["rejected"][0]["content"]) == ("Hello from a/0", "Hello from a/1")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["sfd", "R", "--to", "x"], "velo: no format 'sfd'; did you mean 'sft'?\n"),
+        (["zzz", "R", "--to", "x"], "velo: no format 'zzz'; sft, dpo, grpo, verl, parquet, nemo_gym, sharegpt\n"),
+        (["sft", "nowhere.jsonl", "--to", "x"], "velo: nowhere.jsonl: no such file\n"),
+        (["sft", "R", "--to", "x", "--pairs", "2"], "velo: sft has no setting --pairs (see velo export --help)\n"),
+        (
+            ["sft", "R", "--to", "x", "--data-source", "y", "--uses", "1"],
+            "velo: sft has no setting --uses, --data-source (see velo export --help)\n",
+        ),
+        (
+            ["sft", "R", "--to", "x", "--split", "half"],
+            "velo: --split: 'half' is not a name with its share; train=0.9,test=0.1\n",
+        ),
+        (["sft", "R", "--to", "x", "--where", "reward<"], 'velo: filter, at 7: nothing after "<"\n'),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    rollouts: str, words: list[str], told: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", *(rollouts if word == "R" else word for word in words)]) == 2
+    assert capsys.readouterr() == ("", told)
+    assert not (tmp_path / "x").exists() or not list((tmp_path / "x").iterdir())
+
+
+@pytest.mark.parametrize("words", [["--limit", "0"], ["--limit", "x"], ["--pairs", "-1"], ["--reasoning", "loud"], []])
+def test_words_that_are_not_understood_are_told(rollouts: str, words: list[str], capsys: Capture):
+    with pytest.raises(SystemExit) as left:
+        main(["export", "dpo", rollouts, *(["--to", "x"] if words else []), *words])
+    assert left.value.code == 2
+    assert "velo export: error: " in capsys.readouterr().err
+
+
+def test_what_belongs_to_the_rollouts_is_not_overwritten_even_if_asked(tmp_path: Path) -> None:
+    rollouts = tmp_path / "b.jsonl"
+    rollouts.write_bytes(b"")
+    failures = tmp_path / "b.failures.jsonl"
+    failures.write_bytes(b'{"key": "a/0"}\n')
+    assert main(["export", "sft", str(rollouts), "--to", str(failures), "--overwrite"]) == 2
+    assert failures.read_bytes() == b'{"key": "a/0"}\n'

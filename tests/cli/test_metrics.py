@@ -1,0 +1,159 @@
+"""`velo metrics`: without a flag as it always was; with one a table, JSON or CSV; mistakes are one line."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from velodrome.cli.main import main
+from velodrome.read.metrics import read_metrics
+from velodrome.records.rollout import encode
+
+
+def row(key: str, reward: float | None = 1.0, **fields: Any) -> dict[str, Any]:
+    return {
+        "responses_create_params": {"input": "?"},
+        "output": [],
+        "response": {"content": "It is 36."},
+        "reward": reward,
+        **fields,
+        "meta": {"key": key, "agent": "solver"},
+    }
+
+
+def write(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_bytes(b"".join(map(encode, rows)))
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rows = [row(f"t{task}/{n}", float(task < 3 or n == 0), level=task % 2) for task in range(6) for n in range(2)]
+    return write(tmp_path / "r.jsonl", *rows)
+
+
+def test_without_a_flag_the_numbers_are_those_the_collection_printed(file: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["metrics", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == (orjson.dumps(read_metrics(file)[0], option=orjson.OPT_INDENT_2).decode() + "\n", "")
+
+
+def test_several_files_without_a_flag_are_one_run(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    other = write(tmp_path / "s.jsonl", row("t0/0", 0.0), row("new/0", 0.0))
+    assert main(["metrics", str(file), str(other)]) == 0
+    out, err = capsys.readouterr()
+    found = orjson.loads(out)
+    assert (found["rollouts/kept"], found["reward"]) == (13, 9 / 13)
+    assert err == (
+        f"{other}: 1 of its 2 rollouts have keys that an earlier file has; each key is counted once, from the file "
+        "named first (velo compare sets two runs side by side)\n"
+    )
+
+
+TABLE = """\
+12 rollouts of 6 tasks, 0 failed; passed is a reward of 1 or more
+
+field    n  mean  95% interval     std  min  median  max
+reward  12  0.75      [0.5, 1]  0.4523    0       1    1
+level   12   0.5        [0, 1]  0.5222    0       1    1
+
+rate        tasks  value  95% interval
+pass@1          6   0.75      [0.5, 1]
+pass@2          6      1   [0.5407, 1]
+pass^2          6    0.5        [0, 1]
+majority@2      6   0.75      [0.5, 1]
+
+by level
+
+level  rollouts  tasks  reward  95% interval     std  min  median  max  pass@1  pass@2
+0             6      3  0.8333             -  0.4082    0       1    1  0.8333       1
+1             6      3  0.6667             -  0.5164    0       1    1  0.6667       1
+"""
+
+
+def test_a_table_has_the_run_and_a_line_for_each_group(file: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["metrics", str(file), "--by", "level", "--fields", "level"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.partition("\nlevel\n")[0], err) == (TABLE, "")
+
+
+def test_json_has_everything(file: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["metrics", str(file), "--json", "--by", "agent", "--k", "2", "--pass-at", "0.5", "--seed", "3"]) == 0
+    found = orjson.loads(capsys.readouterr().out)
+    assert {name: found[name] for name in ("files", "pass_at", "level", "seed", "by", "notes")} == {
+        "files": [str(file)],
+        "pass_at": 0.5,
+        "level": 0.95,
+        "seed": 3,
+        "by": "agent",
+        "notes": [],
+    }
+    assert list(found["run"]["rates"]) == ["pass@2", "pass^2", "majority@2"]
+    assert found["metrics"] == read_metrics(file)[0]
+    assert [group["group"] for group in found["groups"]] == ["solver"]
+    assert found["groups"][0]["fields"] == found["run"]["fields"]
+
+
+def test_csv_has_a_line_for_each_number_of_each_group(file: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["metrics", str(file), "--csv", "--by", "level", "--fields", "reward", "--ci", "0", "--k", "1"]) == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(line["group"], line["metric"], line["n"], line["mean"], line["median"]) for line in lines] == [
+        ("", "reward", "12", "0.75", "1.0"),
+        ("", "pass@1", "6", "0.75", ""),
+        ("0", "reward", "6", "0.8333333333333334", "1.0"),
+        ("0", "pass@1", "3", "0.8333333333333334", ""),
+        ("1", "reward", "6", "0.6666666666666666", "1.0"),
+        ("1", "pass@1", "3", "0.6666666666666666", ""),
+    ]
+
+
+def test_names_from_a_file_can_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = write(tmp_path / "r.jsonl", row("a/0", kind="\x1b[31mred\nline"), row("b/0", kind="x" * 500))
+    assert main(["metrics", str(path), "--by", "kind"]) == 0
+    out = capsys.readouterr().out
+    assert "\\x1b[31mred\\nline" in out
+    assert max(map(len, out.splitlines())) < 200
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--k", "0"], "argument --k: whole numbers from 1 on with commas between them, not '0'"),
+        (["--k", "1,x"], "argument --k: whole numbers from 1 on with commas between them, not '1,x'"),
+        (["--ci", "95"], "argument --ci: a share from 0.5 to 0.999, such as 0.95, or 0 for none; not '95'"),
+        (["--pass-at", "nan"], "argument --pass-at: a number, not 'nan'"),
+        (["--seed", "-1"], "argument --seed: a whole number from 0 on, not '-1'"),
+        (["--fields", "a,,b"], "argument --fields: names with commas between them, not 'a,,b'"),
+        (["--json", "--csv"], "argument --csv: not allowed with argument --json"),
+        (["--what"], "unrecognized arguments: --what"),
+    ],
+)
+def test_a_wrong_flag_is_a_mistake_of_one_line(
+    file: Path, capsys: pytest.CaptureFixture[str], flags: list[str], complaint: str
+):
+    assert main(["metrics", str(file), *flags]) == 2
+    assert capsys.readouterr() == ("", f"velo: {complaint} (see velo metrics --help)\n")
+
+
+def test_every_file_that_cannot_be_read_is_named(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    failures = write(tmp_path / "r.failures.jsonl")
+    words = [str(file), str(file), str(tmp_path / "none.jsonl"), str(tmp_path), str(failures)]
+    assert main(["metrics", *words]) == 2
+    assert capsys.readouterr().err == (
+        f"velo: {tmp_path / 'none.jsonl'}: no such file\n"
+        f"velo: {tmp_path}: not a regular file\n"
+        f"velo: {failures}: a failures file has no metrics; velo show {failures} reads it\n"
+        f"velo: {file}: named twice\n"
+    )
+
+
+def test_a_field_that_no_row_has_is_a_mistake(file: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["metrics", str(file), "--by", "dificulty"]) == 2
+    assert capsys.readouterr().err == (
+        "velo: --by dificulty: no rollout has it; give agent, task, or a field of the rows as in info.level\n"
+    )

@@ -1,0 +1,210 @@
+"""`velo view` at the command line: mistakes, the terminal, copies, and a server that comes and goes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from made_runs import HOSTILE, hostile_row, make_run, write
+
+from velodrome.cli.main import main
+
+VELO = [sys.executable, "-m", "velodrome.cli.main"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "r.jsonl", tasks=10, repeats=2, failed=3)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "no rollouts: give a file, as in velo view rollouts.jsonl"),
+        (["none.jsonl"], "none.jsonl: no such file"),
+        (["."], ".: not a regular file"),
+        (["r.failures.jsonl"], "r.failures.jsonl: give the rollouts file"),
+        (["r.jsonl", "--where", "reward<1"], "--where and --limit go with --export or --terminal"),
+        (["r.jsonl", "--terminal", "--export", "x"], "--terminal and --export: give one of them"),
+        (["r.jsonl", "r.jsonl", "--terminal"], "--terminal browses one file"),
+        (["r.jsonl", "--export", "x", "--where", "rewrd<1"], 'filter, at 1: no field "rewrd"'),
+        (["r.jsonl", "--terminal", "--where", "reward<"], 'nothing after "<"'),
+        (["r.jsonl", "--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines, which wants a token"),
+        (["r.jsonl", "--host", "no.such.host.invalid"], "no address for the host"),
+        (["+jsonl=r.jsonl"], "+jsonl=r.jsonl: no such setting; there are +jsonl_fpath, +server_host, +server_port"),
+        (["+jsonl_fpath=none.jsonl"], "none.jsonl: no such file"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+):
+    monkeypatch.chdir(run.parent)
+    monkeypatch.delenv("VELODROME_TOKEN", raising=False)
+    assert main(["view", *words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), err.startswith("velo: ")) == ("", 1, True)
+    assert told in err
+
+
+@pytest.mark.parametrize("words", [["--port", "70000"], ["--port", "x"], ["--limit", "0"], ["--nonsense"]])
+def test_a_bad_option_is_a_mistake(run: Path, capsys: pytest.CaptureFixture[str], words: list[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["view", str(run), *words])
+    assert ended.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_a_mistake(run: Path, capsys: pytest.CaptureFixture[str]):
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["view", str(run), "--port", str(taken.getsockname()[1])]) == 2
+    assert "give it another port" in capsys.readouterr().err
+
+
+@contextmanager
+def served(*words: str, **environment: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A viewer in a process of its own, and its address."""
+    with subprocess.Popen(
+        [*VELO, "view", *words], stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    ) as process:
+        try:
+            assert process.stderr
+            line = process.stderr.readline()
+            found = re.search(r"http://\S+/", line)
+            assert found, line + process.stderr.read()
+            yield found[0], process
+        finally:
+            process.kill()
+
+
+def fetched(url: str, **headers: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_a_viewer_answers_until_it_is_told_to_stop(run: Path, end: signal.Signals):
+    with served(f"+jsonl_fpath={run}") as (url, process):
+        assert url.startswith("http://127.0.0.1:")
+        status, page = fetched(url)
+        assert (status, "20 requested = " in re.sub(r"<[^>]+>", "", page)) == (200, True)
+        assert fetched(url, Host="evil.example")[0] == 421
+        process.send_signal(end)
+        assert process.wait(30) == 0
+        assert process.stderr
+        assert process.stderr.read() == ""
+
+
+def test_a_token_in_the_environment_is_asked_for(run: Path):
+    with served(str(run), VELODROME_TOKEN="s3cret") as (url, _):
+        assert fetched(url)[0] == 401
+        assert fetched(url, Authorization="Bearer s3cret")[0] == 200
+
+
+def test_a_copy_is_written_and_said(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["view", str(run), "--export", str(tmp_path / "copy"), "--where", "reward>=0", "--limit", "4"]) == 0
+    out, err = capsys.readouterr()
+    pages = len(list((tmp_path / "copy").iterdir()))
+    more = "more of them match: --limit takes more"
+    assert (out, err) == ("", f"{tmp_path / 'copy' / 'index.html'}: 4 rollouts on {pages} pages; {more}\n")
+    assert (tmp_path / "copy" / "rollouts.html").exists()
+
+
+class Typed:
+    """A person at a terminal: types a line, reads until the next prompt."""
+
+    def __init__(self, *words: str) -> None:
+        self._master, slave = pty.openpty()
+        environment = {**os.environ, "COLUMNS": "100", "LINES": "40", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
+        self._process = subprocess.Popen(
+            [*VELO, "view", *words, "--terminal"], stdin=slave, stdout=slave, stderr=slave, env=environment
+        )
+        os.close(slave)
+
+    def read(self, prompt: str = "> ") -> str:
+        found = b""
+        while not found.decode("utf-8", "replace").endswith(prompt):
+            ready, _, _ = select.select([self._master], [], [], 60)
+            assert ready, found
+            try:
+                found += os.read(self._master, 4096)
+            except OSError:  # the other side is closed
+                break
+        return found.decode().replace("\r\n", "\n")
+
+    def type(self, line: str, prompt: str = "> ") -> str:
+        os.write(self._master, line.encode() + b"\n")
+        return self.read(prompt)
+
+    def __enter__(self) -> Typed:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._master)
+
+    def end(self) -> int:
+        os.write(self._master, b"q\n")
+        return self._process.wait(30)
+
+
+def test_a_file_is_browsed_in_a_terminal(run: Path):
+    with Typed(str(run)) as typed:
+        first = typed.read()
+        assert "17 kept, 3 failed; sorted by number" in first
+        assert re.search(r"^ +1 +\S+ +.*task-003/0", first, re.MULTILINE)
+        assert "no field" in typed.type("/nonsense>1")
+        listed = typed.type("s -total_s")
+        found = re.findall(r"(\d+\.?\d*) (ms|s)  ", listed)
+        times = [float(value) * (0.001 if unit == "ms" else 1) for value, unit in found]
+        assert (times, len(times)) == (sorted(times, reverse=True), 20)
+        assert "10 of 20 match repeat>0" in typed.type("/repeat>0")
+        shown = typed.type("o 3")
+        assert "[tool call · calculator]" in shown
+        assert "expected_answer" in shown
+        assert typed.type("t").count("task-005/") == 2
+        assert "is not understood" in typed.type("dance")
+        assert "no rollout" in typed.type("o 99999")
+        assert "503 Service Unavailable" in typed.type("f")
+        assert "[failed · model, attempt 1]" in typed.type("o f1")
+        assert "requested 20 = kept 17 + failed 3" in typed.type("r")
+        assert "next and previous page" in typed.type("?")
+        assert typed.end() == 0
+
+
+def test_a_hostile_text_does_nothing_to_a_terminal(tmp_path: Path):
+    path = write(tmp_path / "h.jsonl", [hostile_row(f"{HOSTILE}/0"), {"output": [[[1]]], "meta": {"key": "odd/0"}}])
+    with Typed(str(path)) as typed:
+        said = typed.read() + typed.type("o 1") + typed.type("o 2")
+        assert typed.end() == 0
+    assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", said.replace("\r", "")) == []
+    assert "\\u001b[2J" in said
+
+
+def test_commands_may_come_from_a_pipe(run: Path):
+    done = subprocess.run(
+        [*VELO, "view", str(run), "--terminal", "--where", "reward>=0"],
+        input="n\no 2\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "17 of 20 match reward>=0" in done.stdout

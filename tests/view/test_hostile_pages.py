@@ -1,0 +1,112 @@
+"""Rows nobody vouches for: attacks, wrong shapes, a megabyte of text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from made_runs import HOSTILE, hostile_row, rollout, write
+from parsed_page import Page
+from viewing import ODD, TAGS, told, viewing, wait_for
+
+Json = dict[str, Any]
+
+
+def test_what_a_model_says_is_text_wherever_it_stands(tmp_path: Path):
+    rows = [hostile_row(f"{HOSTILE}/{repeat}") for repeat in range(2)]
+    path = write(tmp_path / "h.jsonl", [*rows, b"{garbage " + HOSTILE.encode()])
+    failed = {
+        "key": f"{HOSTILE}/3",
+        "boundary": HOSTILE,
+        "error": HOSTILE,
+        "partial": rows[0]["output"],
+        "attempt": HOSTILE,
+    }
+    write(tmp_path / "h.failures.jsonl", [failed])
+    run = {"runs": [{"finished_at": 1, "stopped": HOSTILE, "requested": 3}]}
+    (tmp_path / "h.run.json").write_bytes(orjson.dumps(run))
+    with viewing(path, write(tmp_path / "i.jsonl", rows)) as client:
+        wait_for(client, "/run/h", "pass@")
+        for address in (
+            "/run/h",
+            "/run/h/rollouts",
+            f"/run/h/rollouts?q={quote(HOSTILE)}&sort={quote(HOSTILE)}&after={quote(HOSTILE)}",
+            "/run/h/rollout/1",
+            "/run/h/rollout/1?show=m0",
+            f"/run/h/rollout/1?q={quote(HOSTILE)}&sort={quote(HOSTILE)}&show={quote(HOSTILE)}",
+            "/run/h/rollout/f1",
+            "/run/h/tasks",
+            f"/run/h/task?id={quote(HOSTILE)}",
+            "/run/h/failures",
+            "/compare?a=h&b=i",
+            f"/{quote(HOSTILE, safe='')}",
+            f"/run/{quote(HOSTILE, safe='')}",
+            f"/run/h/key/{quote(HOSTILE)}",
+        ):
+            answer = client.get(address)
+            page = Page(answer.text)
+            assert answer.status_code in (200, 404), (address, page.words)
+            assert (page.crossed, page.unclosed) == ([], []), address
+            assert {tag for tag, _ in page.tags} <= TAGS, address
+            names = {name for _, attrs in page.tags for name in attrs}
+            assert [name for name in names if name.startswith("on") or name == "style"] == [], address
+            assert ODD.findall(re.sub(r'value="[^"]*"', "", answer.text)) == [], address
+            hrefs = [
+                value for _, attrs in page.tags for name, value in attrs.items() if name in ("href", "src", "action")
+            ]
+            assert [value for value in hrefs if value and not value.startswith(("/", "#"))] == [], address
+
+
+def test_a_text_of_a_megabyte_is_folded_and_sent_whole_when_asked_for(tmp_path: Path):
+    text = "".join(f"word{place} " for place in range(120_000))
+    row = {"output": [{"role": "assistant", "content": text}], "reward": 1, "meta": {"key": "big/0"}}
+    path = write(tmp_path / "r.jsonl", [row])
+    with viewing(path) as client:
+        folded = client.get("/run/r/rollout/1")
+        page = Page(folded.text)
+        more = next(link for link in page.links() if "show=m0" in link)
+        whole = client.get(more)
+    assert len(folded.content) < 120_000
+    assert f"{len(text) - 5000:,} characters are left out here · show all {len(text):,}" in page.words
+    assert "word60000" not in folded.text
+    assert text.strip() in Page(whole.text).text[-1] + "".join(Page(whole.text).text)
+    assert more.endswith("#m0")
+
+
+def test_rows_of_every_wrong_shape_have_pages(tmp_path: Path):
+    whole = rollout(1, 0, Random(1))
+    rows: list[Any] = [
+        {**whole, name: wrong} for name in whole for wrong in (None, 7, "text", [], [1], {}, {"a": 1}, True)
+    ]
+    rows += [
+        {**whole, "meta": {**whole["meta"], name: wrong}} for name in whole["meta"] for wrong in (None, 7, "t", [], {})
+    ]
+    rows += [
+        b'{"deep": ' + b"[" * 300 + b"]" * 300 + b"}",
+        b'{"reward": NaN, "response": {"content": "\\ud800"}}',
+        {},
+        b"7",
+        b"[]",
+    ]
+    path = write(tmp_path / "r.jsonl", rows)
+    write(
+        tmp_path / "r.failures.jsonl", [{"key": wrong, "error": wrong, "timing": wrong} for wrong in (None, 7, [], {})]
+    )
+    with viewing(path) as client:
+        names = [str(number) for number in range(1, len(rows) - 1)] + ["f1", "f2", "f3", "f4"]
+        told(client, "/run/r")
+        for name in names:
+            assert (name, client.get(f"/run/r/rollout/{name}").status_code) == (name, 200)
+            assert client.get(f"/run/r/rollout/{name}.json").status_code == 200
+        told(client, "/run/r/task?id=task-001")
+        for way in (
+            "/run/r/tasks",
+            "/run/r/failures",
+            "/run/r/rollouts?sort=-reward",
+            "/run/r/rollouts?q=state:failed",
+        ):
+            told(client, way)

@@ -1,0 +1,259 @@
+"""Every page of the viewer: complete, closed to the outside, and right about its file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+import pytest
+from made_runs import make_run, rollout, rows_of, write
+from parsed_page import Page
+from viewing import TAGS, told, viewing, wait_for
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "baseline.jsonl")
+
+
+PAGES = [
+    "/run/baseline",
+    "/run/baseline/rollouts",
+    "/run/baseline/rollouts?q=reward%3C1&sort=-tokens",
+    "/run/baseline/rollout/7?q=reward%3C1",
+    "/run/baseline/rollout/f2",
+    "/run/baseline/tasks",
+    "/run/baseline/task?id=task-012",
+    "/run/baseline/failures",
+    "/compare?a=baseline&b=other",
+    "/",
+    "/nowhere",
+]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_has_its_landmarks_and_lets_nothing_in(run: Path, tmp_path: Path, path: str):
+    other = make_run(tmp_path / "other.jsonl", seed=3, tasks=5)
+    with viewing(run, other) as client:
+        answer = client.get(path)
+        page = Page(answer.text)
+    assert (page.crossed, page.unclosed) == ([], [])
+    assert answer.status_code == (404 if path == "/nowhere" else 200)
+    tags = [tag for tag, _ in page.tags]
+    assert set(tags) <= TAGS
+    assert (tags.count("main"), tags.count("h1"), tags.count("footer")) == (1, 1, 1)
+    assert page.links()[0] == "#main"
+    names = [name for _, attrs in page.tags for name in attrs]
+    assert [name for name in names if name.startswith("on") or name == "style"] == []
+    assert [attrs for tag, attrs in page.tags if tag == "th" and "scope" not in attrs] == []
+    labelled = {attrs["for"] for tag, attrs in page.tags if tag == "label" and "for" in attrs}
+    visible = [attrs for tag, attrs in page.tags if tag == "input" and attrs.get("type") != "hidden"]
+    assert [attrs for attrs in visible if attrs.get("id") not in labelled] == []
+    assert answer.headers["content-security-policy"].startswith(
+        "default-src 'none'; style-src 'self'; script-src 'self';"
+    )
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    ways = [value for _, attrs in page.tags for name, value in attrs.items() if name in ("href", "src", "action")]
+    assert [way for way in ways if not re.match(r"/(?!/)|#", way or "")] == []
+
+
+def test_every_link_of_every_page_leads_somewhere(run: Path, tmp_path: Path):
+    other = make_run(tmp_path / "other.jsonl", seed=3, tasks=4)
+    seen: dict[str, int] = {}
+    todo = ["/"]
+    with viewing(run, other) as client:
+        while todo:
+            path = todo.pop()
+            if path in seen or len(seen) > 400:
+                continue
+            answer = client.get(path, follow_redirects=True)
+            seen[path] = answer.status_code
+            if "text/html" in answer.headers["content-type"]:
+                todo += [link.partition("#")[0] for link in Page(answer.text).links() if link.startswith("/")]
+    assert {path: status for path, status in seen.items() if status != 200} == {}
+    assert len(seen) > 100
+
+
+def test_requested_is_kept_and_failed_and_not_run(run: Path):
+    with viewing(run) as client:
+        assert "120 requested = 111 kept + 9 failed" in told(client, "/run/baseline").words
+        beside = run.with_name("baseline.run.json")
+        data = orjson.loads(beside.read_bytes())
+        data["runs"][0] |= {"requested": 130, "stopped": "max_wall_s"}
+        beside.write_bytes(orjson.dumps(data))
+        page = told(client, "/run/baseline")
+        assert "130 requested = 111 kept + 9 failed + 10 not run" in page.words
+        assert "stopped: max_wall_s" in page.words
+        del data["runs"][0]["finished_at"]
+        beside.write_bytes(orjson.dumps(data))
+        assert "111 kept + 9 failed so far" in told(client, "/run/baseline").words
+        beside.write_bytes(b"{torn")
+        assert "120 requested = 111 kept + 9 failed" in told(client, "/run/baseline").words
+
+
+def test_the_page_of_a_run_tells_its_metrics_times_and_findings(run: Path):
+    with viewing(run) as client:
+        page = wait_for(client, "/run/baseline", "pass@4")
+        page = wait_for(client, "/run/baseline", "Rollout Total")
+        page = wait_for(client, "/run/baseline", "9 of 120 rollouts (7.5%) failed")
+    charts = [attrs["class"] for tag, attrs in page.tags if tag == "svg" and attrs.get("role") == "img"]
+    assert charts == ["chart histogram", "chart line"]
+
+
+def test_the_list_is_filtered_and_sorted_as_the_address_says(run: Path):
+    with viewing(run) as client:
+        page = told(client, f"/run/baseline/rollouts?q={quote('reward<1 -state:failed')}&sort=-tokens")
+        tokens = [row["usage"]["total_tokens"] for row in rows_of(run) if row["reward"] < 1]
+    assert f"{len(tokens)} rollouts match" in page.words
+    shown = [float(text) for text in re.findall(r" 2 1 (\d+) ", page.words)]
+    assert shown == sorted(tokens, reverse=True)[: len(shown)]
+    assert len(shown) == min(50, len(tokens))
+    sorts = [attrs["aria-sort"] for tag, attrs in page.tags if tag == "th" and "aria-sort" in attrs]
+    assert sorts == ["descending"]
+
+
+def test_walking_through_the_pages_meets_every_rollout_once(run: Path):
+    found: list[str] = []
+    with viewing(run) as client:
+        path = "/run/baseline/rollouts?sort=total_s"
+        while path:
+            page = told(client, path)
+            found += [link for link in page.links() if "/rollout/" in link]
+            path = next((link for link in page.links() if "after=" in link), "")
+    assert len(found) == len(set(found)) == 120
+
+
+def test_next_and_previous_stay_within_the_filter(run: Path):
+    passed = [number for number, row in enumerate(rows_of(run), 1) if row["reward"] == 1]
+    seen = []
+    with viewing(run) as client:
+        path = f"/run/baseline/rollout/{passed[0]}?q={quote('reward>=1')}"
+        while path and len(seen) < 200:
+            seen.append(int(re.findall(r"rollout/(\d+)", path)[0]))
+            page = told(client, path)
+            path = next((attrs["href"] or "" for tag, attrs in page.tags if attrs.get("data-key") == "n"), "")
+    assert seen == passed
+
+
+@pytest.mark.parametrize(
+    ("q", "words"),
+    [
+        ("rewrd<1", 'no field "rewrd"'),
+        ("reward<", 'nothing after "<"'),
+        ('"open', "a quote is not closed"),
+        ("state:lost", 'no state "lost"'),
+        ("reward<<script>", "cannot stand here"),
+        ("x" * 3000, "longer than 2000 characters"),
+    ],
+)
+def test_a_bad_filter_is_explained_above_the_table_and_kept_in_the_field(run: Path, q: str, words: str):
+    with viewing(run) as client:
+        page = told(client, f"/run/baseline/rollouts?q={quote(q)}")
+    assert words in page.words
+    assert "All rollouts are shown." in page.words
+    field = next(attrs for tag, attrs in page.tags if tag == "input" and attrs.get("id") == "q")
+    assert (field["value"], field["aria-invalid"]) == (q, "true")
+    assert len([1 for link in page.links() if "/rollout/" in link]) == 50
+
+
+@pytest.mark.parametrize(
+    "rest", ["sort=key", "sort=nothing", "after=%00", "after=AAAA", "before=x", "sort=-reward&after=WyJ4Il0"]
+)
+def test_a_bad_order_or_cursor_is_explained_and_the_list_shown_from_its_start(run: Path, rest: str):
+    with viewing(run) as client:
+        page = told(client, f"/run/baseline/rollouts?{rest}")
+    assert "All rollouts are shown." in page.words
+    assert len([1 for link in page.links() if "/rollout/" in link]) == 50
+
+
+def test_a_rollout_is_told_in_full(run: Path):
+    row = rows_of(run)[6]
+    with viewing(run) as client:
+        page = told(client, "/run/baseline/rollout/7")
+        raw = client.get("/run/baseline/rollout/7.json")
+        there = client.get(f"/run/baseline/key/{quote(row['meta']['key'])}")
+    for words in (
+        "You are a careful assistant.",
+        row["responses_create_params"]["input"][1]["content"],
+        row["output"][0]["reasoning_content"],
+        "calculator Arguments expression",
+        f"Result {row['output'][1]['content']}",
+        f"Final answer {row['response']['content']}",
+        f"Expected answer {row['expected_answer']}",
+        f"total {row['usage']['total_tokens']}",
+        "extracted_answer",
+        "Where its time went",
+    ):
+        assert words in page.words, words
+    assert (raw.json(), raw.headers["content-type"]) == (row, "application/json")
+    assert (there.status_code, there.headers["location"]) == (307, "/run/baseline/rollout/7")
+
+
+def test_a_failed_attempt_shows_its_reason_how_far_it_came_and_what_was_asked(run: Path):
+    with viewing(run) as client:
+        page = told(client, "/run/baseline/rollout/f2")
+    assert "Failed · model attempt 2 POST http://127.0.0.1:8155/v1/responses: timeout after 120 s" in page.words
+    assert "Let me see. First I" in page.words
+    assert "What is 6% of 107?" in page.words
+
+
+def test_failures_are_grouped_by_boundary_and_message(run: Path):
+    with viewing(run) as client:
+        page = told(client, "/run/baseline/failures")
+        assert "9 failed, in 4 kinds" in page.words
+        assert page.words.index("Model · 5") < page.words.index("Verify · 2")
+        group = next(link for link in page.links() if "rollouts?" in link and "Unavailable" in link)
+        assert "3 rollouts match" in told(client, group).words
+
+
+def test_repeats_stand_side_by_side_and_where_they_diverge_is_marked(tmp_path: Path):
+    rows = [rollout(4, repeat, Random(1)) for repeat in range(3)]
+    rows[2]["output"][2]["content"] = rows[2]["output"][2]["content"].replace("calculator gives", "calculator said")
+    path = write(tmp_path / "r.jsonl", rows)
+    with viewing(path) as client:
+        page = told(client, "/run/r/task?id=task-004")
+    assert "These 3 repeats diverge after 2 messages in common, after 2 words of it in common." in page.words
+    marks = re.findall(r"<mark>([^<]*)</mark>", client_text(path, "/run/r/task?id=task-004"))
+    assert marks == [" gives", " gives", " said"]
+
+
+def client_text(path: Path, address: str) -> str:
+    with viewing(path) as client:
+        return client.get(address).text
+
+
+def test_two_runs_are_compared_and_the_flips_can_be_chosen_from(run: Path, tmp_path: Path):
+    other = make_run(tmp_path / "candidate.jsonl", skill=0.9, seed=2, failed=0)
+    with viewing(run, other) as client:
+        page = wait_for(client, "/compare?a=baseline&b=candidate", "30 tasks are in both runs")
+        better = told(client, "/compare?a=baseline&b=candidate&only=better")
+        worse = told(client, "/compare?a=baseline&b=candidate&only=worse")
+    assert "B is better: reward +" in page.words
+    counts = [int(re.findall(r"Tasks that flipped · (\d+)", each.words)[0]) for each in (page, better, worse)]
+    assert counts[0] == counts[1] + counts[2] > 0
+    assert "▼" not in better.words
+
+
+def test_a_bad_cursor_leaves_the_filter_as_it_is(run: Path):
+    with viewing(run) as client:
+        page = told(client, "/run/baseline/rollouts?q=state:failed&after=x")
+    assert "9 rollouts match" in page.words
+    assert "Shown from the start, as in the file." in page.words
+
+
+def test_two_files_of_one_name_have_addresses_of_their_own(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first = write(tmp_path / "a" / "r.jsonl", [rollout(1, 0, Random(5))])
+    second = write(tmp_path / "b" / "r.jsonl", [rollout(2, 0, Random(5))])
+    with viewing(first, second) as client:
+        assert "task-001/0" in told(client, "/run/r/rollouts").words
+        assert "task-002/0" in told(client, "/run/r-2/rollouts").words
+        assert "/run/r-2" in told(client, "/").links()

@@ -1,0 +1,86 @@
+"""The flags that `velo metrics` and `velo compare` share, and a parser whose every complaint is one line."""
+
+from __future__ import annotations
+
+import argparse
+from math import isfinite
+from typing import TYPE_CHECKING, NoReturn
+
+from velodrome.errors import InputError
+from velodrome.read.metrics import PASS_REWARD
+
+if TYPE_CHECKING:
+    from velodrome.read.group import Settings
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser for which a wrong flag is an `InputError`."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """What decides how numbers are computed."""
+    add = parser.add_argument
+    add("--by", metavar="FIELD", help="agent, task, or any field of the rows (info.level reaches inside)")
+    add("--fields", type=_names, metavar="NAMES", help="only these numbers, and the reward (reward,tokens)")
+    add("--k", type=_sizes, metavar="1,2,4", help="the k of pass@k, pass^k, majority@k [1, 2, 4, … and the most]")
+    add("--pass-at", type=_number, metavar="REWARD", help=f"the reward from which a rollout passed [{PASS_REWARD}]")
+    add("--ci", type=_level, metavar="LEVEL", help="the level of confidence intervals, 0 for none [0.95]")
+    add("--seed", type=_whole, metavar="N", help="of the resampling behind the intervals [0]")
+
+
+def settings_of(given: argparse.Namespace) -> Settings:
+    """The flags, with defaults for those that were not given."""
+    from velodrome.read.group import Settings
+    from velodrome.read.intervals import Sampling
+
+    told = Sampling()
+    return Settings(
+        by=given.by,
+        ks=given.k,
+        pass_at=PASS_REWARD if given.pass_at is None else given.pass_at,
+        sampling=Sampling(
+            level=told.level if given.ci is None else given.ci,
+            seed=told.seed if given.seed is None else given.seed,
+        ),
+        fields=None if given.fields is None else frozenset(given.fields),
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"names with commas between them, not {text!r:.40}")
+    return names
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 9 and int(part) >= 1 for part in parts):
+        raise argparse.ArgumentTypeError(f"whole numbers from 1 on with commas between them, not {text!r:.40}")
+    return tuple(int(part) for part in parts)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value):
+        raise argparse.ArgumentTypeError(f"a number, not {text!r:.40}")
+    return value
+
+
+def _level(text: str) -> float:
+    value = _number(text)
+    if value and not 0.5 <= value <= 0.999:
+        raise argparse.ArgumentTypeError(f"a share from 0.5 to 0.999, such as 0.95, or 0 for none; not {text!r:.40}")
+    return value
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"a whole number from 0 on, not {text!r:.40}")
+    return int(text)

@@ -1,0 +1,110 @@
+"""Tasks and their repeats: whether there is anything to learn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import velodrome.read.checks.thresholds as at
+from velodrome.read.checks.finding import Check, Finding, Severity, graded, part
+from velodrome.read.checks.groups import Group
+from velodrome.read.metrics import PASS_REWARD
+
+
+class _OfTasks(Check):
+    """Counts tasks that have enough repeats to be judged."""
+
+    by_task = True
+    note: float
+    warning: float
+
+    def judged(self, group: Group) -> bool | None:
+        """Whether the task is one of those that are looked for; None if it cannot be said."""
+        raise NotImplementedError
+
+    def says(self, tasks: str) -> str:
+        """The message."""
+        raise NotImplementedError
+
+    def findings(self) -> Iterator[Finding]:
+        judged = [(group.line, self.judged(group)) for group in self.seen.groups.tasks.values()]
+        hits = [line for line, verdict in judged if verdict]
+        count = sum(verdict is not None for _, verdict in judged)
+        share = len(hits) / (count or 1)
+        if count < at.TASKS_LEAST or share < self.note:
+            return
+        severity: Severity = "warning" if share >= self.warning else "info"
+        full = f" (of the first {at.MOST_TASKS:,})" if self.seen.groups.full else ""
+        tasks = f"{part(len(hits), count, 'tasks')}{full}"
+        yield self.found(severity, self.says(tasks), count=len(hits), share=share, examples=hits)
+
+
+class NeverPasses(_OfTasks):
+    name = "never-passes"
+    severity = "warning"
+    about = "tasks of which no repeat passes"
+    advice = "leave them out (velo export --where 'pass_rate > 0'), make them easier, or give more repeats"
+    note, warning = at.NO_SIGNAL_NOTE, at.NO_SIGNAL_WARNING
+
+    def judged(self, group: Group) -> bool | None:
+        if group.scored < at.REPEATS_LEAST:
+            return None
+        return group.low == group.high < PASS_REWARD
+
+    def says(self, tasks: str) -> str:
+        return f"{tasks} never pass: every repeat has the same reward, so there is nothing to learn from"
+
+
+class AlwaysPasses(_OfTasks):
+    name = "always-passes"
+    severity = "warning"
+    about = "tasks of which every repeat passes"
+    advice = "leave them out (velo export --where 'pass_rate < 1'), or look for harder ones"
+    note, warning = at.NO_SIGNAL_NOTE, at.NO_SIGNAL_WARNING
+
+    def judged(self, group: Group) -> bool | None:
+        if group.scored < at.REPEATS_LEAST:
+            return None
+        return group.low == group.high >= PASS_REWARD
+
+    def says(self, tasks: str) -> str:
+        return f"{tasks} always pass: every repeat has the same reward, so there is nothing to learn from"
+
+
+class SameAnswers(_OfTasks):
+    name = "same-answers"
+    severity = "warning"
+    about = "repeats of a task say the same, word by word"
+    advice = "raise the temperature, check that the seed differs between repeats; after training, entropy has collapsed"
+    note, warning = at.COLLAPSED_NOTE, at.COLLAPSED_WARNING
+
+    def judged(self, group: Group) -> bool | None:
+        if group.tries < at.REPEATS_LEAST or group.length < at.SAME_LENGTH:
+            return None
+        return group.same >= at.SAME_SHARE * group.tries
+
+    def says(self, tasks: str) -> str:
+        return f"{tasks} have repeats that say the same, word by word"
+
+
+class DuplicateTasks(Check):
+    name = "duplicate-tasks"
+    severity = "warning"
+    about = "tasks that differ in nothing but their id"
+    advice = "drop one of each from the input; use +num_repeats for more rollouts of a task"
+    by_task = True
+
+    def findings(self) -> Iterator[Finding]:
+        groups = self.seen.groups
+        if groups.duplicated:
+            count, tasks = groups.duplicated, len(groups.tasks)
+            full = f" (of the first {at.MOST_TASKS:,})" if groups.full else ""
+            yield self.found(
+                graded(count, count / tasks, warning=at.DUPLICATE_WARNING),
+                f"{part(count, tasks, 'tasks')}{full} were there before under another id",
+                count=count,
+                share=count / tasks,
+                examples=groups.duplicates,
+            )
+
+
+CHECKS: tuple[type[Check], ...] = (NeverPasses, AlwaysPasses, SameAnswers, DuplicateTasks)

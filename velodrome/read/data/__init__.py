@@ -1,0 +1,1 @@
+"""Data sets as tasks: prepare them, and look at what there is."""

@@ -1,0 +1,1 @@
+"""Rollouts as the files that trainers read."""

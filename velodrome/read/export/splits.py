@@ -1,0 +1,65 @@
+"""Which split a task falls into. A task is in one only, however many rollouts, files or equal copies it has."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from math import isfinite
+
+from velodrome.errors import InputError
+
+ALL = "train"  # the name of the only split
+
+_COPY = re.compile(r"#\d+$")  # what the collector adds to the id of a row that is equal to an earlier one
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def parse_shares(text: str) -> list[tuple[str, float]]:
+    """`train=0.9,test=0.1` taken apart; the shares add up to one, or are counted as parts of their sum."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, share = part.partition("=")
+        try:
+            number = float(share)
+        except ValueError:
+            number = -1.0
+        if not _NAME.fullmatch(name.strip()) or not isfinite(number) or number <= 0 or name.strip() in found:
+            raise InputError(f"--split: {part!r:.60} is not a name with its share; train=0.9,test=0.1")
+        found[name.strip()] = number
+    whole = sum(found.values())
+    return [(name, share / whole) for name, share in found.items()]
+
+
+def task_hash(task: str) -> int:
+    """A task's number; equal rows of an input have one."""
+    return int.from_bytes(hashlib.blake2b(_COPY.sub("", task).encode(), digest_size=8).digest(), "big")
+
+
+class Splits:
+    """Tasks dealt out by shares, as exactly as whole tasks allow; the seed decides which go where."""
+
+    def __init__(self, shares: Sequence[tuple[str, float]], tasks: Iterable[int], seed: int) -> None:
+        self.names = [name for name, _ in shares] or [ALL]
+        self._ends: list[int] = []
+        self._seed = seed
+        if len(shares) < 2:
+            return
+        drawn = sorted({self._drawn(task) for task in tasks})
+        share, given = 0.0, 0
+        for _, part in shares[:-1]:
+            share += part
+            given = max(given, round(share * len(drawn)))
+            self._ends.append(drawn[given] if given < len(drawn) else 2**64)
+
+    def of(self, task: int) -> str:
+        """The split of a task."""
+        if not self._ends:
+            return self.names[0]
+        drawn = self._drawn(task)
+        return next((name for name, end in zip(self.names, self._ends, strict=False) if drawn < end), self.names[-1])
+
+    def _drawn(self, task: int) -> int:
+        """A number that looks random and is the same for the same seed."""
+        data = task.to_bytes(8, "big")
+        return int.from_bytes(hashlib.blake2b(data, digest_size=8, key=str(self._seed).encode()[:64]).digest(), "big")

@@ -1,0 +1,1 @@
+"""Rollouts and tasks from files that others wrote."""

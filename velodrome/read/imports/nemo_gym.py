@@ -1,0 +1,87 @@
+"""NeMo Gym's rollouts and tasks.
+
+Their rollout has the conversation as Response items in `response.output`, the score's fields and the task's side by
+side, `_ng_task_index`, `_ng_rollout_index` and `agent_ref`. A file that `velo export nemo_gym` wrote has `_velodrome`
+besides: what their shape has no place for. With it the rollout comes back as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+
+from velodrome.records.rollout import SCHEMA, make_rollout, split_key, task_of
+from velodrome.records.task import agent_of, check_task
+
+Json = dict[str, Any]
+
+TASK_INDEX, ROLLOUT_INDEX, OURS = "_ng_task_index", "_ng_rollout_index", "_velodrome"
+_NOT_TASK = frozenset(("response", "reward", TASK_INDEX, ROLLOUT_INDEX, OURS))
+
+
+def rollout(row: Any) -> Json:
+    """One of theirs -> one of ours; a `ValueError` says what is wrong with it."""
+    check_task(row)
+    if not isinstance(row.get("response"), dict):
+        raise ValueError('no "response" in it; a file of tasks is imported with --as tasks')
+    if not isinstance(row["response"].get("output"), list):
+        raise ValueError('no list "response.output" in it')
+    reward = row.get("reward")
+    if reward is not None and not isinstance(reward, int | float):
+        raise ValueError(f'"reward" is not a number but {reward!r:.40}')
+    found = plain_rollout(row)
+    return _restored(found, row[OURS]) if OURS in row else found
+
+
+def plain_rollout(row: Json) -> Json:
+    """The rollout as far as their fields tell it."""
+    asked = {name: value for name, value in row["responses_create_params"].items() if value is not None}
+    theirs = {name: value for name, value in row.items() if name not in (TASK_INDEX, ROLLOUT_INDEX, OURS)}
+    theirs["responses_create_params"] = asked
+    task_index, repeat = _whole(row.get(TASK_INDEX)), _whole(row.get(ROLLOUT_INDEX))
+    name = _task_name(row, asked, task_index)
+    meta: Json = {"key": f"{name}/{repeat or 0}", "task_index": task_index or 0, "rollout_index": repeat or 0}
+    agent = agent_of(row)
+    if agent is not None:
+        meta["agent"] = agent
+    meta["schema"] = SCHEMA
+    given = {name: value for name, value in theirs.items() if name not in _NOT_TASK}
+    return make_rollout(given, theirs, meta, deferred=row.get("reward") is None)
+
+
+def _task_name(row: Json, asked: Json, index: int | None) -> str:
+    """The task's own id, else its number, else a hash of what was asked: the same for all repeats."""
+    for name in ("id", "task_id"):
+        own = row.get(name)
+        if (isinstance(own, str) and own) or (isinstance(own, int) and not isinstance(own, bool)):
+            return str(own)
+    if index is not None:
+        return f"task-{index}"
+    return hashlib.blake2b(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _restored(found: Json, ours: Any) -> Json:
+    """The rollout with what was kept beside their fields."""
+    meta, exact, absent = ours.get("meta"), ours.get("exact", {}), ours.get("absent", [])
+    if not isinstance(meta, dict) or not isinstance(meta.get("key"), str) or not isinstance(exact, dict):
+        raise ValueError(f'"{OURS}" is not what velo export writes there; without it the rollout can be read')
+    split_key(meta["key"])
+    whole = {name: value for name, value in found.items() if name not in (*absent, "meta")}
+    return {**whole, **exact, "meta": meta}
+
+
+def task(row: Any) -> Json:
+    """A task of theirs, or the task of a rollout of theirs -> a task of ours."""
+    check_task(row)
+    if OURS in row:
+        return task_of(rollout(row))
+    found = {name: value for name, value in row.items() if name not in _NOT_TASK}
+    params = row["responses_create_params"]
+    found["responses_create_params"] = {name: value for name, value in params.items() if value is not None}
+    return found

@@ -1,0 +1,102 @@
+"""Logs of chat completions: requests with their answers, in the shapes people keep them in.
+
+A line is `{"request": …, "response": …}`, a line of OpenAI's batch files (`body`, `response.body`), a request and its
+answer in one object (`messages` and `choices`), or a conversation (`messages` that end with the model). Nobody scored
+them: the rewards are deferred, and `velo verify` can give them. Calls with the same request are repeats of one task.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from velodrome.records.rollout import SCHEMA, make_rollout
+from velodrome.records.task import check_task, task_id
+from velodrome.responses_api_models.conversion import response_from_chat, responses_request
+from velodrome.responses_api_models.turns import response_items
+
+Json = dict[str, Any]
+
+# What is about one call and not about what is asked.
+_PER_CALL = frozenset(("model", "stream", "stream_options", "n", "store", "user", "service_tier"))
+_CONVERSATION = frozenset(("messages", "tools", "functions", "parallel_tool_calls", "model"))
+
+
+class Chats:
+    """Lines of a log -> rollouts; it counts the repeats of each task."""
+
+    def __init__(self, agent: str | None = None) -> None:
+        self._agent = agent
+        self._repeats: Counter[str] = Counter()
+        self._numbers: dict[str, int] = {}
+
+    def rollouts(self, row: Any, place: int) -> Iterator[Json]:
+        """One rollout for each answer in a line; a `ValueError` says what is wrong with it."""
+        asked, answers = read_line(row, place)
+        if not answers:
+            raise ValueError("no answer in it; questions alone are imported with --as tasks")
+        for answer in answers:
+            name = task_id(asked)
+            index = self._numbers.setdefault(name, len(self._numbers))
+            repeat = self._repeats[name]
+            self._repeats[name] += 1
+            meta: Json = {"key": f"{name}/{repeat}", "task_index": index, "rollout_index": repeat}
+            if self._agent is not None:
+                meta["agent"] = self._agent
+            meta["schema"] = SCHEMA
+            yield make_rollout(asked, {**asked, "response": answer}, meta, deferred=True)
+
+
+def read_line(row: Any, place: int) -> tuple[Json, list[Json]]:
+    """The task of a line, and the Responses to it."""
+    if not isinstance(row, dict):
+        raise ValueError("a line of a log is a JSON object")
+    request = row.get("request", row.get("body"))
+    if isinstance(request, dict):
+        task = _task(request, {"id": row["custom_id"]} if isinstance(row.get("custom_id"), str) else {})
+        return task, _answers(row.get("response"), task["responses_create_params"], place)
+    if "choices" in row:
+        fields = {name: value for name, value in row.items() if name in ("messages", "tools", "tool_choice")}
+        task = _task(fields, {})
+        return task, _answers(row, task["responses_create_params"], place)
+    return _conversation(row, place)
+
+
+def _task(request: Json, fields: Json) -> Json:
+    wanted = {name: value for name, value in request.items() if name not in _PER_CALL and value is not None}
+    if not isinstance(wanted.get("messages"), list):
+        raise ValueError('no list "messages" in the request')
+    task = {**fields, "responses_create_params": responses_request(wanted)}
+    check_task(task)
+    return task
+
+
+def _answers(response: Any, params: Json, place: int) -> list[Json]:
+    if response is None:
+        return []
+    body = response.get("body", response) if isinstance(response, dict) else response
+    if not isinstance(body, dict) or body.get("error") or not isinstance(body.get("choices"), list):
+        error = body.get("error") if isinstance(body, dict) else body
+        raise ValueError(f"the call has no answer but {error!r:.120}" if error else 'no "choices" in the response')
+    named = {"id": f"chat_{place}", **body}
+    return [response_from_chat({**named, "choices": [choice]}, params) for choice in body["choices"]]
+
+
+def _conversation(row: Json, place: int) -> tuple[Json, list[Json]]:
+    """Everything up to the last message that is not the model's doing is the question."""
+    messages = row.get("messages")
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise ValueError('neither "request" and "response" nor a list "messages" in it')
+    end = len(messages)
+    while end and messages[end - 1].get("role") in ("assistant", "tool"):
+        end -= 1
+    fields = {name: value for name, value in row.items() if name not in _CONVERSATION}
+    request = {name: row[name] for name in ("tools", "parallel_tool_calls") if row.get(name) is not None}
+    task = _task({**request, "messages": messages[:end]}, fields)
+    if end == len(messages):
+        return task, []
+    response = {"id": f"chat_{place}", "status": "completed", "output": response_items(messages[end:])}
+    if isinstance(row.get("model"), str):
+        response["model"] = row["model"]
+    return task, [response]

@@ -1,0 +1,32 @@
+"""The index: an SQLite file beside a rollouts file, and the filter language that is asked of it."""
+
+from velodrome.read.index.answers import (
+    FAILED,
+    Bin,
+    Entry,
+    Group,
+    Histogram,
+    Page,
+    Point,
+    State,
+    Task,
+    TaskPage,
+)
+from velodrome.read.index.index import Index
+from velodrome.read.index.query import Query, Sort
+
+__all__ = [
+    "FAILED",
+    "Bin",
+    "Entry",
+    "Group",
+    "Histogram",
+    "Index",
+    "Page",
+    "Point",
+    "Query",
+    "Sort",
+    "State",
+    "Task",
+    "TaskPage",
+]

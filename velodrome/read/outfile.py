@@ -1,0 +1,84 @@
+"""New files that are there whole or not at all, and never in the place of one that was there.
+
+What is written goes to a hidden file beside the target; `commit` moves it there. A name that ends in `.zst` is
+compressed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any
+
+from velodrome.errors import InputError, StorageError
+from velodrome.records.rollout import beside
+
+_BESIDE = ("failures.jsonl", "run.json", "metrics.json", "profile.json", "index.sqlite")
+
+
+def refuse_existing(paths: Iterable[Path], sources: Iterable[Path], *, overwrite: bool) -> None:
+    """Raise if a file to be written is one that is read, belongs to one, or is there and must stay."""
+    read = {each.resolve() for source in sources for each in (source, *(beside(source, kind) for kind in _BESIDE))}
+    problems = []
+    for path in paths:
+        if path.resolve() in read:
+            problems.append(f"{path}: the file that is read, or one that belongs to it; give another output")
+        elif path.is_dir():
+            problems.append(f"{path}: a folder, not a file; give a file's name")
+        elif path.exists() and not overwrite:
+            problems.append(f"{path}: there already; --overwrite replaces it")
+    if problems:
+        raise InputError(*problems)
+
+
+class OutFile:
+    """One new file. Leaving the block without `commit` leaves nothing behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._raw: IO[bytes] = self.part.open("w+b")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+        self.stream: Any = self._raw  # what a writer of another kind (Parquet) writes to
+        if path.suffix == ".zst":
+            import zstandard
+
+            self.stream = zstandard.ZstdCompressor(level=3).stream_writer(self._raw, closefd=False)
+
+    def write(self, data: bytes) -> None:
+        """Add some bytes."""
+        try:
+            self.stream.write(data)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def commit(self) -> None:
+        """Put the file in its place."""
+        try:
+            self._close()
+            os.replace(self.part, self.path)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: OSError) -> StorageError:
+        return StorageError(f"{self.path}: cannot be written: {error.strerror or error}; nothing is left of it")
+
+    def _close(self) -> None:
+        if self.stream is not self._raw:
+            self.stream.close()
+        self._raw.close()
+
+    def __enter__(self) -> OutFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.part.exists():
+            try:
+                self._close()
+            except OSError:
+                pass  # the disk is full: there is nothing to save
+            self.part.unlink(missing_ok=True)

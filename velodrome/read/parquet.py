@@ -1,0 +1,18 @@
+"""pyarrow, imported when a Parquet file is really asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from velodrome.errors import InputError
+
+
+def arrow(what: str) -> Any:
+    """The package pyarrow; without it an `InputError` says how to get it."""
+    try:
+        found = importlib.import_module("pyarrow")
+        importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise InputError(f"{what}: Parquet needs pyarrow; pip install 'velodrome[parquet]'") from error
+    return found

@@ -1,0 +1,120 @@
+"""The rollouts of several files as one: every key once, failures counted over all of them, and notes on the rest.
+
+A key that an earlier file has is passed over in a later one. Memory grows with tasks, not with rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.errors import InputError
+from velodrome.read.metrics import failed_keys
+from velodrome.read.parts import HOSTILE
+from velodrome.records.jsonl import read_lines
+from velodrome.records.rollout import split_key
+
+Json = dict[str, Any]
+
+MOST_NOTES = 20  # on lines of one file
+_MOST_BITS = 4096
+
+
+@dataclass
+class Taken:
+    """What came of reading: keys that only failed, and notes on what was not counted."""
+
+    failed: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+class Keys:
+    """A set of keys that takes one entry a task."""
+
+    def __init__(self) -> None:
+        self._repeats: dict[str, int] = {}  # of each task, as bits
+        self._others: set[str] = set()
+
+    def add(self, key: str) -> None:
+        task, repeat = split_key(key)
+        if 0 <= repeat < _MOST_BITS:
+            self._repeats[task] = self._repeats.get(task, 0) | 1 << repeat
+        else:
+            self._others.add(key)
+
+    def __contains__(self, key: str) -> bool:
+        task, repeat = split_key(key)
+        if 0 <= repeat < _MOST_BITS:
+            return bool(self._repeats.get(task, 0) >> repeat & 1)
+        return key in self._others
+
+    def update(self, others: Keys) -> None:
+        for task, bits in others._repeats.items():
+            self._repeats[task] = self._repeats.get(task, 0) | bits
+        self._others |= others._others
+
+
+def read_shards(paths: Sequence[Path], take: Callable[[Json], None]) -> Taken:
+    """Give every rollout of the files to `take`; one that it refuses, with one of `HOSTILE`, is a note."""
+    found = Taken()
+    for path in paths:
+        found.failed.update(failed_keys(path))
+    before: Keys | None = None
+    for path in paths:
+        own = Keys() if len(paths) > 1 else None
+        _read(path, take, found, before, own)
+        if own is not None:
+            before = before or Keys()
+            before.update(own)
+    return found
+
+
+def _read(path: Path, take: Callable[[Json], None], found: Taken, before: Keys | None, own: Keys | None) -> None:
+    bad: list[int] = []
+    rows = again = count = 0
+    for number, line in read_lines(path, mendable=True):
+        try:
+            row = orjson.loads(line)
+            key = (row.get("meta") or {}).get("key")
+            if before is not None and key is not None and key in before:
+                again += 1
+                rows += 1
+                continue
+            take(row)
+            if own is not None and key is not None:
+                own.add(key)
+        except (orjson.JSONDecodeError, *HOSTILE):
+            count += 1
+            if count <= MOST_NOTES:
+                bad.append(number)
+            continue
+        rows += 1
+        if found.failed and isinstance(key, str):
+            found.failed.discard(key)
+    found.notes += [f"{path}:{number}: not a rollout; it is not counted" for number in bad]
+    if count > len(bad):
+        found.notes.append(f"{path}: {count - len(bad)} more lines are not rollouts")
+    if again:
+        found.notes.append(
+            f"{path}: {again} of its {rows} rollouts have keys that an earlier file has; each key is counted once, "
+            "from the file named first (velo compare sets two runs side by side)"
+        )
+
+
+def rollouts_files(paths: Sequence[Path]) -> list[Path]:
+    """The files to read, or every mistake in them."""
+    problems = []
+    for path in paths:
+        if path.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
+            problems.append(f"{path}: a failures file has no metrics; velo show {path} reads it")
+        elif not path.is_file():
+            problems.append(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
+    twice = {path for path in paths if sum(path == other for other in paths) > 1}
+    problems += [f"{path}: named twice" for path in sorted(twice)]
+    if problems:
+        raise InputError(*problems)
+    return list(paths)

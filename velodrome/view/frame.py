@@ -1,0 +1,62 @@
+"""What every page has around its own: the name of the run, the way to the other pages, notes about the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from velodrome.view.gate import SIGN_IN
+from velodrome.view.links import Links, Served
+from velodrome.view.render import count, page
+from velodrome.view.source import Source
+
+Json = dict[str, Any]
+
+
+def run_frame(source: Source, sources: Sequence[Source]) -> Json:
+    """The frame of a page about one run."""
+    return {"source": source, "several": len(sources) > 1}
+
+
+def rendered(
+    template: str,
+    here: str,
+    links: Links,
+    *,
+    source: Source | None = None,
+    several: bool = False,
+    frame: Any = None,
+    **told: Any,
+) -> str:
+    """A page with its frame. `frame` holds what a static copy carries with it."""
+    run = None
+    values: Json = {"tabs": [], "notes": [], "alarm": None, "version": "", "state": None}
+    if source is not None:
+        run = {"name": source.name, "path": str(source.path), "slug": source.slug}
+        state = source.state
+        values = {
+            "tabs": _tabs(links, state, several),
+            "notes": source.notes,
+            "alarm": source.problem,
+            "version": source.version,
+            "state": state,
+        }
+    return page(template, here=here, links=links, run=run, frame=frame, **values, **told)
+
+
+def _tabs(links: Links, state: Any, several: bool) -> list[tuple[str, str, str, str]]:
+    every = [
+        ("run", "Overview", links.run(), ""),
+        ("rollouts", "Rollouts", links.rollouts(), count(state.entries)),
+        ("tasks", "Tasks", links.tasks(), ""),
+        ("failures", "Failures", links.failures(), count(state.failed) if state.failed else ""),
+        ("compare", "Compare", links.compare() if several else None, ""),
+    ]
+    return [(name, label, href, told) for name, label, href, told in every if href]
+
+
+def message(heading: str, told: str, *, sign_in: str | None = None) -> str:
+    """A page with a few words on it."""
+    way: Json = {"sign_in": SIGN_IN if sign_in else None, "sign_in_to": sign_in or ""}
+    way |= {"back": None if sign_in else "/", "back_label": "Back to the start"}
+    return rendered("message.html", "message", Served(""), heading=heading, told=told, **way)

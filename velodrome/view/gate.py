@@ -1,0 +1,112 @@
+"""Who may look: this machine under its own name, or whoever has the token. And what a browser may do with a page.
+
+The host a request names is checked, so that no web page can reach the viewer by having its own name resolve to
+loopback. Nothing on a page runs or loads but the viewer's own two files.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Callable
+from hashlib import sha256
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+SIGN_IN = "/sign-in"
+_COOKIE = "velodrome_viewer"
+_MOST_FORM_BYTES = 8192
+
+Message_ = Callable[..., str]  # a page with a few words on it
+
+
+class Gate:
+    """Stands before every page. Without a token only requests to loopback by its own name come in."""
+
+    def __init__(self, app: ASGIApp, *, token: str | None, message: Message_) -> None:
+        self._app = app
+        self._token = token
+        self._message = message
+        self._pass = "" if token is None else hmac.new(token.encode(), b"velodrome viewer", sha256).hexdigest()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                there = {name for name, _ in message["headers"]}
+                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(each for each in own if each[0] not in there)]
+            await send(message)
+
+        refused = await self._refusal(Request(scope, receive))
+        await (refused or self._app)(scope, receive, guarded)
+
+    async def _refusal(self, request: Request) -> Response | None:
+        """The answer to a request that may not come in; None if it may."""
+        if self._token is None:
+            if is_loopback(request.headers.get("host", "")):
+                return None
+            told = "The viewer answers to 127.0.0.1 and localhost only; give it a token to reach it by another name."
+            return HTMLResponse(self._message("Not here", told), 421)
+        if request.url.path.startswith("/static/") or self._known(request):
+            return None
+        if request.url.path == SIGN_IN and request.method == "POST":
+            return await self._sign_in(request)
+        to = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        page = self._message("A token is wanted", "It is the one the viewer was started with.", sign_in=to)
+        return HTMLResponse(page, 401, {"WWW-Authenticate": "Bearer"})
+
+    def _known(self, request: Request) -> bool:
+        given = request.headers.get("authorization", "").encode()
+        cookie = request.cookies.get(_COOKIE, "").encode()
+        return hmac.compare_digest(given, f"Bearer {self._token}".encode()) or hmac.compare_digest(
+            cookie, self._pass.encode()
+        )
+
+    async def _sign_in(self, request: Request) -> Response:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MOST_FORM_BYTES:
+                return HTMLResponse(self._message("Too long", "That is no token."), 413)
+        form = parse_qs(body.decode("utf-8", "replace"))
+        to = form.get("to", ["/"])[0]
+        if not to.startswith("/") or to.startswith(("//", "/\\")):
+            to = "/"
+        if not hmac.compare_digest(form.get("token", [""])[0].encode(), (self._token or "").encode()):
+            page = self._message("That is not the token", "It is the one the viewer was started with.", sign_in=to)
+            return HTMLResponse(page, 401)
+        answer = RedirectResponse(to, 303)
+        answer.set_cookie(_COOKIE, self._pass, httponly=True, samesite="strict", path="/")
+        return answer
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a Host header names this machine, as it knows itself."""
+    name = host.rpartition(":")[0] if host.count(":") == 1 else host.partition("]")[0].lstrip("[")
+    name = (name or host).lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,95 @@
+// Keys, and pages that follow a file that grows. Everything works without it.
+
+const page = document.body.dataset.page;
+const rows = () => [...document.querySelectorAll("[data-row]")];
+let here = -1;
+
+function select(place) {
+  const all = rows();
+  if (!all.length) return;
+  here = Math.max(0, Math.min(place, all.length - 1));
+  all.forEach((row, index) => row.classList.toggle("here", index === here));
+  const target = all[here].querySelector("a.link") ?? all[here];
+  target.focus({ preventScroll: true, focusVisible: true });
+  all[here].scrollIntoView({ block: "nearest" });
+}
+
+function follow(key) {
+  const link = [...document.querySelectorAll(`a[data-key="${key}"]`)].pop();
+  if (link) link.click();
+}
+
+function current() {
+  const held = document.activeElement?.closest("[data-row]");
+  const place = held ? rows().indexOf(held) : -1;
+  return place >= 0 ? place : here;
+}
+
+const help = document.getElementById("help");
+const actions = {
+  j: () => select(current() + 1),
+  k: () => select(current() - 1),
+  n: () => follow("n"),
+  p: () => follow("p"),
+  u: () => follow("u"),
+  t: () => follow("t"),
+  "/": () => {
+    const field = document.querySelector("[data-search]");
+    if (field) { field.focus(); field.select(); } else follow("u");
+  },
+  "?": () => help.showModal(),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  const typing = event.target.closest("input, select, textarea");
+  if (typing) {
+    if (event.key === "Escape") { typing.blur(); select(Math.max(here, 0)); }
+    return;
+  }
+  if (help.open) return;
+  const act = actions[event.key];
+  if (act) { event.preventDefault(); act(); }
+});
+
+const button = document.querySelector("[data-help]");
+button.hidden = false;
+button.addEventListener("click", () => help.showModal());
+
+// One part of the page for the same part of a newer one. What somebody reads or has opened stays where it is.
+function renew(fresh) {
+  let whole = true;
+  for (const old of document.querySelectorAll("[data-live]")) {
+    const next = fresh.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
+    if (!next || next.outerHTML === old.outerHTML) continue;
+    if (old.contains(document.activeElement)) whole = false;
+    else old.replaceWith(next);
+  }
+  if (whole) document.body.dataset.version = fresh.body.dataset.version;
+}
+
+const PULSE_MS = 2000;
+const CALM_MS = 10000;
+
+async function beat() {
+  let pause = CALM_MS;
+  try {
+    if (!document.hidden) {
+      const told = await (await fetch(document.body.dataset.pulse)).json();
+      if (told.live || document.querySelector(".pending")) pause = PULSE_MS;
+      if (told.version !== document.body.dataset.version) {
+        const news = document.querySelector("[data-news]");
+        const before = document.querySelector('[data-live="tally"]')?.textContent;
+        const answer = await fetch(location.href);
+        if (answer.ok) renew(new DOMParser().parseFromString(await answer.text(), "text/html"));
+        const after = document.querySelector('[data-live="tally"]')?.textContent;
+        if (news && before !== after && before !== "counting") news.hidden = false;
+      }
+    }
+  } catch {
+    pause = CALM_MS; // the viewer has ended, or is being started again
+  }
+  setTimeout(beat, pause);
+}
+
+if (document.body.dataset.pulse && page !== "rollout") setTimeout(beat, PULSE_MS);
