@@ -52,7 +52,7 @@ format: $(READY)
 bench: $(READY)
 	@$(BIN)/python -m benchmarks.run --json results/bench.json
 	@$(BIN)/python -m benchmarks.profilers --json results/profilers.json
-	@$(BIN)/python -m benchmarks.verdicts --json results/verdicts.json
+	@$(BIN)/python -m benchmarks.verdicts --check --json results/verdicts.json
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist results demo

@@ -261,7 +261,7 @@ def test_the_project_is_components_and_what_the_user_wrote(file: Path | str, pro
 def made(*, ncall: int = 4, machinery: bool = True) -> Table:
     """verify calls check and, by way of the library, sorts."""
     table = Table("cpu")
-    verify, check = Key("/work/env/app.py", 10, "Mine.verify"), Key("/work/env/app.py", 30, "check")
+    verify, check = Key("/srv/env/app.py", 10, "Mine.verify"), Key("/srv/env/app.py", 30, "check")
     sort, loads = Key("~", 0, "builtins.sorted"), Key("/lib/json/__init__.py", 299, "loads")
     table.row(verify).cost.add(ncall, ncall, 0.5, 18.0)
     table.row(verify).child(check).add(ncall, ncall, 2.0, 17.5)
@@ -302,7 +302,7 @@ def test_a_table_is_the_same_after_a_way_as_json():
     data = orjson.loads(orjson.dumps(made().as_json()))
     assert from_json(data).rows == made().rows
     assert data["rows"][0] == {
-        "file": "/work/env/app.py",
+        "file": "/srv/env/app.py",
         "line": 10,
         "name": "Mine.verify",
         "project": True,
@@ -348,8 +348,8 @@ def test_the_pstat_file_is_read_by_the_standard_library(tmp_path: Path):
 
     assert stats.total_calls == 17  # type: ignore[attr-defined]
     assert stats.total_tt == 18.0  # type: ignore[attr-defined]
-    assert re.search(r"4\s+0\.500\s+0\.125\s+18\.000\s+4\.500 /work/env/app\.py:10\(Mine\.verify\)", out.getvalue())
-    assert re.search(r"app\.py:30\(check\)\s+<-\s+4\s+2\.000\s+17\.500\s+/work/env/app\.py:10", out.getvalue())
+    assert re.search(r"4\s+0\.500\s+0\.125\s+18\.000\s+4\.500 /srv/env/app\.py:10\(Mine\.verify\)", out.getvalue())
+    assert re.search(r"app\.py:30\(check\)\s+<-\s+4\s+2\.000\s+17\.500\s+/srv/env/app\.py:10", out.getvalue())
 
 
 def read_callgrind(text: str) -> dict[str, Any]:
