@@ -113,6 +113,16 @@ def test_a_span_of_an_agents_own_is_a_part_of_its_own():
     assert (found["plan_s"], found["model_s"], found["other_s"], found["total_s"]) == (2.0, 3.0, 0.0, 5.0)
 
 
+def test_a_call_by_itself_is_charged_to_the_tools_as_several_are():
+    shape = [["tool:f", 2.0, [["queue", 1.0, []]]], ["tools", 0.0, [["tool:f", 4.0, []], ["tool:g", 8.0, []]]]]
+    found = timing(made(shape, Clock()))
+    assert {name: value for name, value in found.items() if name.endswith("_s") and value} == {
+        "queue_s": 1.0,
+        "tools_s": 14.0,
+        "total_s": 15.0,
+    }
+
+
 def test_a_rate_limit_is_counted_wherever_it_was_met():
     with root("rollout", Clock()) as spans, span("verify"), span("judge"):
         tally("rate_limited")

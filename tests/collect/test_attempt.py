@@ -104,7 +104,20 @@ def test_a_failure_names_boundary_and_error_and_keeps_the_conversation_so_far():
         "boundary": "tool",
         "error": "calculator: broke",
         "partial": [{"role": "assistant", "content": "let me"}],
+        "responses_create_params": {"input": "hi"},
     }
+
+
+def test_a_failure_tells_what_was_asked_unless_that_is_huge_or_cannot_be_written():
+    error = ModelError("503")
+    for params in ({"input": "x" * 256_000}, {"input": object()}):
+        assert "responses_create_params" not in failure(
+            raises(error), JOB._replace(task={"responses_create_params": params})
+        )
+    assert "responses_create_params" not in failure(raises(error), JOB._replace(task={}))
+    long = {"input": "x" * 255_000}
+    found = failure(raises(error), JOB._replace(task={"responses_create_params": long}))
+    assert found["responses_create_params"] == long
 
 
 @pytest.mark.parametrize(

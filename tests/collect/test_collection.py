@@ -53,3 +53,30 @@ def test_the_tokens_of_failed_rollouts_count_towards_the_budget_like_those_of_ke
     outcome = asyncio.run(collect(options, config(breaks=breaks), lambda line: None))
     assert (outcome.kept + outcome.failed, outcome.failed > 0, outcome.exit_code) == (3, breaks, 4)
     assert outcome.stopped == "max_total_tokens=10 reached (12 tokens)"
+
+
+WATCHING = """
+import json
+
+from velodrome import Environment
+
+
+class Watching(Environment):
+    def verify(self, task, response):
+        with open("r.run.json") as stream:
+            return {"reward": 1.0, "seen": json.load(stream)["runs"][-1]}
+"""
+
+
+def test_the_run_file_says_from_the_start_how_many_are_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    app = tmp_path / "resources_servers" / "strict" / "app.py"
+    app.parent.mkdir(parents=True)
+    app.write_text(WATCHING)
+    task = {"id": "a", "responses_create_params": {"input": "hi"}}
+    (tmp_path / "tasks.jsonl").write_bytes(orjson.dumps(task) + b"\n")
+    options = Options(tmp_path / "tasks.jsonl", tmp_path / "r.jsonl", repeats=3)
+    outcome = asyncio.run(collect(options, config(breaks=False), lambda line: None))
+    assert (outcome.kept, outcome.failed) == (3, 0)
+    rows = [orjson.loads(line) for line in (tmp_path / "r.jsonl").read_bytes().splitlines()]
+    assert [(row["seen"]["requested"], "finished_at" in row["seen"]) for row in rows] == [(3, False)] * 3

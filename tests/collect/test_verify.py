@@ -129,6 +129,20 @@ def test_rewards_left_for_later_are_given_by_the_same_environment_under_the_same
     assert outcome.metrics["pass@2"] == pytest.approx(2 / 3)
 
 
+def test_a_saved_file_with_nan_for_a_reward_can_be_scored_again(desk: Desk):
+    desk.collect(defer=False)
+    path = desk.root / "r.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"reward":1.0', b'"reward":NaN,"odd":Infinity'))
+    assert read_metrics(path)[0]["rollouts/kept"] == 3
+    outcome = desk.verify()
+    assert (outcome.kept, outcome.metrics["reward"]) == (3, pytest.approx(2 / 3))
+    assert {key: (row["reward"], row.get("odd")) for key, row in desk.rows("v.jsonl").items()} == {
+        "a/0": (1, None),
+        "b/0": (0, None),
+        "c/x/0": (1, None),
+    }
+
+
 def test_scoring_later_gives_what_scoring_at_once_gives(desk: Desk):
     desk.collect(defer=True)
     desk.verify()

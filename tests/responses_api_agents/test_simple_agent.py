@@ -216,7 +216,21 @@ def test_max_steps_ends_a_model_that_never_stops_calling():
     assert result["response"]["status"] == "incomplete"
     assert result["response"]["incomplete_details"] == {"reason": "max_steps"}
     assert (result["calls"], desk.open_now) == (3, set())
-    assert [part.name for part in spans.children] == ["session", *["model", "tools"] * 3, "verify", "session"]
+    assert [part.name for part in spans.children] == ["session", *["model", "tool:add"] * 3, "verify", "session"]
+
+
+def test_calls_of_one_turn_share_a_span_and_a_single_call_is_its_own():
+    add = ("add", {"a": 1, "b": 2})
+    agent, _ = make(calls(add, add), calls(add), "3")
+    with root("rollout") as spans:
+        run(agent)
+    assert [(part.name, [each.name for each in part.children]) for part in spans.children[1:-2]] == [
+        ("model", []),
+        ("tools", ["tool:add", "tool:add"]),
+        ("model", []),
+        ("tool:add", []),
+        ("model", []),
+    ]
 
 
 def test_an_answer_that_was_cut_off_is_the_last_one():

@@ -13,8 +13,9 @@ from velodrome.timing.spans import Span, Told, bounded, told
 
 Json = dict[str, Any]
 
-_NONE = {"queue": 0, "session": 0, "model": 0, "tools": 0, "verify": 0}  # in microseconds, so that sums are exact
-_FIELDS = {name: f"{name}_s" for name in (*_NONE, "backoff")}
+# In microseconds, so that sums are exact.
+_NONE = {"queue_s": 0, "session_s": 0, "model_s": 0, "tools_s": 0, "verify_s": 0}
+_FIELDS = {name: f"{name}_s" for name in ("queue", "session", "model", "tools", "verify", "backoff")}
 
 
 @dataclass(slots=True)
@@ -27,38 +28,39 @@ class Surroundings:
     cpu: float | None = None  # share of one core, of late
     lag_s: float | None = None  # the event loop's, of late
 
-    def told(self) -> Json:
-        """For `meta.timing`."""
-        found: Json = {"in_flight": self.in_flight, "limit": self.limit}
+    def add_to(self, found: Json) -> None:
+        """Tell it in `meta.timing`."""
+        found["in_flight"] = self.in_flight
+        found["limit"] = self.limit
         if self.write_s is not None:
             found["write_s"] = round(self.write_s * 1e6) / 1e6
         if self.cpu is not None and self.lag_s is not None:
             found["cpu"] = round(self.cpu * 1e3) / 1e3
             found["lag_s"] = round(self.lag_s * 1e6) / 1e6
-        return found
 
 
 def account(spans: Span, around: Surroundings | None) -> Json:
     """`meta.timing`: where the time went, and what surrounded it."""
     found = timing(spans)
     if around is not None:
-        found |= around.told()
+        around.add_to(found)
     return found
 
 
 def timing(spans: Span) -> Json:
     """The parts of one rollout's time, in seconds, and the tree they come from; docs/rollouts.md#timing names them."""
-    tree = [told(child, spans.start) for child in spans.children]
-    parts = _NONE.copy()
+    _, _, total, own, tree = told(spans, spans.start)
+    found: Json = _NONE.copy()
     counts = {"model_calls": 0}
-    if spans.counts:
-        _count(spans.counts, counts)
-    _charge(tree, parts, counts)
-    total = round(spans.seconds * 1e6)
-    found: Json = {_FIELDS.get(name) or f"{name}_s": length / 1e6 for name, length in parts.items()}
-    found["other_s"] = (total - sum(parts.values())) / 1e6
+    if own:
+        _count(own, counts)
+    _charge(tree, found, counts)
+    other = total - sum(found.values())
+    for name, length in found.items():
+        found[name] = length / 1e6
+    found["other_s"] = other / 1e6
     found["total_s"] = total / 1e6
-    found |= counts
+    found.update(counts)
     found["tree"] = bounded(tree)
     return found
 
@@ -70,7 +72,7 @@ def _charge(tree: list[Told], parts: dict[str, int], counts: dict[str, int]) -> 
             _count(own, counts)
         if name == "model":
             counts["model_calls"] += int(own.get("folded", 1)) if own else 1
-        if name[0] == "@":
+        elif name[0] == "@":
             _charge(children, parts, counts)
             continue
         if children:
@@ -78,11 +80,12 @@ def _charge(tree: list[Told], parts: dict[str, int], counts: dict[str, int]) -> 
             queued, delayed = _waits(name, children)
             length -= queued + delayed
             if queued:
-                parts["queue"] += queued
+                parts["queue_s"] += queued
             if delayed:
-                parts["backoff"] = parts.get("backoff", 0) + delayed
+                parts["backoff_s"] = parts.get("backoff_s", 0) + delayed
         if name != "other":  # what is left is that anyway
-            parts[name] = parts.get(name, 0) + length
+            field = _FIELDS.get(name) or ("tools_s" if name[:5] == "tool:" else f"{name}_s")
+            parts[field] = parts.get(field, 0) + length
 
 
 def _waits(above: str, children: list[Told]) -> tuple[int, int]:
@@ -113,6 +116,7 @@ def _count_below(children: list[Told], counts: dict[str, int]) -> None:
 
 
 def _count(own: dict[str, float], counts: dict[str, int]) -> None:
-    for name in ("retries", "rate_limited"):
-        if name in own:
-            counts[name] = counts.get(name, 0) + int(own[name])
+    if "retries" in own:
+        counts["retries"] = counts.get("retries", 0) + int(own["retries"])
+    if "rate_limited" in own:
+        counts["rate_limited"] = counts.get("rate_limited", 0) + int(own["rate_limited"])

@@ -7,7 +7,7 @@ import math
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from velodrome.collect.account import Surroundings, account
 from velodrome.collect.plan import Job
@@ -21,10 +21,10 @@ from velodrome.timing.trace import Trace
 Json = dict[str, Any]
 
 _LONGEST_ERROR = 2000
+_LONGEST_ASKED = 256_000  # bytes; a task can fail many times
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """A finished rollout and its encoded line; encoding began at `encoded_at` (`time.perf_counter`)."""
 
     row: Json
@@ -39,8 +39,7 @@ class Failed:
     failure: Json
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(NamedTuple):
     """How one attempt ended, where its time went, and the trace its calls belong to."""
 
     outcome: Kept | Failed
@@ -68,7 +67,7 @@ async def attempt(
                 result = await agent.run(job.task, verify=verify)
         outcome = _kept(job, result, dict(meta), account(spans, around), verify)
     except RolloutError as error:
-        outcome = failed(error, meta, account(spans, around))
+        outcome = failed(error, meta, account(spans, around), job.task)
     return Tried(outcome, spans, trace)
 
 
@@ -126,7 +125,7 @@ def check_reward(reward: Any) -> None:
         raise VerifyError(f"the reward is {reward}")
 
 
-def failed(error: RolloutError, meta: Json, timing: Json) -> Failed:
+def failed(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:
     """The line for the failures file."""
     failure = {
         **meta,
@@ -135,8 +134,18 @@ def failed(error: RolloutError, meta: Json, timing: Json) -> Failed:
         "finished_at": round(time.time(), 6),
         "timing": timing,
         "partial": partial(error),
+        **asked(task),
     }
     return Failed(failure)
+
+
+def asked(task: Json) -> Json:
+    """What the task asked, so that a failure can be read alone; not what is huge or cannot be written."""
+    found = {name: task[name] for name in ("responses_create_params",) if name in task}
+    try:
+        return found if len(rollout.encode(found)) <= _LONGEST_ASKED else {}
+    except TypeError:
+        return {}
 
 
 def partial(error: RolloutError) -> list[Json]:

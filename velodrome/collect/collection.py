@@ -76,7 +76,12 @@ async def conduct(
         if found.kept:
             rest = "going on with the rest" if found.kept < found.rollouts else "nothing is left to do"
             say(f"{options.output}: {found.kept} of {found.rollouts} rollouts are there already; {rest}")
-        inputs = {"input": str(options.input), "limit": options.limit, "repeats": options.repeats}
+        inputs = {
+            "input": str(options.input),
+            "limit": options.limit,
+            "repeats": options.repeats,
+            "requested": found.rollouts,
+        }
         entry = runfile.begin(work.recipe, inputs, config.masked())
         try:
             collector = Collector(options, work, sink, secrets(config))

@@ -12,8 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from velodrome.collect.account import Surroundings, account
 from velodrome.collect.attempt import Failed, Kept, Tried, check_reward, failed, uncancelled
 from velodrome.collect.collection import conduct, default_agent, read_earlier
@@ -25,6 +23,7 @@ from velodrome.contracts import Resources
 from velodrome.errors import InputError, RolloutError, VerifyError, blame
 from velodrome.records import rollout
 from velodrome.records.jsonl import read_lines
+from velodrome.records.lenient import loads
 from velodrome.serving.connect import Components, Servers, unknown
 from velodrome.timing.spans import root, span
 from velodrome.timing.trace import Trace
@@ -91,7 +90,7 @@ def survey(options: Options, kept: Collection[int], config: Config) -> Survey:
 def parsed(line: bytes) -> Json | None:
     """The rollout of one line, or None if there is none in it."""
     try:
-        row: Json = orjson.loads(line)
+        row: Json = loads(line, finite=True)
         rollout.split_key(row["meta"]["key"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -137,7 +136,7 @@ async def score(job: Job, resources: Resources, around: Surroundings) -> Tried:
             outcome = Kept(scored, rollout.encode(scored), encoded_at)
     except RolloutError as error:
         meta = {name: value for name, value in row["meta"].items() if name not in ("timing", "scored")}
-        outcome = failed(error, meta, account(spans, around))
+        outcome = failed(error, meta, account(spans, around), row)
     return Tried(outcome, spans, trace)
 
 

@@ -14,16 +14,22 @@ from velodrome.config.checks import check_known, check_references, instances
 from velodrome.config.files import ENV_FILE, Layer, Reader
 from velodrome.config.interpolation import referenced, resolve
 from velodrome.config.overrides import COMMAND_LINE, Change, parse
+from velodrome.config.scoring import keep_for_scoring
 from velodrome.config.tree import Tree, is_block
 from velodrome.errors import InputError
 
 
 def load(
-    overrides: Sequence[str], *, known: Mapping[str, str] | Collection[str] = (), cwd: Path | None = None
+    overrides: Sequence[str],
+    *,
+    known: Mapping[str, str] | Collection[str] = (),
+    cwd: Path | None = None,
+    scoring: bool = False,
 ) -> Config:
     """The configuration that the command line, `env.yaml` and the files they name add up to.
 
-    `known` holds the settings the verb understands; a name covers everything below it, and none means no check.
+    `known` holds the settings the verb understands; a name covers everything below it, and none means no check. For
+    `scoring`, models that only make rollouts are left out.
     """
     cwd = cwd or Path.cwd()
     problems: list[str] = []
@@ -38,6 +44,8 @@ def load(
         problem = tree.apply(change)
         if problem and (reader.whole or not change.remove):
             problems.append(problem)
+    if scoring:
+        keep_for_scoring(tree.data)
     data = resolve(tree, problems, excused=broken, whole=reader.whole)
     made = instances(data, tree, cwd, problems)
     if reader.whole:

@@ -27,7 +27,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from velodrome.errors import CallError, describe
 from velodrome.http.streamed import Stream
-from velodrome.http.target import Replicas, Target, excerpt
+from velodrome.http.target import HEADERS, Replicas, Target, excerpt
 from velodrome.timing import spans, trace
 from velodrome.timing.deadline import deadline
 
@@ -278,7 +278,7 @@ class Http:
 
     def _open(self) -> aiohttp.ClientSession:
         pool = aiohttp.TCPConnector(limit=self._limit, limit_per_host=self._limit_per_host)
-        self._session = aiohttp.ClientSession(connector=pool, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
+        self._session = aiohttp.ClientSession(connector=pool, cookie_jar=aiohttp.DummyCookieJar(), headers=HEADERS)
         return self._session
 
 
@@ -307,7 +307,7 @@ class _losses:
 
 
 def _headers(target: Target, more: Mapping[str, str] | None) -> CIMultiDict[str]:
-    """The target's headers, those of the call, and the trace that it belongs to."""
+    """The target's own headers, those of the call, and the trace that it belongs to."""
     traced = trace.header()
     if more is None and traced is None:
         return target.headers

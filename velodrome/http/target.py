@@ -14,8 +14,8 @@ from yarl import URL
 
 _EXCERPT_CHARS = 300
 _EXCERPT_BYTES = 64 * 1024  # more than an excerpt, so that keys are masked before the cut
-# Every header aiohttp would add by itself, which costs it more than being told.
-_HEADERS = {
+# Of every call: all that aiohttp would add by itself, which costs it more than being told.
+HEADERS = {
     "Accept": "application/json",
     "Accept-Encoding": "identity",
     "Content-Type": "application/json",
@@ -26,7 +26,7 @@ _KEY_LIKE = re.compile(r"(?:\bsk-|\bbearer\s+)[\w.~+/=*-]{6,}", re.IGNORECASE)
 
 
 class Target:
-    """One address, made once: the parsed URL, its headers, and how busy it is."""
+    """One address, made once: the parsed URL, the headers of its own, and how busy it is."""
 
     __slots__ = ("headers", "in_flight", "label", "secrets", "strikes", "url")
 
@@ -34,8 +34,7 @@ class Target:
         parsed = URL(url)
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ValueError("expected a URL that starts with http:// or https://")
-        self.headers = CIMultiDict(_HEADERS)
-        self.headers.update(headers or {})
+        self.headers = CIMultiDict(headers or {})
         if parsed.user is not None and "Authorization" not in self.headers:
             pair = f"{parsed.user}:{parsed.password or ''}".encode()
             self.headers["Authorization"] = f"Basic {b64encode(pair).decode()}"

@@ -25,7 +25,7 @@ def text_of(content: Any) -> str:
         return content
     if not isinstance(content, list):
         return ""
-    return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+    return "".join([part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)])
 
 
 def flaw(item: Any) -> str | None:
@@ -44,7 +44,7 @@ def flaw(item: Any) -> str | None:
             value = item.get(name)
             if value is None or isinstance(value, str):
                 continue
-            if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+            if not isinstance(value, list) or [part for part in value if not isinstance(part, dict)]:
                 return f'{kind}: "{name}" is not a text or a list of objects but {value!r:.40}'
     return None
 

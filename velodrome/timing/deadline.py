@@ -8,9 +8,9 @@ fires. Here all limits of a loop share one that looks around a few times a secon
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import TracebackType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 TICK_S = 0.05
 
@@ -57,29 +57,33 @@ class _Watch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.open: set[deadline] = set()
-        self._loop = loop
+        self.loop = loop
         self._ticking = False
 
     def add(self, limit: deadline, seconds: float) -> float:
         self.open.add(limit)
         if not self._ticking:
             self._ticking = True
-            self._loop.call_later(TICK_S, self._tick)
-        return self._loop.time() + seconds
+            self.loop.call_later(TICK_S, self._tick)
+        return self.loop.time() + seconds
 
     def _tick(self) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         self.open -= {limit for limit in self.open if limit.look(now)}
         self._ticking = bool(self.open)
         if self._ticking:
-            self._loop.call_later(TICK_S, self._tick)
+            self.loop.call_later(TICK_S, self._tick)
 
 
-_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictionary()
+class _Here(threading.local):
+    watch: _Watch | None = None  # of the loop that ran last in this thread
+
+
+_here = _Here()
 
 
 def _watch(loop: asyncio.AbstractEventLoop) -> _Watch:
-    found = _watches.get(loop)
-    if found is None:
-        found = _watches[loop] = _Watch(loop)
+    found = _here.watch
+    if found is None or found.loop is not loop:
+        found = _here.watch = _Watch(loop)
     return found

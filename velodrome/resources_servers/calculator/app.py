@@ -24,9 +24,11 @@ class Calculator(Environment):
 
     async def verify(self, task: dict[str, Any], response: Response) -> dict[str, Any]:
         """Compare the last number of the answer with `expected_answer`."""
-        expected = expected_value(task.get("expected_answer"))
+        if task.get("expected_answer") is None:
+            raise TaskError('no "expected_answer" in the task; a sum is checked against a number')
+        expected = expected_value(task["expected_answer"])
         if expected is None:
-            raise TaskError(f'"expected_answer" must be a number, not {str(task.get("expected_answer"))[:80]!r}')
+            raise TaskError(f'"expected_answer" must be a number, not {str(task["expected_answer"])[:80]!r}')
         extracted = last_number(response.text)
         found = None if extracted is None else value_of(extracted)
         right = 1.0 if found is not None and same(found, expected) else 0.0

@@ -97,6 +97,8 @@ def cores() -> int:
 def expected_text(task: Mapping[str, Any]) -> str:
     """The task's `expected_answer`, which may be a number or text."""
     expected = task.get("expected_answer")
+    if expected is None:
+        raise TaskError('no "expected_answer" in the task, so there is nothing to compare the answer with')
     if isinstance(expected, bool) or not isinstance(expected, int | float | str) or not str(expected).strip():
         raise TaskError(f'"expected_answer" must be text or a number, not {str(expected)[:80]!r}')
     return str(expected).strip()

@@ -24,6 +24,7 @@ from velodrome.timing.spans import span, tally
 log = logging.getLogger(__name__)
 
 _NO_SPAN = nullcontext()
+_NUMBER = (int, float)  # not a union: making one takes longer than the check
 SETTINGS = {"max_steps": 32, "timeout_s": 3600.0, "offer_tools": True}
 
 
@@ -118,10 +119,10 @@ class SimpleAgent:
             calls = [item for item in new if item.get("type") == "function_call"]
             if not calls or response.get("status") == "incomplete":
                 break
-            with span("tools"):
-                if len(calls) == 1:
-                    items.append(await self._answer(session, calls[0]))
-                else:
+            if len(calls) == 1:
+                items.append(await self._answer(session, calls[0]))
+            else:
+                with span("tools"):
                     items += await self._answer_all(session, calls)
             if step + 1 == self.max_steps:
                 response = {**response, "status": "incomplete", "incomplete_details": {"reason": "max_steps"}}
@@ -183,14 +184,17 @@ def add_usage(total: Json, usage: Json) -> None:
     """Add one call's token counts, nested details included."""
     for name, value in usage.items():
         before = total.get(name)
-        if isinstance(value, dict) and isinstance(before, dict | None):
+        if isinstance(value, _NUMBER):
+            if before is None or isinstance(before, _NUMBER):
+                total[name] = (before or 0) + value
+        elif isinstance(value, dict) and (before is None or isinstance(before, dict)):
             add_usage(total.setdefault(name, {}), value)
-        elif isinstance(value, int | float) and isinstance(before, int | float | None):
-            total[name] = (before or 0) + value
 
 
 def total_tokens(usage: Json) -> int:
     """All tokens of a usage; some servers leave the sum to the reader."""
-    counts = [usage.get(name) for name in ("total_tokens", "input_tokens", "output_tokens")]
-    total, asked, answered = (count if isinstance(count, int) else 0 for count in counts)
-    return total or asked + answered
+    total = usage.get("total_tokens")
+    if total and isinstance(total, int):
+        return total
+    counts = (usage.get("input_tokens"), usage.get("output_tokens"))
+    return sum(count for count in counts if isinstance(count, int))
