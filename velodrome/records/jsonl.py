@@ -11,13 +11,19 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
-
-import orjson
+from typing import IO, TYPE_CHECKING
 
 from velodrome.errors import InputError, StorageError, VelodromeError
+from velodrome.records.lenient import loads
+
+if TYPE_CHECKING:
+    from velodrome.records.zst import Gap
+
+Lost = Callable[[int, str, bool], None]  # told of a line: its number, why, and whether it is only not whole yet
+Passed = Callable[[int, int, int], None]  # told of damaged bytes: the number they count as, where they begin, how many
 
 MAX_LINE_BYTES = 32 * 1024 * 1024
+DAMAGED = "cannot be decompressed"
 _CHUNK_BYTES = 1024 * 1024
 
 
@@ -26,21 +32,37 @@ class LongLineError(InputError):
 
 
 def read_lines(
-    path: Path, *, start: int = 0, end: int | None = None, mendable: bool = False
+    path: Path,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    mendable: bool = False,
+    lost: Lost | None = None,
+    passed: Passed | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Every line that is not blank, with its number from 1. `start` and `end` are byte offsets of a plain file.
 
     A `.zst` file that is cut short is an `InputError`; with `mendable` its last line, the torn one, is passed over.
+    With `lost` that line and those that are too long are passed over and told. So are damaged bytes of a `.zst` file,
+    to `passed` where it is given; however many lines stood there, they count as one.
     """
     try:
-        with open_bytes(path) as stream:
+        with open_bytes(path, damaged=lost is not None) as stream:
             if start:
                 stream.seek(start)
             position, number = start, 0
+            gaps: list[Gap] = getattr(stream, "gaps", [])
             while end is None or position < end:
                 line = stream.readline(MAX_LINE_BYTES + 1)
+                if gaps and lost is not None:
+                    number, cut = _tell_gaps(gaps, position, position + len(line), number, lost, passed)
+                    if cut:
+                        position += len(line)
+                        continue
                 if line[-1:] != b"\n" and len(line) <= MAX_LINE_BYTES and getattr(stream, "torn", False):
-                    if mendable:
+                    if lost is not None:
+                        lost(number + 1, "cut short", True)
+                    if mendable or lost is not None:
                         return
                     raise InputError(f"{path}: cut short after line {number}; the rest of the file is missing")
                 if not line:
@@ -48,7 +70,11 @@ def read_lines(
                 number += 1
                 position += len(line)
                 if len(line) > MAX_LINE_BYTES:
-                    raise LongLineError(f"{path}:{number}: the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
+                    if lost is None:
+                        raise LongLineError(f"{path}:{number}: the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
+                    position += _pass_over(stream, line)
+                    lost(number, f"longer than {MAX_LINE_BYTES // 2**20} MiB", False)
+                    continue
                 if number == 1 and line.startswith(b"\xef\xbb\xbf"):
                     line = line[3:]
                 if not line.isspace():
@@ -57,13 +83,38 @@ def read_lines(
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """The file's bytes, decompressed if its name ends in `.zst`."""
+def _tell_gaps(
+    gaps: list[Gap], start: int, end: int, number: int, lost: Lost, passed: Passed | None
+) -> tuple[int, bool]:
+    """Tell of the gaps before the line that is between two offsets. The number they count up to, and if one cuts it."""
+    cut = False
+    while gaps and (gaps[0].at <= start or (gaps[0].cut and gaps[0].at == end)):
+        gap = gaps.pop(0)
+        number += 1
+        cut = gap.at > start
+        if passed is not None:
+            passed(number, gap.start, gap.size)
+        else:
+            lost(number, f"{gap.size:,} bytes from byte {gap.start:,} on {DAMAGED}", False)
+    return number, cut
+
+
+def _pass_over(stream: IO[bytes], line: bytes) -> int:
+    """Read to the end of a line of which this is the start; so many bytes."""
+    passed = 0
+    while line and line[-1:] != b"\n":
+        line = stream.readline(_CHUNK_BYTES)
+        passed += len(line)
+    return passed
+
+
+def open_bytes(path: Path, *, damaged: bool = False) -> IO[bytes]:
+    """The file's bytes, decompressed if its name ends in `.zst`; with `damaged` as far as they can be."""
     if path.suffix != ".zst":
         return path.open("rb", buffering=_CHUNK_BYTES)
     from velodrome.records.zst import ZstReader
 
-    return ZstReader(path)
+    return ZstReader(path, damaged=damaged)
 
 
 class Appender:
@@ -138,8 +189,8 @@ class Appender:
         if not last:
             return size
         try:
-            orjson.loads(last)
-        except orjson.JSONDecodeError:
+            loads(last)
+        except ValueError:
             return start + cut
         self._write(b"\n", size)
         return size + 1

@@ -6,12 +6,14 @@ that a key can be read without parsing the conversation before it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from velodrome.records import conversation
+from velodrome.records.lenient import loads
 
 Json = dict[str, Any]
 
@@ -109,13 +111,13 @@ def key_in(line: bytes) -> str | None:
         key = _parsed_key(b"{" + line[at + 1 :])
         if key is not None:
             return key
-    return _parsed_key(line)
+    return _parsed_key(line, loads)
 
 
-def _parsed_key(text: bytes) -> str | None:
+def _parsed_key(text: bytes, parse: Callable[[bytes], Any] = orjson.loads) -> str | None:
     try:
-        key = orjson.loads(text)["meta"]["key"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        key = parse(text)["meta"]["key"]
+    except (ValueError, KeyError, TypeError):
         return None
     return key if isinstance(key, str) else None
 

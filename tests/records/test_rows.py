@@ -1,0 +1,139 @@
+"""What others write as JSON is read, and what cannot be read is told and passed over."""
+
+from __future__ import annotations
+
+import json
+import random
+from math import inf, isnan
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from velodrome.errors import InputError
+from velodrome.records.jsonl import MAX_LINE_BYTES
+from velodrome.records.lenient import loads
+from velodrome.records.rollout import key_in
+from velodrome.records.rows import read_rows
+from velodrome.records.zst import pack
+
+Told = list[tuple[int, str, bool]]
+
+
+def read(path: Path) -> tuple[list[tuple[int, Any, int]], Told]:
+    told: Told = []
+    return list(read_rows(path, lambda *lost: told.append(lost))), told
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b'{"a":1.5}', {"a": 1.5}),
+        (b'{"a":[Infinity,-Infinity,1e999]}', {"a": [inf, -inf, inf]}),
+        (b'{"a":NaN,"b":18446744073709551616}', {"a": None, "b": 2.0**64}),
+        (b'{"a":NaN,"b":18446744073709551615}', {"a": None, "b": 2**64 - 1}),
+        (b'{"a":-' + b"9" * 5000 + b"}", {"a": -inf}),
+        (b'{"\\ud800":"\\udfff"}', {"?": "?"}),
+        (b'{"a":"\xff"}', {"a": "\ufffd"}),
+    ],
+)
+def test_json_that_only_some_take_is_read_and_can_be_written(text: bytes, value: Any):
+    found = loads(text)
+    if "NaN" in str(text):
+        assert isnan(found.pop("a"))
+        found = {"a": None, **found}
+    assert found == value
+    orjson.dumps(found)
+
+
+def test_what_is_not_finite_is_null_where_that_is_asked_for():
+    assert loads(b'{"a":[NaN,{"b":-Infinity}],"c":1.5}', finite=True) == {"a": [None, {"b": None}], "c": 1.5}
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[" * 5000, b'{"a":NaN,"b":' + b"[" * 100_000, b"nan", b"{'a':1}"])
+def test_what_is_no_json_even_so_is_a_value_error_in_the_words_of_strict_json(text: bytes):
+    with pytest.raises(orjson.JSONDecodeError) as lenient:
+        loads(text)
+    with pytest.raises(orjson.JSONDecodeError) as strict:
+        orjson.loads(text)
+    assert str(lenient.value) == str(strict.value)
+
+
+def test_the_key_of_a_row_with_nan_in_it_is_found_wherever_it_stands():
+    assert key_in(b'{"reward":NaN,"meta":{"key":"a/0"}}\n') == "a/0"
+    assert key_in(b'{"meta":{"key":"a/0"},"reward":NaN}\n') == "a/0"
+
+
+def test_every_object_is_a_row_and_every_other_line_is_told(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    long = b"x" * (MAX_LINE_BYTES + 9)
+    path.write_bytes(b'{"a":1}\n\n[1]\n' + long + b'\n{"a":NaN}\n{\n{"a":2}\n{"a"')
+    rows, told = read(path)
+    assert [(number, size) for number, _, size in rows] == [(1, 8), (5, 10), (7, 8)]
+    assert [(line, torn) for line, _, torn in told] == [(3, False), (4, False), (6, False), (8, True)]
+    assert told[0][1] == "not an object"
+    assert told[1][1] == "longer than 32 MiB"
+
+
+def test_a_last_line_that_is_too_long_is_told_once(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b'{"a":1}\n' + b"x" * (2 * MAX_LINE_BYTES + 9))
+    assert read(path) == ([(1, {"a": 1}, 8)], [(2, "longer than 32 MiB", False)])
+
+
+def test_a_torn_frame_is_told_as_a_line_that_is_not_whole(tmp_path: Path):
+    path = tmp_path / "r.jsonl.zst"
+    path.write_bytes(pack(b'{"a":1}\n') + pack(b'{"a":2}\n')[:-3])
+    assert read(path) == ([(1, {"a": 1}, 8)], [(2, "cut short", True)])
+
+
+def test_damaged_bytes_are_passed_over_up_to_the_next_frame_and_told_in_bytes(tmp_path: Path):
+    path = tmp_path / "r.jsonl.zst"
+    first, second = pack(b'{"a":1}\n'), pack(b'{"a":2}\n')
+    path.write_bytes(first + b"garbage" + second + b"more")
+    rows, told = read(path)
+    assert rows == [(1, {"a": 1}, 8), (3, {"a": 2}, 8)]
+    assert told == [
+        (2, f"7 bytes from byte {len(first)} on cannot be decompressed", False),
+        (4, f"4 bytes from byte {len(first + second) + 7} on cannot be decompressed", False),
+    ]
+    passed: list[tuple[int, ...]] = []
+    assert list(read_rows(path, lambda *_: None, lambda *gap: passed.append(gap))) == rows
+    assert passed == [(2, len(first), 7), (4, len(first + second) + 7, 4)]
+
+
+def test_one_bad_byte_costs_no_row_but_its_own(tmp_path: Path):
+    path = tmp_path / "r.jsonl.zst"
+    lines = [b'{"a":%d,"text":"%s"}\n' % (n, random.Random(n).randbytes(40).hex().encode()) for n in range(5)]
+    frames = [pack(line) for line in lines]
+    start, size = len(frames[0] + frames[1]), len(frames[2])
+    gaps = 0
+    for place in range(start, start + size):
+        data = bytearray(b"".join(frames))
+        data[place] ^= 0xFF
+        path.write_bytes(data)
+        rows, told = read(path)
+        assert [row["a"] for _, row, _ in rows if row != json.loads(lines[2])] == [0, 1, 3, 4], place
+        gaps += told == [(3, f"{size} bytes from byte {start} on cannot be decompressed", False)]
+    assert gaps >= size - 1  # the other is the flag that says there is a checksum
+
+
+def test_of_a_long_frame_that_breaks_off_the_whole_lines_count_and_the_cut_one_is_the_gap(tmp_path: Path):
+    path = tmp_path / "r.jsonl.zst"
+    chance = random.Random(1)
+    text = b"".join(b'{"a":%d,"text":"%s"}\n' % (n, chance.randbytes(5000).hex().encode()) for n in range(60))
+    damaged = bytearray(pack(text))
+    damaged[len(damaged) * 3 // 4 :] = b"\xff" * (len(damaged) - len(damaged) * 3 // 4)
+    path.write_bytes(bytes(damaged) + pack(b'{"a":"last"}\n'))
+    rows, told = read(path)
+    *before, last = rows
+    assert 10 < len(before) < 46
+    assert [row["a"] for _, row, _ in before] == list(range(len(before)))
+    assert (last[0], last[1]) == (len(before) + 2, {"a": "last"})
+    assert told == [(len(before) + 1, f"{len(damaged):,} bytes from byte 0 on cannot be decompressed", False)]
+
+
+def test_a_file_that_cannot_be_read_at_all_is_a_mistake(tmp_path: Path):
+    with pytest.raises(InputError, match="cannot be read"):
+        read(tmp_path / "none.jsonl")

@@ -1,0 +1,37 @@
+"""The rows of a JSONL file that others may have written: every line that is a JSON object is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from velodrome.errors import InputError
+from velodrome.records.jsonl import Lost, Passed, read_lines
+from velodrome.records.lenient import loads
+
+Json = dict[str, Any]
+
+
+def read_rows(path: Path, lost: Lost, passed: Passed | None = None) -> Iterator[tuple[int, Json, int]]:
+    """Every row with the number of its line and its size in bytes; `lost` is told of each line that is none.
+
+    So is, if it is given, `passed` of bytes that are damaged.
+    """
+    number = 0
+    try:
+        for number, line in read_lines(path, lost=lost, passed=passed):
+            try:
+                row = loads(line)
+            except ValueError as error:
+                lost(number, f"not JSON: {error}", line[-1:] != b"\n")
+                continue
+            if type(row) is dict:
+                yield number, row, len(line)
+            else:
+                lost(number, "not an object", False)
+    except InputError as error:
+        if not number:
+            raise  # no file, or none that could be read at all
+        reason = str(error).removeprefix(f"{path}: ")
+        lost(number + 1, f"{reason}; nothing after it was read", False)
