@@ -11,6 +11,7 @@ import pytest
 from velodrome.read.index import FAILED, Bin, Group, Histogram, Index, Point, Query, Sort, Task
 
 Json = dict[str, Any]
+ASKED = "What is 15% of 240?"  # by every row that is made here
 Make = Callable[..., Json]
 Write = Callable[..., Path]
 
@@ -33,9 +34,9 @@ def test_a_task_tells_how_many_there_are_and_how_many_passed(opened: Any, make_r
     rows += [make_rollout("b", 0, reward=None, meta={"verification": "deferred"}), make_rollout("c", 0, reward=0.0)]
     index = opened(rows, [make_failure("a", 4), make_failure("d", 0), make_failure("d", 1)])
     assert index.tasks().tasks == (
-        Task("a", 4, 1, 4, 2, 0.5, 0.875, 1),
-        Task("b", 1, 0, 0, 0, None, None, 5),
-        Task("c", 1, 0, 1, 0, 0.0, 0.0, 6),
+        Task("a", 4, 1, 4, 2, 0.5, 0.875, 1, ASKED),
+        Task("b", 1, 0, 0, 0, None, None, 5, ASKED),
+        Task("c", 1, 0, 1, 0, 0.0, 0.0, 6, ASKED),
         Task("d", 0, 2, 0, 0, None, None, FAILED + 2),
     )
     assert (index.state.deferred, index.state.failed, index.state.entries) == (1, 3, 9)
@@ -123,7 +124,7 @@ def test_a_key_that_was_tried_again_is_listed_once(
     assert [(group.pattern, group.count) for group in index.failures()] == [("third", 1)]
     assert index.page(Query.parse("second"), Sort()).entries == ()
     assert index.count(Query.parse("-second")) == index.count(Query()) == (3, True)
-    assert index.tasks(Query.parse("task=a")).tasks == (Task("a", 1, 0, 1, 1, 1.0, 1.0, 2),)
+    assert index.tasks(Query.parse("task=a")).tasks == (Task("a", 1, 0, 1, 1, 1.0, 1.0, 2, ASKED),)
     write(
         tmp_path / "r.failures.jsonl", [make_failure("a", 0, error="late"), make_failure("b", 0, error="again")], "ab"
     )

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from velodrome.read.index import Index, Query, Sort
 from velodrome.read.index.packed import Frames
-from velodrome.read.index.source import Place
+from velodrome.read.index.source import Place, is_object
 from velodrome.records.jsonl import Appender
+from velodrome.records.rows import read_rows
 from velodrome.records.zst import pack
 
 Json = dict[str, Any]
@@ -101,15 +102,44 @@ def test_a_long_frame_that_is_cut_short_gives_what_is_whole(tmp_path: Path, make
     index.close()
 
 
-def test_a_damaged_frame_ends_the_list_with_a_note(tmp_path: Path, make_rollout: Make):
+def test_a_damaged_frame_is_passed_over_with_a_note(tmp_path: Path, make_rollout: Make):
     path = tmp_path / "r.jsonl.zst"
     first, second, third = map(pack, lines([make_rollout(name) for name in "abc"]))
     path.write_bytes(first + second + b"garbage, not zstd" + third)
     index = Index(path)
     state = index.refresh()
     where = len(first) + len(second)
-    assert (keys(index), state.notes) == (["a/0", "b/0"], [f"{path}: not zstd from byte {where} on"])
+    note = f"r.jsonl.zst:3: 17 bytes from byte {where} on cannot be decompressed; what stood there is not shown"
+    assert (keys(index), state.notes) == (["a/0", "b/0", "c/0"], [note])
+    assert index.refresh().notes == [note]
+    assert index.row(4) == make_rollout("c")
     index.close()
+
+
+def test_garbage_at_the_end_ends_the_list_with_a_note(tmp_path: Path, make_rollout: Make):
+    path = tmp_path / "r.jsonl.zst"
+    [first] = map(pack, lines([make_rollout("a")]))
+    path.write_bytes(first + b"garbage, not zstd")
+    index = Index(path)
+    state = index.refresh()
+    assert (keys(index), state.notes) == (["a/0"], [f"{path}: not zstd from byte {len(first)} on"])
+    index.close()
+
+
+def test_one_bad_byte_costs_the_same_rows_here_and_to_every_other_reader(tmp_path: Path, make_rollout: Make):
+    frames = list(map(pack, lines([make_rollout(name) for name in "abcde"])))
+    start = len(frames[0] + frames[1])
+    for place in range(start, start + len(frames[2])):
+        data = bytearray(b"".join(frames))
+        data[place] ^= 0xFF
+        path = tmp_path / f"{place}.jsonl.zst"
+        path.write_bytes(data)
+        source = Frames(path)
+        found = [line for group, _ in source.lines(Place()) for line in group]
+        source.close()
+        rows = [number for number, _, _ in read_rows(path, lambda *_: None)]
+        assert [number for number, _, _, text in found if is_object(bytes(text or b""))] == rows, place
+        assert len(rows) >= 4
 
 
 def test_frames_that_unpack_to_far_too_much_do_not_fill_the_memory(tmp_path: Path, make_rollout: Make):

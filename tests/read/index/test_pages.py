@@ -78,9 +78,21 @@ class Known:
         ]
 
 
-@pytest.fixture(scope="module")
-def known(index: Index) -> Known:
-    return Known(index)
+# Small files are found by their few candidates; with the limits of long ones the other ways are taken.
+WALKED = Limits(few=-1, few_named=-1)
+LOOKED_UP = Limits(sample=1, few=-1, few_named=-1)  # words, in each entry
+NO_WALK = replace(WALKED, walk_s=-1.0, walk_tasks_s=-1.0, walk_filtered_tasks_s=-1.0, walk_words_s=-1.0)
+LOOKED_AT_MANY = replace(NO_WALK, steps=1, slice=7)
+LOOKED_AT_ALL = replace(LOOKED_AT_MANY, many=-1)
+
+
+@pytest.fixture(
+    scope="module", params=[Limits(), WALKED, LOOKED_UP, LOOKED_AT_ALL], ids=["few", "walk", "words", "all"]
+)
+def known(index: Index, request: pytest.FixtureRequest) -> Iterator[Known]:
+    found = Index(index.rollouts, limits=request.param)
+    yield Known(found)
+    found.close()
 
 
 def values(entries: list[Entry]) -> dict[int, dict[str, float]]:
@@ -196,7 +208,7 @@ def hash_of(task: str) -> int:
     return hashed(task)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(query=queries, sort=sorts, limit=st.integers(1, 40))
 def test_pages_put_together_are_what_a_loop_over_the_rows_finds_sorted(
     known: Known, query: Query, sort: Sort, limit: int
@@ -231,15 +243,18 @@ def test_neighbours_are_the_ones_beside_it_in_the_list(known: Known, query: Quer
 
 
 def test_every_way_to_find_a_list_finds_the_same(index: Index):
-    """Small files are found by their few candidates; with the limits of long ones the other ways are taken."""
     texts = ["reward<1 tools>1", "alpha tools>1", "0<pass_rate<1", "-beta", "task:task/1 reward=1", "score:none then"]
     texts += ["key:task/1/2", "key:k/1", "error:timeout", "state:failed", "alpha", '"30 s"']
-    orders = ["number", "-reward", "total_s", "-pass_rate", "score"]
-    walked = Limits(few=-1, few_named=-1)
-    looked_at_many = replace(walked, walk_s=-1.0, steps=1, slice=7)
+    texts += [
+        "-pass_rate=1 reward<1",
+        "mean_reward<0.8 -agent:other",
+        "n>4 pass_rate:none",
+        "-status:complet",
+        "timeout",
+    ]
+    orders = ["number", "-reward", "total_s", "-pass_rate", "score", "-mean_reward"]
     answers: list[Any] = []
-    looked_up = Limits(sample=1, few=-1, few_named=-1)  # words, in each entry
-    for limits in (Limits(), walked, looked_up, looked_at_many, replace(looked_at_many, many=-1)):
+    for limits in (Limits(), WALKED, LOOKED_UP, LOOKED_AT_MANY, LOOKED_AT_ALL):
         asked = Index(index.rollouts, limits=limits)
         found: list[Any] = []
         for query in map(Query.parse, texts):

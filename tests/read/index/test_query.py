@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
-from velodrome.read.index.query import Compared, Matched, Query, Sort, Words
+from velodrome.read.index.query import Compared, Matched, Query, Sort, Words, typed
 
 
 def test_terms_of_every_kind_are_told_apart():
@@ -95,7 +95,7 @@ def test_any_text_is_a_filter_or_one_line(text: str):
 
 
 def test_an_order_is_a_field_with_or_without_a_minus():
-    assert [Sort.parse(text) for text in ("reward", "-total_s", "", " - ")] == [
+    assert [Sort.parse(text) for text in ("reward", "-total_s", "", "-number")] == [
         Sort("reward", False),
         Sort("total_s", True),
         Sort("number", False),
@@ -104,3 +104,16 @@ def test_an_order_is_a_field_with_or_without_a_minus():
     assert [str(Sort.parse(text)) for text in ("reward", "-total_s")] == ["reward", "-total_s"]
     with pytest.raises(InputError, match='sort: "agent" is a text; sort by a number'):
         Sort.parse("agent")
+    with pytest.raises(InputError, match='sort: nothing after "-"; sort by a number'):
+        Sort.parse(" - ")
+
+
+def test_a_character_that_cannot_be_seen_is_typed_by_its_code():
+    shown = typed('error:"a\u202eb\x00" \u200bword')
+    assert shown == 'error:"a\\u{202e}b\\u{0}" \\u{200b}word'
+    matched, words = Query.parse(shown).terms
+    assert (matched.value, words.words) == ("a\u202eb\x00", "\u200bword")  # type: ignore[union-attr]
+    for kept in ("\\u{110000}", "\\u{d800}", "\\u{}", "\\u{41"):
+        assert Query.parse(f"task={kept}").terms[0].value == kept  # type: ignore[union-attr]
+    assert Query.parse(r'task="\\u{41}"').terms[0].value == r"\u{41}"  # type: ignore[union-attr]
+    assert Sort.parse("-\\u{202e}x") == Sort("\u202ex", descending=True)

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -142,6 +144,31 @@ def test_an_index_that_is_deleted_is_made_anew(path: Path, make_rollout: Make, w
     index.close()
 
 
+def test_an_index_that_is_deleted_while_it_is_made_is_not_waited_for(path: Path):
+    building = threading.Event()
+
+    def clock() -> float:  # it stands, so that somebody else's lease never runs out
+        if threading.current_thread().name == "index":
+            building.set()
+        return 1000.0
+
+    index = Index(path, clock=clock)
+    holder = schema.connect(index.path)
+    holder.execute("INSERT INTO note VALUES ('builder', '[\"somebody\",1004.0]')")
+    holder.close()
+    index.start()
+    assert building.wait(60)
+    schema.discard(index.path)
+    rows: list[int] = []
+    readers = [threading.Thread(target=lambda: rows.append(index.state.rows), daemon=True) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(60)
+    assert rows == [40, 40, 40]
+    index.close()
+
+
 def test_an_index_of_another_version_is_made_anew(path: Path):
     place = schema.place(path)
     with schema.connect(place) as connection:
@@ -198,3 +225,37 @@ def test_progress_survives_its_way_into_the_index_file(path: Path):
         assert (progress.rows, progress.failed, progress.places[store.KEPT].line) == (40, 1, 40)
     connection.close()
     index.close()
+
+
+@pytest.mark.parametrize("place", [8192, 20_000, 60_000, 100_000])
+def test_random_bytes_within_a_small_index_change_no_answer(path: Path, make_rollout: Make, write: Write, place: int):
+    write(path, [make_rollout(f"more{at}", answer=f"it is {at}, zebra{at}") for at in range(300)], "ab")
+
+    def answers() -> object:
+        with closing(Index(path)) as index:
+            index.refresh()
+            found = index.page(Query.parse("zebra17"), Sort()).entries
+            return index.page(Query(), Sort(), limit=2000).entries, found, index.tasks().tasks, index.line(300)
+
+    right = answers()
+    with closing(schema.connect(schema.place(path))) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    whole = schema.place(path).read_bytes()
+    for seed in range(4):
+        with schema.place(path).open("rb+") as stream:
+            stream.write(whole)
+            stream.truncate()
+            stream.seek(place)
+            stream.write(Random(seed).randbytes(64))
+        assert answers() == right
+
+
+def test_a_place_that_is_wrong_in_the_index_of_an_untouched_file_is_the_indexs_fault(path: Path):
+    with closing(Index(path)) as index:
+        index.refresh()
+        right = index.line(7)
+        with closing(schema.connect(index.path)) as connection:
+            connection.execute("UPDATE rollout SET offset = offset + 3 WHERE number = 7")
+        assert index.line(7) == right
+        told = "the index file was damaged (a rollout is not where the index says)"
+        assert (index.remade, index.state.rebuilt) == (1, told)

@@ -63,6 +63,16 @@ class Task:
     pass_rate: float | None
     mean_reward: float | None
     first: int | None  # the number of one of its entries
+    prompt: str = ""  # of that entry
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """A stretch of the rollouts of one task, by repeat; its sums and its mean time are of all of them."""
+
+    task: Task
+    mean_s: float | None
+    entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +141,7 @@ class State:
     searchable: int = 0
     notes: list[str] = field(default_factory=list)
     rebuilt: str | None = None
+    anew_at: float = 0.0  # when the file was last found to be another than the one that was read
     live: bool = False
     complete: bool = False  # every whole line there is has been read
 

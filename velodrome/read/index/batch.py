@@ -11,11 +11,13 @@ from typing import Any
 from zlib import crc32
 
 from velodrome.read.index.answers import DEFERRED_STATE, FAILED, STATES
-from velodrome.read.index.extract import Numbers, facts, hashed, hashed_key, loads
+from velodrome.read.index.extract import Numbers, facts, hashed, hashed_key
 from velodrome.read.index.query import MEASURES
-from velodrome.records.jsonl import MAX_LINE_BYTES
+from velodrome.records.jsonl import DAMAGED, MAX_LINE_BYTES
+from velodrome.records.lenient import loads
 
-# Number from 1, byte offset, place within the text of its zstd frame, the bytes; None: too long to be taken.
+# Number from 1, byte offset, place within the text of its zstd frame, the bytes; None: too long to be taken, or, where
+# the place is negative, so many damaged bytes.
 Line = tuple[int, int, int, bytes | memoryview | None]
 
 PASS_REWARD = 1.0  # as in read.metrics
@@ -63,8 +65,15 @@ def parse(lines: Iterable[Line], *, failed: bool = False) -> Batch:
     extras: list[dict[str, float | int]] = []
     prompts: dict[str, int] = {}
     for line, offset, within, text in lines:
+        if within < 0:
+            batch.unreadable += 1
+            batch.note(line, f"{-within:,} bytes from byte {offset:,} on {DAMAGED}; what stood there is not shown")
+            continue
         row = _object(batch, line, text)
         if row is None or text is None:
+            continue
+        if failed and type(row.get("key")) is not str:
+            batch.note(line, "no key that is a text; whose failure it is cannot be told, and it is not counted")
             continue
         found, flaw = facts(row, line, failed=failed)
         if flaw is not None:
@@ -92,7 +101,7 @@ def _object(batch: Batch, line: int, text: bytes | memoryview | None) -> dict[st
         batch.note(line, f"longer than {MAX_LINE_BYTES // 2**20} MiB; it is not shown")
         return None
     try:
-        row = loads(text)
+        row = loads(text, finite=True)
     except ValueError:
         row = None
     if isinstance(row, dict):

@@ -6,13 +6,10 @@ JSON object at all counts as unreadable.
 
 from __future__ import annotations
 
-import json
 import re
 from hashlib import blake2b
 from math import isfinite
 from typing import Any
-
-import orjson
 
 from velodrome.read.index.answers import DEFERRED_STATE, FAILED_STATE, KEPT_STATE, STATES
 from velodrome.read.index.query import MEASURES
@@ -39,31 +36,6 @@ _ID = re.compile(
     r"0[xX][0-9a-fA-F]+|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{6,}"
     r"|(?<![A-Za-z_\d.])(?![45]\d\d(?: [A-Z]|:|$))\d+(?:\.\d+)*"  # a number, but for the status of an answer
 )
-
-
-def loads(line: bytes | memoryview) -> Any:
-    """The value of a line, also if it has NaN or lone surrogates in it. ValueError if it is no JSON even so."""
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return _scrubbed(json.loads(bytes(line).decode("utf-8", "replace")))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _scrubbed(value: Any) -> Any:
-    """The value as JSON can hold it: texts that can be written out again, no NaN, nothing infinite."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    if isinstance(value, list):
-        return [_scrubbed(each) for each in value]
-    if isinstance(value, dict):
-        return {_scrubbed(name): _scrubbed(each) for name, each in value.items()}
-    return value
 
 
 def hashed(text: str) -> int:
@@ -174,11 +146,14 @@ def _measures(meta: Json, usage: Json, counted: tuple[Any, int, int, int, int | 
     """In the order of MEASURES. `counted`: reward, tools, turns, length, repeat."""
     reward, tools, turns, length, repeat = counted
     told, used = (meta.get("timing") or _NONE).get, usage.get
+    total, asked, answered = used("total_tokens"), used("input_tokens"), used("output_tokens")
+    if type(total) is float or type(asked) is float or type(answered) is float:  # tokens are whole numbers
+        total, asked, answered = [None if type(each) is float else each for each in (total, asked, answered)]
     values = (
         reward,
-        used("total_tokens"),
-        used("input_tokens"),
-        used("output_tokens"),
+        total,
+        asked,
+        answered,
         tools,
         turns,
         length,

@@ -9,33 +9,39 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
+
+import orjson
 
 import velodrome.read.index.figures as figures
 import velodrome.read.index.schema as schema
 import velodrome.read.index.store as store
 from velodrome.errors import InputError
-from velodrome.read.index.answers import FAILED, Entry, Group, Histogram, Page, Point, State, TaskPage
+from velodrome.read.index.answers import FAILED, Entry, Group, Histogram, Page, Point, Repeats, State, TaskPage
 from velodrome.read.index.builder import Builder, opened
 from velodrome.read.index.entries import read_entries
-from velodrome.read.index.extract import hashed, key_of, loads
+from velodrome.read.index.extract import key_of
 from velodrome.read.index.fields import Fields
 from velodrome.read.index.heard import Heard
 from velodrome.read.index.paging import Cursor
 from velodrome.read.index.plan import Found, Limits, Plan
 from velodrome.read.index.pool import Pool
 from velodrome.read.index.query import TASK_FIELDS, Query, Sort
-from velodrome.read.index.tasks import read_tasks
+from velodrome.read.index.source import same_file
+from velodrome.read.index.tasks import read_repeats, read_tasks
+from velodrome.records.lenient import loads
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
 T = TypeVar("T")
 
+_GONE = "the index file was gone"
 _LIVE_S = 5.0
 _MEND_S = 2.0  # how long an answer may wait for an index that had to be made anew
 _PATIENCE_S = 0.02  # for another thread that is reading on: what it reads is as good
@@ -57,6 +63,7 @@ class Index:
         self._limits = limits or Limits()
         self._building = threading.RLock()
         self._stop = threading.Event()
+        self._useless = threading.Event()  # the index file is gone or damaged, and is to be made anew first
         self._thread: threading.Thread | None = None
         self._thrown_away = schema.prepare(self.path)
         self._pool = Pool(self.path)
@@ -64,6 +71,7 @@ class Index:
         self._drawn: dict[tuple[object, ...], Histogram] = {}
         self._builder = Builder(self._files, self.path, clock)
         self._trouble: str | None = None
+        self.remade = 0  # how often the index file had to be thrown away since it was opened
         self._rebuilt_at = self._ask(store.read_progress).rebuilt_at
 
     def close(self) -> None:
@@ -164,18 +172,31 @@ class Index:
 
     def entry(self, number: int) -> Entry:
         """One entry; a number that is not there is an `InputError`."""
-        found = self._ask(lambda db: read_entries(db, Fields(db), [number]))
+        found = self.entries([number])
         if not found:
             raise self._missing(number)
         return found[0]
 
+    def entries(self, numbers: Sequence[int]) -> list[Entry]:
+        """These entries, in this order; one that is not there is left out."""
+        return self._ask(lambda db: read_entries(db, Fields(db), numbers))
+
     def row(self, number: int) -> Json:
+        """The rollout of an entry, read from the file; what JSON has no form for, as NaN, is null."""
+        found: Json = loads(self.line(number), finite=True)
+        return found
+
+    def line(self, number: int) -> bytes:
         """The whole line of an entry, read from the file and compared with what was indexed."""
-        row = self._verified(number)
-        if row is None:
+        line = self._verified(number)
+        untouched = line is None and self.untouched()
+        if line is None:
             self.refresh(_MEND_S, search=False)  # which notices most changes
-            row = self._verified(number)
-        if row is None:
+            line = self._verified(number)
+        if line is None and untouched:
+            self.remake("a rollout is not where the index says")
+            line = self._verified(number)
+        if line is None:
             known = self._ask(store.read_progress)
             if self._building.acquire(timeout=_MEND_S):
                 try:
@@ -183,7 +204,20 @@ class Index:
                 finally:
                     self._building.release()
             raise InputError(f"{self.rollouts}: changed since it was indexed; it is being read again")
-        return row
+        return line
+
+    def untouched(self) -> bool:
+        """Whether the files are as they were when they were read. Then what is wrong is wrong with the index."""
+        marks = self._ask(store.read_progress).marks
+        return all(same_file(path, marks[file]) for file, path in self._files.items())
+
+    def remake(self, why: str) -> None:
+        """Throw the index away and begin it anew; a long file is read further by `refresh`."""
+        self._useless.set()  # whoever builds it lets go
+        with self._building:
+            self._useless.clear()
+            self._mend(f"the index file was damaged ({why})")
+            self._build(_MEND_S, search=False)
 
     def find(self, key: str) -> int | None:
         """The number of the rollout with this key."""
@@ -191,15 +225,21 @@ class Index:
         found: int | None = self._ask(lambda db: db.execute(asked, (key_of(key),)).fetchone()[0])
         return found
 
+    def there(self, numbers: Sequence[int]) -> set[int]:
+        """Which of these are numbers of entries."""
+        asked = "SELECT number FROM rollout WHERE number IN (SELECT value FROM json_each(?))"
+        told = orjson.dumps(list(numbers)).decode()
+        return self._ask(lambda db: {row[0] for row in db.execute(asked, (told,))})
+
+    def repeats(self, task: str, *, since: int = 0, limit: int = _MOST_ENTRIES) -> Repeats | None:
+        """The rollouts of a task from `since` on, by repeat, with the sums of all of them; None if it has none."""
+        limit = max(1, min(limit, _MOST_ENTRIES))
+        return self._ask(lambda db: read_repeats(db, task, since=since, limit=limit))
+
     def task(self, task: str) -> list[Entry]:
         """All rollouts of a task, by repeat; the first two thousand."""
-
-        def answer(db: sqlite3.Connection) -> list[Entry]:
-            asked = "SELECT number FROM rollout WHERE task = ? ORDER BY repeat, number LIMIT ?"
-            found = db.execute(asked, (hashed(task), _MOST_ENTRIES)).fetchall()
-            return read_entries(db, Fields(db), [row[0] for row in found])
-
-        return self._ask(answer)
+        found = self.repeats(task)
+        return list(found.entries) if found else []
 
     def tasks(
         self,
@@ -244,13 +284,16 @@ class Index:
             with self._pool.reading() as db:
                 return answer(db)
         except FileNotFoundError:
-            why = "the index file was gone"
+            why, gone = _GONE, True
         except sqlite3.DatabaseError as error:
             if not schema.damaged(error):
                 raise
-            why = f"the index file was damaged ({error})"
+            why, gone = f"the index file was damaged ({error})", False
+        self._useless.set()  # whoever builds it lets go
         with self._building:
-            self._mend(why)
+            self._useless.clear()
+            if not gone or self._builder.moved():
+                self._mend(why)
             self._build(_MEND_S, search=False)
         with self._pool.reading() as db:
             return answer(db)
@@ -258,6 +301,7 @@ class Index:
     def _mend(self, why: str) -> None:
         """Throw the index away, unless somebody else has done so already."""
         self._thrown_away = why
+        self.remade += 1
         self._pool.close()
         if not self._builder.moved():
             schema.discard(self.path)
@@ -269,8 +313,8 @@ class Index:
         for _ in range(2):
             try:
                 if self._builder.moved():
-                    self._mend("the index file was gone")
-                self._builder.run(budget_s, search=search, stopped=self._stop.is_set)
+                    self._mend(_GONE)
+                self._builder.run(budget_s, search=search, stopped=self._stopped)
                 self._trouble = None
                 return
             except sqlite3.DatabaseError as error:
@@ -278,6 +322,9 @@ class Index:
                     self._trouble = f"{self.path}: cannot be written: {error}"
                     return
                 self._mend(f"the index file was damaged ({error})")
+
+    def _stopped(self) -> bool:
+        return self._stop.is_set() or self._useless.is_set()
 
     def _follow(self, interval_s: float) -> None:
         while not self._stop.is_set():
@@ -289,7 +336,8 @@ class Index:
         progress = store.read_progress(db)
         try:
             status = os.stat(self.rollouts)
-            size, touched = status.st_size, status.st_mtime
+            whole = stat.S_ISREG(status.st_mode)  # anything else has a note that it cannot be read
+            size, touched = (status.st_size, status.st_mtime) if whole else (0, 0.0)
         except OSError:
             size, touched = 0, 0.0
         read = progress.places[store.KEPT].offset
@@ -308,11 +356,12 @@ class Index:
             searchable=min(progress.searchable, progress.rows + progress.failed),
             notes=notes,
             rebuilt=anew or self._thrown_away,
+            anew_at=progress.rebuilt_at,
             live=self._clock() - touched < _LIVE_S,
             complete=read >= size or self._builder.complete_size == size,
         )
 
-    def _verified(self, number: int) -> Json | None:
+    def _verified(self, number: int) -> bytes | None:
         asked = "SELECT offset, within, size, crc FROM rollout WHERE number = ?"
         found = self._ask(lambda db: db.execute(asked, (number,)).fetchone())
         if found is None:
@@ -325,10 +374,7 @@ class Index:
             return None
         finally:
             source.close()
-        if len(line) != size or crc32(line) != crc:
-            return None
-        row: Json = loads(line)
-        return row
+        return line if len(line) == size and crc32(line) == crc else None
 
     def _plan(self, db: sqlite3.Connection, query: Query) -> Plan:
         return Plan(db, query, self._heard, self._limits)

@@ -8,6 +8,9 @@ from velodrome.read.index.query import MEASURES, TASK_FIELDS
 from velodrome.read.index.store import transaction
 
 _FIRST = ("key", "task", "reward", "total_s")
+# A task's rollouts in the order of the file; with rewards, because what is asked of a task's rollouts, by a list that
+# is sorted by tasks, is most often that: the rows themselves need not be looked up.
+_WIDER = {"task": "task, number, reward"}
 _LATER = (
     "tokens",
     "tools",
@@ -34,7 +37,7 @@ def names(connection: sqlite3.Connection) -> frozenset[str]:
 def missing(connection: sqlite3.Connection, *, later: bool) -> list[str]:
     """What makes the indices that are still to come, most wanted first."""
     there = names(connection)
-    wanted = {f"by_{name}": f"rollout ({name})" for name in _FIRST}
+    wanted = {f"by_{name}": f"rollout ({_WIDER.get(name, name)})" for name in _FIRST}
     wanted |= {f"task_by_{name}": f"task ({name})" for name in _TASKS}
     if later:
         wanted |= {f"by_{name}": f"rollout ({name})" for name in (*_LATER, *_LAST)}

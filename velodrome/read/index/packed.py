@@ -1,7 +1,8 @@
 """A `.jsonl.zst` file as lines: each knows the frame it begins in and its place in that frame's text.
 
 The collector writes a frame a line, so that any line can be read on its own. A file compressed anew, in one frame or
-few, is read as well; a line deep in a long frame then costs the way to it. A torn last frame waits.
+few, is read as well; a line deep in a long frame then costs the way to it. A torn last frame waits. Damaged bytes are
+passed over up to the next frame that decodes, and count as one line.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ from velodrome.errors import InputError
 from velodrome.read.index.batch import Line
 from velodrome.read.index.source import CHUNK_BYTES, Place, Source, is_object
 from velodrome.records.jsonl import MAX_LINE_BYTES
+from velodrome.records.zst import MAGIC, next_frame
 
-_MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = b"\x2a\x4d\x18"  # behind a byte of 0x50 to 0x5f
 _LONGEST_HEADER = 18
 _WINDOW_BYTES = 256 * 1024
 _PIECE_BYTES = 1024 * 1024
 _MOST_AT_ONCE = 64 * 1024 * 1024  # of text, from a frame that says how long it is
+_MOST_TORN = (
+    64 * 1024 * 1024
+)  # of a frame without an end that is searched for others: it may be the length that is wrong
 _RLE, _RESERVED = 1, 3
 
+# Of damaged bytes the place is how many there are, as a negative number.
 Text = tuple[int, int, bytes, int | None]  # its frame, its place in there, itself, where the frame ends if it ends here
 
 
@@ -66,6 +71,11 @@ class Frames(Source):
         skip, number, opened = place.within, place.line, place.open
         end: int | None = None
         for frame, at, text, end in self._texts(place.offset):
+            if at < 0 and end is not None:
+                number += 1
+                yield (number, frame, at, None), Place(end, 0, number)
+                left, too_long, skip, opened = b"", False, 0, False
+                continue
             gone = min(skip, len(text))
             text, at, skip = text[gone:], at + gone, skip - gone
             position = 0
@@ -93,17 +103,27 @@ class Frames(Source):
         """The text of each frame from `offset` on. Of a torn one, all but its last byte, which may not be the last."""
         unpacker = zstandard.ZstdDecompressor()
         while offset < self.size:
-            end, text_bytes = self._frame(offset)
+            end: int | None = None
+            problem: InputError | None = None
             try:
+                end, text_bytes = self._frame(offset)
                 if end is not None and 0 <= text_bytes <= _MOST_AT_ONCE:
                     text = unpacker.decompress(self.bytes_at(offset, end - offset)) if text_bytes else b""
                     yield offset, 0, text, end
                 else:
                     yield from self._long_frame(unpacker, offset, end)
             except zstandard.ZstdError as error:
-                raise InputError(f"{self.path}: not zstd from byte {offset} on: {error}") from error
-            if end is None:
-                return
+                problem = InputError(f"{self.path}: not zstd from byte {offset} on: {error}")
+            except InputError as error:
+                problem = error
+            if problem is not None or end is None:
+                end = next_frame(self.bytes_at, offset + 1) if problem or self.size - offset < _MOST_TORN else None
+                if end is not None:
+                    yield offset, offset - end, b"", end
+                elif problem is not None:
+                    raise problem
+                else:
+                    return
             offset = end
 
     def _long_frame(self, unpacker: Any, offset: int, end: int | None) -> Iterator[Text]:
@@ -123,7 +143,7 @@ class Frames(Source):
         if head[1:4] == _SKIPPABLE and head[0] & 0xF0 == 0x50:
             end = offset + 8 + int.from_bytes(head[4:8], "little")
             return (end if len(head) >= 8 and end <= self.size else None), 0
-        if not _MAGIC.startswith(head[:4]):
+        if not MAGIC.startswith(head[:4]):
             raise InputError(f"{self.path}: not zstd from byte {offset} on")
         try:
             at = offset + zstandard.frame_header_size(head)

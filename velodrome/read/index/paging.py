@@ -81,7 +81,7 @@ class Order:
 
     def at_once(self, cursor: Cursor | None, *, backwards: bool) -> tuple[Clause, str]:
         """The same as one condition and one ORDER BY, for a list that is sorted anyway."""
-        parts = [clause for clause, _ in self.stretches(cursor, backwards=backwards)]
+        parts = [clause for clause, _ in self.stretches(cursor, backwards=backwards)] if cursor else [Clause("1")]
         values = tuple(value for clause in parts for value in clause.values)
         either = Clause(" OR ".join(f"({clause.sql})" for clause in parts), values)
         rising = self.descending == backwards

@@ -22,7 +22,7 @@ from velodrome.read.index.answers import FAILED
 from velodrome.read.index.fields import Fields
 from velodrome.read.index.heard import Heard, holds, match
 from velodrome.read.index.paging import Cursor, Order
-from velodrome.read.index.query import TASK_FIELDS, Query, Sort, Words
+from velodrome.read.index.query import TASK_FIELDS, Compared, Query, Sort, Words
 from velodrome.read.index.schema import searchable
 from velodrome.read.index.select import Clause, Source, sources, where
 
@@ -40,9 +40,12 @@ class Limits:
 
     few: int = 8000  # candidates of an SQL index that are looked at one by one
     few_named: int = 20_000  # the same of a list by words, names or errors
-    many: int = 250_000  # the same once walking took too long; beyond it looking at all entries is no slower
+    many: int = 30_000  # the same once walking took too long; beyond it looking at all entries is no slower
     sample: int = 10_000  # entries from which it is told whether nearly all hold some words
-    walk_s: float = 0.04
+    walk_s: float = 0.02
+    walk_tasks_s: float = 0.1  # the same along tasks, where looking at all entries takes longest
+    walk_filtered_tasks_s: float = 0.3  # the same where whole tasks are passed over, which is quick
+    walk_words_s: float = 0.12  # the same where words are looked up on the way; listing what holds them takes longer
     count_s: float = 0.06
     longest_s: float = 10.0
     slice: int = 1 << 13  # entries between two looks at the clock
@@ -62,6 +65,7 @@ class Plan:
             raise InputError("filter: this Python's SQLite has no full-text search (FTS5); filter by fields")
         self._query = query
         self._where = where(query, self.fields)
+        self._where_with_task = where(query, self.fields, with_task=True)
         self._lists = heard
 
     @cached_property
@@ -88,7 +92,10 @@ class Plan:
         """The candidates of a source, if there are no more than that."""
         if most < 0:
             return None
-        found = self._rows(Clause(f"{source.clause.sql} LIMIT ?", (*source.clause.values, most + 1)))
+        listed = Clause(f"{source.clause.sql} LIMIT ?", (*source.clause.values, most + 1))
+        if not source.named and self._rows(Clause(f"SELECT count(*) FROM ({listed.sql})", listed.values))[0][0] > most:
+            return None  # counting takes a tenth of the time that listing does
+        found = self._rows(listed)
         return [row[0] for row in found] if len(found) <= most else None
 
     def _rows(self, clause: Clause) -> list[tuple[Any, ...]]:
@@ -132,9 +139,10 @@ class Plan:
             start = f"SELECT {wanted} FROM {tables}"
             test = self._everywhere()
             if test is not None:
-                rows = self._walked(start, test, order, cursor, backwards, limit)
+                rows = self._walked(start, test, order, cursor, backwards, limit, self._limits.walk_words_s)
             if rows is None and self._few is None:
-                rows = self._walked(start, self._where, order, cursor, backwards, limit)
+                test = self._where_with_task if sort.field in TASK_FIELDS else self._where
+                rows = self._walked(start, test, order, cursor, backwards, limit, self._patience_s(sort))
         if rows is None:
             rows = self._sorted(wanted, sort, order, cursor, backwards, limit)
         return [(row[1], row[0], row[2:]) for row in rows]
@@ -173,7 +181,7 @@ class Plan:
     def _everywhere(self) -> Clause | None:
         """A condition that looks the words up for each entry: quicker than any list where nearly all hold them."""
         word = self._only_word()
-        if word is None:
+        if word is None or word.prefix:  # the start of many words takes as long to look up once as to list
             return None
         sample = self._limits.sample
         asked = f"SELECT max(number) FROM rollout WHERE number < {FAILED}"
@@ -183,14 +191,26 @@ class Plan:
         if self._rows(Clause(asked, (match(word), sample)))[0][0] < _NEARLY_ALL * sample:
             return None
         others = self._without(word)
-        here = "EXISTS (SELECT 1 FROM search WHERE search MATCH ? AND rowid = r.number)"
-        return Clause(f"{others.sql} AND {here}", (*others.values, match(word)))
+        kept = "EXISTS (SELECT 1 FROM search WHERE search MATCH ? AND rowid = r.number)"
+        # Failures are at an end of many orders, and hold other words: what does is listed, and looked up there.
+        failed = f"r.number IN (SELECT rowid FROM search WHERE search MATCH ? AND rowid > {FAILED})"
+        here = f"CASE WHEN r.number < {FAILED} THEN {kept} ELSE {failed} END"
+        return Clause(f"{others.sql} AND {here}", (*others.values, match(word), match(word)))
+
+    def _patience_s(self, sort: Sort) -> float:
+        """How long to walk. As in the file, and without words to look up, it is the same as looking at all entries."""
+        if sort.field == "number" and not self._query.words:
+            return self._limits.longest_s
+        if sort.field not in TASK_FIELDS:
+            return self._limits.walk_s
+        passed_over = any(isinstance(term, Compared) and term.field in TASK_FIELDS for term in self._query.terms)
+        return self._limits.walk_filtered_tasks_s if passed_over else self._limits.walk_tasks_s
 
     def _walked(
-        self, start: str, test: Clause, order: Order, cursor: Cursor | None, backwards: bool, limit: int
+        self, start: str, test: Clause, order: Order, cursor: Cursor | None, backwards: bool, limit: int, most_s: float
     ) -> list[tuple[Any, ...]] | None:
         rows: list[tuple[Any, ...]] = []
-        end = time.thread_time() + self._limits.walk_s
+        end = time.thread_time() + most_s
         for clause, by in order.stretches(cursor, backwards=backwards):
             if len(rows) < limit:
                 sql = f"{start} WHERE {clause.sql} AND {test.sql} ORDER BY {by} LIMIT ?"
@@ -206,11 +226,10 @@ class Plan:
     ) -> list[tuple[Any, ...]]:
         clause, by = order.at_once(cursor, backwards=backwards)
         tables = self._many() if self._few is None else _table(self._few)
-        more = " CROSS JOIN task t ON t.id = r.task" if sort.field in TASK_FIELDS else ""
-        sql = (
-            f"SELECT {wanted} FROM {tables.sql}{more} WHERE ({clause.sql}) AND {self._where.sql} ORDER BY {by} LIMIT ?"
-        )
-        return self._rows(Clause(sql, (*tables.values, *clause.values, *self._where.values, limit)))
+        by_task = sort.field in TASK_FIELDS
+        more, test = (" CROSS JOIN task t ON t.id = r.task", self._where_with_task) if by_task else ("", self._where)
+        sql = f"SELECT {wanted} FROM {tables.sql}{more} WHERE ({clause.sql}) AND {test.sql} ORDER BY {by} LIMIT ?"
+        return self._rows(Clause(sql, (*tables.values, *clause.values, *test.values, limit)))
 
     def _many(self) -> Clause:
         """The table with fewest candidates, of those a term allows, else of all."""

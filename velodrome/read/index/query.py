@@ -7,6 +7,7 @@ it stands in. Nothing of what a user typed ever becomes SQL.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from velodrome.config.spelling import hint
 from velodrome.errors import InputError
 from velodrome.read.index.answers import STATES
+from velodrome.timing.unseen import UNSEEN
 
 TEXT_FIELDS = ("key", "task", "agent", "status", "error", "state")
 TASK_FIELDS = ("n", "pass_rate", "mean_reward")
@@ -44,6 +46,7 @@ _TOKEN = re.compile(
     r'\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<op><=|>=|!=|==|<|>|=|:)|(?P<word>[^\s"<>=!:]+)|(?P<bad>\S))'
 )
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_BY_CODE = r"\\u\{([0-9a-fA-F]{1,6})\}"  # a character that cannot be typed or seen, within quotes or not
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 
 
@@ -110,7 +113,7 @@ class Query:
 
     def check(self, fields: Iterable[str]) -> None:
         """Refuse numeric fields that are not among these."""
-        known = {*fields, *MEASURES, *TASK_FIELDS}
+        known = {*fields, *MEASURES, *TASK_FIELDS, "number"}
         for term in self.terms:
             if isinstance(term, Compared) and term.field not in known:
                 raise InputError(
@@ -133,9 +136,11 @@ class Sort:
     @staticmethod
     def parse(text: str) -> Sort:
         """`reward`, `-total_s`; nothing: as in the file."""
-        name = text.strip()
+        name = _decoded(text.strip())
         descending = name.startswith("-")
-        name = name[1:] if descending else name
+        name = name[1:].strip() if descending else name
+        if descending and not name:
+            raise InputError('sort: nothing after "-"; sort by a number, such as reward or -total_s')
         if name in TEXT_FIELDS:
             raise InputError(f'sort: "{name}" is a text; sort by a number, such as reward or -total_s')
         return Sort(name or "number", descending)
@@ -201,7 +206,7 @@ class _Parser:
         following = self._peek()
         if following is not None and following.kind == "op":
             raise _wrong(following, "a field stands between two bounds: 0 < reward < 1")
-        return Compared(name.text, ((_plain(op.text), number),), negated, name.start + 1)
+        return Compared(_decoded(name.text), ((_plain(op.text), number),), negated, name.start + 1)
 
     def _turned(self, number: _Token, negated: bool) -> Term:
         """`0 < reward` and `0 < reward < 1`."""
@@ -216,7 +221,7 @@ class _Parser:
             if following.text == ":":
                 raise _wrong(following, '":" cannot stand here')
             bounds.append((_plain(following.text), _number(self._value(following))))
-        return Compared(name.text, tuple(bounds), negated, name.start + 1)
+        return Compared(_decoded(name.text), tuple(bounds), negated, name.start + 1)
 
     def _matched(self, name: _Token, op: _Token, negated: bool) -> Term:
         following = self._peek()
@@ -227,13 +232,13 @@ class _Parser:
         at = name.start + 1
         if name.text not in TEXT_FIELDS:
             if text.lower() == NONE:
-                return Compared(name.text, (), negated, at)
+                return Compared(_decoded(name.text), (), negated, at)
             if not _NUMBER.fullmatch(text):
                 raise _wrong(
                     name,
                     f'no text field "{name.text:.60}"{hint(name.text, TEXT_FIELDS)} (a text to find stands in quotes)',
                 )
-            return Compared(name.text, (("=", _number(value)),), negated, at)
+            return Compared(_decoded(name.text), (("=", _number(value)),), negated, at)
         if op.text not in (":", "=", "==", "!="):
             raise _wrong(op, f'"{name.text}" is a text: {name.text}:part, {name.text}=whole or {name.text}!=whole')
         if name.text == "state" and text not in STATES:
@@ -262,8 +267,26 @@ def _plain(op: str) -> str:
     return "=" if op == "==" else op
 
 
+def typed(text: str) -> str:
+    """A filter as it can be shown and typed again: what cannot be seen in it stands by its code."""
+    return UNSEEN.sub(lambda found: "".join(f"\\u{{{ord(each):x}}}" for each in found.group()), text)
+
+
 def _unquoted(token: _Token) -> str:
-    return re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.S) if token.kind == "string" else token.text
+    if token.kind == "string":
+        return re.sub(rf"{_BY_CODE}|\\(.)", _character, token.text[1:-1], flags=re.S)
+    return _decoded(token.text)
+
+
+def _decoded(text: str) -> str:
+    return re.sub(_BY_CODE, _character, text)
+
+
+def _character(found: re.Match[str]) -> str:
+    if found[1] is None:
+        return found[2]
+    code = int(found[1], 16)
+    return chr(code) if code <= sys.maxunicode and not 0xD800 <= code < 0xE000 else found[0]
 
 
 def _number(token: _Token) -> float:

@@ -16,9 +16,10 @@ from velodrome.errors import InputError
 from velodrome.read.index.batch import COLUMNS
 from velodrome.read.index.query import MEASURES
 
-VERSION = 2
+VERSION = 3
 MOST_FIELDS = 64  # numeric fields with a column of their own; more go to one JSON column
 BUSY_S = 30.0
+_SMALL_BYTES = 12_000_000  # an index that is looked over in a fifth of a second
 
 # A column that is joined needs the type of its partner, or its index is not used; a measure keeps the type it came in.
 _COLUMNS = [name if name in MEASURES else f"{name} INTEGER" for name in COLUMNS[1:]]
@@ -39,6 +40,10 @@ CREATE TABLE kind (id INTEGER PRIMARY KEY, boundary TEXT, pattern TEXT, example 
 CREATE TABLE second (at INTEGER PRIMARY KEY, kept INTEGER, failed INTEGER, tokens REAL, scored INTEGER, total REAL);
 CREATE INDEX failure_kind ON failure (kind);
 """
+
+
+class Damaged(sqlite3.DatabaseError):
+    """An index whose parts do not fit together."""
 
 
 def place(rollouts: Path) -> Path:
@@ -71,6 +76,7 @@ def connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA temp_store=MEMORY")
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA secure_delete=OFF")
+    connection.execute("PRAGMA cell_size_check=ON")
     return connection
 
 
@@ -83,9 +89,10 @@ def prepare(path: Path) -> str | None:
                 version = connection.execute("PRAGMA user_version").fetchone()[0]
                 if version == VERSION:
                     booted = connection.execute("SELECT value FROM note WHERE name = 'unsynced'").fetchone()
-                    if booted is None or booted[0] == boot():
-                        return None
                     reason = "the machine went down while the index was made"
+                    if booted is None or booted[0] == boot():
+                        _look_over(connection, path)
+                        return None
                 elif version:
                     reason = f"the index was of version {version}, not {VERSION}"
         except sqlite3.DatabaseError as error:
@@ -98,6 +105,23 @@ def prepare(path: Path) -> str | None:
         connection.execute("PRAGMA journal_mode=WAL")
         make_tables(connection)
     return reason
+
+
+def _look_over(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise if a small index is damaged; a large one would take too long, and is found out when it is used."""
+    if path.stat().st_size > _SMALL_BYTES:
+        return
+    told = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if told != "ok":
+        raise Damaged(" ".join(told.split())[:100])
+    try:
+        connection.execute("PRAGMA busy_timeout=0")
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone():
+            connection.execute("INSERT INTO search (search) VALUES ('integrity-check')")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise
+        # Somebody is writing to it, and would find out.
 
 
 def make_tables(connection: sqlite3.Connection) -> None:
@@ -142,6 +166,8 @@ def boot() -> str:
 
 def damaged(error: sqlite3.DatabaseError) -> bool:
     """Whether the file is at fault, and not a lock or a statement."""
+    if isinstance(error, Damaged) or str(error).startswith("Could not decode to UTF-8"):
+        return True
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 

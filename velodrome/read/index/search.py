@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 from velodrome.read.index.answers import FAILED
 from velodrome.read.index.batch import Line
-from velodrome.read.index.extract import HOSTILE, loads, texts
+from velodrome.read.index.extract import HOSTILE, texts
 from velodrome.read.index.packed import Frames
 from velodrome.read.index.source import Lines, Place
 from velodrome.read.index.store import FAILURES, read_progress, transaction, write_progress
+from velodrome.records.lenient import loads
 
 _CHUNK_BYTES = 1024 * 1024
 
@@ -37,7 +38,7 @@ def _words(lines: list[Line], last: int, *, failed: bool) -> Words:
         if number > last or text is None:
             continue
         try:
-            row = loads(text)
+            row = loads(text, finite=True)
             if isinstance(row, dict):
                 found.append((number + FAILED if failed else number, *texts(row, failed=failed)))
         except HOSTILE:

@@ -15,9 +15,10 @@ _TASK = "(SELECT lower(task.name) FROM task WHERE task.id = r.task)"
 _TEXTS = {
     "task": _TASK,
     "key": f"{_TASK} || coalesce('/' || r.repeat, '')",
-    "agent": "(SELECT lower(word.text) FROM word WHERE word.id = r.agent)",
-    "status": "(SELECT lower(word.text) FROM word WHERE word.id = r.status)",
 }
+_NAMED = (
+    "IN (SELECT word.id FROM word WHERE instr(lower(word.text), ?))"  # few names: looked through once, not row by row
+)
 _ERROR = "(SELECT failure.message FROM failure WHERE failure.number = r.number)"
 _OPS = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "=": "=", "!=": "<>"}
 
@@ -37,22 +38,29 @@ def joined(clauses: Iterable[Clause]) -> Clause:
     return Clause(" AND ".join(f"({each.sql})" for each in found) or "1", values)
 
 
-def where(query: Query, fields: Fields) -> Clause:
-    """All terms as one condition, those on words last. `heard(place, number)` must know a list for each of these."""
+def where(query: Query, fields: Fields, *, with_task: bool = False) -> Clause:
+    """All terms as one condition, those on words last. `heard(place, number)` must know a list for each of these.
+
+    `with_task`: the task of each rollout stands beside it as `t`, so that an SQL index of tasks serves what is asked.
+    """
     words = [Clause(f"heard({place}, r.number)") for place, term in enumerate(query.words) if not term.negated]
     words += [Clause(f"NOT heard({place}, r.number)") for place, term in enumerate(query.words) if term.negated]
-    return joined([*(_clause(term, fields) for term in query.terms if not isinstance(term, Words)), *words])
+    others = [_clause(term, fields, with_task) for term in query.terms if not isinstance(term, Words)]
+    return joined([*others, *words])
 
 
-def _clause(term: Compared | Matched, fields: Fields) -> Clause:
-    found = _compared(term, fields) if isinstance(term, Compared) else _matched(term)
+def _clause(term: Compared | Matched, fields: Fields, with_task: bool) -> Clause:
+    found = _compared(term, fields, with_task) if isinstance(term, Compared) else _matched(term)
     return Clause(f"({found.sql}) IS NOT TRUE", found.values) if term.negated else found
 
 
-def _compared(term: Compared, fields: Fields) -> Clause:
-    if term.field in TASK_FIELDS:
-        return bounds(term, f"(SELECT t.{term.field} FROM task t WHERE t.id = r.task)")
-    return bounds(term, f"r.{fields.column(term.field)}")
+def _compared(term: Compared, fields: Fields, with_task: bool) -> Clause:
+    if term.field not in TASK_FIELDS:
+        return bounds(term, f"r.{fields.column(term.field)}")
+    if with_task:
+        return bounds(term, f"t.{term.field}")
+    test = bounds(term, f"k.{term.field}")
+    return Clause(f"EXISTS (SELECT 1 FROM task k WHERE k.id = r.task AND {test.sql})", test.values)
 
 
 def bounds(term: Compared, column: str) -> Clause:
@@ -72,6 +80,8 @@ def _matched(term: Matched) -> Clause:
         part = Clause(f"instr(lower({_ERROR}), ?)", (folded(term.value),))
         test = part if term.op == ":" else Clause(f"{_ERROR} = ?", (term.value,))
         found = Clause(f"r.number > {FAILED} AND {test.sql}", test.values)
+    elif term.op == ":" and term.field in ("agent", "status"):
+        found = Clause(f"r.{term.field} {_NAMED}", (folded(term.value),))
     elif term.op == ":":
         found = Clause(f"instr({_TEXTS[term.field]}, ?)", (folded(term.value),))
     else:

@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
-
-import orjson
 
 from velodrome.errors import InputError
 from velodrome.read.index.batch import Line
 from velodrome.records.jsonl import MAX_LINE_BYTES
+from velodrome.records.lenient import loads
 
 CHUNK_BYTES = 4 * 1024 * 1024
 _HEAD_BYTES = 64 * 1024
@@ -27,6 +25,7 @@ _SAMPLE_BYTES = 16 * 1024
 _SHORT_LINE_BYTES = 128
 _SETTLED_S = 2.0  # a file touched later than this may be in the middle of a write
 _BOM = b"\xef\xbb\xbf"
+GONE = "the file is gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ class Source:
         if mark == Mark():
             return None
         if self.status is None:
-            return "the file is gone"
+            return GONE
         status = self.status
         if status.st_size < place.offset:
             return f"the file was cut from {mark.size} to {status.st_size} bytes"
@@ -232,6 +231,16 @@ class Lines(Source):
         return self.bytes_at(offset, size)
 
 
+def same_file(path: Path, mark: Mark) -> bool:
+    """Whether nobody touched the file since it was marked; one that was missing, and is, is the same."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return mark == Mark()
+    told = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    return told == (mark.device, mark.inode, mark.size, mark.mtime_ns)
+
+
 def _line_ends(text: bytearray, size: int) -> int:
     """How many lines end here. Going from one to the next is far quicker than `count`, unless they are very short."""
     if text.count(b"\n", 0, min(size, _SAMPLE_BYTES)) > _SAMPLE_BYTES // _SHORT_LINE_BYTES:
@@ -258,7 +267,7 @@ def _hash(data: bytes) -> str:
 def is_object(text: bytes) -> bool:
     """Whether this is a whole JSON object; a part of one never is."""
     try:
-        value: Any = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        value = loads(text)
+    except ValueError:
         return False
     return isinstance(value, dict)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import sqlite3
 
 from velodrome.errors import InputError
-from velodrome.read.index.answers import Task, TaskPage
+from velodrome.read.index.answers import Repeats, Task, TaskPage
+from velodrome.read.index.entries import read_entries
 from velodrome.read.index.extract import hashed
+from velodrome.read.index.fields import Fields
 from velodrome.read.index.paging import Cursor, Order
 from velodrome.read.index.query import TASK_FIELDS, Compared, Matched, Query, Sort, Term
 from velodrome.read.index.select import Clause, bounds, folded, held, joined
 
-_COLUMNS = "t.name, t.n, t.failed, t.scored, t.passed, t.pass_rate, t.mean_reward, t.first"
+_COLUMNS = (
+    "t.name, t.n, t.failed, t.scored, t.passed, t.pass_rate, t.mean_reward, t.first, coalesce(p.prompt, s.prompt, '')"
+)
+_TABLES = (
+    "task t LEFT JOIN said s ON s.number = t.first"
+    " LEFT JOIN said p ON typeof(s.prompt) = 'integer' AND p.number = s.prompt"
+)
 _SHOWN = Clause("t.n + t.failed > 0")
 
 
@@ -30,7 +38,7 @@ def read_tasks(
     for clause, by in order.stretches(cursor, backwards=backwards):
         if len(found) <= limit:
             wanted = f"{order.column or 'NULL'}, {order.ties[0]}, {_COLUMNS}"
-            sql = f"SELECT {wanted} FROM task t WHERE {clause.sql} AND {test.sql} ORDER BY {by} LIMIT ?"
+            sql = f"SELECT {wanted} FROM {_TABLES} WHERE {clause.sql} AND {test.sql} ORDER BY {by} LIMIT ?"
             found += connection.execute(sql, (*clause.values, *test.values, limit + 1 - len(found))).fetchall()
     more, found = len(found) > limit, found[:limit]
     if backwards:
@@ -42,6 +50,18 @@ def read_tasks(
         ends[0] if ends and has_next else None,
         ends[1] if ends and has_previous else None,
     )
+
+
+def read_repeats(connection: sqlite3.Connection, task: str, *, since: int, limit: int) -> Repeats | None:
+    """The rollouts of a task from `since` on, by repeat; None if it has none."""
+    wanted = hashed(task)
+    sums = connection.execute(f"SELECT {_COLUMNS} FROM {_TABLES} WHERE t.id = ? AND {_SHOWN.sql}", (wanted,)).fetchone()
+    if sums is None:
+        return None
+    mean_s = connection.execute("SELECT avg(total_s) FROM rollout WHERE task = ?", (wanted,)).fetchone()[0]
+    asked = "SELECT number FROM rollout WHERE task = ? ORDER BY repeat, number LIMIT ? OFFSET ?"
+    numbers = [row[0] for row in connection.execute(asked, (wanted, limit, since))]
+    return Repeats(Task(*sums), mean_s, tuple(read_entries(connection, Fields(connection), numbers)))
 
 
 def _clause(term: Term) -> Clause:
