@@ -96,6 +96,11 @@ def nan(rows: Rows) -> None:
     del rows[7]["reward"]
 
 
+def infinite(rows: Rows) -> None:
+    for index, fields in ((2, '"score":NaN'), (8, '"score":-Infinity,"speed":1e999'), (9, '"a":{"b":NaN},"c":[NaN]')):
+        rows[index] = encode(rows[index])[:-2] + f",{fields}}}\n".encode()
+
+
 def beyond_ten(rows: Rows) -> None:
     rows[9]["reward"], rows[11]["reward"], rows[12]["reward"] = 10.5, -1e6, 10.0
 
@@ -146,6 +151,23 @@ def refusals(rows: Rows) -> None:
 def circles(rows: Rows) -> None:
     for row in rows[:10]:
         row["output"][-1]["content"] += " Wait, I should check this once more." * 30
+
+
+def paragraphs(rows: Rows) -> None:
+    for row in rows[:60]:
+        paragraph = f"In the case of {row['id']}, {SENTENCE}. " + " ".join(WORDS[::-1]) + f". {SENTENCE.title()}."
+        row["output"][-1]["content"] += "\n\n" + "\n\n".join([paragraph] * 40)
+
+
+def broken_server(rows: Rows) -> None:
+    for row in rows[:60]:
+        row["output"][1] |= {"name": "search", "content": "HTTPError: 500 Internal Server Error"}
+
+
+def two_in_turn(rows: Rows) -> None:
+    for row in rows[:60]:
+        calls = row["output"][0]["tool_calls"]
+        calls[:] = [*calls, {"id": "d", "name": "search", "arguments": "{}"}] * 10
 
 
 def failing_tool(rows: Rows) -> None:
@@ -229,6 +251,7 @@ PLANTS: list[tuple[str, str, Callable[[Rows], None], int, list[int], set[str]]] 
     ("all-one", "error", all_one, 200, [1, 2, 3, 4, 5], {"always-passes"}),
     ("constant-reward", "error", constant, 200, [1, 2, 3, 4, 5], {"never-passes"}),
     ("bad-reward", "error", nan, 5, [4, 5, 6, 7, 8], set()),
+    ("not-finite", "warning", infinite, 2, [3, 9], set()),
     ("reward-outliers", "warning", beyond_ten, 2, [10, 12], set()),
     ("reward-outliers", "warning", far_off, 1, [21], set()),
     ("reward-length", "warning", longer_is_better, 200, [], set()),
@@ -239,9 +262,12 @@ PLANTS: list[tuple[str, str, Callable[[Rows], None], int, list[int], set[str]]] 
     ("out-of-steps", "warning", out_of_steps, 15, [11, 12, 13, 14, 15], set()),
     ("refusals", "warning", refusals, 12, [1, 2, 3, 4, 5], set()),
     ("repetition", "warning", circles, 10, [1, 2, 3, 4, 5], set()),
+    ("repetition", "warning", paragraphs, 60, [1, 2, 3, 4, 5], set()),
     ("failing-tools", "error", failing_tool, 20, [6, 7, 8, 9, 10], set()),
+    ("failing-tools", "error", broken_server, 60, [1, 2, 3, 4, 5], set()),
     ("unknown-tools", "warning", unknown_tool, 6, [1, 2, 3, 4, 5], set()),
     ("repeated-calls", "warning", loop, 15, [31, 32, 33, 34, 35], set()),
+    ("repeated-calls", "warning", two_in_turn, 60, [1, 2, 3, 4, 5], set()),
     ("never-passes", "warning", never, 40, [41, 45, 49, 53, 57], set()),
     ("always-passes", "warning", always, 40, [41, 45, 49, 53, 57], set()),
     ("same-answers", "warning", collapsed, 50, [1, 5, 9, 13, 17], set()),

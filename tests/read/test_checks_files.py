@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planted import TOOLS, Row, Rows, all_zero, answered, clean, found, names, truncated, write
 
 from velodrome.errors import InputError
-from velodrome.read.checks import Checks, run_checks
+from velodrome.read.checks import Checks, read_checks, run_checks
 from velodrome.read.checks import thresholds as at
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.records.rollout import encode
@@ -83,8 +83,8 @@ DEEP = b'{"output":' + b"[" * 900 + b"]" * 900 + b"}\n"
         (DEEP, "schema"),
         (b"[" * 100_000 + b"]" * 100_000 + b"\n", "unreadable-lines"),
         (b'{"a":NaN,"b":' + b"[" * 100_000 + b"\n", "unreadable-lines"),
-        (b'{"reward":1,"meta":{"key":"\\ud800"}}\n', "unreadable-lines"),
-        (b'{"reward":1e999}\n', "unreadable-lines"),
+        (b'{"reward":1,"meta":{"key":"\\ud800"}}\n', "schema"),
+        (b'{"reward":1e999}\n', "bad-reward"),
         (b'{"reward":' + b"9" * 400 + b',"x":NaN}\n', "bad-reward"),
         (b'{"reward":1,"x":NaN,"output":[{"role":"tool","name":"\\ud800","content":"error"}]}\n', "schema"),
         (b'{"x":"' + b"y" * 2_000_000 + b'"}\n', "schema"),
@@ -97,16 +97,28 @@ def test_a_hostile_line_is_a_finding(tmp_path: Path, line: bytes, name: str):
     assert [finding.examples for finding in findings if finding.name == name] == [[4]]
 
 
-def test_a_line_that_is_too_long_to_read_ends_the_reading_and_is_told(tmp_path: Path):
-    path = write(tmp_path / "r.jsonl", [*clean(3, 1), b"x" * (MAX_LINE_BYTES + 2) + b"\n", *clean(3, 1)])
-    [finding] = run_checks(path)
-    assert (finding.name, finding.examples) == ("unreadable-lines", [4])
-    assert finding.message.endswith("the line is longer than 32 MiB; nothing after it was read")
+def test_a_line_that_is_too_long_to_read_is_told_and_the_rest_is_read(tmp_path: Path):
+    rows = clean(6, 1)
+    path = write(tmp_path / "r.jsonl", [*rows[:3], b"x" * (MAX_LINE_BYTES + 2) + b"\n", *rows[3:]])
+    checks = read_checks(path)
+    [finding] = checks.findings()
+    assert (finding.name, finding.examples, checks.rollouts) == ("unreadable-lines", [4], 6)
+    assert finding.message == "1 of 7 lines (14%) cannot be read: longer than 32 MiB"
 
 
 def test_a_last_line_that_is_being_written_is_a_note_and_no_error(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", [*clean(3, 1), encode(clean(4, 1)[3])[:50]])
     [finding] = run_checks(path)
+    assert (finding.name, finding.severity, finding.examples) == ("unreadable-lines", "info", [4])
+
+
+def test_a_compressed_file_that_is_cut_short_has_the_same_note(tmp_path: Path):
+    path = tmp_path / "r.jsonl.zst"
+    rows = clean(4, 1)
+    path.write_bytes(b"".join(pack(encode(row)) for row in rows[:3]) + pack(encode(rows[3]))[:50])
+    plain = write(tmp_path / "p.jsonl", [*rows[:3], encode(rows[3])[:50]])
+    [finding], [same] = run_checks(path), run_checks(plain)
+    assert finding.message == same.message == "the last line is not whole: it is being written, or was torn"
     assert (finding.name, finding.severity, finding.examples) == ("unreadable-lines", "info", [4])
 
 
@@ -122,11 +134,43 @@ def test_a_compressed_file_is_checked_the_same(tmp_path: Path):
     ]
 
 
-def test_a_compressed_file_with_garbage_in_it_is_read_up_to_there(tmp_path: Path):
+def test_one_bad_byte_in_a_compressed_file_costs_one_rollout_and_is_told_in_bytes(tmp_path: Path):
     path = tmp_path / "r.jsonl.zst"
-    path.write_bytes(b"".join(pack(encode(row)) for row in clean(3, 1)) + b"garbage")
-    [finding] = run_checks(path)
-    assert (finding.name, finding.severity, finding.examples) == ("unreadable-lines", "error", [4])
+    frames = [pack(encode(row)) for row in clean(400, 1)]
+    data = bytearray(b"".join(frames))
+    data[sum(map(len, frames[:50])) + 1] ^= 0xFF
+    path.write_bytes(data)
+    checks = read_checks(path)
+    [finding] = checks.findings()
+    assert (checks.rollouts, finding.name, finding.severity, finding.count, finding.examples) == (
+        399,
+        "unreadable-lines",
+        "error",
+        1,
+        [51],
+    )
+    assert finding.share == round(len(frames[50]) / len(data), 6)
+    assert finding.message == (
+        f"{len(frames[50])} of {len(data):,} bytes (0.3%) cannot be decompressed, in 1 place; "
+        "how many rollouts stood there cannot be told"
+    )
+
+
+def test_damaged_bytes_of_several_files_and_lines_that_are_none_are_told_apart(tmp_path: Path):
+    rows = [encode(row) for row in clean(6, 1)]
+    first, second = tmp_path / "a.jsonl.zst", tmp_path / "b.jsonl.zst"
+    first.write_bytes(b"".join(map(pack, rows)))
+    second.write_bytes(pack(rows[0]) + b"garbage" + pack(b"{\n") + pack(rows[1]) + b"garbage")
+    told = [(one.message.partition(", in")[0], one.examples, one.files) for one in run_checks(first, second)]
+    size = second.stat().st_size
+    assert told == [
+        (f"14 of {size:,} bytes ({14 / size:.1%}) cannot be decompressed", [2, 5], [str(second)] * 2),
+        (
+            "1 of 9 lines (11%) cannot be read: not JSON: unexpected end of data: line 2 column 1 (char 2)",
+            [3],
+            [str(second)],
+        ),
+    ]
 
 
 def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path):

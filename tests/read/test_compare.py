@@ -55,6 +55,8 @@ def test_every_task_counts_alike_and_is_compared_with_itself(tmp_path: Path):
         "high": None,
         "paired": True,
         "tasks": 2,
+        "tasks_a": 2,
+        "tasks_b": 2,
     }
     assert found["tasks"] == {"both": 2, "only_a": 1, "only_b": 1}
     assert (found["a"], found["b"]) == (read_metrics(a)[0], read_metrics(b)[0])
@@ -93,8 +95,9 @@ def test_two_runs_that_are_the_same_do_not_differ(tmp_path: Path):
     found = compare([path], [path])
     assert found["verdict"] == "no difference: the same mean reward in every one of 30 tasks in both runs"
     assert (found["flips"], found["flipped"], found["notes"]) == ([], {"to_pass": 0, "to_fail": 0}, [])
-    rate = field(found, "pass@1")
-    assert (rate["difference"], rate["low"] < 0 < rate["high"]) == (0.0, True)
+    told = [(each["difference"], each["low"], each["high"]) for each in found["fields"]]
+    assert set(told) == {(0.0, None, None)}
+    assert {"reward", "pass@1", "pass@2", "pass^2"} <= {each["name"] for each in found["fields"]}
 
 
 def test_rounding_is_no_difference(tmp_path: Path):
@@ -192,12 +195,43 @@ def test_a_number_that_no_common_task_has_in_both_runs_has_no_difference(tmp_pat
     assert (told["a"], told["b"], told["difference"], told["tasks"]) == (None, None, None, 0)
 
 
+def test_runs_of_different_size_say_how_many_tasks_each_has(tmp_path: Path):
+    a, b, c = (
+        write(tmp_path / f"{name}.jsonl", *(row(f"{name}{n}/0", float(n % 2)) for n in range(count)))
+        for name, count in (("a", 20), ("b", 2), ("c", 7))
+    )
+    few, more = compare([a], [b]), compare([a], [c])
+    assert few["verdict"] == "too few tasks to tell: reward +0, 20 tasks in A and 2 in B, not the same ones"
+    assert more["verdict"].startswith("no difference that so many tasks could show: reward -0.0714 [")
+    assert more["verdict"].endswith(" (95%, 20 tasks in A and 7 in B, not the same ones)")
+    told = field(more, "reward")
+    assert (told["tasks"], told["tasks_a"], told["tasks_b"]) == (7, 20, 7)
+
+
+@pytest.mark.parametrize("later", [{"verify_s": 0, "verify_later_s": 0.3}, {"verify_s": 0}])
+def test_verification_that_was_no_part_of_a_run_is_not_compared(tmp_path: Path, later: dict[str, float]):
+    def run(name: str, timing: dict[str, float], **meta: Any) -> Path:
+        rows = [row(f"t{n}/0", None if meta else 1.0) for n in range(8)]
+        for number, each in enumerate(rows):
+            each["meta"] |= {"timing": {"total_s": 1.0 + number, **timing}, **meta}
+        return write(tmp_path / name, *rows)
+
+    deferred = {} if "verify_later_s" in later else {"verification": "deferred"}
+    found = compare([run("a.jsonl", {"verify_s": 0.5})], [run("b.jsonl", later, **deferred)])
+    told = field(found, "verify_s")
+    assert (told["a"], told["b"], told["difference"], told["low"]) == (0.5, None, None, None)
+    note = "B: its rollouts were not verified while they ran; total_s there is without verification"
+    assert found["notes"] == [note]
+    again = compare([run("c.jsonl", {"verify_s": 0.5})], [run("d.jsonl", {"verify_s": 0.2, "verify_later_s": 0.3})])
+    assert field(again, "verify_s")["difference"] == pytest.approx(-0.3)
+
+
 def test_failures_and_bad_lines_are_told_by_run(tmp_path: Path):
     a, b = write(tmp_path / "a.jsonl", row("x/0"), b"{\n"), write(tmp_path / "b.jsonl", row("x/0"))
     write(tmp_path / "b.failures.jsonl", {"key": "y/0"})
     assert compare([a], [b])["notes"] == [
         f"A: {a}:2: not a rollout; it is not counted",
-        "B: 1 rollouts failed; they are in no number here",
+        "B: 1 rollout failed; failures are in no number here",
     ]
 
 
@@ -222,9 +256,8 @@ def test_empty_runs_can_be_compared(tmp_path: Path):
 def told(
     difference: float, low: float | None, high: float | None, tasks: int = 200, **more: Any
 ) -> list[dict[str, Any]]:
-    return [
-        {"name": "reward", "difference": difference, "low": low, "high": high, "tasks": tasks, "paired": True, **more}
-    ]
+    counts = {"tasks": tasks, "tasks_a": tasks, "tasks_b": tasks}
+    return [{"name": "reward", "difference": difference, "low": low, "high": high, **counts, "paired": True, **more}]
 
 
 @pytest.mark.parametrize(
@@ -248,3 +281,13 @@ def told(
 )
 def test_the_verdict_says_no_more_than_the_interval(fields: list[dict[str, Any]], level: float, line: str):
     assert verdict(fields, level) == line
+
+
+def test_means_that_no_number_holds_are_told_and_not_compared(tmp_path: Path):
+    a, b = (write(tmp_path / f"{name}.jsonl", *(row(f"t{n}/0", 1e308) for n in range(8))) for name in "ab")
+    found = compare([a], [b])
+    nothing = dict.fromkeys(("a", "b", "difference", "low", "high"))
+    assert found["fields"][0] == {"name": "reward", **nothing, "paired": True, "tasks": 8, "tasks_a": 8, "tasks_b": 8}
+    assert found["verdict"] == "no reward that both runs have: nothing to judge by"
+    note = "reward: the sum is beyond what a number can hold; it has no mean"
+    assert found["notes"] == [f"A: {note}", f"B: {note}"]

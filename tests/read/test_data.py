@@ -16,6 +16,10 @@ from velodrome.errors import InputError
 from velodrome.read.data.prepare import Order, Outcome, prepare
 from velodrome.read.data.template import Missing, Template
 from velodrome.read.data.validate import survey
+from velodrome.read.export.formats import FORMATS
+from velodrome.read.export.write import Order as Export
+from velodrome.read.export.write import export
+from velodrome.records.rollout import encode
 
 Json = dict[str, Any]
 
@@ -156,18 +160,14 @@ def test_mistakes_are_told_all_at_once_with_their_lines_and_nothing_is_written(t
         f'{source}:3: no "q" in it, or it is null (there are: a)',
         f'{source}:4: no "q" in it, or it is null (there are: a, q)',
         f"{source}:5: a row is a JSON object",
+        f'{source}:6: "q" is empty, so that nothing is asked',
         f'{source}:7: no "q" in it, or it is null (there are: no fields)',
         "nothing is written; --skip-bad leaves such rows out",
     )
     assert caught.value.problems[0].startswith(f"{source}:2: not JSON: ")
     assert os.listdir(tmp_path) == ["rows.jsonl"]
     outcome, tasks = prepared(tmp_path, source, skip_bad=True)
-    assert (asked(tasks), outcome.bad) == (["What is x?", "What is ?"], 5)
-
-
-def test_an_empty_prompt_is_no_task_but_an_empty_field_is_no_mistake(tmp_path: Path):
-    _, tasks = prepared(tmp_path, jsonl(tmp_path, {"q": ""}))
-    assert asked(tasks) == ["What is ?"]
+    assert (asked(tasks), outcome.bad) == (["What is x?"], 6)
 
 
 @pytest.mark.parametrize(
@@ -281,3 +281,109 @@ def test_endlessly_many_names_are_bounded(tmp_path: Path):
     summary = survey(path).summary()
     assert len(summary["fields"]) == 200
     assert (len(summary["agents"]), summary["agents"]["(others)"]) == (201, 100)
+
+
+SYSTEM, USER = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 1 + 1?"}
+
+
+def questions(tasks: list[Json]) -> list[Any]:
+    return [task["responses_create_params"]["input"] for task in tasks]
+
+
+def test_a_column_of_messages_that_stands_alone_is_the_conversation(tmp_path: Path):
+    rows = [{"prompt": [SYSTEM, USER]}, {"prompt": [USER]}, {"prompt": "What is 2 + 2?"}]
+    _, tasks = prepared(tmp_path, jsonl(tmp_path, *rows), prompt="{prompt}")
+    assert questions(tasks) == [[SYSTEM, USER], [USER], [{"role": "user", "content": "What is 2 + 2?"}]]
+
+
+def test_a_system_message_is_put_before_messages_that_have_none(tmp_path: Path):
+    _, tasks = prepared(tmp_path, jsonl(tmp_path, {"prompt": [USER]}), prompt="{prompt}", system="Be brief.")
+    assert questions(tasks) == [[SYSTEM, USER]]
+
+
+def test_an_earlier_turn_with_a_call_is_taken_as_such(tmp_path: Path):
+    import pyarrow
+    import pyarrow.parquet
+
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}}
+    turns = [USER, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1", "content": "2"}]
+    source = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"prompt": [*turns, USER]}]), source)
+    _, tasks = prepared(tmp_path, str(source), prompt="{prompt}")
+    assert questions(tasks) == [
+        [
+            USER,
+            {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a":1}', "status": "completed"},
+            {"type": "function_call_output", "call_id": "c1", "output": "2"},
+            USER,
+        ]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("messages", "options", "why"),
+    [
+        ([USER], {"prompt": "Q: {m}"}, '"m" is a list of messages, which is no text; it stands alone: --prompt "{m}"'),
+        ([USER], {"prompt": "{q}", "system": "{m}"}, '"m" is a list of messages, which is no text; it stands alone'),
+        ([SYSTEM, USER], {"system": "Hi"}, '"m" has a system message of its own; leave --system out'),
+        ([{"role": "bot", "content": "x"}], {}, "\"m\" has a message of the role 'bot'"),
+        ([{"role": "user", "content": None}], {}, '"m" has a message without content'),
+        (
+            [USER, {"role": "assistant", "content": "2"}],
+            {},
+            '"m" ends with a message of the assistant, so the question',
+        ),
+        ([{"role": "assistant", "tool_calls": [{}]}, USER], {}, '"m": tool_calls[0]: no function name'),
+    ],
+)
+def test_messages_that_cannot_be_asked_are_told(tmp_path: Path, messages: Any, options: Json, why: str):
+    source = jsonl(tmp_path, {"m": messages, "q": "x"})
+    with pytest.raises(InputError) as caught:
+        prepared(tmp_path, source, **{"prompt": "{m}", **options})
+    assert caught.value.problems[0].startswith(f"{source}:1: {why}")
+    assert not (tmp_path / "tasks.jsonl").exists()
+
+
+CHAT_TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+FLAT_TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": False}
+
+
+@pytest.mark.parametrize("tools", [[CHAT_TOOL], orjson.dumps([CHAT_TOOL]).decode(), [FLAT_TOOL]])
+def test_a_column_of_tools_is_offered(tmp_path: Path, tools: Any):
+    _, tasks = prepared(tmp_path, jsonl(tmp_path, {"q": "x", "t": tools}, {"q": "y"}), tools="t")
+    assert [task["responses_create_params"].get("tools") for task in tasks] == [[FLAT_TOOL], None]
+
+
+@pytest.mark.parametrize(("tools", "why"), [("[", "is not a list of tools"), ([5], "is not a list of tools")])
+def test_tools_that_are_none_are_told(tmp_path: Path, tools: Any, why: str):
+    with pytest.raises(InputError, match=why):
+        prepared(tmp_path, jsonl(tmp_path, {"q": "x", "t": tools}), tools="t")
+    with pytest.raises(InputError, match='--tools: no row has "tulz"'):
+        prepared(tmp_path, jsonl(tmp_path, {"q": "x", "t": tools}), tools="tulz")
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "options"),
+    [
+        ("grpo", "train.jsonl", {"answer": "expected_answer", "tools": "tools", "id": "task"}),
+        (
+            "verl",
+            "train.parquet",
+            {"answer": "reward_model.ground_truth", "tools": "extra_info.tools", "id": "extra_info.task"},
+        ),
+    ],
+)
+def test_our_own_exports_are_read_back_as_the_tasks_they_came_from(
+    tmp_path: Path, name: str, file: str, options: dict[str, str]
+):
+    task = {
+        "id": "sum",
+        "responses_create_params": {"input": [SYSTEM, USER], "tools": [FLAT_TOOL]},
+        "expected_answer": "2",
+    }
+    answer = {"output": [{"role": "assistant", "content": "2"}], "response": {"content": "2"}, "usage": {}}
+    rollouts = tmp_path / "rollouts.jsonl"
+    rollouts.write_bytes(encode({**task, **answer, "reward": 1.0, "meta": {"key": "sum/0"}}))
+    export(Export(FORMATS[name], [rollouts], tmp_path / "data"))
+    outcome, tasks = prepared(tmp_path, str(tmp_path / "data" / file), prompt="{prompt}", **options)
+    assert (outcome.bad, tasks) == (0, [task])

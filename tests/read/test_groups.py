@@ -197,6 +197,16 @@ def test_rates_are_over_the_tasks_that_have_k_scored_rollouts(tmp_path: Path):
     assert found["notes"] == ["no task has 9 scored rollouts; the most is 3"]
 
 
+def test_a_few_tasks_with_more_rollouts_than_the_others_make_no_rate_unless_asked_for(tmp_path: Path):
+    rows = [row(f"{task}/{n}", extracted_answer="1") for task in range(5) for n in range(9 if task < 2 else 3)]
+    path = write(tmp_path / "r.jsonl", *rows)
+    kinds = ("pass@", "pass^", "majority@")
+    usual = read_groups([path], Settings(sampling=NO_INTERVALS))["run"]["rates"]
+    assert list(usual) == ["pass@1", *(f"{kind}{k}" for k in (2, 3) for kind in kinds)]
+    asked = read_groups([path], Settings(ks=(9,), sampling=NO_INTERVALS))["run"]["rates"]
+    assert {name: rate["tasks"] for name, rate in asked.items()} == {f"{kind}9": 2 for kind in kinds}
+
+
 def test_where_no_rollout_has_an_answer_there_is_no_majority(tmp_path: Path):
     found = read_groups([write(tmp_path / "r.jsonl", row("a/0"), row("a/1"))])
     assert list(found["run"]["rates"]) == ["pass@1", "pass@2", "pass^2"]
@@ -319,6 +329,11 @@ HOSTILE = [
     b"[1]\n",
     b"5\n",
     b"null\n",
+    b'{"reward":1,"meta":{"key":"a/0"\n',
+    b'\xff\xfe{"reward":1}\n',
+    b"[" * 2000 + b"\n",
+]
+LOOSE = [
     b'{"reward": NaN}\n',
     b'{"reward": 1, "text": "\\ud800"}\n',
     b'{"reward":1,"output":["x"]}\n',
@@ -326,9 +341,6 @@ HOSTILE = [
     b'{"reward":1,"meta":{"key":"no repeat"}}\n',
     b'{"reward":1,"meta":{"key":["a/0"]}}\n',
     b'{"reward":1,"meta":[1]}\n',
-    b'{"reward":1,"meta":{"key":"a/0"\n',
-    b'\xff\xfe{"reward":1}\n',
-    b"[" * 2000 + b"\n",
 ]
 ODD = [
     {"reward": "high", "meta": {"key": "o0/0"}},
@@ -344,7 +356,7 @@ ODD = [
 @pytest.mark.parametrize("by", [None, "kind", "agent", "task", "kind.a"])
 def test_hostile_rows_are_notes_or_counted_exactly_as_without_a_flag(tmp_path: Path, by: str | None):
     odd = [orjson.dumps(each) + b"\n" if "extracted_answer" not in each else _nested(each) for each in ODD]
-    path = write(tmp_path / "r.jsonl", *HOSTILE, *odd)
+    path = write(tmp_path / "r.jsonl", *HOSTILE, *LOOSE, *odd)
     again = write(tmp_path / "s.jsonl", *HOSTILE, *odd)
     found = read_groups([path], Settings(by=by))
     flat, notes = read_metrics(path)
@@ -352,12 +364,23 @@ def test_hostile_rows_are_notes_or_counted_exactly_as_without_a_flag(tmp_path: P
     assert (
         found["notes"]
         == notes
-        == [f"{path}:{number}: not a rollout; it is not counted" for number in range(1, len(HOSTILE) + 1)]
+        == [
+            *(f"{path}:{number}: not a rollout; it is not counted" for number in range(1, len(HOSTILE) + 1)),
+            "output: 1 of 14 rollouts have it in a wrong type; they are counted without it",
+            "usage: 1 of 14 rollouts have it in a wrong type; they are counted without it",
+            "meta.key: 2 of 14 rollouts have it in a wrong type; they are counted without it",
+            "meta: 1 of 14 rollouts have it in a wrong type; they are counted without it",
+            "reward: 1 of 14 rollouts have it in a wrong type; they are counted without it",
+            "meta.timing: 1 of 14 rollouts have it in a wrong type; they are counted without it",
+            "usage.total_tokens: 1 of 14 rollouts have it in a wrong type; they are counted without it",
+            "reward: 12 of 13 numbers are counted; the rest are NaN or infinite",
+        ]
     )
-    assert found["run"]["rollouts"] == len(ODD) == sum(group["rollouts"] for group in found["groups"]) or by is None
+    kept = len(LOOSE) + len(ODD)
+    assert found["run"]["rollouts"] == kept == sum(group["rollouts"] for group in found["groups"]) or by is None
     assert all(len(group["group"]) <= 200 for group in found["groups"])
     orjson.dumps(found)
-    assert read_groups([path, again], Settings(by=by))["run"]["rollouts"] == len(ODD)
+    assert read_groups([path, again], Settings(by=by))["run"]["rollouts"] == kept
 
 
 def _nested(each: dict[str, Any]) -> bytes:

@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
+from velodrome.read.export.formats import FORMATS
 from velodrome.read.export.nemo_gym import record
+from velodrome.read.export.write import Order as ExportOrder
+from velodrome.read.export.write import export
 from velodrome.read.imports import nemo_gym
 from velodrome.read.imports.read import Order, Outcome, import_file
 from velodrome.records.rollout import make_rollout
@@ -270,6 +273,47 @@ def test_a_file_of_rollouts_comes_back_byte_for_byte(tmp_path: Path):
     assert (tmp_path / "ours.jsonl").read_bytes() == lines(*rows)
 
 
+def test_only_a_rollout_whose_key_was_there_before_is_renamed_and_told(tmp_path: Path):
+    task = {"responses_create_params": {"input": "Hi"}}
+    rows = [
+        make_rollout(task, {**task, "response": {}, "reward": 1.0}, {"key": key, "schema": 1})
+        for key in ("t/0", "t/0", "t/1", "t/2", "u/0", "t/1")
+    ]
+    outcome, back = imported(tmp_path, "nemo_gym", *[record(row, 0, place) for place, row in enumerate(rows)])
+    assert [row["meta"]["key"] for row in back] == ["t/0", "t/3", "t/1", "t/2", "u/0", "t/4"]
+    assert [*back[:1], *back[2:5]] == [*rows[:1], *rows[2:5]]
+    source = tmp_path / "theirs.jsonl"
+    assert (outcome.repeated, outcome.renamed) == (
+        2,
+        [
+            f"{source}:2: its key t/0 was there before; it is t/3 now",
+            f"{source}:6: its key t/1 was there before; it is t/4 now",
+        ],
+    )
+
+
+def test_what_an_import_would_refuse_is_not_exported_but_told_with_its_key(tmp_path: Path):
+    task = {"responses_create_params": {"input": "Hi"}}
+    rows = [
+        make_rollout(task, {**task, "response": {}, "reward": 1.0}, {"key": f"t/{repeat}", "schema": 1})
+        for repeat in range(4)
+    ]
+    rows[1]["reward"] = "1.0"
+    rows[2]["responses_create_params"] = {"input": 5}
+    rows[3]["meta"]["key"] = f"t/{10**30}"
+    source, to = tmp_path / "r.jsonl", tmp_path / "theirs.jsonl"
+    source.write_bytes(lines(*rows))
+    outcome = export(ExportOrder(FORMATS["nemo_gym"], [source], to))
+    assert outcome.notes == [
+        "rollout t/1: \"reward\" is not a number but '1.0'; left out",
+        'rollout t/2: "responses_create_params.input" is a text or a list of messages that is not empty '
+        "(see docs/rollouts.md#task); left out",
+        f"rollout t/{10**30}: it cannot be written: Integer exceeds 64-bit range; left out",
+    ]
+    import_file(Order("nemo_gym", to, tmp_path / "back.jsonl"))
+    assert (tmp_path / "back.jsonl").read_bytes() == lines(rows[0])
+
+
 # Logs of chat completions
 
 ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
@@ -347,6 +391,7 @@ def test_calls_with_the_same_request_and_further_choices_are_repeats_of_one_task
     ]
     assert [row["meta"]["task_index"] for row in rows] == [0, 0, 1, 0]
     assert [row["response"]["content"] for row in rows] == ["2", "two", "2", "2"]
+    assert [row["usage"].get("total_tokens") for row in rows] == [10, None, 10, 10]
 
 
 def test_every_shape_of_a_log_gives_the_same_rollout(tmp_path: Path):

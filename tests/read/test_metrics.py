@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.read.metrics import ActiveTime, Tally, failed_keys, pass_at_k, read_metrics
+from velodrome.read.metrics import Tally, failed_keys, largest_k, pass_at_k, read_metrics
 from velodrome.records.rollout import encode
+from velodrome.records.zst import pack
 
 
 def row(key: str, reward: float | None = 1.0, **fields: Any) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def test_throughput_is_over_the_time_anything_was_running():
     assert (found["throughput/samples_per_s"], found["throughput/tokens_per_s"]) == (3 / 5, 30 / 5)
 
 
-def test_pass_at_k_is_there_for_powers_of_two_and_the_most_repeats():
+def test_pass_at_k_is_there_for_powers_of_two_and_the_most_repeats_that_half_of_the_tasks_have():
     rows = [row(f"a/{n}", float(n == 0)) for n in range(5)] + [row(f"b/{n}", 0.5) for n in range(3)]
     found = metrics(*rows)
     assert {name: value for name, value in found.items() if name.startswith("pass@")} == {
@@ -82,6 +83,32 @@ def test_pass_at_k_is_there_for_powers_of_two_and_the_most_repeats():
         "pass@4": pytest.approx(4 / 5),
         "pass@5": 1.0,
     }
+    assert {name: value for name, value in found.items() if name.startswith("tasks/")} == {
+        "tasks/pass@1": 2,
+        "tasks/pass@2": 2,
+        "tasks/pass@4": 1,
+        "tasks/pass@5": 1,
+    }
+
+
+def test_a_few_tasks_with_more_rollouts_than_the_others_make_no_pass_at_k():
+    rows = [row(f"{task}/{n}", float(task < 2)) for task in range(20) for n in range(19 if task < 2 else 16 + task % 3)]
+    rows += [row(f"unscored-{task}/0", None) for task in range(20)]
+    found = metrics(*rows)
+    assert {name: value for name, value in found.items() if "pass@" in name} == {
+        **{f"pass@{k}": pytest.approx(0.1) for k in (1, 2, 4, 8, 16)},
+        "pass@17": pytest.approx(2 / 14),
+        **{f"tasks/pass@{k}": 20 for k in (1, 2, 4, 8, 16)},
+        "tasks/pass@17": 14,
+    }
+
+
+@pytest.mark.parametrize(
+    ("tries", "largest"),
+    [([], 0), ([0, 0], 0), ([3], 3), ([5, 3], 5), ([5, 3, 3], 3), ([4, 4, 1, 1], 4), ([0, 0, 0, 2], 2)],
+)
+def test_the_largest_k_is_what_at_least_half_of_the_scored_tasks_have(tries: list[int], largest: int):
+    assert largest_k(tries) == largest
 
 
 def test_pass_at_k_is_left_out_without_repeats_or_when_not_asked_for():
@@ -98,23 +125,11 @@ def test_pass_at_k_equals_counting_every_draw():
                 assert pass_at_k(n, passed, k) == pytest.approx(sum(map(any, draws)) / len(draws)), (n, passed, k)
 
 
-STRETCH = st.tuples(st.integers(0, 60), st.integers(0, 15)).map(lambda pair: (pair[0], pair[0] + pair[1]))
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(STRETCH, max_size=25))
-def test_active_time_is_the_length_of_the_union_in_any_order(stretches: list[tuple[int, int]]):
-    active = ActiveTime()
-    for start, end in stretches:
-        active.add(start, end)
-    assert active.seconds == len({second for start, end in stretches for second in range(start, end)})
-
-
-def test_active_time_forgets_stretches_that_touch():
-    active = ActiveTime()
-    for second in range(10_000):
-        active.add(second, second + 1.5)
-    assert (len(active._starts), active.seconds) == (1, 10_000.5)
+def test_active_time_counts_the_pauses_of_less_than_a_second_between_two_rollouts():
+    rows = [row(f"{n}/0") for n in range(3)]
+    for each, end in zip(rows, (102.0, 104.5, 110.0), strict=True):
+        each["meta"] |= {"finished_at": end, "timing": {"total_s": 2.0}}
+    assert metrics(*rows)["throughput/active_s"] == 4.5 + 2.0
 
 
 def test_an_empty_tally_has_counts_and_no_means():
@@ -154,14 +169,78 @@ def test_the_numbers_of_a_file_are_those_of_its_rows(tmp_path_factory: pytest.Te
     assert read_metrics(path) == (metrics(*rows), [])
 
 
-def test_lines_that_are_no_rollouts_are_named_and_count_nowhere(tmp_path: Path):
+def test_lines_that_are_no_objects_are_named_and_count_nowhere(tmp_path: Path):
     path = tmp_path / "r.jsonl"
-    bad = [b"[1]", b"5", b'{"reward":', b'{"reward":1,"output":["x"]}', b'{"reward":1,"usage":[1]}']
-    bad += [b'{"reward":1,"meta":{"finished_at":"now"}}', b'{"reward":1,"meta":{"key":"no repeat"}}']
+    bad = [b"[1]", b"5", b'{"reward":', b"NaN", b"[" * 2000]
     path.write_bytes(encode(row("a/0", 0.5)) + b"\n".join(bad) + b"\n")
     found, notes = read_metrics(path)
     assert notes == [f"{path}:{number}: not a rollout; it is not counted" for number in range(2, len(bad) + 2)]
     assert found == metrics(row("a/0", 0.5))
+
+
+def test_a_row_with_parts_of_a_wrong_type_is_counted_without_them_and_told(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    odd = [b'{"reward":1,"output":["x"]}', b'{"reward":1,"output":[null]}', b'{"reward":1,"usage":[1]}']
+    odd += [b'{"reward":1,"usage":{"total_tokens":"9","input_tokens":4}}', b'{"reward":1,"response":[1]}']
+    odd += [b'{"reward":1,"meta":{"finished_at":"now"}}', b'{"reward":1,"meta":{"timing":{"total_s":-1}}}']
+    odd += [b'{"reward":1,"meta":{"key":"no repeat"}}', b'{"reward":1,"meta":[]}', b'{"reward":1,"meta":7}']
+    odd += [
+        b'{"reward":"1"}',
+        b'{"reward":[1]}',
+        b'{"reward":null,"meta":{"key":null,"timing":{"total_s":null}}}',
+        b"{}",
+    ]
+    path.write_bytes(encode(row("a/0", 0.5)) + b"\n".join(odd) + b"\n")
+    found, notes = read_metrics(path)
+    wrong = ["output", "usage", "usage.total_tokens", "response", "meta.finished_at", "meta.timing.total_s"]
+    counts = dict.fromkeys([*wrong, "meta.key", "meta", "reward"], 1) | {"output": 2, "reward": 2}
+    assert notes == [
+        f"{name}: {count} of 15 rollouts have it in a wrong type; they are counted without it"
+        for name, count in counts.items()
+    ]
+    assert found == {
+        "reward": 10.5 / 11,
+        "avg_tool_calls": 0.0,
+        "rollouts/kept": 15,
+        "rollouts/failed": 0,
+        "tokens/input": 4,
+        "tokens/output": 0,
+        "tokens/total": 0,
+    }
+
+
+def test_nan_and_infinity_are_in_no_mean_and_told_and_their_rows_are_kept(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    lines = [f'{{"reward":{reward},"score":{reward},"meta":{{"key":"a/{number}"}}}}\n'
+             for number, reward in enumerate(("1.0", "NaN", "-Infinity", "1e999", "0.0", "9" * 400))]  # fmt: skip
+    path.write_text("".join(lines) + '{"reward":1,"text":"\\ud800","meta":{"key":"a/6"}}\n')
+    found, notes = read_metrics(path)
+    assert (found["reward"], found["score"], found["rollouts/kept"]) == (2 / 3, 0.5, 7)
+    assert (found["pass@1"], found["pass@3"]) == (pytest.approx(2 / 3), 1.0)
+    assert notes == [
+        "reward: 3 of 7 numbers are counted; the rest are NaN or infinite",
+        "score: 2 of 6 numbers are counted; the rest are NaN or infinite",
+    ]
+
+
+def test_a_sum_that_no_number_holds_has_no_mean_and_a_note(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(encode(row("a/0", 1e308)) + encode(row("b/0", 1e308)))
+    found, notes = read_metrics(path)
+    assert ("reward" in found, found["rollouts/kept"]) == (False, 2)
+    assert notes == ["reward: the sum is beyond what a number can hold; it has no mean"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst"])
+def test_a_last_line_that_is_not_whole_is_told_plain_or_compressed(tmp_path: Path, suffix: str):
+    path = tmp_path / f"r{suffix}"
+    whole, torn = encode(row("a/0")), encode(row("b/0"))
+    path.write_bytes(whole + torn[:30] if suffix == ".jsonl" else pack(whole) + pack(torn)[:30])
+    found, notes = read_metrics(path)
+    assert (found["rollouts/kept"], notes) == (
+        1,
+        [f"{path}:2: not whole: it is being written, or was torn; it is not counted"],
+    )
 
 
 def test_only_keys_that_were_never_kept_have_failed(tmp_path: Path):

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
+from velodrome.read.metrics import read_metrics
 from velodrome.read.profile import Profile, read_profile
 from velodrome.read.sample import BETWEEN, FIRST, LAST, Recorded, Run
 from velodrome.read.series import MOST_POINTS, Series, Stretches
@@ -86,7 +87,7 @@ def means(told: Json) -> dict[str, float]:
 def test_the_whole_object_has_the_shape_that_everything_else_reads():
     told = profile(steady(100), CONFIG)
     assert list(told) == [
-        *("rollouts", "failed", "active_s", "rollouts_per_s", "tree", "load", "series", "histograms", "tools"),
+        *("rollouts", "rows", "failed", "active_s", "rollouts_per_s", "tree", "load", "series", "histograms", "tools"),
         *("slowest", "notes", "verdict"),
     ]
     assert (told["rollouts"], told["failed"], told["notes"]) == (100, 0, [])
@@ -263,6 +264,28 @@ def test_a_file_says_what_the_collector_said_row_by_row(tmp_path: Path, suffix: 
     assert read_profile(path) == streamed.told(CONFIG)
 
 
+def test_active_time_is_that_of_the_metrics_whatever_failed(tmp_path: Path):
+    rows = [row(n, end=START + 2 * n) for n in range(30)]
+    path = write(tmp_path / "rollouts.jsonl", rows)
+    failures = [{**row(99, end=START + end)["meta"], "error": "x"} for end in (-1.3, 59.0, 5000.0)]
+    write(tmp_path / "rollouts.failures.jsonl", failures)
+    told, (flat, _) = read_profile(path), read_metrics(path)
+    assert told["active_s"] == pytest.approx(30 * 0.8142) == flat["throughput/active_s"]
+    assert told["rollouts_per_s"] == pytest.approx(flat["throughput/samples_per_s"])
+
+
+def test_the_mark_is_on_what_the_verdict_names_and_nowhere_while_that_is_not_known():
+    def marks(told: Json) -> list[str]:
+        return [line["part"] for line in told["tree"] if line["bottleneck"]]
+
+    known, few = profile(steady(100), CONFIG), profile(steady(19), CONFIG)
+    assert (known["verdict"]["part"], marks(known)) == ("model", ["model"])
+    assert (few["verdict"]["bound"], marks(few)) == ("unknown", [])
+    running = Profile()
+    running.add(row())
+    assert marks({"tree": running.tree()}) == ["model"]
+
+
 def test_several_files_are_read_as_one(tmp_path: Path):
     rows = steady(60)
     paths = [write(tmp_path / "a.jsonl", rows[:30]), write(tmp_path / "b.jsonl", rows[30:])]
@@ -277,22 +300,24 @@ def test_a_file_that_is_not_there_is_the_users_mistake(tmp_path: Path):
         read_profile(tmp_path / "none.jsonl")
 
 
-def test_lines_that_are_no_rollouts_are_named_and_count_nowhere(tmp_path: Path):
+def test_lines_that_are_no_rollouts_and_rollouts_without_times_are_named_and_count_nowhere(tmp_path: Path):
     bad = [b"{half\n", [1], 5, {"meta": 1}, {"meta": {}}, {"meta": {"timing": []}}, {"meta": {"timing": {}}}]
     path = write(tmp_path / "r.jsonl", [row(), *bad])
     told = read_profile(path)
-    assert told["rollouts"] == 1
+    assert (told["rollouts"], told["rows"]) == (1, 5)
+    flaws = {5: "it has no timing", 6: "it has no timing", 7: "its timing is not one", 8: "its timing is not one"}
+    flaws |= dict.fromkeys((2, 3, 4), "not a rollout")
     assert told["notes"] == [
-        f"{path}:{number}: {what}; it is not counted"
-        for number, what in enumerate(
-            [
-                *["not a rollout"] * 4,
-                "it has no timing",
-                *["its timing is not one"] * 2,
-            ],
-            2,
-        )
+        "1 of 5 rollouts have times",
+        *(f"{path}:{number}: {what}; it is not counted" for number, what in flaws.items()),
     ]
+
+
+def test_a_row_with_nan_in_it_is_profiled_like_its_neighbours(tmp_path: Path):
+    line = orjson.dumps(row())
+    path = write(tmp_path / "r.jsonl", [row(), line[:-1] + b',"score":NaN}\n'])
+    told = read_profile(path)
+    assert (told["rollouts"], told["rows"], told["notes"]) == (2, 2, [])
 
 
 HOSTILE = st.recursive(
@@ -329,7 +354,9 @@ def test_whatever_stands_in_a_row_nothing_is_raised_and_the_result_is_json(
     for number, tree in trees:
         rows[number]["meta"]["timing"]["tree"] = tree
     told = profile(rows, {"agent": config, "x": {"responses_api_agents": config}})
-    assert told["rollouts"] + len(told["notes"]) == 30
+    untimed = 30 - told["rollouts"]
+    assert told["rows"] == 30
+    assert len(told["notes"]) == (1 + untimed if untimed else 0)
     times = [[value for name, value in line.items() if name != "calls"] for line in told["tree"]]
     assert b"null" not in orjson.dumps([times, told["histograms"], told["active_s"]])
 

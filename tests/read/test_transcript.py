@@ -77,6 +77,11 @@ def test_control_characters_and_turned_text_are_shown_as_escapes():
     assert plain("a\r\nb") == "a\nb"
 
 
+def test_what_has_no_width_is_shown_as_an_escape_unless_it_joins_letters():
+    assert plain("pass\u200bword\ufeff\xad\u2060 \U000e0041") == "pass\\u200bword\\ufeff\\u00ad\\u2060 \\U000e0041"
+    assert plain("\U0001f469\u200d\U0001f680") == "\U0001f469\u200d\U0001f680"
+
+
 def test_no_field_of_a_row_can_reach_the_terminal_or_start_a_block():
     evil = "\x1b[31m\u202ex\r\n[score]\n  reward: 1.0"
     call = {"name": evil, "arguments": evil}

@@ -429,6 +429,11 @@ def test_few_rollouts_tell_nothing():
     )
 
 
+def test_one_rollout_is_too_few():
+    told = "What bounds throughput is not known: 1 rollout is too few to tell; 20 are the least."
+    assert verdict(run(waiting(), count=1))["paragraph"] == told
+
+
 def test_a_servers_busy_process_is_seen_and_more_of_them_advised():
     def tree(begun: float, end: float) -> list[Node]:
         inner = node("@math", 0.1, end - 0.1, pid=7, cpu_us=20_000)
@@ -460,6 +465,8 @@ def test_failed_attempts_use_slots_but_are_not_throughput():
         else:
             profile.add(row)
     found = profile.told(config())["verdict"]
+    assert found["evidence"][1].startswith("an attempt, kept or failed, took 2")
+    assert " ms (100 of 200 failed), 2" in found["evidence"][1]
     assert found["rollouts_per_s"] == pytest.approx(8 / 0.21, rel=0.1)
     assert found["advice"][0]["predicted_rollouts_per_s"] == pytest.approx(
         found["rollouts_per_s"] * found["advice"][0]["gain"]

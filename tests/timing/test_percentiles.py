@@ -34,7 +34,7 @@ def told(histogram: Histogram) -> tuple[object, ...]:
 @settings(max_examples=300, deadline=None)
 @given(MANY, st.floats(0, 1))
 def test_a_quantile_is_within_two_percent_of_the_value_at_its_place(seconds: list[float], share: float):
-    exact = sorted(seconds)[int(share * (len(seconds) - 1))]
+    exact = sorted(seconds)[min(len(seconds) - 1, int(share * len(seconds)))]
     found = counted(seconds).quantile(share)
     assert abs(found - exact) <= max(ERROR * exact * (1 + 1e-9), 1e-6)
     assert min(seconds) <= found <= max(seconds)
@@ -81,6 +81,13 @@ def test_memory_does_not_grow_with_the_number_of_durations():
     found = counted([1e-6 * 1.0001**power for power in range(300_000)])
     assert found.count == 300_000
     assert len(found._counts) < 1000
+
+
+def test_the_largest_of_few_are_in_their_percentiles():
+    two, eighty = counted([1.0, 3.0]), counted([*[0.1] * 79, 60.0])
+    found = [two.quantile(share) for share in (0.0, 0.5, 0.9, 0.99)]
+    assert found == pytest.approx([1.0, 3.0, 3.0, 3.0], rel=ERROR)
+    assert eighty.quantile(0.99) == pytest.approx(60.0, rel=ERROR)
 
 
 def test_nothing_has_no_quantile_and_no_picture():

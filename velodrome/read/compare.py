@@ -7,21 +7,22 @@ easier tasks. Nothing is called better whose interval reaches zero.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isclose
+from math import isclose, isfinite
 from pathlib import Path
-from statistics import fmean
 from typing import Any
-
-import orjson
 
 from velodrome.errors import InputError
 from velodrome.read.group import Group, Settings
-from velodrome.read.groups import Reading, natural, sizes
+from velodrome.read.groups import Reading, natural
 from velodrome.read.intervals import FEWEST, Interval, Sampling
+from velodrome.read.metrics import sizes
 from velodrome.read.parts import HOSTILE
+from velodrome.read.unread import Unread
 from velodrome.records.conversation import text_of
 from velodrome.records.jsonl import read_lines
+from velodrome.records.lenient import loads
 from velodrome.records.rollout import key_in, split_key
+from velodrome.timing.report import counted
 
 Json = dict[str, Any]
 Values = dict[int, float]  # of one field or rate, by the place of its task
@@ -38,8 +39,7 @@ def compare(a: Sequence[Path], b: Sequence[Path], settings: Settings | None = No
         raise InputError("--by task: one task is too little to compare; --flips lists the tasks that changed")
     before = Reading(settings, clusters=None).read(a)
     after = Reading(settings, clusters=None).read(b)
-    most = min(before.run.most_tried, after.run.most_tried)
-    ks = [k for k in sizes(most, settings.ks) if k <= most]
+    ks = _ks(before.run, after.run, settings.ks)
     flips, flipped = _flips(before.run, after.run)
     _add_prompts(flips[:MOST_PROMPTS], [*b, *a])
     found: Json = {
@@ -62,6 +62,13 @@ def compare(a: Sequence[Path], b: Sequence[Path], settings: Settings | None = No
         ]
     found["notes"] = list(_notes(before, after, found["tasks"]))
     return found
+
+
+def _ks(a: Group, b: Group, asked: Sequence[int] | None) -> list[int]:
+    """The ks that both runs have."""
+    if asked is None:
+        return sizes(min(a.largest_k, b.largest_k))
+    return [k for k in sorted(set(asked)) if k <= min(a.most_tried, b.most_tried)]
 
 
 def _sides(a: Group, b: Group, ks: Sequence[int], sampling: Sampling) -> Json:
@@ -89,10 +96,10 @@ def _field(name: str, a: Group, b: Group, both: list[tuple[int, int]] | None, sa
     a_cell, b_cell = a.cells.get(name), b.cells.get(name)
     if a_cell is None or b_cell is None:
         means = [None if cell is None else cell.spread.mean for cell in (a_cell, b_cell)]
-        return _entry(name, means[0], means[1], None, None, 0)
+        return _entry(name, means[0], means[1], None, None, (0, 0))
     if both is None:
         interval = sampling.difference((a_cell.sums, a_cell.counts), (b_cell.sums, b_cell.counts))
-        tasks = min(sum(map(bool, cell.counts)) for cell in (a_cell, b_cell))
+        tasks = (sum(map(bool, a_cell.counts)), sum(map(bool, b_cell.counts)))
         return _entry(name, a_cell.spread.mean, b_cell.spread.mean, interval, False, tasks)
     return _paired(name, a.task_means(name), b.task_means(name), both, sampling, None)
 
@@ -102,7 +109,7 @@ def _rate(name: str, a: Values, b: Values, both: list[tuple[int, int]] | None, s
         return _paired(name, a, b, both, sampling, (-1.0, 1.0))
     before, after = list(a.values()), list(b.values())
     interval = sampling.difference((before, [1] * len(before)), (after, [1] * len(after)))
-    return _entry(name, fmean(before), fmean(after), interval, False, min(len(before), len(after)))
+    return _entry(name, _mean(before), _mean(after), interval, False, (len(before), len(after)))
 
 
 def _paired(
@@ -110,10 +117,18 @@ def _paired(
 ) -> Json:
     pairs = [(a[left], b[right]) for left, right in both if left in a and right in b]
     if not pairs:
-        return _entry(name, None, None, None, None, 0)
+        return _entry(name, None, None, None, None, (0, 0))
     differences = [_apart(before, after) for before, after in pairs]
+    if not any(differences):
+        within = None  # no task differs: resampling them has nothing to say, of a rate as of any number
     interval = sampling.mean(differences, [1] * len(pairs), within=within)
-    return _entry(name, fmean(x for x, _ in pairs), fmean(y for _, y in pairs), interval, True, len(pairs))
+    tasks = (len(pairs), len(pairs))
+    return _entry(name, _mean([x for x, _ in pairs]), _mean([y for _, y in pairs]), interval, True, tasks)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean; infinite if the sum is. `fmean` raises there."""
+    return sum(values) / len(values)
 
 
 def _apart(before: float, after: float) -> float:
@@ -122,9 +137,15 @@ def _apart(before: float, after: float) -> float:
 
 
 def _entry(
-    name: str, a: float | None, b: float | None, interval: Interval | None, paired: bool | None, tasks: int
+    name: str,
+    a: float | None,
+    b: float | None,
+    interval: Interval | None,
+    paired: bool | None,
+    tasks: tuple[int, int],
 ) -> Json:
-    low, high = interval or (None, None)
+    a, b = (value if value is not None and isfinite(value) else None for value in (a, b))
+    low, high = interval if interval is not None and all(map(isfinite, interval)) else (None, None)
     difference = None if paired is None or a is None or b is None else _apart(a, b)
     return {
         "name": name,
@@ -134,7 +155,9 @@ def _entry(
         "low": low,
         "high": high,
         "paired": bool(paired),
-        "tasks": tasks,
+        "tasks": min(tasks),
+        "tasks_a": tasks[0],
+        "tasks_b": tasks[1],
     }
 
 
@@ -145,7 +168,7 @@ def verdict(fields: Sequence[Json], level: float, name: str = "reward") -> str:
         return f"no {name} that both runs have: nothing to judge by"
     difference, low, high, tasks = told["difference"], told["low"], told["high"], told["tasks"]
     change = f"{name} {difference:+.3g}"
-    where = f"{tasks} tasks {'in both runs' if told['paired'] else 'a run, not the same ones'}"
+    where, many = _where(told)
     better = "better" if difference > 0 else "worse"
     if not level:
         return f"{change}, {where}; whether that is chance was not asked (--ci 0)"
@@ -157,8 +180,18 @@ def verdict(fields: Sequence[Json], level: float, name: str = "reward") -> str:
         return f"B is {better}: {change} in every one of {where}"
     interval = f"[{low:.3g}, {high:.3g}]"
     if low <= 0 <= high:
-        return f"no difference that {tasks} tasks could show: {change} {interval} ({level:.0%}, {where})"
+        return f"no difference that {many} could show: {change} {interval} ({level:.0%}, {where})"
     return f"B is {better}: {change} {interval} ({level:.0%}, {where})"
+
+
+def _where(told: Json) -> tuple[str, str]:
+    """Which tasks were compared, and in short how many."""
+    many = counted(told["tasks"], "task")
+    if told["paired"]:
+        return f"{many} in both runs", many
+    if told["tasks_a"] == told["tasks_b"]:
+        return f"{many} a run, not the same ones", many
+    return f"{counted(told['tasks_a'], 'task')} in A and {told['tasks_b']:,} in B, not the same ones", "so many tasks"
 
 
 def _flips(a: Group, b: Group) -> tuple[list[Json], Json]:
@@ -193,12 +226,12 @@ def _add_prompts(flips: Sequence[Json], paths: Sequence[Path]) -> None:
     for path in paths:
         if not wanted:
             return
-        for _, line in read_lines(path, mendable=True):
+        for _, line in read_lines(path, lost=Unread(path)):
             try:
                 task = split_key(key_in(line) or "")[0]
                 if task in wanted:
-                    wanted.pop(task)["prompt"] = prompt_of(orjson.loads(line))
-            except (orjson.JSONDecodeError, *HOSTILE):
+                    wanted.pop(task)["prompt"] = prompt_of(loads(line))
+            except HOSTILE:
                 continue
             if not wanted:
                 return
@@ -217,7 +250,10 @@ def _notes(a: Reading, b: Reading, tasks: Json) -> Iterator[str]:
     for name, reading in (("A", a), ("B", b)):
         yield from (f"{name}: {note}" for note in reading.notes)
         if reading.taken.failed:
-            yield f"{name}: {len(reading.taken.failed)} rollouts failed; they are in no number here"
+            yield f"{name}: {counted(len(reading.taken.failed), 'rollout')} failed; failures are in no number here"
+    for name, one, other in (("A", a, b), ("B", b, a)):
+        if "verify_s" in other.run.cells and "total_s" in one.run.cells and "verify_s" not in one.run.cells:
+            yield f"{name}: its rollouts were not verified while they ran; total_s there is without verification"
     lone = sorted(a.groups.keys() ^ b.groups.keys(), key=natural)
     if lone:
         more = f" and {len(lone) - 5} more" if len(lone) > 5 else ""
@@ -226,6 +262,8 @@ def _notes(a: Reading, b: Reading, tasks: Json) -> Iterator[str]:
     if not tasks["both"]:
         yield "no task is in both runs: a difference may come from the tasks"
     elif 2 * tasks["both"] < min(len(a.run.tasks), len(b.run.tasks)):
-        yield f"only {tasks['both']} tasks are in both runs: all are compared, and a difference may come from the tasks"
+        both = f"{counted(tasks['both'], 'task')} {'is' if tasks['both'] == 1 else 'are'}"
+        yield f"only {both} in both runs: all are compared, and a difference may come from the tasks"
     elif apart:
-        yield f"{apart} tasks are in one run only; the differences leave them out"
+        are, them = ("is", "it") if apart == 1 else ("are", "them")
+        yield f"{counted(apart, 'task')} {are} in one run only; the differences leave {them} out"

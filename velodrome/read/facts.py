@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from velodrome.read.parts import HOSTILE, PARTS, timed_parts
@@ -272,4 +272,4 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _median(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
+    return sorted(values)[len(values) // 2] if values else None

@@ -86,11 +86,19 @@ def longest_part(facts: Facts) -> str:
     return max(_DOING, key=lambda name: facts.parts[name])
 
 
+def took(facts: Facts) -> str:
+    """How long one attempt took. Failed ones take slots as well, but the tree is of kept rollouts alone."""
+    if facts.kept == facts.attempts:
+        return f"a rollout took {ms(facts.total_s)}"
+    failed = f"{facts.attempts - facts.kept:,} of {facts.attempts:,} failed"
+    return f"an attempt, kept or failed, took {ms(facts.total_s)} ({failed})"
+
+
 def time_spent(facts: Facts) -> str:
     """Where a rollout's time goes."""
     parts = {name: facts.parts[name] for name in _DOING}
     first, second = sorted(parts, key=lambda name: parts[name], reverse=True)[:2]
-    told = f"a rollout took {ms(facts.total_s)}, {ms(parts[first])} of it {_DOING[first]}"
+    told = f"{took(facts)}, {ms(parts[first])} of it {_DOING[first]}"
     if parts[second] >= _BOTH * facts.total_s > 0:
         told += f" and {ms(parts[second])} {_DOING[second]}"
     return told

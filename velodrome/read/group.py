@@ -20,7 +20,7 @@ import orjson
 
 from velodrome.read.draws import MOST_VOTES, Ballot, ballot, majority_at_k, pass_hat_k
 from velodrome.read.intervals import MOST, Sampling
-from velodrome.read.metrics import PASS_REWARD, pass_at_k
+from velodrome.read.metrics import PASS_REWARD, largest_k, pass_at_k
 from velodrome.read.numbers import final_text, numbers_of
 from velodrome.read.spread import Spread
 from velodrome.records.rollout import split_key
@@ -34,7 +34,7 @@ _RATES = (("pass@", pass_at_k), ("pass^", pass_hat_k))
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to compute. Without `ks` they are 1, 2, 4, … and the most repeats any task has."""
+    """What to compute. Without `ks` they are 1, 2, 4, … and the largest that at least half of the tasks have."""
 
     by: str | None = None
     ks: tuple[int, ...] | None = None
@@ -81,10 +81,10 @@ class Rollout(NamedTuple):
 
 
 def rollout_of(row: Json) -> Rollout:
-    """The facts of a row that a `Tally` takes."""
+    """The facts of a row as a `Tally` gives it back."""
     meta = row.get("meta") or {}
     return Rollout(
-        split_key(meta["key"])[0] if "key" in meta else None,
+        split_key(meta["key"])[0] if meta.get("key") is not None else None,
         numbers_of(row),
         answer_of(row),
         meta.get("verification") == "deferred",
@@ -178,6 +178,11 @@ class Group:
     def most_tried(self) -> int:
         """The most scored rollouts that any task has."""
         return max(self.tried, default=0)
+
+    @property
+    def largest_k(self) -> int:
+        """The most scored rollouts that at least half of the tasks have."""
+        return largest_k(self.tried)
 
     def rates(self, ks: Sequence[int]) -> Iterator[tuple[str, list[tuple[int, float]]]]:
         """pass@k, pass^k and majority@k: for each its value in every task that has k scored rollouts, by place.

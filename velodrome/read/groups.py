@@ -14,7 +14,7 @@ from velodrome.errors import InputError
 from velodrome.read.draws import MOST_VOTES
 from velodrome.read.group import MOST_FIELDS, Group, Rollout, Settings, rollout_of, text_for
 from velodrome.read.intervals import MOST
-from velodrome.read.metrics import Tally
+from velodrome.read.metrics import Tally, sizes
 from velodrome.read.shards import Taken, read_shards
 
 Json = dict[str, Any]
@@ -24,13 +24,6 @@ OTHERS = "(others)"
 NONE = "(none)"
 _LONGEST_NAME = 200
 _AT_ONCE = 1024
-
-
-def sizes(most: int, ks: Sequence[int] | None = None) -> list[int]:
-    """The ks asked for, or 1, 2, 4, … and the most there are."""
-    if ks is not None:
-        return sorted(set(ks))
-    return sorted({most, *(2**power for power in range(most.bit_length()))} - {0})
 
 
 def picker(by: str) -> Callable[[Json, str | None], str]:
@@ -75,8 +68,8 @@ class Reading:
         return self
 
     def add(self, row: Json) -> None:
-        """Count one rollout, or none of it: what is not one raises one of `parts.HOSTILE`."""
-        self.tally.add(row)
+        """Count one rollout; what of it has a wrong type is left out."""
+        row = self.tally.add(row)
         rollout = rollout_of(row)
         wanted = self.settings.fields
         if wanted is not None:
@@ -115,9 +108,15 @@ class Reading:
         return self.tally.metrics(failed=len(self.taken.failed))
 
     @property
+    def ks(self) -> list[int]:
+        """Those asked for, or 1, 2, 4, … and the largest that at least half of the tasks have."""
+        asked = self.settings.ks
+        return sizes(self.run.largest_k) if asked is None else sorted(set(asked))
+
+    @property
     def notes(self) -> list[str]:
         """What was not counted, or not as one would expect."""
-        found = list(self.taken.notes)
+        found = [*self.taken.notes, *self.tally.notes()]
         if self.folded:
             fewer = len(self.settings.fields or ()) != 1 and self.settings.by != "task"
             hint = "; --fields reward keeps more apart" if fewer else ""
@@ -128,7 +127,7 @@ class Reading:
         found += [f"no rollout has a number {name!r}" for name in sorted((wanted or set()) - self.run.cells.keys())]
         most = self.run.most_tried
         found += [f"no task has {k} scored rollouts; the most is {most}" for k in self.settings.ks or () if k > most]
-        if any(k > MOST_VOTES for k in sizes(most, self.settings.ks) if k <= most):
+        if any(MOST_VOTES < k <= most for k in self.ks):
             found.append(f"majority@k is told up to k = {MOST_VOTES}")
         return found
 
@@ -137,7 +136,7 @@ def read_groups(paths: Sequence[Path], settings: Settings | None = None) -> Json
     """The numbers of the files, over all and by group."""
     settings = settings or Settings()
     reading = Reading(settings).read(paths)
-    ks = sizes(reading.run.most_tried, settings.ks)
+    ks = reading.ks
     return {
         "files": [str(path) for path in paths],
         "pass_at": settings.pass_at,

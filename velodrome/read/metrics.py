@@ -2,25 +2,29 @@
 
 The collector feeds a `Tally` row by row; `read_metrics` feeds one from a file. Both give the same numbers, because
 every one of them comes from the rows. A value that is absent or null counts nowhere: a deferred reward is not a
-zero.
+zero. Nor does one of a wrong type, or one that is NaN; its row counts all the same, and a note says so.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from math import comb, isfinite
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from velodrome.records.jsonl import read_lines
+from velodrome.read.mend import LATEST_S, mended
+from velodrome.read.parts import HOSTILE, LONGEST_S
+from velodrome.read.series import Stretches
+from velodrome.read.unread import Unread
 from velodrome.records.rollout import beside, split_key
+from velodrome.records.rows import read_rows
+from velodrome.timing.report import clean
 
 Json = dict[str, Any]
 
 PASS_REWARD = 1.0
 _NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
+_TOKENS = frozenset({"input_tokens", "output_tokens", "total_tokens"})
 
 
 class Tally:
@@ -34,39 +38,86 @@ class Tally:
         self.tokens: dict[str, int] = {}
         self._sums: dict[str, float] = {"reward": 0.0}
         self._counts: dict[str, int] = {"reward": 0}
-        self._active = ActiveTime()
+        self._infinite: dict[str, int] = {}  # of a field, how many of its numbers are none to count with
+        self._wrong: dict[str, int] = {}  # of a part, how many rows have it in a wrong type
+        self._active = Stretches()
         self._pass_at = pass_at
         self._passes: dict[int, tuple[int, int]] | None = {} if by_task else None
         self._pairs: dict[tuple[int, int], tuple[int, int]] = {}  # equal ones are one object: tasks are many, pairs few
 
-    def add(self, row: Json) -> None:
-        """Count one rollout, or none of it if it is not one."""
-        tool_calls = sum(len(message.get("tool_calls") or ()) for message in row.get("output") or ())
-        usage = (row.get("usage") or {}).items()
-        meta = row.get("meta") or {}
-        finished = meta.get("finished_at")
-        if finished is not None:
-            started = finished - (meta.get("timing") or {}).get("total_s", 0.0)
-        incomplete = (row.get("response") or {}).get("status") == "incomplete"
-        task = hash(split_key(meta["key"])[0]) if self._passes is not None and "key" in meta else None
+    def add(self, row: Json) -> Json:
+        """Count one rollout. Gives it as it was counted: without what has a wrong type."""
+        try:
+            tool_calls, usage, meta, response, stretch, task = self._parts(row)
+        except HOSTILE:
+            row, wrong = mended(row)
+            tool_calls, usage, meta, response, stretch, task = self._parts(row)
+            for name in wrong:
+                self._leave_out(name)
         self.rows += 1
         self.tool_calls += tool_calls
         sums, counts = self._sums, self._counts
         for name, value in row.items():
-            if isinstance(value, int | float) and name not in _NAMES and isfinite(value):
-                sums[name] = sums.get(name, 0.0) + value
-                counts[name] = counts.get(name, 0) + 1
-        for name, value in usage:
+            if isinstance(value, int | float) and name not in _NAMES:
+                if isfinite(value):
+                    sums[name] = sums.get(name, 0.0) + value
+                    counts[name] = counts.get(name, 0) + 1
+                else:
+                    self._infinite[name] = self._infinite.get(name, 0) + 1
+        for name, value in usage.items():
             if isinstance(value, int):
                 self.tokens[name] = self.tokens.get(name, 0) + value
+            elif name in _TOKENS and value is not None:
+                self._leave_out(f"usage.{name}")
         self.deferred += meta.get("verification") == "deferred"
-        self.incomplete += incomplete
-        if finished is not None:
-            self._active.add(started, finished)
-        if self._passes is not None and task is not None and isinstance(row.get("reward"), int | float):
+        self.incomplete += response.get("status") == "incomplete"
+        if stretch is not None:
+            self._active.add(*stretch)
+        reward = row.get("reward")
+        if not isinstance(reward, int | float):
+            if reward is not None:
+                self._leave_out("reward")
+        elif task is not None and self._passes is not None and isfinite(reward):
             tries, passed = self._passes.get(task, (0, 0))
-            pair = (tries + 1, passed + (row["reward"] >= self._pass_at))
+            pair = (tries + 1, passed + (reward >= self._pass_at))
             self._passes[task] = self._pairs.setdefault(pair, pair)
+        return row
+
+    def _parts(self, row: Json) -> tuple[int, Json, Json, Json, tuple[float, float] | None, int | None]:
+        """Tool calls, usage, meta, response, from when to when, and a hash of the task. A wrong type raises."""
+        tool_calls = sum(len(message.get("tool_calls") or ()) for message in row.get("output") or ())
+        usage, meta, response = row.get("usage") or {}, row.get("meta") or {}, row.get("response") or {}
+        if not (type(usage) is type(meta) is type(response) is dict):
+            raise TypeError
+        finished, total = meta.get("finished_at"), (meta.get("timing") or {}).get("total_s") or 0.0
+        stretch = task = None
+        if not 0 <= total < LONGEST_S:
+            raise ValueError(total)
+        if finished is not None:
+            if not abs(finished) < LATEST_S:
+                raise ValueError(finished)
+            stretch = finished - total, finished
+        if self._passes is not None and meta.get("key") is not None:
+            task = hash(split_key(meta["key"])[0])
+        return tool_calls, usage, meta, response, stretch, task
+
+    def _leave_out(self, name: str) -> None:
+        self._wrong[name] = self._wrong.get(name, 0) + 1
+
+    def notes(self) -> list[str]:
+        """What of the rows is in no number, and why."""
+        found = []
+        for name, count in self._wrong.items():
+            what = f"{clean(name)}: {count:,} of {self.rows:,} rollouts have it in a wrong type"
+            found.append(f"{what}; they are counted without it")
+        for name, count in self._infinite.items():
+            counted = self._counts.get(name, 0)
+            what = f"{counted:,} of {counted + count:,} numbers are counted; the rest are NaN or infinite"
+            found.append(f"{clean(name)}: {what}")
+        for name in self._counts:
+            if not isfinite(self.mean(name) or 0.0):
+                found.append(f"{clean(name)}: the sum is beyond what a number can hold; it has no mean")
+        return found
 
     def mean(self, name: str) -> float | None:
         """The mean of one field over the rows that have it."""
@@ -75,7 +126,8 @@ class Tally:
 
     def metrics(self, *, failed: int = 0) -> Json:
         """Everything, under the names of docs/metrics.md."""
-        found: Json = {name: self.mean(name) for name, count in self._counts.items() if count}
+        means = {name: self.mean(name) for name in self._counts}
+        found: Json = {name: mean for name, mean in means.items() if mean is not None and isfinite(mean)}
         if self.rows:
             found.setdefault("avg_tool_calls", self.tool_calls / self.rows)
         found["rollouts/kept"] = self.rows
@@ -95,16 +147,29 @@ class Tally:
         return found
 
     def _pass_rates(self) -> Json:
+        """pass@k; and where some tasks have too few rollouts for one of them, over how many tasks each is."""
         tries = list((self._passes or {}).values())
-        most = max((n for n, _ in tries), default=0)
+        most = largest_k([n for n, _ in tries])
         if most < 2:
             return {}
-        sizes = sorted({most, *(2**power for power in range(most.bit_length()) if 2**power <= most)})
-        found = {}
-        for k in sizes:
+        found: Json = {}
+        tasks = {}
+        for k in sizes(most):
             rates = [pass_at_k(n, passed, k) for n, passed in tries if n >= k]
             found[f"pass@{k}"] = sum(rates) / len(rates)
-        return found
+            tasks[f"tasks/pass@{k}"] = len(rates)
+        return found if len(set(tasks.values())) == 1 else found | tasks
+
+
+def largest_k(tries: Sequence[int]) -> int:
+    """The most scored rollouts that at least half of the tasks have; those without any are none."""
+    scored = sorted((n for n in tries if n), reverse=True)
+    return scored[(len(scored) - 1) // 2] if scored else 0
+
+
+def sizes(most: int) -> list[int]:
+    """1, 2, 4, … and the most."""
+    return sorted({most, *(2**power for power in range(most.bit_length()))} - {0})
 
 
 def pass_at_k(n: int, passed: int, k: int) -> float:
@@ -112,62 +177,31 @@ def pass_at_k(n: int, passed: int, k: int) -> float:
     return 1.0 - comb(n - passed, k) / comb(n, k)
 
 
-class ActiveTime:
-    """How long anything at all was running: the length of the union of stretches, in whatever order they come.
-
-    The gap between an interrupted run and its resumption is not counted. Memory grows with the gaps alone.
-    """
-
-    def __init__(self) -> None:
-        self._starts: list[float] = []  # of stretches that do not touch, rising; so are their ends
-        self._ends: list[float] = []
-
-    def add(self, start: float, end: float) -> None:
-        """Count one stretch."""
-        first = bisect_left(self._ends, start)
-        last = bisect_right(self._starts, end)
-        if first < last:
-            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
-        self._starts[first:last], self._ends[first:last] = [start], [end]
-
-    @property
-    def seconds(self) -> float:
-        """The length of the union so far."""
-        return sum(end - start for start, end in zip(self._starts, self._ends, strict=True))
-
-
 def failed_keys(rollouts: Path) -> dict[str, int]:
     """Keys in the failures file beside a rollouts file, each with its number of attempts."""
     path = beside(rollouts, "failures.jsonl")
     found: dict[str, int] = {}
     if path.exists():
-        for _, line in read_lines(path):
-            try:
-                key = orjson.loads(line)["key"]
-            except (orjson.JSONDecodeError, KeyError, TypeError):
-                continue  # a torn line: its rollout is not in the rollouts file either and runs again
+        for _, failure, _ in read_rows(path, Unread(path)):  # of a torn line the rollout runs again
+            key = failure.get("key")
             if isinstance(key, str):
                 found[key] = found.get(key, 0) + 1
     return found
 
 
-def tally_file(path: Path, tally: Tally, *, end: int | None = None) -> tuple[list[str], set[str]]:
+def tally_file(path: Path, tally: Tally) -> tuple[list[str], set[str]]:
     """Feed a file to a tally. Returns what could not be read, one line each, and the keys that only failed."""
-    unreadable: list[str] = []
+    unread = Unread(path)
     failed = set(failed_keys(path))
-    for number, line in read_lines(path, end=end, mendable=True):
-        try:
-            row = orjson.loads(line)
-            tally.add(row)
-            if failed:
-                failed.discard((row.get("meta") or {}).get("key"))
-        except (orjson.JSONDecodeError, AttributeError, TypeError, ValueError):
-            unreadable.append(f"{path}:{number}: not a rollout; it is not counted")
-    return unreadable, failed
+    for _, row, _ in read_rows(path, unread):
+        counted = tally.add(row)
+        if failed:
+            failed.discard((counted.get("meta") or {}).get("key"))
+    return unread.notes, failed
 
 
 def read_metrics(path: Path) -> tuple[Json, list[str]]:
-    """The metrics of a rollouts file, and notes about lines that could not be read."""
+    """The metrics of a rollouts file, and notes about what is in none of them."""
     tally = Tally()
     notes, failed = tally_file(path, tally)
-    return tally.metrics(failed=len(failed)), notes
+    return tally.metrics(failed=len(failed)), [*notes, *tally.notes()]

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from velodrome.timing.report import clean, table
+from velodrome.timing.report import clean, counted, table
 
 Json = dict[str, Any]
 
 SHOWN_FLIPS = 10
 _MOST_NOTES = 20
+_LONGEST_WHOLE = 1e12  # written out; what is larger has an exponent
+_LONGEST_CELL = 1000
+_FORMULA = ("=", "+", "-", "@")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _SPREAD = ("std", "min", "median", "max")
 _COLUMNS = ("group", "metric", "n", "mean", "low", "high", *_SPREAD, "median_error")
 
@@ -42,7 +47,7 @@ def _title(found: Json) -> str:
 
 
 def _counted(group: Json) -> str:
-    return f"{group['rollouts']:,} rollouts of {group['tasks']:,} tasks"
+    return f"{counted(group['rollouts'], 'rollout')} of {counted(group['tasks'], 'task')}"
 
 
 def _level(found: Json) -> str:
@@ -77,7 +82,7 @@ def _groups_table(found: Json, name: str, level: str, ascii_only: bool) -> str:
 def _notes(found: Json, ascii_only: bool) -> str:
     lines = [f"note: {clean(note, longest=300, ascii_only=ascii_only)}" for note in found["notes"][:_MOST_NOTES]]
     more = len(found["notes"]) - len(lines)
-    return "\n".join([*lines, f"and {more} more notes"] if more > 0 else lines)
+    return "\n".join([*lines, f"and {counted(more, 'more note')}"] if more > 0 else lines)
 
 
 def shown(value: float | None, *, sign: bool = False) -> str:
@@ -85,7 +90,7 @@ def shown(value: float | None, *, sign: bool = False) -> str:
     if value is None:
         return "-"
     plus = "+" if sign else ""
-    return f"{value:{plus},.0f}" if abs(value) >= 1000 else f"{value:{plus}.4g}"
+    return f"{value:{plus},.0f}" if 1000 <= abs(value) < _LONGEST_WHOLE else f"{value:{plus}.4g}"
 
 
 def interval(found: Json) -> str:
@@ -96,17 +101,25 @@ def interval(found: Json) -> str:
 
 
 def metrics_csv(found: Json) -> str:
-    """One line a number of a group; the whole run is the group without a name."""
+    """One line a number of a group; the whole run is the group without a name.
+
+    A name can do nothing to a terminal, nor to a spreadsheet, which would run one that looks like a formula.
+    """
     stream = io.StringIO()
     writer = csv.DictWriter(stream, _COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for group in ({"group": "", **found["run"]}, *found["groups"]):
         for name, field in group["fields"].items():
-            writer.writerow({"group": group["group"], "metric": name, **field})
+            writer.writerow({"group": _cell(group["group"]), "metric": _cell(name), **field})
         for name, rate in group["rates"].items():
             told = {"n": rate["tasks"], "mean": rate["value"], "low": rate["low"], "high": rate["high"]}
-            writer.writerow({"group": group["group"], "metric": name, **told})
+            writer.writerow({"group": _cell(group["group"]), "metric": _cell(name), **told})
     return stream.getvalue()
+
+
+def _cell(name: str) -> str:
+    shown = clean(name, longest=_LONGEST_CELL)
+    return f"'{shown}" if shown.lstrip()[:1] in _FORMULA and not _NUMBER.fullmatch(shown) else shown
 
 
 def compare_report(found: Json, *, all_flips: bool = False, ascii_only: bool = False) -> str:
@@ -127,9 +140,10 @@ def _runs(found: Json, ascii_only: bool) -> Iterator[str]:
     for side in ("a", "b"):
         files = clean(", ".join(found["files"][side]), longest=200, ascii_only=ascii_only)
         counts = found[side]
-        yield f"{side.upper()}  {files}: {counts['rollouts/kept']:,} rollouts, {counts['rollouts/failed']:,} failed"
+        kept = counted(counts["rollouts/kept"], "rollout")
+        yield f"{side.upper()}  {files}: {kept}, {counts['rollouts/failed']:,} failed"
     tasks = found["tasks"]
-    yield f"{tasks['both']:,} tasks in both, {tasks['only_a']:,} only in A, {tasks['only_b']:,} only in B"
+    yield f"{counted(tasks['both'], 'task')} in both, {tasks['only_a']:,} only in A, {tasks['only_b']:,} only in B"
 
 
 def _differences(fields: Sequence[Json], level: str, ascii_only: bool) -> str:
@@ -140,7 +154,7 @@ def _differences(fields: Sequence[Json], level: str, ascii_only: bool) -> str:
             shown(each["b"]),
             shown(each["difference"], sign=True),
             interval(each),
-            f"{each['tasks']:,}",
+            _tasks(each),
             "*" if each["low"] is not None and not each["low"] <= 0 <= each["high"] else "",
         )
         for each in fields
@@ -149,6 +163,11 @@ def _differences(fields: Sequence[Json], level: str, ascii_only: bool) -> str:
         return ""
     drawn = table(("field", "A", "B", "B - A", level, "tasks", ""), rows, ascii_only=ascii_only)
     return f"{drawn}\n* the interval does not reach zero" if any(row[-1] for row in rows) else drawn
+
+
+def _tasks(each: Json) -> str:
+    a, b = each["tasks_a"], each["tasks_b"]
+    return f"{a:,}" if a == b else f"{a:,} / {b:,}"
 
 
 def _compared_groups(found: Json, level: str, ascii_only: bool) -> Iterator[str]:
@@ -160,7 +179,7 @@ def _compared_groups(found: Json, level: str, ascii_only: bool) -> Iterator[str]
 
 def _flips(found: Json, all_flips: bool, ascii_only: bool) -> Iterator[str]:
     flipped = found["flipped"]
-    yield f"flipped: {flipped['to_pass']:,} tasks from fail to pass, {flipped['to_fail']:,} from pass to fail"
+    yield f"flipped: {counted(flipped['to_pass'], 'task')} from fail to pass, {flipped['to_fail']:,} from pass to fail"
     flips = found["flips"] if all_flips else found["flips"][:SHOWN_FLIPS]
     rows = [
         (

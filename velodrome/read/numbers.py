@@ -17,10 +17,11 @@ NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
 USAGE = {"total_tokens": "tokens", "input_tokens": "input_tokens", "output_tokens": "output_tokens"}
 TIMING = {name: name for name in ("total_s", "model_s", "tools_s", "verify_s", "queue_s", "retries")}
 _KINDS = frozenset({float, int, bool})
+_COUNTS = frozenset({int, bool})  # tokens are counted: 1.5 of them, or more than 64 bits hold, are a wrong type
 
 
 def numbers_of(row: Json) -> dict[str, float]:
-    """Every number of a row. It raises for no row that a `Tally` takes."""
+    """Every number of a row, as a `Tally` gives it back."""
     found: dict[str, float] = {}
     for name, value in row.items():
         if type(value) in _KINDS and name not in NAMES and isfinite(value):
@@ -32,8 +33,13 @@ def numbers_of(row: Json) -> dict[str, float]:
     found.setdefault("tools", float(tools))
     found.setdefault("turns", float(turns))
     found.setdefault("length", float(len(final_text(row))))
-    _take(USAGE, row.get("usage"), found)
-    _take(TIMING, (row.get("meta") or {}).get("timing"), found)
+    _take(USAGE, row.get("usage"), found, _COUNTS)
+    meta = row.get("meta") or {}
+    timing = meta.get("timing")
+    later = meta.get("verification") == "deferred" or (isinstance(timing, dict) and "verify_later_s" in timing)
+    if later and isinstance(timing, dict) and not timing.get("verify_s"):
+        timing = {**timing, "verify_s": None}  # verification was no part of this rollout: that is not zero seconds
+    _take(TIMING, timing, found, _KINDS)
     return found
 
 
@@ -48,9 +54,9 @@ def final_text(row: Json) -> str:
     return ""
 
 
-def _take(names: dict[str, str], source: Any, found: dict[str, float]) -> None:
+def _take(names: dict[str, str], source: Any, found: dict[str, float], kinds: frozenset[type]) -> None:
     if isinstance(source, dict):
         for theirs, ours in names.items():
             value: Any = source.get(theirs)
-            if type(value) in _KINDS and isfinite(value):
+            if type(value) in kinds and isfinite(value):
                 found.setdefault(ours, float(value))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,6 +39,7 @@ class OutFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._made = [folder for folder in path.parents if not folder.exists()]  # innermost first
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._raw: IO[bytes] = self.part.open("w+b")
@@ -82,3 +84,6 @@ class OutFile:
             except OSError:
                 pass  # the disk is full: there is nothing to save
             self.part.unlink(missing_ok=True)
+        for folder in self._made:
+            with suppress(OSError):  # something stands in it
+                folder.rmdir()

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import orjson
+
 from velodrome.config.kinds import AGENTS, MODELS, RESOURCES
+from velodrome.read.parts import HOSTILE
+from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
 
@@ -43,6 +48,15 @@ class Blocks:
 
 
 UNKNOWN = Blocks(Block("policy_model", MODELS, "openai_model"), Block("<environment>", RESOURCES, "<implementation>"))
+
+
+def read_config(rollouts: Path) -> Json | None:
+    """The configuration beside a rollouts file, if there is one."""
+    try:
+        found = orjson.loads(beside(rollouts, "run.json").read_bytes())["config"]
+    except (OSError, orjson.JSONDecodeError, *HOSTILE):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def find_blocks(config: Json | None, agent: str | None) -> Blocks:

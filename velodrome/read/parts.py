@@ -39,9 +39,11 @@ def waited_us(children: list[Any]) -> float:
 
 
 def row_flaw(row: Any) -> str:
-    if not isinstance(row, dict) or not isinstance(row.get("meta"), dict):
+    if not isinstance(row, dict):
         return "not a rollout"
-    return "its timing is not one" if "timing" in row["meta"] else "it has no timing"
+    meta = row.get("meta")
+    timed = isinstance(meta, dict) and meta.get("timing") is not None
+    return "its timing is not one" if timed else "it has no timing"
 
 
 class Calls:

@@ -13,14 +13,14 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from velodrome.read.overrides import read_config
 from velodrome.read.parts import AT_ONCE, HOSTILE, LONGEST_S, PARTS, Calls, row_flaw, timed_parts, waited_us
 from velodrome.read.sample import Recorded, Run
 from velodrome.read.series import Series, Stretches
-from velodrome.read.verdict import FEWEST, make_verdict
-from velodrome.records.jsonl import read_lines
+from velodrome.read.unread import Unread
+from velodrome.read.verdict import FEWEST, make_verdict, marked
 from velodrome.records.rollout import beside
+from velodrome.records.rows import read_rows
 from velodrome.timing.percentiles import Histogram
 
 Json = dict[str, Any]
@@ -55,6 +55,7 @@ class Profile:
     def __init__(self, where: str = "rollouts.jsonl") -> None:
         self.where = where
         self.rollouts = 0
+        self._untimed = 0
         self._notes: list[str] = []
         self._more_notes = 0
         self._line = 0
@@ -64,7 +65,8 @@ class Profile:
         self._tools: dict[str, Calls] = {}
         self._judge = Calls()
         self._model_calls = self._retries = self._rate_limited = self._bytes = 0
-        self._active = Stretches()
+        self._active = Stretches()  # of all attempts; in `active_s` only those that were kept count
+        self._kept = Stretches()
         self._series = Series()
         self._in_flight = 0.0
         self._told_load = 0
@@ -90,6 +92,7 @@ class Profile:
             if not (0 <= end < _LATEST and 0 <= calls < 1e9 and 0 <= write_s < LONGEST_S):
                 raise ValueError(end)
         except HOSTILE:
+            self._untimed += 1
             self.note(f"{self.where}:{line}: {row_flaw(row)}; it is not counted")
             return
         self.rollouts += 1
@@ -115,7 +118,9 @@ class Profile:
     def fail(self, failure: Json) -> None:
         """Count one failed attempt. What is no failure is left out."""
         try:
-            key, timing = hash(str(failure["key"])), failure["timing"]
+            if not isinstance(failure["key"], str):
+                return
+            key, timing = hash(failure["key"]), failure["timing"]
             total, _ = timed_parts(timing)
             end = failure.get("finished_at") or 0.0
             if not 0 <= end < _LATEST:
@@ -204,6 +209,7 @@ class Profile:
         if end >= active.lo:
             self._run.add(rollout)
         if rollout.kept:
+            self._kept.add(rollout.start, end)
             self._series.add(rollout.start, end, in_flight, cpu, lag_s)
 
     def _add_lag(self, next_s: float) -> None:
@@ -211,8 +217,8 @@ class Profile:
             self._lags.add(self._lag_s, self._lag_times)
         self._lag_s, self._lag_times = next_s, 1
 
-    def tree(self, bottleneck: str | None = None) -> list[Json]:
-        """The lines of the tree. Without a part that is known to be the bottleneck, the longest is."""
+    def tree(self, verdict: Json | None = None) -> list[Json]:
+        """The lines of the tree. The mark is on what the verdict names; while there is none, on the longest part."""
         self._settle()
         total_ms = 1e3 * self._total.mean
         lines = [self._line_of("Rollout Total", "total", 0, self._total, 1.0)]
@@ -225,9 +231,11 @@ class Profile:
             lines.append(self._line_of(_NAMES["write"], "write", 1, self._write, None))
         lines.append(self._line_of(_NAMES["other"], "other", 1, self._parts[-1], None))
         parts = [line for line in lines if line["depth"] == 1 and line["part"] not in ("write", "other")]
-        lines[-1]["mean_ms"] = total_ms - sum(line["mean_ms"] for line in parts)
-        if bottleneck not in {line["part"] for line in lines[1:]}:
+        lines[-1]["mean_ms"] = max(total_ms - sum(line["mean_ms"] for line in parts), 0.0)
+        if verdict is None:
             bottleneck = max((*parts, lines[-1]), key=lambda line: line["mean_ms"])["part"]
+        else:
+            bottleneck = marked(verdict, {line["part"] for line in lines[1:]})
         for line in lines:
             line["share"] = line["mean_ms"] / total_ms if total_ms else 0.0
             line["bottleneck"] = bool(self.rollouts) and line["part"] == bottleneck and line["depth"] > 0
@@ -282,25 +290,28 @@ class Profile:
         if run.kept < FEWEST <= self._earlier.kept:
             run, run_s = self._earlier, self._earlier_s
         verdict = make_verdict(run, run_s, config)
-        seconds = self._active.seconds
+        seconds = self._kept.seconds
         histograms = {}
         for part in _DRAWN:
             times = self._total if part == "total" else self._parts[PARTS.index(part)]
             edges, counts = times.drawn()
             histograms[part] = {"edges_ms": [1e3 * edge for edge in edges], "counts": counts}
-        notes = [*self._notes, f"and {self._more_notes} more like these"] if self._more_notes else self._notes
+        rows = self.rollouts + self._untimed
+        notes = [f"{self.rollouts:,} of {rows:,} rollouts have times"] if self._untimed else []
+        notes += [*self._notes, f"and {self._more_notes} more like these"] if self._more_notes else self._notes
         return {
             "rollouts": self.rollouts,
+            "rows": rows,
             "failed": len(self._failed) + self._failed_more,
             "active_s": seconds,
             "rollouts_per_s": self.rollouts / seconds if seconds > 0 else 0.0,
-            "tree": self.tree(verdict["part"]),
+            "tree": self.tree(verdict),
             "load": self._load(),
             "series": self._series.told(self._active),
             "histograms": histograms,
             "tools": self._told_tools(),
             "slowest": [each[2] for each in sorted(self._slowest, key=lambda each: each[:2], reverse=True)],
-            "notes": list(notes),
+            "notes": notes,
             "verdict": verdict,
         }
 
@@ -359,41 +370,27 @@ def read_profile(path: Path, *more: Path) -> Json:
         profile.where = str(each)
         failures = _failures(each)
         failure = next(failures, None)
-        for number, line in read_lines(each, mendable=True):
-            row = _parsed(line)
-            while failure is not None and _ended(failure) <= _ended(row.get("meta") if isinstance(row, dict) else None):
+        unread = Unread(each)
+        for number, row, size in read_rows(each, unread):
+            while failure is not None and _ended(failure) <= _ended(row.get("meta")):
                 profile.fail(failure)
                 failure = next(failures, None)
-            profile.add(row, line=number, size=len(line))
+            profile.add(row, line=number, size=size)
+        for note in unread.notes:
+            profile.note(note)
         for late in () if failure is None else (failure, *failures):
             profile.fail(late)
-        config = _config(each) or config
+        config = read_config(each) or config
     return profile.told(config)
 
 
-def _failures(rollouts: Path) -> Iterator[Any]:
+def _failures(rollouts: Path) -> Iterator[Json]:
     path = beside(rollouts, "failures.jsonl")
     if path.exists():
-        for _, line in read_lines(path):
-            yield _parsed(line)
+        for _, failure, _ in read_rows(path, Unread(path)):
+            yield failure
 
 
 def _ended(meta: Any) -> float:
     end = meta.get("finished_at") if isinstance(meta, dict) else None
     return end if isinstance(end, int | float) else 0.0
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-
-
-def _config(rollouts: Path) -> Json | None:
-    path = beside(rollouts, "run.json")
-    try:
-        found = orjson.loads(path.read_bytes())["config"]
-    except (OSError, orjson.JSONDecodeError, *HOSTILE):
-        return None
-    return found if isinstance(found, dict) else None

@@ -21,6 +21,7 @@ from velodrome.read.findings import (
     number,
     slots_in_use,
     time_spent,
+    took,
 )
 from velodrome.read.overrides import Block
 from velodrome.read.replay import HERE
@@ -53,7 +54,7 @@ def _rate_limit(case: Case) -> Found | None:
         return None
     evidence = [
         f"{facts.rate_limited:.1f} calls a rollout were answered with 429",
-        f"a rollout took {ms(facts.total_s)}, {ms(backoff_s)} of it backing off",
+        f"{took(facts)}, {ms(backoff_s)} of it backing off",
     ]
     more = make_advice("ask the provider for a higher rate")
     allowed = facts.tried_per_s
@@ -250,7 +251,7 @@ def _limiter(case: Case) -> Found | None:
         return None
     one = "the one place" if places == 1 else f"one of {places} places"
     evidence = [
-        f"a rollout took {ms(facts.total_s)}, {ms(queued[limiter])} of it waiting for {one} ({key})",
+        f"{took(facts)}, {ms(queued[limiter])} of it waiting for {one} ({key})",
         slots_in_use(facts),
     ]
     enough = _enough(case, limiter)
@@ -290,7 +291,7 @@ def _model(case: Case) -> Found | None:
     evidence = [
         f"a call took {ms(effect.low_s)} with few others in flight and {ms(effect.high_s)} with {effect.at_once:.0f}",
         f"the model answered {number(effect.per_s)} calls/s, however many waited",
-        f"a rollout took {ms(facts.total_s)}, {ms(facts.parts['model'])} of it waiting for the model",
+        f"{took(facts)}, {ms(facts.parts['model'])} of it waiting for the model",
     ]
     limits = replace(case.what_if.limits, rates={"model": 2 * effect.per_s})
     gain = case.what_if.gain(limits)

@@ -10,17 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from velodrome.errors import InputError
 from velodrome.read.metrics import failed_keys
-from velodrome.read.parts import HOSTILE
-from velodrome.records.jsonl import read_lines
+from velodrome.read.unread import Unread
 from velodrome.records.rollout import split_key
+from velodrome.records.rows import read_rows
 
 Json = dict[str, Any]
 
-MOST_NOTES = 20  # on lines of one file
 _MOST_BITS = 4096
 
 
@@ -40,14 +37,14 @@ class Keys:
         self._others: set[str] = set()
 
     def add(self, key: str) -> None:
-        task, repeat = split_key(key)
+        task, repeat = _parts(key)
         if 0 <= repeat < _MOST_BITS:
             self._repeats[task] = self._repeats.get(task, 0) | 1 << repeat
         else:
             self._others.add(key)
 
     def __contains__(self, key: str) -> bool:
-        task, repeat = split_key(key)
+        task, repeat = _parts(key)
         if 0 <= repeat < _MOST_BITS:
             return bool(self._repeats.get(task, 0) >> repeat & 1)
         return key in self._others
@@ -58,8 +55,15 @@ class Keys:
         self._others |= others._others
 
 
-def read_shards(paths: Sequence[Path], take: Callable[[Json], None]) -> Taken:
-    """Give every rollout of the files to `take`; one that it refuses, with one of `HOSTILE`, is a note."""
+def _parts(key: str) -> tuple[str, int]:
+    try:
+        return split_key(key)
+    except ValueError:
+        return key, -1
+
+
+def read_shards(paths: Sequence[Path], take: Callable[[Json], object]) -> Taken:
+    """Give every rollout of the files to `take`."""
     found = Taken()
     for path in paths:
         found.failed.update(failed_keys(path))
@@ -73,31 +77,23 @@ def read_shards(paths: Sequence[Path], take: Callable[[Json], None]) -> Taken:
     return found
 
 
-def _read(path: Path, take: Callable[[Json], None], found: Taken, before: Keys | None, own: Keys | None) -> None:
-    bad: list[int] = []
-    rows = again = count = 0
-    for number, line in read_lines(path, mendable=True):
-        try:
-            row = orjson.loads(line)
-            key = (row.get("meta") or {}).get("key")
-            if before is not None and key is not None and key in before:
-                again += 1
-                rows += 1
-                continue
-            take(row)
-            if own is not None and key is not None:
-                own.add(key)
-        except (orjson.JSONDecodeError, *HOSTILE):
-            count += 1
-            if count <= MOST_NOTES:
-                bad.append(number)
-            continue
+def _read(path: Path, take: Callable[[Json], object], found: Taken, before: Keys | None, own: Keys | None) -> None:
+    unread = Unread(path)
+    rows = again = 0
+    for _, row, _ in read_rows(path, unread):
         rows += 1
-        if found.failed and isinstance(key, str):
+        meta = row.get("meta")
+        key = meta.get("key") if isinstance(meta, dict) else None
+        key = key if isinstance(key, str) else None
+        if before is not None and key is not None and key in before:
+            again += 1
+            continue
+        take(row)
+        if key is not None:
             found.failed.discard(key)
-    found.notes += [f"{path}:{number}: not a rollout; it is not counted" for number in bad]
-    if count > len(bad):
-        found.notes.append(f"{path}: {count - len(bad)} more lines are not rollouts")
+            if own is not None:
+                own.add(key)
+    found.notes += unread.notes
     if again:
         found.notes.append(
             f"{path}: {again} of its {rows} rollouts have keys that an earlier file has; each key is counted once, "

@@ -1,28 +1,28 @@
 """A rollout as a person reads it: who said what, which tool answered what, and what it was worth.
 
-Text from a model is untrusted: control characters, which could move the cursor or recolour a terminal, are shown as
-escapes.
+Text from a model is untrusted: what could move the cursor, recolour a terminal, turn a line around or hide in it is
+shown as an escape.
 """
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
 from velodrome.records.conversation import messages, text_of
+from velodrome.timing.unseen import escaped
 
 Json = dict[str, Any]
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _LONGEST = 4000
 
 
 def plain(text: str) -> str:
     """Text that can do nothing to a terminal, and is not endless."""
-    shown = _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text.replace("\r\n", "\n"))
+    shown = escaped(text.replace("\r\n", "\n"))
     if len(shown) > _LONGEST:
         shown = f"{shown[:_LONGEST]}… ({len(shown) - _LONGEST} more characters)"
     return shown
@@ -34,7 +34,7 @@ def one_line(text: str) -> str:
 
 
 def transcript(row: Json) -> str:
-    """The whole rollout as text."""
+    """The whole rollout as text. What has a wrong type raises one of `parts.HOSTILE`."""
     lines = [_title(row)]
     params = row.get("responses_create_params") or {}
     asked = params.get("input")
@@ -78,8 +78,9 @@ def _title(row: Json) -> str:
         parts.append(one_line(str(meta["agent"])))
     if "total_s" in timing:
         parts.append(f"{timing['total_s']:.2f} s ({timing.get('model_s', 0.0):.2f} s model)")
-    if (row.get("usage") or {}).get("total_tokens"):
-        parts.append(f"{row['usage']['total_tokens']} tokens")
+    tokens = (row.get("usage") or {}).get("total_tokens")
+    if tokens and isinstance(tokens, int):
+        parts.append(f"{tokens} token{'s' if tokens != 1 else ''}")
     return "─── " + " · ".join(parts)
 
 
@@ -103,7 +104,13 @@ def _score(row: Json) -> Iterator[str]:
     names = ["reward", "expected_answer", *meta.get("scored", ())]
     for name in dict.fromkeys(names):
         if row.get(name) is not None:
-            yield f"{name}: {row[name] if isinstance(row[name], str) else orjson.dumps(row[name]).decode()}"
+            yield f"{name}: {_value(row[name])}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return json.dumps(value)  # which has words for NaN and infinity
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _block(title: str, text: str) -> list[str]:

@@ -15,6 +15,7 @@ from velodrome.read.overrides import UNKNOWN, Blocks, find_blocks, named_blocks
 from velodrome.read.rules import HELPS, LATER, QUEUED, RULES, concurrency
 from velodrome.read.sample import Run
 from velodrome.read.whatif import WhatIf
+from velodrome.timing.report import counted
 
 Json = dict[str, Any]
 
@@ -43,7 +44,9 @@ def make_verdict(run: Run, seconds: float, config: Json | None = None) -> Json:
     """The verdict on one run that took so long. `config` is the resolved one."""
     facts = gather(run, seconds) if run.kept else None
     if facts is None or facts.kept < FEWEST:
-        few = f"{run.kept} rollouts are too few to tell; {FEWEST} are the least"
+        few = (
+            f"{counted(run.kept, 'rollout')} {'is' if run.kept == 1 else 'are'} too few to tell; {FEWEST} are the least"
+        )
         return _told(Found("unknown", None, [few]), facts)
     if seconds < SHORTEST_S:
         return _told(Found("unknown", None, [f"the run took {seconds:.1g} s: too short to tell"]), facts)
@@ -86,6 +89,14 @@ def _places(facts: Facts, blocks: Blocks, cores: int) -> dict[str, int]:
         elif size or limiter in _DEFAULT_PLACES:
             found[limiter] = max(size or _DEFAULT_PLACES[limiter], ceil(used))
     return found
+
+
+def marked(verdict: Json, shown: set[str]) -> str | None:
+    """The part, of those shown, that the verdict names; of a tool that is not shown by itself, the tools."""
+    part = verdict["part"]
+    if verdict["bound"] == "unknown" or part is None:
+        return None
+    return "tools" if part not in shown and part.startswith("tool:") else part
 
 
 def _told(found: Found, facts: Facts | None) -> Json:

@@ -74,11 +74,11 @@ class Histogram:
         return self.sum / (self.count or 1)
 
     def quantile(self, share: float) -> float:
-        """The duration with this share of the others below it; 0 if there is nothing."""
+        """The duration at place `int(share * n)` of n in order, so that of few the last ones count; 0 of nothing."""
         count = self.count
         if not count:
             return 0.0
-        wanted = int(share * (count - 1))
+        wanted = min(count - 1, int(share * count))
         seen = 0
         for bucket in sorted(self._counts):
             seen += self._counts[bucket]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import IO
 
+from velodrome.timing.unseen import escaped
+
 LONGEST_NAME = 48
 _LABEL_WIDTH = 24
 _VALUE_WIDTH = 8
@@ -135,6 +137,7 @@ def clean(text: str, *, longest: int = LONGEST_NAME, ascii_only: bool = False) -
     shown = text[: longest * 4]
     if not shown.isprintable():
         shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)
+    shown = escaped(shown)  # some of what cannot be seen counts as printable
     if ascii_only:
         shown = shown.encode("ascii", "backslashreplace").decode()
     if columns(shown) <= longest and len(text) <= longest * 4:
@@ -143,6 +146,11 @@ def clean(text: str, *, longest: int = LONGEST_NAME, ascii_only: bool = False) -
     while shown and columns(shown) > longest - 1:
         shown = shown[:-1]
     return shown + end
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 rollout`, `1,200 rollouts`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def columns(text: str) -> int:

@@ -5,7 +5,8 @@ Rows may come from anywhere. What has the wrong type is told in `flaw` and count
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import islice
+from math import isfinite
 from typing import Any
 
 import velodrome.read.checks.thresholds as at
@@ -30,6 +31,7 @@ class Facts:
     task = 0
     reward: float | None = None
     reward_flaw: str | None = None
+    infinite: list[str] | tuple[()] = ()  # other fields that are NaN or infinite
     deferred = False
     empty = False
     error = False
@@ -80,7 +82,8 @@ def facts(row: Json, line: int) -> Facts:
         elif usage is not None:
             flawed(one, '"usage" is not an object')
     except HOSTILE as error:
-        flawed(one, f"it cannot be read ({type(error).__name__})")
+        deep = isinstance(error, RecursionError)
+        flawed(one, "it is nested too deeply" if deep else "a part of it has a shape that no rollout has")
     return one
 
 
@@ -150,6 +153,9 @@ def _read_reward(one: Facts, row: Json) -> None:
         one.deferred = True
     else:
         one.reward_flaw = "missing"
+    infinite = [name for name, value in row.items() if type(value) is float and not isfinite(value)]
+    if infinite:
+        one.infinite = [name[:_LONGEST_NAME] for name in infinite if name != "reward"]
 
 
 def _read_response(one: Facts, response: Any) -> None:
@@ -194,7 +200,7 @@ def _read_output(one: Facts, row: Json) -> None:
             if told("content"):
                 _read_text(one, told("content"), said)
             if told("tool_calls"):
-                _read_calls(told("tool_calls"), said, calls)
+                _read_calls(one, told("tool_calls"), said, calls)
             if told("refusal"):
                 one.refusal = True
         elif role == "tool":
@@ -204,7 +210,7 @@ def _read_output(one: Facts, row: Json) -> None:
     if results:
         one.results = results
     if calls:
-        one.unknown = _unknown(calls, row)
+        one.unknown = _unknown(one, calls, row)
         if len(calls) >= at.LOOP_CALLS:
             one.loop = _loops(calls)
     one.length = sum(map(len, said))
@@ -219,7 +225,10 @@ def _read_text(one: Facts, text: Any, said: list[str]) -> None:
         one.circles = True
 
 
-def _read_calls(called: Any, said: list[str], calls: list[tuple[Any, Any]]) -> None:
+def _read_calls(one: Facts, called: Any, said: list[str], calls: list[tuple[Any, Any]]) -> None:
+    if type(called) is not list or not all(type(call) is dict for call in called):
+        flawed(one, '"tool_calls" is not a list of calls')
+        return
     for call in called:
         name, arguments = call.get("name"), call.get("arguments")
         if name is None and type(call.get("function")) is dict:  # as chat completions have it
@@ -229,20 +238,24 @@ def _read_calls(called: Any, said: list[str], calls: list[tuple[Any, Any]]) -> N
 
 
 def _loops(calls: list[tuple[Any, Any]]) -> bool:
-    """Whether the same call stands several times in a row."""
-    run = 1
-    for before, call in pairwise(calls):
-        run = run + 1 if call == before else 1
-        if run >= at.LOOP_CALLS:
-            return True
+    """Whether the same call, or the same few in turn, stand several times in a row."""
+    for period in range(1, at.LOOP_PERIOD + 1):
+        run = 0
+        for before, call in zip(calls, islice(calls, period, None), strict=False):
+            run = run + 1 if call == before else 0
+            if run >= period * (at.LOOP_CALLS - 1):
+                return True
     return False
 
 
-def _unknown(calls: list[tuple[Any, Any]], row: Json) -> list[str]:
+def _unknown(one: Facts, calls: list[tuple[Any, Any]], row: Json) -> list[str]:
     """Names that were called and not offered; where no tools are on record, nothing can be said."""
     params = row.get("responses_create_params")
     tools = params.get("tools") if type(params) is dict else None
     if not tools:
+        return []
+    if type(tools) is not list or not all(type(tool) is dict for tool in tools):
+        flawed(one, '"responses_create_params.tools" is not a list of tools')
         return []
     found = []
     before = None
@@ -253,6 +266,6 @@ def _unknown(calls: list[tuple[Any, Any]], row: Json) -> list[str]:
                 if tool.get("name") == name:
                     break
             else:
-                if name not in [tool["function"].get("name") for tool in tools if "function" in tool]:
+                if name not in [tool["function"].get("name") for tool in tools if type(tool.get("function")) is dict]:
                     found.append(str(name)[:_LONGEST_NAME])
     return found

@@ -23,13 +23,16 @@ _LONGEST_REASON = 160
 class Unreadable(Check):
     name = "unreadable-lines"
     severity = "error"
-    about = "lines that are not JSON objects"
+    about = "lines that are not JSON objects, bytes that cannot be decompressed"
     advice = "another program wrote to the file, or it was cut; velo collect mends a torn last line"
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
         self.torn = 0
         self.reason = ""
+        self.gaps = self.gap_bytes = 0
+        self.gap_lines: list[int] = []
+        self.sizes: dict[int, int] = {}  # of the files they are in
 
     def lost(self, line: int, reason: str, *, torn: bool = False) -> None:
         """A line nothing else could be read from."""
@@ -37,7 +40,21 @@ class Unreadable(Check):
         self.torn += torn
         self.hit([line])
 
+    def passed(self, line: int, size: int, *, file: int, of: int) -> None:
+        """Bytes that could not be decompressed; how many lines stood there nobody knows."""
+        self.gaps += 1
+        self.gap_bytes += size
+        self.sizes[file] = of
+        if len(self.gap_lines) < at.EXAMPLES:
+            self.gap_lines.append(line)
+
     def findings(self) -> Iterator[Finding]:
+        if self.gaps:
+            share = self.gap_bytes / (sum(self.sizes.values()) or 1)
+            places = f"in {self.gaps:,} place{'s' if self.gaps > 1 else ''}"
+            told = f"{part(self.gap_bytes, sum(self.sizes.values()), 'bytes')} cannot be decompressed, {places}"
+            message = f"{told}; how many rollouts stood there cannot be told"
+            yield self.found("error", message, count=self.gaps, share=share, examples=self.gap_lines)
         if self.hits:
             lines = self.seen.rows + self.hits
             severity: Severity = "error"

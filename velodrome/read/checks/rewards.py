@@ -12,6 +12,7 @@ import velodrome.read.checks.thresholds as at
 from velodrome.read.checks.facts import Batch, Facts
 from velodrome.read.checks.finding import Check, Finding, Seen, Severity, part
 from velodrome.read.checks.spread import Spread
+from velodrome.timing.report import clean
 
 _ROUNDING = 1e-9  # what is left of a sum of squares when all are the same
 
@@ -102,6 +103,31 @@ class BadReward(Check):
         if self.hits:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.kinds.items()))
             yield self.found("error", f"{part(self.hits, self.seen.rows, 'rewards')} are no numbers: {kinds}")
+
+
+class NotFinite(Check):
+    name = "not-finite"
+    severity = "warning"
+    about = "a number at the top level of a row is NaN or infinite"
+    advice = "mend what verify returns; JSON has no such number: other readers refuse the line, and means leave it out"
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__(seen)
+        self.fields: dict[str, int] = {}
+
+    def add(self, batch: Batch) -> None:
+        bad = [one for one in batch if one.infinite]
+        if bad:
+            self.hit([one.line for one in bad])
+            for name in [name for one in bad for name in one.infinite]:
+                if name in self.fields or len(self.fields) < at.MOST_FIELDS:
+                    self.fields[name] = self.fields.get(name, 0) + 1
+
+    def findings(self) -> Iterator[Finding]:
+        if self.hits:
+            most = sorted(self.fields.items(), key=lambda each: (-each[1], each[0]))[:3]
+            told = ", ".join(f"{clean(name)} ({count:,})" for name, count in most)
+            yield self.found("warning", f"{part(self.hits, self.seen.rows, 'rows')} have NaN or infinite: {told}")
 
 
 class RewardOutliers(Check):
@@ -221,6 +247,7 @@ class Deferred(Check):
 
 CHECKS: tuple[type[Check], ...] = (
     BadReward,
+    NotFinite,
     AllZero,
     AllOne,
     ConstantReward,

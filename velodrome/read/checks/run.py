@@ -6,14 +6,10 @@ with rows, but for sixteen bytes a key where keys are compared.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 import velodrome.read.checks.answers as answers
 import velodrome.read.checks.form as form
@@ -24,8 +20,9 @@ import velodrome.read.checks.tools as tools
 from velodrome.errors import InputError
 from velodrome.read.checks.facts import Batch, Facts, facts
 from velodrome.read.checks.finding import SEVERITIES, Check, Finding, Seen, Severity
-from velodrome.records.jsonl import LongLineError, read_lines
+from velodrome.read.unread import Unread
 from velodrome.records.rollout import beside
+from velodrome.records.rows import read_rows
 
 Json = dict[str, Any]
 
@@ -98,6 +95,11 @@ class Checks:
         self._line = self._starts[-1][0] + line if self._starts else line
         self._unreadable.lost(self._line, reason, torn=torn)
 
+    def damaged(self, line: int, size: int, of: int) -> None:
+        """So many of a file's bytes could not be decompressed; they count as one line."""
+        self._line = self._starts[-1][0] + line if self._starts else line
+        self._unreadable.passed(self._line, size, file=len(self._starts), of=of)
+
     def _settle(self) -> None:
         if self._fresh:
             batch = Batch(self._fresh)
@@ -151,47 +153,20 @@ def read_checks(path: Path, *more: Path, only: Collection[str] | None = None) ->
 
 
 def _failures(path: Path) -> Iterator[Json]:
-    if not path.exists():
-        return
-    with suppress(LongLineError):  # whatever it is, it is no failure
-        for _, line in read_lines(path, mendable=True):
-            try:
-                failure = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                continue  # torn: its rollout is not in the rollouts file either and runs again
-            if isinstance(failure, dict):
-                yield failure
+    if path.exists():
+        for _, failure, _ in read_rows(path, Unread(path)):  # of a torn line the rollout runs again
+            yield failure
 
 
 def _feed(checks: Checks, path: Path) -> None:
-    number = 0
-    try:
-        for number, line in read_lines(path, mendable=True):
-            try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                row = _loose(line)
-                if row is None:
-                    checks.unreadable(number, f"not JSON: {error}", torn=line[-1:] != b"\n")
-                    continue
-            if type(row) is dict:
-                checks.add(row, number)
-            else:
-                checks.unreadable(number, "not an object")
-    except InputError as error:
-        if not number and not isinstance(error, LongLineError):
-            raise  # no file, or none that could be read at all
-        checks.unreadable(number + 1, f"{error}; nothing after it was read")
+    def lost(line: int, reason: str, torn: bool) -> None:
+        checks.unreadable(line, reason, torn=torn)
 
+    def passed(line: int, start: int, size: int) -> None:
+        checks.damaged(line, size, path.stat().st_size)
 
-def _loose(line: bytes) -> Any:
-    """A line as Python's own parser takes it, which lets NaN and Infinity pass, or None."""
-    if b"NaN" not in line and b"Infinity" not in line:
-        return None
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    for number, row, _ in read_rows(path, lost, passed):
+        checks.add(row, number)
 
 
 def worst(findings: Collection[Finding]) -> Severity | None:

@@ -35,7 +35,7 @@ class Spread:
         self.count += len(numbers)
 
     def quantile(self, share: float) -> float:
-        """The number with this share of the others below it; 0 if there is nothing."""
+        """The number at place `int(share * n)` of n in order; 0 if there is nothing."""
         return _quantile([(middle(bucket), count) for bucket, count in sorted(self._buckets.items())], share)
 
     def deviation(self) -> float:
@@ -66,7 +66,8 @@ def middle(bucket: int) -> float:
 
 
 def _quantile(rising: list[tuple[float, int]], share: float) -> float:
-    wanted = int(share * (sum(count for _, count in rising) - 1))
+    whole = sum(count for _, count in rising)
+    wanted = min(whole - 1, int(share * whole))
     for number, count in rising:
         wanted -= count
         if wanted < 0:

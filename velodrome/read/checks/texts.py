@@ -6,14 +6,32 @@ Bounded lists and bounded looks: a megabyte costs no more than a page.
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 
 import velodrome.read.checks.thresholds as at
 
 _START = 200
 _ERRORS = frozenset(("ERROR", "FAILED"))  # as the guide (seed 002) has them
 _ERROR_STARTS = ("ERROR:", "FAILED:", "Traceback (most recent call last)")
+_NO_ERROR = r'(?!\s*(?:null|false|""|\[\s*\]|\{\s*\}|0\s*[,}]|-?\d*\.\d))'  # none, or how far off a number is
+_ABOUT_ERRORS = r"(?! (?:handling|messages?|bars?|rates?|analysis|correction|budgets?|logs?|margins?|propagation)\b)"
+_STATUS = "|".join(sorted({re.escape(status.phrase) for status in HTTPStatus if status >= 400}))
+_CALL = "(?:the )?(?:tool|function|request|command|query|call|execution|api)"
 _TOOL_ERROR = re.compile(
-    r'\s*(?:error\b|exception:|failed:|traceback \(most|\{\s*"error"\s*:(?!\s*(?:null|false|""|\[\])))', re.IGNORECASE
+    r"\s*(?:"
+    + "|".join(
+        (
+            rf"(?i:error\b{_ABOUT_ERRORS}|exception:|failed:|traceback \(most)",
+            r"[A-Za-z_][\w.]{0,80}(?:Error|Exception)\s*[:(]",
+            rf"(?i:http(?:/\d(?:\.\d)?)? (?:error |status (?:code )?)?[45]\d\d\s*(?:[:,.(-]|$|{_STATUS}))",
+            rf"[45]\d\d(?: Client Error| Server Error)?\s*[:-]?\s*(?i:{_STATUS})\b",
+            rf"(?i:{_CALL}(?: \w+){{0,2}} failed(?::| with\b))",
+            rf'\{{\s*"error"\s*:{_NO_ERROR}',
+            r'\{[^{}]{0,150}?"(?:error(?:_message)?"\s*:\s*"[^"\W\d_]|is_?[eE]rror"\s*:\s*true)',
+            r'\{[^{}]{0,150}?"status"\s*:\s*"(?:error|failed)"',
+        )
+    )
+    + ")"
 )
 
 _SORRY = r"(?:(?:i['’]?m |i am )?(?:very |so |really )?sorry|unfortunately|my apologies|i apologi[sz]e)"
@@ -29,7 +47,7 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 OPENINGS = frozenset("iIsSuUmMaAEFT \n\t")  # of everything that `is_error` and `is_refusal` look for
-_TOOL_OPENINGS = frozenset("eEtTfF{ \n")
+_TOOL_OPENINGS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_45{ \n")
 
 
 def is_error(answer: str) -> bool:
@@ -50,9 +68,18 @@ def is_tool_error(result: str) -> bool:
 def runs_in_circles(text: str) -> bool:
     """Whether the end of a text says one thing over and over."""
     tail = text[-at.REPETITION_TAIL :]
-    if text.rfind(tail, -at.REPETITION_TAIL - at.REPETITION_WINDOW // at.REPETITION_TIMES, -1) < 0:
+    if text.rfind(tail, -at.REPETITION_TAIL - at.PARAGRAPH_LONGEST, -1) < 0:
         return False  # as nearly always, and quickly
     times = text.count(tail, -at.REPETITION_WINDOW)
-    if times < at.REPETITION_TIMES:
-        return False
-    return times >= at.REPETITION_TIMES_PLAIN or sum(map(str.isalpha, tail)) >= at.REPETITION_TAIL // 4
+    if times >= at.REPETITION_TIMES_PLAIN:
+        return True
+    letters = sum(map(str.isalpha, tail)) >= at.REPETITION_TAIL // 4
+    return letters and (times >= at.REPETITION_TIMES or _says_a_paragraph_again(text))
+
+
+def _says_a_paragraph_again(text: str) -> bool:
+    """Whether a text ends in a paragraph that stands before itself, and again before that, at like distances."""
+    tail = text[-at.PARAGRAPH_TAIL :]
+    before = text.rfind(tail, -at.PARAGRAPH_TAIL - at.PARAGRAPH_LONGEST, -1)
+    distance = len(text) - at.PARAGRAPH_TAIL - before
+    return before >= 0 and text.count(tail, -(at.PARAGRAPH_TIMES + 1) * distance) >= at.PARAGRAPH_TIMES

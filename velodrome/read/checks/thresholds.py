@@ -6,6 +6,7 @@ from __future__ import annotations
 EXAMPLES = 5  # line numbers of one finding: enough to look into, few enough to read
 MOST_TASKS = 100_000  # about 300 bytes each; the first hundred thousand tell what the rest is like
 MOST_TOOLS = 1_000  # a model may make names up
+MOST_FIELDS = 1_000  # a file may make names up
 MOST_REASONS = 200  # folded reasons of failures; beyond that they have nothing in common anyway
 MOST_FAILED = 100_000  # keys that failed; a run with more has one finding that matters
 
@@ -36,11 +37,15 @@ CUT_WARNING = 0.05  # each is scored as if it were an answer, so a few percent a
 REFUSALS_WARNING = 0.05  # fewer are a matter of taste
 LOOPS_WARNING = 0.05
 LOOP_CALLS = 3  # the same call twice can be a second try; three times it is a loop
+LOOP_PERIOD = 4  # calls that take turns; more of them are a way of working
 REPETITION_LEAST = 800  # characters: a model in a loop does not stop before that
 REPETITION_WINDOW = 2_000  # the end of a text: a model that falls into a loop stays in it
 REPETITION_TAIL = 32
 REPETITION_TIMES = 8  # 250 characters said over and over; a refrain comes less often
 REPETITION_TIMES_PLAIN = 30  # of digits and signs alone, because tables and grids end like that
+PARAGRAPH_LONGEST = 8_000  # characters from one saying to the next; the look back is no longer
+PARAGRAPH_TAIL = 200  # so much in the same words is no turn of phrase
+PARAGRAPH_TIMES = 5  # a chorus comes back less often, and with verses between
 
 # Tools.
 TOOL_LEAST = 10  # calls of one tool; fewer may all be mistakes of the model

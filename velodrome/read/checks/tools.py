@@ -32,7 +32,7 @@ class FailingTools(Check):
                 counts[0] += 1
                 if failed:
                     counts[1] += 1
-                    if len(counts) < 2 + at.EXAMPLES and counts[-1] != one.line:
+                    if len(counts) < 2 + at.EXAMPLES and one.line not in counts[2:]:
                         counts.append(one.line)
 
     def findings(self) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ class UnknownTools(Check):
 class RepeatedCalls(Check):
     name = "repeated-calls"
     severity = "warning"
-    about = f"the same tool call stands {at.LOOP_CALLS} times in a row"
+    about = f"the same tool call, or the same few in turn, stand {at.LOOP_CALLS} times in a row"
     advice = "see with velo show what the tool answers: a result the model cannot use is asked for again"
 
     def add(self, batch: Batch) -> None:
@@ -80,7 +80,8 @@ class RepeatedCalls(Check):
 
     def findings(self) -> Iterator[Finding]:
         if self.hits:
-            message = f"{part(self.hits, self.seen.rows, 'rollouts')} repeat one call {at.LOOP_CALLS} times or more"
+            again = f"repeat one call, or a few in turn, {at.LOOP_CALLS} times or more"
+            message = f"{part(self.hits, self.seen.rows, 'rollouts')} {again}"
             yield self.found(graded(self.hits, self.share(), warning=at.LOOPS_WARNING), message)
 
 

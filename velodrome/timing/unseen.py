@@ -1,0 +1,41 @@
+"""Characters that cannot be seen, or that a terminal or a page would obey: control, bidirectional and zero-width ones.
+
+Names and texts come from files nobody vouches for. Wherever one is shown, what is found here is shown by its code, so
+that it can reorder, hide or end nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+# A zero-width joiner between two letters or emoji is how some are written; beside ASCII it only hides.
+UNSEEN = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+    "]+"
+    "|(?<![^\x00-\x7f])[\u200c\u200d]+|[\u200c\u200d]+(?![^\x00-\x7f])"
+)
+
+
+def escaped(text: str) -> str:
+    """The text for a terminal: each such character as an escape. Tabs and line ends stay."""
+    return UNSEEN.sub(lambda found: "".join(map(_escape, found.group())), text)
+
+
+def printed_json(value: Any) -> str:
+    """JSON for people and programs alike: such characters are written as JSON's own escapes."""
+    told = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return UNSEEN.sub(lambda found: "".join(map(_json_escape, found.group())), told)
+
+
+def _escape(character: str) -> str:
+    return f"\\u{ord(character):04x}" if character <= "\uffff" else f"\\U{ord(character):08x}"
+
+
+def _json_escape(character: str) -> str:
+    pair = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{pair[at : at + 4]}" for at in range(0, len(pair), 4))
