@@ -202,6 +202,7 @@ def test_parquet_is_a_row_of_ids_numbers_and_texts(shop: Any):
     assert orjson.loads(row.pop("tools")) == shop.tools
     assert orjson.loads(row.pop("fields")) == {"id": "a", "expected_answer": "36", "accuracy": 0.5, "extra": {"x": 1}}
     assert row == {
+        "source": None,
         "key": "a/1",
         "task": "a",
         "repeat": 1,

@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
-from velodrome.read.export.splits import Splits, parse_shares, task_hash
+from velodrome.read.export.splits import Splits, parse_shares, parts, task_hash
 
 
-def test_shares_are_parts_of_their_sum():
-    assert parse_shares("train=0.9,test=0.1") == [("train", 0.9), ("test", 0.1)]
-    assert parse_shares("a=3, b=1") == [("a", 0.75), ("b", 0.25)]
+def test_shares_are_parts_of_their_sum_and_one_that_is_not_1_is_told():
+    assert parts(parse_shares("train=0.9,test=0.1")) == ([("train", 0.9), ("test", 0.1)], None)
+    assert parts(parse_shares("a=0.7,b=0.2,c=0.1")) == ([("a", 0.7), ("b", 0.2), ("c", 0.1)], None)
+    told = "--split: the shares add up to 4 and not to 1; each is taken as its part of that: a 0.75, b 0.25"
+    assert parts(parse_shares("a=3, b=1")) == ([("a", 0.75), ("b", 0.25)], told)
 
 
 @pytest.mark.parametrize("text", ["", "train", "train=x", "train=0", "train=-1", "a/b=1", "a=1,a=1", "a=nan", "a=inf"])

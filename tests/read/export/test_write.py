@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import orjson
 import pytest
 
 from velodrome.errors import InputError
-from velodrome.read.export.select import Selection
+from velodrome.read.export.select import Remade, Selection
+from velodrome.read.index import Index, schema
 from velodrome.records.rollout import beside
 
 
@@ -125,6 +127,7 @@ def test_a_file_has_its_card_beside_it_and_a_folder_within(shop: Any):
         shop.folder / "deep/data/train.jsonl",
         shop.folder / "deep/data/README.md",
     ]
+    source = shop.file(shop.row("a/0"), shop.row("b/0"), name="two.jsonl")
     assert shop.export("sft", source, to="x.jsonl", shares=[("a", 0.5), ("b", 0.5)]).files == [
         shop.folder / "x.a.jsonl",
         shop.folder / "x.b.jsonl",
@@ -221,8 +224,44 @@ def test_a_choice_of_nothing_is_told_with_its_counts_and_leaves_nothing(shop: An
     source = shop.file(shop.row("a/0", 0.0))
     with pytest.raises(InputError) as caught:
         shop.export(name, source, to="out", where="reward>=1")
-    assert caught.value.problems == ("nothing to export: 0 of 1 rollouts are chosen by the filter 'reward>=1'",)
-    assert list((shop.folder / "out").iterdir()) == []
+    assert caught.value.problems == (
+        "nothing to export: 0 of 1 rollouts are chosen by the filter 'reward>=1'",
+        "every reward is 0",
+    )
+    assert not (shop.folder / "out").exists()
+
+
+def told(shop: Any, name: str, *rows: Any, **options: Any) -> tuple[str, ...]:
+    """Why there was nothing to export."""
+    with pytest.raises(InputError) as caught:
+        shop.export(name, shop.file(*rows), to="deep/out", **options)
+    assert not (shop.folder / "deep").exists()
+    return caught.value.problems
+
+
+def deferred(row: Any) -> Any:
+    return {**row, "reward": None, "meta": {**row["meta"], "verification": "deferred"}}
+
+
+def test_a_task_that_gives_no_pair_is_told_with_what_a_pair_takes(shop: Any):
+    rows = [shop.row("a/0", 1.0), shop.row("a/1", 1.0), shop.row("b/0", 0.5)]
+    assert told(shop, "dpo", *rows) == (
+        "nothing to export: 3 of 3 rollouts are chosen by the filter '(none)'",
+        "a pair takes two answers to one task that differ in their reward (at least by --margin) and in their words",
+        "tasks: 2, with several rollouts: 1, with different rewards: 0",
+    )
+
+
+@pytest.mark.parametrize("name", ["sft", "dpo"])
+def test_where_every_reward_is_deferred_it_says_how_to_have_them(shop: Any, name: str):
+    problems = told(shop, name, deferred(shop.row("a/0")), deferred(shop.row("a/1")))
+    source = shop.folder / "rollouts.jsonl"
+    assert problems[1] == f"2 rollouts of {source} have no reward yet; velo verify {source} gives them one"
+
+
+def test_rewards_that_a_filter_passes_over_are_told(shop: Any):
+    rows = [shop.row("a/0", 0.25), shop.row("a/1", 0.75)]
+    assert told(shop, "sft", *rows)[1] == "the rewards go from 0.25 to 0.75"
 
 
 def test_sources_that_cannot_be_meant_are_told_all_at_once(shop: Any):
@@ -270,6 +309,102 @@ def test_lines_that_are_no_rollouts_are_notes_and_never_stop_the_others(shop: An
     assert outcome.notes
     texts = b"".join(path.read_bytes() for path in (shop.folder / "out").iterdir() if path.suffix == ".jsonl")
     assert name in ("verl", "parquet") or b"x" * 1_000_000 in texts
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"output": 7}, '"output" is a number and not a list'),
+        ({"output": [7]}, '"output" holds a number where a message should stand'),
+        ({"output": [{"role": "other"}]}, 'a part of it has no "item"'),
+        ({"responses_create_params": None}, '"responses_create_params" is null and not an object'),
+        ({"responses_create_params": {}}, '"responses_create_params.input" is null and not a text or a list'),
+        ({"responses_create_params": {"input": ["x"]}}, '"responses_create_params.input" holds a text where a message'),
+        ({"responses_create_params": {"input": "x", "tools": 5}}, "a part of it is not of the type it should be"),
+    ],
+)
+def test_a_row_of_wrong_types_is_told_in_words_of_its_own(shop: Any, wrong: dict[str, Any], why: str):
+    source = shop.file(shop.row("a/0"), {**shop.row("b/0"), **wrong})
+    outcome = shop.export("sft", source, to="sft.jsonl", where="")
+    told = [note for note in outcome.notes if note.endswith("; left out")]
+    assert len(told) == outcome.unfit == 1
+    assert told[0].startswith(f"rollout b/0: it is not a rollout: {why}")
+    assert "Error" not in told[0]
+
+
+def test_a_row_without_a_part_is_told_which(shop: Any):
+    bare = {name: value for name, value in shop.row("b/0").items() if name != "output"}
+    outcome = shop.export("nemo_gym", shop.file(shop.row("a/0"), bare), to="out.jsonl")
+    assert outcome.notes[-1] == 'rollout b/0: it is not a rollout: it has no "output"; left out'
+
+
+@pytest.mark.parametrize("name", ["nemo_gym", "sft", "parquet"])
+def test_what_json_has_no_form_for_is_changed_and_counted(shop: Any, name: str):
+    odd = orjson.dumps(shop.row("b/0")).replace(b'"accuracy":1.0', b'"accuracy":NaN,"worst":-Infinity') + b"\n"
+    outcome = shop.export(name, shop.file(shop.row("a/0"), odd), to="out")
+    assert (outcome.changed, sum(outcome.records.values())) == (1, 2)
+    said = "changed: NaN and infinite numbers are null, broken text has U+FFFD"
+    assert outcome.notes[-1] == f"changed rollouts: 1 ({said.removeprefix('changed: ')})"
+    assert f"| {said} | `1` |" in (shop.folder / "out/README.md").read_text()
+    if name == "nemo_gym":
+        rows = shop.records("out/train.jsonl")
+        assert [(row["accuracy"], "worst" in row) for row in rows] == [(1.0, False), (None, True)]
+
+
+def test_a_split_without_records_and_shares_that_do_not_add_up_are_told(shop: Any):
+    shares = [("train", 90.0), ("test", 10.0)]
+    outcome = shop.export("sft", shop.file(shop.row("a/0"), shop.row("a/1")), to="data", shares=shares)
+    assert outcome.notes == [
+        "--split: the shares add up to 100 and not to 1; each is taken as its part of that: train 0.9, test 0.1",
+        f"{shop.folder / 'data/test.jsonl'}: not written: no record is of this split",
+    ]
+    assert outcome.records == {str(shop.folder / "data/train.jsonl"): 2}
+    card = (shop.folder / "data/README.md").read_text()
+    assert "| split by task | `train 0.9, test 0.1` |" in card
+    assert "| `test.jsonl` | none: it is not written |" in card
+
+
+@pytest.mark.parametrize("name", ["sft", "verl"])
+def test_a_split_without_records_leaves_no_file_not_even_an_older_one(shop: Any, name: str):
+    shares = [("train", 0.9), ("test", 0.1)]
+    many = shop.file(*(shop.row(f"t{at}/0") for at in range(20)), name="many.jsonl")
+    shop.export(name, many, to="data", shares=shares)
+    outcome = shop.export(name, shop.file(shop.row("a/0")), to="data", shares=shares, overwrite=True)
+    assert sorted((shop.folder / "data").iterdir()) == sorted(outcome.files)
+    assert len(outcome.files) == 2
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", ["sft", "parquet"])
+def test_datasets_loads_the_splits_of_a_folder_without_a_word(shop: Any, name: str, caplog: pytest.LogCaptureFixture):
+    datasets = pytest.importorskip("datasets")
+    source = shop.file(*(shop.row(f"t{at}/0") for at in range(4)))
+    shop.export(name, source, to="data", shares=[("train", 0.7), ("dev-1", 0.25), ("none", 0.05)])
+    found = datasets.load_dataset(str(shop.folder / "data"), cache_dir=str(shop.folder / "cache"))
+    assert {split: len(rows) for split, rows in found.items()} == {"train": 3, "dev_1": 1}
+    assert [record for record in caplog.records if "card" in record.message] == []
+
+
+def test_a_row_of_a_parquet_file_names_the_file_it_is_from(shop: Any):
+    one = shop.file(shop.row("a/0"), name="one.jsonl")
+    two = shop.file(shop.row("b/0"), name="two.jsonl")
+    shop.export("parquet", one, two, to="table.parquet")
+    assert [(row["source"], row["task"]) for row in shop.records("table.parquet")] == [
+        ("one.jsonl", "a"),
+        ("two.jsonl", "b"),
+    ]
+    (shop.folder / "again").mkdir()
+    same = shop.file(shop.row("c/0"), name="again/one.jsonl")
+    shop.export("parquet", one, same, to="same.parquet")
+    assert [row["source"] for row in shop.records("same.parquet")] == [str(one), str(same)]
+
+
+@pytest.mark.parametrize("name", ["sft", "sharegpt"])
+def test_the_card_of_an_export_of_everything_does_not_say_that_all_passed(shop: Any, name: str):
+    shop.export(name, shop.file(shop.row("a/0"), shop.row("b/0", 0.0)), to="out", where="")
+    card = (shop.folder / "out/README.md").read_text()
+    assert "| filter | `none: every rollout` |" in card
+    assert "pass" not in card
 
 
 def test_what_is_left_out_is_told_with_its_key_and_reason(shop: Any):
@@ -340,3 +475,30 @@ def test_many_rows_of_a_parquet_file_are_written_in_batches(shop: Any):
     import pyarrow.parquet
 
     assert pyarrow.parquet.ParquetFile(Path(shop.folder / "table.parquet")).num_row_groups >= 3
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE rollout SET offset = offset + 1 WHERE number = 4",
+        "UPDATE said SET answer = CAST(x'ff' AS TEXT) WHERE number = 4",
+    ],
+)
+def test_a_damaged_index_is_made_again_and_the_export_goes_on(shop: Any, damage: str):
+    source = shop.file(*(shop.row(f"t{at}/0", 1.0, f"answer {at}") for at in range(6)))
+    with closing(Index(source)) as index:
+        index.refresh()
+    with closing(schema.connect(schema.place(source))) as connection:
+        connection.execute(damage)
+    shop.export("sft", source, to="sft.jsonl")
+    assert answers(shop.records("sft.jsonl")) == [f"answer {at}" for at in range(6)]
+
+
+def test_an_index_that_loses_a_chosen_rollout_is_at_fault_and_not_the_file(shop: Any):
+    source = shop.file(*(shop.row(f"t{at}/0") for at in range(6)))
+    selection = Selection([source], "")
+    with closing(schema.connect(schema.place(source))) as connection:
+        connection.execute("DELETE FROM rollout WHERE number = 4")
+    with pytest.raises(Remade, match="its index was damaged and is made again; nothing is written; run it again"):
+        list(selection.units(by_task=False, shuffle=False, seed=0))
+    selection.close()

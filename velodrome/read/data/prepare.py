@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError
+from velodrome.read.data.asked import conversation, is_messages, offered
 from velodrome.read.data.sources import HUB, read_rows
 from velodrome.read.data.template import Missing, Template, as_text, field
 from velodrome.read.outfile import OutFile, refuse_existing
@@ -37,6 +38,7 @@ class Order:
     prompt: str
     system: str | None = None
     answer: str | None = None
+    tools: str | None = None
     keep: tuple[str, ...] = ()
     id: str | None = None
     agent: str | None = None
@@ -66,6 +68,7 @@ class Maker:
         self._system = Template(order.system, "--system") if order.system is not None else None
         if not self._prompt.fields:
             raise InputError("--prompt: no field in it, so every task would be the same; fields stand as {name}")
+        self.with_tools = 0  # rows that have the column of the tools
         taken = {*_TAKEN, *([ANSWER] if order.answer else [])} & set(order.keep)
         if taken:
             raise InputError(f"--keep: {', '.join(sorted(taken))} is set by the task itself")
@@ -76,10 +79,9 @@ class Maker:
         found: Json = {}
         if order.id is not None:
             found["id"] = as_text(field(row, order.id))
-        asked = [{"role": "user", "content": self._prompt.fill(row)}]
-        if self._system is not None:
-            asked.insert(0, {"role": "system", "content": self._system.fill(row)})
-        found["responses_create_params"] = {"input": asked}
+            if not found["id"].strip():
+                raise Missing(f'"{order.id}" is empty')
+        found["responses_create_params"] = {"input": self._asked(row), **self._tools(row)}
         if order.answer is not None:
             answer = field(row, order.answer)
             if answer == "":
@@ -92,6 +94,28 @@ class Maker:
         if order.agent is not None:
             found["agent_ref"] = {"name": order.agent}
         return found
+
+    def _asked(self, row: Json) -> list[Json]:
+        system = self._system.fill(row) if self._system is not None else None
+        name = self._prompt.alone
+        value = field(row, name) if name is not None else None
+        if name is not None and is_messages(value):
+            return conversation(value, name, system)
+        text = self._prompt.fill(row)
+        if all(not as_text(field(row, name)).strip() for name in self._prompt.fields):
+            raise Missing(f'"{", ".join(self._prompt.fields)}" is empty, so that nothing is asked')
+        asked = [{"role": "user", "content": text}]
+        return asked if system is None else [{"role": "system", "content": system}, *asked]
+
+    def _tools(self, row: Json) -> Json:
+        if self._order.tools is None:
+            return {}
+        try:
+            found = offered(field(row, self._order.tools), self._order.tools)
+        except Missing:  # exports leave the field out where there are none
+            return {}
+        self.with_tools += 1
+        return {"tools": found} if found else {}
 
 
 def prepare(order: Order) -> Outcome:
@@ -117,6 +141,8 @@ def prepare(order: Order) -> Outcome:
             problems.refuse("nothing is written; --skip-bad leaves such rows out")
         if len(offsets) == 1:
             raise InputError(f"{order.source}: no rows in it", *problems.lines())
+        if order.tools is not None and not maker.with_tools:
+            raise InputError(f'--tools: no row has "{order.tools}"')
         written = _shuffled(out, order, offsets) if order.shuffle else len(offsets) - 1
         if not order.shuffle:
             out.commit()

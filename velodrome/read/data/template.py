@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError
+from velodrome.read.data.asked import is_messages
 
 Json = dict[str, Any]
 
@@ -37,9 +38,22 @@ class Template:
             self._pieces.append((name.strip(), True) if name else (found["text"] or found["brace"][0], False))
         self.fields = tuple(dict.fromkeys(text for text, is_field in self._pieces if is_field))
 
+    @property
+    def alone(self) -> str | None:
+        """The field that is all there is in it."""
+        return self.fields[0] if len(self._pieces) == 1 and self.fields else None
+
     def fill(self, row: Json) -> str:
         """The text for one row; a field that is not there, or is null, is `Missing`."""
-        return "".join(as_text(field(row, text)) if is_field else text for text, is_field in self._pieces)
+        return "".join(self._filled(row, text) if is_field else text for text, is_field in self._pieces)
+
+    def _filled(self, row: Json, name: str) -> str:
+        value = field(row, name)
+        if is_messages(value):
+            raise ValueError(
+                f'"{name}" is a list of messages, which is no text; it stands alone: --prompt "{{{name}}}"'
+            )
+        return as_text(value)
 
 
 def field(row: Json, name: str) -> Any:

@@ -118,7 +118,7 @@ def prompt_length(params: Json) -> int:
 def survey(path: Path) -> Survey:
     """Read a file of tasks, line by line."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
     found = Survey()
     for number, line in read_lines(path):
         try:

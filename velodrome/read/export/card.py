@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -17,11 +17,25 @@ Json = dict[str, Any]
 _LONGEST = 4000
 
 
-def data_card(fmt: Format, counts: dict[str, int], facts: Json, sources: Sequence[Path], *, now: float) -> str:
-    """The card as Markdown."""
+class Part(NamedTuple):
+    """A split: its name, its file, and how many records it got. One without any has no file."""
+
+    split: str
+    file: str
+    records: int
+
+
+def data_card(fmt: Format, parts: Sequence[Part], facts: Json, sources: Sequence[Path], *, now: float) -> str:
+    """The card as Markdown, with the lines on top that tell `datasets` which file is which split."""
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
-    lines = [f"# {fmt.name}: {sum(counts.values())} records", "", f"{fmt.about}. Made by `velo export` on {made}.", ""]
-    lines += ["## Files", "", "| file | records |", "|---|---|", *(f"| `{name}` | {n} |" for name, n in counts.items())]
+    lines = ["---", "configs:", "- config_name: default", "  data_files:"]
+    for part in parts:
+        if part.records:
+            lines += [f"  - split: {part.split.replace('-', '_')}", f"    path: {orjson.dumps(part.file).decode()}"]
+    total = sum(part.records for part in parts)
+    lines += ["---", "", f"# {fmt.name}: {total} records", "", f"{fmt.about}. Made by `velo export` on {made}.", ""]
+    lines += ["## Files", "", "| file | records |", "|---|---|"]
+    lines += [f"| `{part.file}` | {part.records or 'none: it is not written'} |" for part in parts]
     lines += ["", "## How they were chosen", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in facts.items()]
     lines += ["", "## Fields", "", "| field | meaning |", "|---|---|"]

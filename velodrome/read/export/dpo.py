@@ -89,5 +89,6 @@ FORMAT = Format(
     start=start,
     content=only("prompt", "chosen", "rejected", "tools"),
     by_task=True,
+    needs="a pair takes two answers to one task that differ in their reward (at least by --margin) and in their words",
     settings=("arguments", "reasoning", "pairs", "margin", "uses"),
 )

@@ -114,11 +114,14 @@ class Files:
         self.counts[split] += 1
 
     def commit(self) -> None:
-        """Put every file in its place."""
+        """Put every file in its place. A split without records has none: `datasets` loads no empty file."""
         for writer in self._writers.values():
             writer.close()
-        for out in self._outs:
-            out.commit()
+        for out, count in zip(self._outs, self.counts.values(), strict=True):
+            if count:
+                out.commit()
+            else:
+                out.path.unlink(missing_ok=True)  # of an earlier export, which this one replaces
 
     def __enter__(self) -> Files:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from math import isfinite
 from typing import Any
 
@@ -16,7 +17,7 @@ from velodrome.records.rollout import split_key
 
 Json = dict[str, Any]
 
-_TEXTS = ("key", "task", "agent", "model", "status", "system", "prompt", "answer", "expected_answer")
+_TEXTS = ("source", "key", "task", "agent", "model", "status", "system", "prompt", "answer", "expected_answer")
 _COUNTS = ("repeat", "task_index", "input_tokens", "output_tokens", "total_tokens", "tool_calls", "turns", "retries")
 _SECONDS = ("total_s", "model_s", "tools_s", "verify_s", "queue_s")
 _JSON = ("messages", "tools", "fields")
@@ -34,8 +35,9 @@ def start(settings: Settings, tell: Tell) -> Convert:
     numbers = extra(settings)
 
     def convert(unit: Unit) -> Iterator[Json]:
-        for row in unit.rows:
-            yield {**_fixed(row, settings.style), **{name: _number(row.get(name)) for name in numbers}}
+        for row, source in zip_longest(unit.rows, unit.sources):
+            own = {name: _number(row.get(name)) for name in numbers}
+            yield {"source": source, **_fixed(row, settings.style), **own}
 
     return convert
 
@@ -109,7 +111,7 @@ def schema(arrow: Any, settings: Settings) -> Any:
         **dict.fromkeys(_COUNTS, arrow.int64()),
         **dict.fromkeys((*_SECONDS, "reward", "finished_at"), arrow.float64()),
     }
-    first = ("key", "task", "repeat", "task_index", "agent", "model", "status", "reward", "finished_at")
+    first = ("source", "key", "task", "repeat", "task_index", "agent", "model", "status", "reward", "finished_at")
     order = [*first, *(name for name in kinds if name not in first)]
     columns = {name: kinds[name] for name in order}
     return arrow.schema({**columns, **dict.fromkeys(extra(settings), arrow.float64())})
@@ -119,6 +121,7 @@ FORMAT = Format(
     name="parquet",
     about="one rollout a row of a Parquet file: ids, rewards, numbers, texts, the conversation as JSON",
     fields={
+        "source": "the rollouts file it stands in; its path if several have one name",
         "key, task, repeat, task_index, agent, model, status": "which rollout it is and how it ended",
         "reward": "null while verification is deferred",
         "input_tokens, output_tokens, total_tokens, tool_calls, turns, retries": "counts",

@@ -6,11 +6,11 @@ knows nothing of files, filters and splits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from velodrome.errors import ModelError, describe
+from velodrome.errors import ModelError
 from velodrome.read.export.chat import Style, Unfit
 from velodrome.records.rollout import split_key
 
@@ -27,6 +27,7 @@ class Unit:
 
     split: str
     rows: Sequence[Json]
+    sources: Sequence[str] = ()  # the file each row stands in
 
     @property
     def task(self) -> str:
@@ -63,6 +64,7 @@ class Format:
     content: Callable[[Json], Any]  # what makes two records the same, for --dedupe
     by_task: bool = False
     where: str = ""  # the filter unless another is given
+    needs: str = ""  # what a record takes beyond a rollout that fits, for people who got none
     settings: tuple[str, ...] = ()
     schema: Callable[[Any, Settings], Any] | None = None  # pyarrow and settings -> the schema of a Parquet file
 
@@ -83,9 +85,39 @@ def reward_of(row: Json) -> float | None:
     return float(reward) if isinstance(reward, int | float) else None
 
 
-def reason(error: Exception) -> str:
+def reason(row: Json, error: Exception) -> str:
     """Why a row has no form in a format, in words."""
-    return str(error) if isinstance(error, Unfit | ModelError) else f"it is not a rollout ({describe(error):.80})"
+    if isinstance(error, Unfit | ModelError):
+        return str(error)
+    flaw = next(_flaws(row), None)
+    if flaw is None and isinstance(error, KeyError):
+        flaw = f'a part of it has no "{error.args[0]!s:.40}"'
+    return f"it is not a rollout: {flaw or 'a part of it is not of the type it should be'}"
+
+
+def _flaws(row: Json) -> Iterator[str]:
+    """What is not as in a rollout, from the outside in."""
+    parts = (("responses_create_params", "an object"), ("output", "a list"), ("meta", "an object"))
+    for name, wanted in parts:
+        if name not in row:
+            yield f'it has no "{name}"'
+        elif _kind(row[name]) != wanted:
+            yield f'"{name}" is {_kind(row[name])} and not {wanted}'
+    key = row["meta"].get("key")
+    if not isinstance(key, str):
+        yield f'"meta.key" is {_kind(key)} and not a text'
+    asked = row["responses_create_params"].get("input")
+    if not isinstance(asked, str | list):
+        yield f'"responses_create_params.input" is {_kind(asked)} and not a text or a list'
+    for name, messages in (("responses_create_params.input", asked), ("output", row["output"])):
+        strange = next((_kind(each) for each in messages if _kind(each) != "an object"), None)
+        if strange is not None and not isinstance(messages, str):
+            yield f'"{name}" holds {strange} where a message should stand'
+
+
+def _kind(value: Any) -> str:
+    kinds = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list"}
+    return "null" if value is None else kinds.get(type(value), "an object")
 
 
 def each_fit(unit: Unit, build: Callable[[Json], Made], tell: Tell) -> list[tuple[Json, Made]]:

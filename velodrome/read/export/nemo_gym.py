@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from velodrome.read.export.chat import Unfit
 from velodrome.read.export.format import Convert, Format, Settings, Tell, Unit
-from velodrome.read.imports.nemo_gym import OURS, ROLLOUT_INDEX, TASK_INDEX, plain_rollout
+from velodrome.read.imports.nemo_gym import OURS, ROLLOUT_INDEX, TASK_INDEX, check, plain_rollout
 from velodrome.records.rollout import OWN_FIELDS, response_of, split_key
 
 Json = dict[str, Any]
@@ -23,7 +24,12 @@ def start(settings: Settings, tell: Tell) -> Convert:
 
     def convert(unit: Unit) -> Iterator[Json]:
         for row in unit.rows:
-            yield record(row, *numbers.of(row["meta"]))
+            found = record(row, *numbers.of(row["meta"]))
+            try:
+                check(found)
+            except ValueError as error:
+                raise Unfit(str(error)) from error
+            yield found
 
     return convert
 

@@ -9,17 +9,25 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Iterator, Sequence
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from velodrome.errors import InputError
 from velodrome.read.export.splits import task_hash
 from velodrome.read.index import Index, Query, Sort
 from velodrome.read.index.query import MEASURES, TASK_FIELDS
+from velodrome.records.lenient import loads
 
 Json = dict[str, Any]
 
 _PAGE_ROWS = 2000
+
+
+class Remade(InputError):
+    """The index of a file turned out to be damaged and is made again: what was chosen by it must be chosen again."""
 
 
 class Selection:
@@ -27,12 +35,17 @@ class Selection:
 
     def __init__(self, sources: Sequence[Path], where: str) -> None:
         query = Query.parse(where)
+        once = len({path.name for path in sources}) == len(sources)
+        self._names = [path.name if once else str(path) for path in sources]
         self.read = 0  # rollouts looked at
+        self.changed = 0  # rollouts with something JSON has no form for, which is null or U+FFFD now
         self.notes: list[str] = []
         self.numeric: list[str] = []  # top-level fields of the rollouts that are numbers
         self._indexes: list[Index] = []
         self._rebuilt: list[str | None] = []
+        self.deferred: dict[Path, int] = {}  # files with rollouts that wait for their reward, and how many
         self._source, self._number, self._task = array("H"), array("Q"), array("Q")
+        self._reward = array("d")  # NaN while there is none
         try:
             for path in sources:
                 self._choose(path, query)
@@ -47,16 +60,24 @@ class Selection:
         self._rebuilt.append(state.rebuilt)
         self.read += state.rows
         self.notes += state.notes
+        if state.deferred:
+            self.deferred[path] = state.deferred
         known = {*MEASURES, *TASK_FIELDS, *self.numeric}
         self.numeric += [name for name in index.fields() if name not in known]
-        after = None
+        after, last = None, 0
         while True:
             page = index.page(query, Sort(), after=after, limit=_PAGE_ROWS)
+            numbers = [last, *(entry.number for entry in page.entries)]
+            if numbers != sorted(numbers):  # which could go on for ever
+                index.remake("its rollouts are not in order")
+                raise _remade(index)
+            last = numbers[-1]
             for entry in page.entries:
                 if entry.state != "failed":
                     self._source.append(len(self._indexes) - 1)
                     self._number.append(entry.number)
                     self._task.append(task_hash(entry.task or entry.key))
+                    self._reward.append(nan if entry.reward is None else entry.reward)
             after = page.next
             if after is None:
                 return
@@ -69,15 +90,30 @@ class Selection:
         """The tasks the chosen rollouts are of."""
         return set(self._task)
 
-    def units(self, *, by_task: bool, shuffle: bool, seed: int) -> Iterator[tuple[int, list[Json]]]:
-        """A task with one of its rollouts, or with all of them, in the order of the files or as the seed has it."""
+    def rewards(self) -> tuple[float, float] | None:
+        """Between which rewards all rollouts of the files lie, chosen or not."""
+        bins = [each for index in self._indexes for each in index.histogram("reward").bins]
+        return (min(each.low for each in bins), max(each.high for each in bins)) if bins else None
+
+    def spread(self) -> tuple[int, int, int]:
+        """Chosen tasks, those with several rollouts, those with rewards that differ."""
+        groups = self._groups().values()
+        rewards = ({self._reward[place] for place in places if not isnan(self._reward[place])} for places in groups)
+        return len(groups), sum(len(places) > 1 for places in groups), sum(len(each) > 1 for each in rewards)
+
+    def units(self, *, by_task: bool, shuffle: bool, seed: int) -> Iterator[tuple[int, list[Json], list[str]]]:
+        """A task with one of its rollouts, or with all of them, and the file each is from.
+
+        They come in the order of the files, or as the seed has it.
+        """
         groups = self._groups() if by_task else None
         order = list(range(len(self))) if groups is None else list(groups)
         if shuffle:
             random.Random(seed).shuffle(order)
         for place in order:
             places = [place] if groups is None else groups[place]
-            yield self._task[places[0]], [self._row(each) for each in places]
+            sources = [self._names[self._source[each]] for each in places]
+            yield self._task[places[0]], [self._row(each) for each in places], sources
 
     def _groups(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
@@ -88,13 +124,26 @@ class Selection:
     def _row(self, place: int) -> Json:
         index = self._indexes[self._source[place]]
         try:
-            return index.row(self._number[place])
+            line = index.line(self._number[place])
         except InputError as error:
+            if index.remade or index.untouched():
+                if not index.remade:
+                    index.remake(str(error))
+                raise _remade(index) from error
             raise _changed(index) from error
+        found: Json
+        try:
+            found = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            found = loads(line, finite=True)
+            self.changed += 1
+        return found
 
     def check(self) -> None:
         """Raise if a file was replaced since its rollouts were chosen: the rows read would be of two files."""
         for index, before in zip(self._indexes, self._rebuilt, strict=True):
+            if index.remade:
+                raise _remade(index)
             if index.state.rebuilt != before:
                 raise _changed(index)
 
@@ -102,6 +151,10 @@ class Selection:
         """Let go of the files."""
         for index in self._indexes:
             index.close()
+
+
+def _remade(index: Index) -> Remade:
+    return Remade(f"{index.rollouts}: its index was damaged and is made again; nothing is written; run it again")
 
 
 def _changed(index: Index) -> InputError:

@@ -25,7 +25,7 @@ def start(settings: Settings, tell: Tell) -> Convert:
 
 FORMAT = Format(
     name="sft",
-    about="chat messages with tools, as TRL and OpenAI's fine-tuning take them; only rollouts that pass",
+    about="chat messages with tools, as TRL and OpenAI's fine-tuning take them",
     fields={
         "messages": "the whole conversation: system, user, assistant (with tool_calls), tool",
         "tools": "the functions on offer, in the shape of chat completions; absent if there were none",

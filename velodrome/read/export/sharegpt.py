@@ -61,7 +61,7 @@ def _turns(messages: list[Json]) -> list[Json]:
 
 FORMAT = Format(
     name="sharegpt",
-    about="tagged turns (human, gpt, function_call, observation), as LLaMA-Factory takes them; only rollouts that pass",
+    about="tagged turns (human, gpt, function_call, observation), as LLaMA-Factory takes them",
     fields={
         "conversations": "turns of `from` (system, human, gpt, function_call, observation) and `value`",
         "tools": "the functions on offer, as JSON text; absent if there were none",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from math import isfinite
+from math import isclose, isfinite
 
 from velodrome.errors import InputError
 
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def parse_shares(text: str) -> list[tuple[str, float]]:
-    """`train=0.9,test=0.1` taken apart; the shares add up to one, or are counted as parts of their sum."""
+    """`train=0.9,test=0.1` taken apart, as it stands there."""
     found: dict[str, float] = {}
     for part in text.split(","):
         name, _, share = part.partition("=")
@@ -27,8 +27,17 @@ def parse_shares(text: str) -> list[tuple[str, float]]:
         if not _NAME.fullmatch(name.strip()) or not isfinite(number) or number <= 0 or name.strip() in found:
             raise InputError(f"--split: {part!r:.60} is not a name with its share; train=0.9,test=0.1")
         found[name.strip()] = number
-    whole = sum(found.values())
-    return [(name, share / whole) for name, share in found.items()]
+    return list(found.items())
+
+
+def parts(shares: Sequence[tuple[str, float]]) -> tuple[list[tuple[str, float]], str | None]:
+    """Shares that add up to one, each as its part of their sum; and what is to be said if they did not."""
+    whole = sum(share for _, share in shares)
+    if not shares or isclose(whole, 1.0):
+        return list(shares), None
+    found = [(name, share / whole) for name, share in shares]
+    told = ", ".join(f"{name} {share:.4g}" for name, share in found)
+    return found, f"--split: the shares add up to {whole:.4g} and not to 1; each is taken as its part of that: {told}"
 
 
 def task_hash(task: str) -> int:

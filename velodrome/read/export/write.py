@@ -16,15 +16,17 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError
-from velodrome.read.export.card import data_card
+from velodrome.read.export.card import Part, data_card
 from velodrome.read.export.files import Files, output_files
 from velodrome.read.export.format import FLAWS, Format, Settings, Unit, reason
-from velodrome.read.export.select import Selection
-from velodrome.read.export.splits import ALL, Splits
+from velodrome.read.export.select import Remade, Selection
+from velodrome.read.export.splits import ALL, Splits, parts
 from velodrome.read.outfile import OutFile, refuse_existing
 from velodrome.read.problems import Problems
 
 Json = dict[str, Any]
+
+_CHANGED = "NaN and infinite numbers are null, broken text has U+FFFD"
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,16 @@ class Order:
 
 @dataclass
 class Outcome:
-    """What came of it. `unfit` rollouts were chosen but have no form in the format."""
+    """What came of it. `unfit` rollouts were chosen but have no form in the format.
+
+    `changed` ones held something JSON has no form for: NaN and the infinite are null, broken text has U+FFFD.
+    """
 
     rollouts: int = 0
     chosen: int = 0
     duplicates: int = 0
     unfit: int = 0
+    changed: int = 0
     records: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
@@ -68,7 +74,16 @@ def export(order: Order) -> Outcome:
     names = [name for name, _ in order.shares] or [ALL]
     paths, card = output_files(order.to, order.format.suffix, names, split=bool(order.shares))
     refuse_existing([*paths.values(), card], order.sources, overwrite=order.overwrite)
+    shares, note = parts(order.shares)
+    try:
+        return _chosen(replace(order, shares=shares), note, paths, card)
+    except Remade:
+        return _chosen(replace(order, shares=shares), note, paths, card)
+
+
+def _chosen(order: Order, note: str | None, paths: dict[str, Path], card: Path) -> Outcome:
     selection = Selection(order.sources, order.filter)
+    selection.notes += [note] if note else []
     try:
         return _write(order, selection, paths, card)
     finally:
@@ -76,7 +91,11 @@ def export(order: Order) -> Outcome:
 
 
 def _check_sources(sources: Sequence[Path]) -> None:
-    problems = [f"{source}: no such file" for source in sources if not source.is_file()]
+    problems = [
+        f"{source}: {'not a regular file' if source.exists() else 'no such file'}"
+        for source in sources
+        if not source.is_file()
+    ]
     for at, source in enumerate(sources):
         if source.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
             problems.append(f"{source}: a failures file has no answers to export")
@@ -93,46 +112,67 @@ def _write(order: Order, selection: Selection, paths: dict[str, Path], card: Pat
     settings = replace(order.settings, numbers=selection.numeric)
     with Files(paths, fmt.schema, settings) as files, OutFile(card) as card_file:
         units = _units(order, selection)
-        for split, record in _records(order, units, settings, problems, found):
+        for split, record, row in _records(order, units, settings, problems, found):
             try:
                 files.write(split, record)
             except TypeError as error:  # nested deeper than JSON is written; nothing of it is in the file
-                problems.add("a record", f"it cannot be written: {error}")
+                problems.add(_name(row), f"it cannot be written: {error}")
             if order.limit is not None and sum(files.counts.values()) >= order.limit:
                 break
-        found.unfit = problems.count
+        found.unfit, found.changed = problems.count, selection.changed
         found.notes += [f"{line}; left out" for line in problems.lines()]
+        if found.changed:
+            found.notes.append(f"changed rollouts: {found.changed} ({_CHANGED})")
         if not any(files.counts.values()):
-            why = f" and {found.unfit} of them have no form in it" if found.unfit else ""
-            raise InputError(
-                f"nothing to export: {found.chosen} of {found.rollouts} rollouts are chosen "
-                f"by the filter {order.filter or '(none)'!r}{why}",
-                *found.notes,
-            )
+            raise InputError(*_nothing(order, selection, found), *found.notes)
         selection.check()
         files.commit()
-        found.records = {str(paths[name]): count for name, count in files.counts.items()}
-        counts = {paths[name].name: count for name, count in files.counts.items()}
-        card_file.write(data_card(fmt, counts, _facts(order, found), order.sources, now=time.time()).encode())
+        empty = [paths[name] for name, count in files.counts.items() if not count]
+        found.notes += [f"{path}: not written: no record is of this split" for path in empty]
+        found.records = {str(paths[name]): count for name, count in files.counts.items() if count}
+        made = [Part(name, paths[name].name, count) for name, count in files.counts.items()]
+        card_file.write(data_card(fmt, made, _facts(order, found), order.sources, now=time.time()).encode())
         card_file.commit()
-    found.files = [*paths.values(), card]
+    found.files = [*map(Path, found.records), card]
     return found
+
+
+def _nothing(order: Order, selection: Selection, found: Outcome) -> list[str]:
+    """Why there is not one record, as far as the counts tell."""
+    why = f" and {found.unfit} of them have no form in it" if found.unfit else ""
+    told = (
+        f"nothing to export: {found.chosen} of {found.rollouts} rollouts are chosen "
+        f"by the filter {order.filter or '(none)'!r}{why}"
+    )
+    reasons = []
+    if selection.deferred and found.unfit == found.chosen:
+        (source, count), *more = selection.deferred.items()
+        rest = f" (and {sum(n for _, n in more)} in other files)" if more else ""
+        reasons.append(f"{count} rollouts of {source} have no reward yet{rest}; velo verify {source} gives them one")
+    elif not found.chosen and "reward" in order.filter and (between := selection.rewards()) is not None:
+        low, high = between
+        reasons.append(f"every reward is {low:g}" if low == high else f"the rewards go from {low:g} to {high:g}")
+    elif found.chosen > found.unfit and order.format.needs:
+        tasks, several, varied = selection.spread()
+        counts = f"tasks: {tasks}, with several rollouts: {several}, with different rewards: {varied}"
+        reasons += [order.format.needs, counts]
+    return [told, *reasons]
 
 
 def _units(order: Order, selection: Selection) -> Iterator[Unit]:
     splits = Splits(order.shares, selection.tasks if order.shares else (), order.seed)
-    for task, rows in selection.units(by_task=order.format.by_task, shuffle=order.shuffle, seed=order.seed):
-        yield Unit(splits.of(task), rows)
+    by_task = order.format.by_task
+    for task, rows, sources in selection.units(by_task=by_task, shuffle=order.shuffle, seed=order.seed):
+        yield Unit(splits.of(task), rows, sources)
 
 
 def _records(
     order: Order, units: Iterable[Unit], settings: Settings, problems: Problems, found: Outcome
-) -> Iterator[tuple[str, Json]]:
-    """Every record with its split; what cannot be one is noted."""
+) -> Iterator[tuple[str, Json, Json]]:
+    """Every record with its split and its first rollout; what cannot be one is noted."""
 
     def tell(row: Json, error: Exception) -> None:
-        meta = row.get("meta")
-        problems.add(f"rollout {meta.get('key') if isinstance(meta, dict) else '?'}", reason(error))
+        problems.add(_name(row), reason(row, error))
 
     convert = order.format.start(settings, tell)
     seen: set[bytes] = set()
@@ -145,9 +185,14 @@ def _records(
                         found.duplicates += 1
                         continue
                     seen.add(digest)
-                yield unit.split, record
+                yield unit.split, record, unit.rows[0]
         except FLAWS as error:
             tell(unit.rows[0], error)
+
+
+def _name(row: Json) -> str:
+    meta = row.get("meta")
+    return f"rollout {meta.get('key') if isinstance(meta, dict) else '?'}"
 
 
 def _digest(content: Any) -> bytes:
@@ -158,10 +203,12 @@ def _facts(order: Order, found: Outcome) -> Json:
     """What the card says about the choice."""
     facts: Json = {
         "rollouts in the sources": found.rollouts,
-        "filter": order.filter,
+        "filter": order.filter.strip() or "none: every rollout",
         "chosen by it": found.chosen,
         "no form in this format": found.unfit,
     }
+    if found.changed:
+        facts[f"changed: {_CHANGED}"] = found.changed
     if order.dedupe:
         facts["equal records left out"] = found.duplicates
     if order.shares:

@@ -23,6 +23,13 @@ _NOT_TASK = frozenset(("response", "reward", TASK_INDEX, ROLLOUT_INDEX, OURS))
 
 def rollout(row: Any) -> Json:
     """One of theirs -> one of ours; a `ValueError` says what is wrong with it."""
+    check(row)
+    found = plain_rollout(row)
+    return _restored(found, row[OURS]) if OURS in row else found
+
+
+def check(row: Any) -> None:
+    """A `ValueError` if it is no rollout of theirs; what is none is not exported either."""
     check_task(row)
     if not isinstance(row.get("response"), dict):
         raise ValueError('no "response" in it; a file of tasks is imported with --as tasks')
@@ -31,8 +38,6 @@ def rollout(row: Any) -> Json:
     reward = row.get("reward")
     if reward is not None and not isinstance(reward, int | float):
         raise ValueError(f'"reward" is not a number but {reward!r:.40}')
-    found = plain_rollout(row)
-    return _restored(found, row[OURS]) if OURS in row else found
 
 
 def plain_rollout(row: Json) -> Json:

@@ -80,7 +80,10 @@ def _answers(response: Any, params: Json, place: int) -> list[Json]:
         error = body.get("error") if isinstance(body, dict) else body
         raise ValueError(f"the call has no answer but {error!r:.120}" if error else 'no "choices" in the response')
     named = {"id": f"chat_{place}", **body}
-    return [response_from_chat({**named, "choices": [choice]}, params) for choice in body["choices"]]
+    # The usage is of the call, not of each choice: the first answer has it, so that sums over rollouts are right.
+    calls = [{**named, "usage": None} if at else named for at in range(len(body["choices"]))]
+    pairs = zip(calls, body["choices"], strict=True)
+    return [response_from_chat({**call, "choices": [choice]}, params) for call, choice in pairs]
 
 
 def _conversation(row: Json, place: int) -> tuple[Json, list[Json]]:

@@ -6,8 +6,8 @@ bad lines may be skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +29,7 @@ FORMATS = {
     "nemo_gym": "NeMo Gym's rollouts and tasks",
     "openai_chat": "logs of chat completions: requests and answers, or conversations",
 }
+_MOST_RENAMED = 20
 _WRONG = (ModelError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -54,6 +55,7 @@ class Outcome:
     repeated: int  # tasks that were there already
     bad: int
     notes: list[str]
+    renamed: list[str] = field(default_factory=list)  # rollouts whose key was there before, the first of them
 
 
 def import_file(order: Order) -> Outcome:
@@ -61,16 +63,18 @@ def import_file(order: Order) -> Outcome:
     if order.format not in FORMATS:
         raise InputError(f"no format {order.format!r} to import; there are {', '.join(FORMATS)}")
     if not order.source.is_file():
-        raise InputError(f"{order.source}: no such file")
+        what = "not a regular file" if order.source.exists() else "no such file"
+        raise InputError(f"{order.source}: {what}")
     refuse_existing([order.to], [order.source], overwrite=order.overwrite)
     convert, problems = _converter(order), Problems()
     lines = written = 0
-    kept = _Tasks() if order.kind == "tasks" else _Keys()
+    kept = _Tasks() if order.kind == "tasks" else _Keys(lambda: _all_keys(order))
     with OutFile(order.to) as out:
         for number, line in read_lines(order.source):
             lines += 1
             try:
-                data = [encode(row) for row in map(kept.admit, convert(orjson.loads(line), number)) if row is not None]
+                rows = [kept.admit(row, number) for row in convert(orjson.loads(line), number)]
+                data = [encode(row) for row in rows if row is not None]
             except _WRONG as error:
                 problems.add(f"{order.source}:{number}", _what(error))
                 continue
@@ -82,7 +86,18 @@ def import_file(order: Order) -> Outcome:
         if not written:
             raise InputError(f"{order.source}: nothing in it to import", *problems.lines())
         out.commit()
-    return Outcome(lines, written, kept.repeated, problems.count, problems.lines())
+    renamed = [f"{order.source}:{what}" for what in kept.renamed]
+    return Outcome(lines, written, kept.repeated, problems.count, problems.lines(), renamed)
+
+
+def _all_keys(order: Order) -> Iterator[str]:
+    """Every key that the file has, read from its start."""
+    convert = _converter(order)
+    for number, line in read_lines(order.source):
+        try:
+            yield from [row["meta"]["key"] for row in convert(orjson.loads(line), number)]
+        except _WRONG:
+            continue  # told when its turn comes
 
 
 def _what(error: Exception) -> str:
@@ -116,9 +131,10 @@ class _Tasks:
 
     def __init__(self) -> None:
         self.repeated = 0
+        self.renamed: list[str] = []
         self._seen: set[int] = set()
 
-    def admit(self, task: Json) -> Json | None:
+    def admit(self, task: Json, line: int) -> Json | None:
         """The task, if it is new."""
         name = hash(task_id(task))
         self.repeated += name in self._seen
@@ -129,21 +145,32 @@ class _Tasks:
 
 
 class _Keys:
-    """Each key once: a second rollout with the same one becomes the next free repeat of its task."""
+    """Each key once: a second rollout with the same one becomes a repeat of its task that no line of the file is."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: Callable[[], Iterable[str]]) -> None:
         self.repeated = 0
+        self.renamed: list[str] = []
         self._seen: set[int] = set()
+        self._every = every
+        self._taken: set[int] | None = None  # all keys of the file, and those given away; read when it matters
+        self._next: dict[str, int] = {}
 
-    def admit(self, row: Json) -> Json | None:
+    def admit(self, row: Json, line: int) -> Json | None:
         """The rollout, under a key of its own."""
         key = row["meta"]["key"]
-        if hash(key) in self._seen:
-            self.repeated += 1
-            task, repeat = split_key(key)
-            while hash(f"{task}/{repeat}") in self._seen:
-                repeat += 1
-            key = f"{task}/{repeat}"
-            row = {**row, "meta": {**row["meta"], "key": key, "rollout_index": repeat}}
-        self._seen.add(hash(key))
-        return row
+        if hash(key) not in self._seen:
+            self._seen.add(hash(key))
+            return row
+        self.repeated += 1
+        if self._taken is None:
+            self._taken = {hash(each) for each in self._every()}
+        task, repeat = split_key(key)
+        repeat = self._next.get(task, repeat)
+        while hash(f"{task}/{repeat}") in self._taken:
+            repeat += 1
+        self._next[task] = repeat + 1
+        own = f"{task}/{repeat}"
+        self._taken.add(hash(own))
+        if len(self.renamed) < _MOST_RENAMED:
+            self.renamed.append(f"{line}: its key {key} was there before; it is {own} now")
+        return {**row, "meta": {**row["meta"], "key": own, "rollout_index": repeat}}
