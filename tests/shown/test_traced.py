@@ -60,8 +60,8 @@ def test_a_traced_collection_makes_the_same_rollouts_and_draws_each_of_them(work
     }
     assert len({each["trace_id"] for each in rollouts}) == 60
     names = [event["name"] for event in found.events if event["ph"] == "X"]
-    counts = {name: names.count(name) for name in ("model", "tools", "tool:calculator", "verify", "write")}
-    assert counts == {"model": 120, "tools": 60, "tool:calculator": 60, "verify": 60, "write": 60}
+    counts = {name: names.count(name) for name in ("model", "tool:calculator", "verify", "write")}
+    assert counts == {"model": 120, "tool:calculator": 60, "verify": 60, "write": 60}
     tracks = [event["args"]["name"] for event in found.events if event["name"] == "thread_name"]
     assert sorted(tracks) == sorted(f"slot {number}" for number in range(16))
     shown = {event["name"] for event in found.events if event["ph"] == "C"}

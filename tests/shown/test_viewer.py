@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from trace_viewer import ROOT, browser
 
 ARTEFACTS = ROOT / "results" / "viewer"
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+PATIENCE_S = 180.0  # for what comes by itself; a machine may have much else to do
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +39,7 @@ class Looking:
     def open(self, scheme: str, size: str) -> Any:
         width, height = SIZES[size]
         page = self.chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(PATIENCE_S * 1000)
         page.on("console", lambda message: self.said.append(message.text))
         page.on("pageerror", lambda error: self.said.append(str(error)))
         page.on("dialog", self._refuse)
@@ -63,6 +65,20 @@ class Looking:
     def words(self, selector: str = "main") -> str:
         return " ".join(self.page.inner_text(selector).split())
 
+    def sees(self, words: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Wait until the page says so, by itself."""
+        end = time.monotonic() + PATIENCE_S
+        while words not in (said := self.words()):
+            assert time.monotonic() < end, f"{words!r} never came: {said}"
+            meanwhile()
+            self.page.wait_for_timeout(100)
+
+    def settled(self) -> None:
+        """Wait until the viewer has read its files: a list does not move under its reader, so it must be whole."""
+        end = time.monotonic() + PATIENCE_S
+        while not self.page.request.get(f"{self.url}/pulse").json()["complete"]:
+            assert time.monotonic() < end, "the index was never complete"
+
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
@@ -83,6 +99,7 @@ def looking(chromium: Any) -> Iterator[Callable[..., Looking]]:
         found = re.search(r"http://\S+/", process.stderr.readline())
         assert found
         opened.append(Looking(chromium, found[0]))
+        opened[-1].settled()
         return opened[-1]
 
     yield look
@@ -91,7 +108,7 @@ def looking(chromium: Any) -> Iterator[Callable[..., Looking]]:
             page.close()
     for process in running:
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert process.stderr
         process.stderr.close()
 
@@ -106,8 +123,8 @@ def test_a_run_is_opened_filtered_sorted_and_walked_through_by_keyboard(
 ):
     look = looking(runs[0])
     look.goto("/")
-    assert "120 requested = 111 kept + 9 failed" in look.words()
-    look.page.wait_for_selector("text=Rollout Total")
+    look.sees("120 requested = 111 kept + 9 failed")
+    look.sees("Rollout Total")
 
     look.page.get_by_role("link", name="Rollouts").first.click()
     look.at("/rollouts$")
@@ -116,7 +133,7 @@ def test_a_run_is_opened_filtered_sorted_and_walked_through_by_keyboard(
     look.press("Enter")
     assert look.at("q=") == "/run/baseline/rollouts?q=reward%3C1+-state%3Afailed"
     wrong = [number for number, row in enumerate(rows_of(runs[0]), 1) if row["reward"] < 1]
-    assert f"{len(wrong)} rollouts match" in look.words()
+    look.sees(f"{len(wrong)} rollouts match")
 
     look.page.get_by_role("link", name="tokens").click()
     look.at("sort=-tokens")
@@ -171,7 +188,7 @@ def test_text_is_searched_for_and_a_mistake_is_explained(looking: Callable[..., 
     pencils = [
         row for row in rows_of(runs[0]) if "pencils cost" in row["responses_create_params"]["input"][1]["content"]
     ]
-    assert f"{len(pencils)} rollouts match" in look.words()
+    look.sees(f"{len(pencils)} rollouts match")
     look.page.fill("#q", "rewrd<1")
     look.press("Enter")
     look.at("rewrd")
@@ -184,7 +201,7 @@ def test_two_runs_are_compared_and_a_flipped_task_is_opened(looking: Callable[..
     look = looking(*runs)
     look.goto("/")
     look.page.get_by_role("link", name="Compare two").click()
-    look.page.wait_for_selector("text=Tasks that flipped")  # it comes by itself
+    look.sees("Tasks that flipped")
     assert "B is better: reward +" in look.words()
     look.page.get_by_role("link", name="worse").click()
     look.at("only=worse")
@@ -192,6 +209,13 @@ def test_two_runs_are_compared_and_a_flipped_task_is_opened(looking: Callable[..
     look.at("only=better")
     look.page.locator("#flips a.link").first.click()
     assert look.at("/task").startswith("/run/candidate/task?id=task-")
+    look.page.go_back()
+    look.at("only=better")
+    look.page.locator("#flips").get_by_role("link", name="rollouts").first.click()
+    assert look.at("/rollouts").startswith("/run/baseline/rollouts?q=task%3D%22task-")
+    look.press("j", "Enter")
+    look.at("/rollout/")
+    assert "matching task=" in look.words()
     assert (look.said, look.outside) == ([], [])
 
 
@@ -236,22 +260,50 @@ def test_a_file_that_grows_is_followed_by_itself(looking: Callable[..., Looking]
     runs[0].with_name("baseline.run.json").unlink()
     look = looking(runs[0])
     look.goto("/run/baseline")
-    assert "120 requested = 111 kept" in look.words()
+    look.sees("120 requested = 111 kept")
     listed = look.open("light", "desktop")
     listed.goto(f"{look.url}/run/baseline/rollouts")
-    with runs[0].open("ab") as stream:
-        for place in range(9):
-            stream.write(orjson.dumps(rollout(50 + place, 0, Random(place))) + b"\n")
-    look.page.wait_for_selector("text=120 kept + 9 failed so far")
-    look.page.wait_for_selector("text=live: rollouts are coming in")
+    added = 0
+
+    def append() -> None:
+        nonlocal added
+        with runs[0].open("ab") as stream:
+            stream.write(orjson.dumps(rollout(50 + added, 0, Random(added))) + b"\n")
+        added += 1
+
+    append()
+    look.sees("live: rollouts are coming in", meanwhile=append)  # it is for as long as rollouts come in
+    append()
     keep(look, "live", "/run/baseline")
-    listed.wait_for_selector("text=129 rollouts")
+    look.sees(f"{111 + added} kept + 9 failed")
+    listed.wait_for_selector(f"text={120 + added} rollouts")
     assert listed.locator("[data-row]").count() == 50  # nobody's place in the list is taken away
     listed.get_by_role("link", name="new rollouts have come").click()
     runs[0].write_bytes(b"".join(runs[0].read_bytes().splitlines(keepends=True)[:20]))
-    look.page.wait_for_selector("text=20 kept + 9 failed")
-    look.page.wait_for_selector("text=read again from the start")
+    look.sees("20 kept + 9 failed")
+    look.sees("read again from the start")
     assert (look.said, look.outside) == ([], [])
+
+
+def test_a_run_that_has_just_begun_fills_its_pages_by_itself(looking: Callable[..., Looking], tmp_path: Path):
+    path = write(tmp_path / "r.jsonl", [])
+    look = looking(path)
+    wanted = {"": "svg.histogram", "/rollouts": "[data-row]", "/tasks": "[data-row]"}
+    pages = {name: look.open("light", "desktop") for name in wanted}
+    for name, page in pages.items():
+        page.goto(f"{look.url}/run/r{name}")
+    write(path, [rollout(task, 0, Random(task)) for task in range(20)])
+    for name, page in pages.items():
+        page.wait_for_selector(wanted[name])
+    assert (look.said, look.outside) == ([], [])
+
+
+def test_the_list_of_runs_follows_its_files(looking: Callable[..., Looking], runs: tuple[Path, Path]):
+    look = looking(*runs)
+    look.goto("/")
+    with runs[0].open("ab") as stream:
+        stream.write(orjson.dumps(rollout(50, 0, Random(1))) + b"\n")
+    look.sees("112 9")
 
 
 def test_without_scripts_everything_is_still_there(looking: Callable[..., Looking], runs: tuple[Path, Path]):

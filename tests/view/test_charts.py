@@ -85,8 +85,14 @@ def test_a_stretch_without_points_takes_no_room_and_is_marked():
 
 
 def test_a_lone_point_can_be_seen():
-    root = parsed(line([0], [3.0], label="x", unit="ms"))
-    assert [each.get("d") for each in root.iter("path") if each.get("class") == "stroke"] == ["M-4 0L4 0"]
+    root = parsed(line([0, 1, 2], [None, 3.0, None], label="x", unit="ms"))
+    assert [each.get("d") for each in root.iter("path") if each.get("class") == "stroke"] == ["M496 0L504 0"]
+
+
+def test_what_lies_within_one_stretch_is_drawn_as_long_as_that_was():
+    root = parsed(line([0], [3.0], label="Throughput", unit="rollouts/s", every_s=2.0))
+    assert [each.get("d") for each in root.iter("path") if each.get("class") == "stroke"] == ["M0 0L1000 0"]
+    assert [each.text for each in root.iter("text")] == ["3 rollouts/s", "0 s", "2.0 s"]
 
 
 @pytest.mark.parametrize("values", [[], [None, None], [float("nan"), float("inf")]])
@@ -111,7 +117,13 @@ def test_a_histogram_has_a_bar_a_bin_as_high_as_its_count():
         "2.0 ms to 4.0 ms: 0 calls",
         "4.0 ms to 8.0 ms: 60 calls",
     ]
-    assert [each.text for each in root.iter("text")] == ["60 calls", "1.0 ms", "8.0 ms"]
+    assert [each.text for each in root.iter("text")] == ["tallest bar: 60 calls", "1.0 ms", "8.0 ms"]
+
+
+def test_one_of_something_is_not_many():
+    root = parsed(histogram([0, 1, 2], [1, 0], label="Model", noun="calls"))
+    assert [each.text for each in root.iter("title")] == ["Model", "0 ms to 1.0 ms: 1 call"]
+    assert next(each.text for each in root.iter("text")) == "tallest bar: 1 call"
 
 
 def test_a_histogram_of_nothing_is_no_picture():

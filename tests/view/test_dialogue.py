@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.view.dialogue import Argument, Call, Said, conversation, final_answer
+from velodrome.view.dialogue import Argument, Call, Said, conversation, final_answer, pretty
 from velodrome.view.parting import parting
 
 JSON = st.recursive(
@@ -93,6 +93,55 @@ def test_rows_of_the_responses_shape_are_understood():
     assert final_answer(row) == "bye"
 
 
+def test_items_of_the_responses_shape_stand_in_the_output_too_whatever_they_are():
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "stamps"}}
+    image = {"type": "output_image", "image_url": "x"}
+    row = {
+        "output": [
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "think"}]},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}},
+            {"type": "function_call_output", "call_id": "c", "output": {"one": 1}},
+            search,
+            {"role": "assistant", "content": "in between"},
+            7,
+            {"type": "reasoning", "summary": [{"text": 5}]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": 5}, image]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "bye"}]},
+        ]
+    }
+    assert conversation(row) == [
+        Said("reasoning", "think"),
+        Said("assistant", calls=[Call("f", [Argument("a", "1")], '{"one":1}')]),
+        Said("other", pretty(search), name="web_search_call"),
+        Said("assistant", "in between"),
+        Said("other", "7", name="not a message"),
+        Said("other", pretty({"type": "reasoning", "summary": [{"text": 5}]}), name="reasoning"),
+        Said("assistant", f"{pretty({'type': 'output_text', 'text': 5})}\n{pretty(image)}"),
+        Said("assistant", "bye"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": None, "audio": {"id": "a"}},
+        {"role": "robot", "content": "beep"},
+        {"role": ["assistant"], "content": "x"},
+        {"role": "tool", "tool_call_id": "c"},
+        {"content": "nobody"},
+        {},
+    ],
+)
+def test_a_message_that_says_nothing_by_its_own_rules_is_shown_as_it_is(message: dict[str, Any]):
+    told = conversation({"output": [message]})
+    assert told == [Said("other", pretty(message), name="")]
+
+
+def test_an_assistant_that_said_nothing_is_not_passed_over():
+    said = conversation({"output": [{"role": "assistant", "content": [{"type": "output_text", "text": ""}]}]})
+    assert said == [Said("assistant", "")]
+
+
 def test_a_picture_is_named_and_not_shown():
     part = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 1000}
     row = {"responses_create_params": {"input": [{"role": "user", "content": [{"text": "look"}, part]}]}}
@@ -107,6 +156,7 @@ def test_no_row_is_too_strange(asked: Any, made: Any, response: Any):
     assert all(isinstance(said.text, str) and isinstance(said.name, str) for said in told)
     assert isinstance(final_answer(row), str)
     assert len(parting([told, told[1:], told]).repeats) == 3
+    assert [said for said in told if said.role == "other" and not said.text] == []
 
 
 @pytest.mark.parametrize("row", [{}, {"output": None}, {"responses_create_params": 7}, {"output": "text"}])

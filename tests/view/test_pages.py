@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,7 +11,7 @@ from urllib.parse import quote
 
 import orjson
 import pytest
-from made_runs import make_run, rollout, rows_of, write
+from made_runs import failure, make_run, rollout, rows_of, write
 from parsed_page import Page
 from viewing import TAGS, told, viewing, wait_for
 
@@ -93,6 +94,9 @@ def test_requested_is_kept_and_failed_and_not_run(run: Path):
         assert "stopped: max_wall_s" in page.words
         del data["runs"][0]["finished_at"]
         beside.write_bytes(orjson.dumps(data))
+        assert "111 kept + 9 failed of 130 so far" in told(client, "/run/baseline").words
+        del data["runs"][0]["requested"]
+        beside.write_bytes(orjson.dumps(data))
         assert "111 kept + 9 failed so far" in told(client, "/run/baseline").words
         beside.write_bytes(b"{torn")
         assert "120 requested = 111 kept + 9 failed" in told(client, "/run/baseline").words
@@ -103,6 +107,10 @@ def test_the_page_of_a_run_tells_its_metrics_times_and_findings(run: Path):
         page = wait_for(client, "/run/baseline", "pass@4")
         page = wait_for(client, "/run/baseline", "Rollout Total")
         page = wait_for(client, "/run/baseline", "9 of 120 rollouts (7.5%) failed")
+    tries = Counter(row["meta"]["key"].split("/")[0] for row in rows_of(run))
+    whole = sum(count >= 4 for count in tries.values())
+    assert 0 < whole < len(tries)
+    assert f"pass@4 over {whole} of {len(tries)} tasks" in page.words
     charts = [attrs["class"] for tag, attrs in page.tags if tag == "svg" and attrs.get("role") == "img"]
     assert charts == ["chart histogram", "chart line"]
 
@@ -164,7 +172,7 @@ def test_a_bad_filter_is_explained_above_the_table_and_kept_in_the_field(run: Pa
 
 
 @pytest.mark.parametrize(
-    "rest", ["sort=key", "sort=nothing", "after=%00", "after=AAAA", "before=x", "sort=-reward&after=WyJ4Il0"]
+    "rest", ["sort=key", "sort=nothing", "sort=-", "after=%00", "after=AAAA", "before=x", "sort=-reward&after=WyJ4Il0"]
 )
 def test_a_bad_order_or_cursor_is_explained_and_the_list_shown_from_its_start(run: Path, rest: str):
     with viewing(run) as client:
@@ -213,13 +221,23 @@ def test_failures_are_grouped_by_boundary_and_message(run: Path):
         assert "3 rollouts match" in told(client, group).words
 
 
+def test_a_failed_attempt_is_shown_with_what_it_was_asked(tmp_path: Path):
+    path = write(tmp_path / "r.jsonl", [rollout(1, 1, Random(5))])
+    asked = {"input": [{"role": "user", "content": "How many plums are there?"}]}
+    write(tmp_path / "r.failures.jsonl", [failure(2, 1) | {"responses_create_params": asked}])
+    with viewing(path) as client:
+        assert "How many plums are there?" in told(client, "/run/r/rollouts?q=state:failed").words
+        assert "How many plums are there?" in told(client, "/run/r/task?id=task-002").words
+        assert "How many plums are there?" in told(client, "/run/r/rollout/f1").words
+
+
 def test_repeats_stand_side_by_side_and_where_they_diverge_is_marked(tmp_path: Path):
     rows = [rollout(4, repeat, Random(1)) for repeat in range(3)]
     rows[2]["output"][2]["content"] = rows[2]["output"][2]["content"].replace("calculator gives", "calculator said")
     path = write(tmp_path / "r.jsonl", rows)
     with viewing(path) as client:
         page = told(client, "/run/r/task?id=task-004")
-    assert "These 3 repeats diverge after 2 messages in common, after 2 words of it in common." in page.words
+    assert "These 3 repeats begin with 2 equal messages and diverge in the next, after its first 2 words." in page.words
     marks = re.findall(r"<mark>([^<]*)</mark>", client_text(path, "/run/r/task?id=task-004"))
     assert marks == [" gives", " gives", " said"]
 
@@ -239,6 +257,77 @@ def test_two_runs_are_compared_and_the_flips_can_be_chosen_from(run: Path, tmp_p
     counts = [int(re.findall(r"Tasks that flipped · (\d+)", each.words)[0]) for each in (page, better, worse)]
     assert counts[0] == counts[1] + counts[2] > 0
     assert "▼" not in better.words
+
+
+def flipping(tasks: int) -> tuple[list[Json], list[Json]]:
+    """Rollouts of two runs in which every task flips, every third for the worse."""
+    rows = [rollout(task, 0, Random(task)) for task in range(tasks)]
+    better = [float(task % 3 > 0) for task in range(tasks)]
+    return [{**row, "reward": 1 - each} for row, each in zip(rows, better, strict=True)], [
+        {**row, "reward": each} for row, each in zip(rows, better, strict=True)
+    ]
+
+
+def test_every_flipped_task_is_reached_page_by_page_within_the_choice(tmp_path: Path):
+    before, after = flipping(700)
+    files = write(tmp_path / "a.jsonl", before), write(tmp_path / "b.jsonl", after)
+    found: dict[str, list[str]] = {"": [], "better": [], "worse": []}
+    with viewing(*files) as client:
+        wait_for(client, "/compare?a=a&b=b", "700 tasks are in both runs")
+        for only, tasks in found.items():
+            path = f"/compare?a=a&b=b&only={only}"
+            while path:
+                page = told(client, path)
+                tasks += [link for link in page.links() if link.startswith("/run/a/task?")]
+                path = next((attrs["href"] or "" for _, attrs in page.tags if attrs.get("data-key") == "n"), "")
+        assert "201 to 400 of 700" in told(client, "/compare?a=a&b=b&since=200").words
+        assert "1 to 200 of 700" in told(client, "/compare?a=a&b=b&since=999999").words
+        lists = [link for link in told(client, "/compare?a=a&b=b&only=worse").links() if "/rollouts?" in link][:2]
+        assert [link.partition("?")[0] for link in lists] == ["/run/a/rollouts", "/run/b/rollouts"]
+        assert ["1 rollout matches" in told(client, link).words for link in lists] == [True, True]
+    worse = {f"/run/a/task?id=task-{task:03d}" for task in range(0, 700, 3)}
+    assert {only: (len(each), len(set(each))) for only, each in found.items()} == {
+        "": (700, 700),
+        "better": (466, 466),
+        "worse": (234, 234),
+    }
+    assert set(found["worse"]) == worse
+
+
+def test_a_task_of_any_name_is_found_by_its_link(tmp_path: Path):
+    before, after = flipping(1)
+    name = 'a "b" \\ c:d=1 <e>'
+    for row in (*before, *after):
+        row["meta"]["key"] = f"{name}/0"
+    files = write(tmp_path / "a.jsonl", before), write(tmp_path / "b.jsonl", after)
+    with viewing(*files) as client:
+        page = wait_for(client, "/compare?a=a&b=b", "1 task is in both runs")
+        links = [link for link in page.links() if "/rollouts?" in link or "/task?" in link]
+        assert len(links) == 5
+        for link in links:
+            assert name in told(client, link).words
+        assert "1 rollout matches" in told(client, links[-1]).words
+
+
+def test_a_number_is_a_filter_as_it_is_an_order(run: Path):
+    with viewing(run) as client:
+        page = told(client, f"/run/baseline/rollouts?q={quote('number<=3')}&sort=-number")
+    assert "3 rollouts match" in page.words
+    assert [link.partition("?")[0] for link in page.links() if "/rollout/" in link] == [
+        f"/run/baseline/rollout/{number}" for number in (3, 2, 1)
+    ]
+
+
+def test_one_of_something_is_not_many(tmp_path: Path):
+    row = rollout(1, 0, Random(1))
+    path = write(tmp_path / "r.jsonl", [{**row, "usage": {"total_tokens": 1}}])
+    write(tmp_path / "r.failures.jsonl", [{"key": "b/0", "boundary": "model", "error": "gone"}])
+    with viewing(path) as client:
+        assert "1 rollout matches" in told(client, "/run/r/rollouts?q=reward%3E%3D0").words
+        assert "1 failed, in 1 kind " in told(client, "/run/r/failures").words
+        assert " 1 token " in told(client, "/run/r/rollout/1").words
+        charts = [attrs.get("aria-label") for tag, attrs in told(client, "/run/r").tags if tag == "svg"]
+    assert f"Reward: 1 rollout, mean {row['reward']:.0f}" in charts
 
 
 def test_a_bad_cursor_leaves_the_filter_as_it_is(run: Path):

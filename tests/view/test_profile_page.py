@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from base64 import b64encode
 from copy import deepcopy
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +142,11 @@ CHROMIUM = Path("/usr/bin/chromium")
 def test_a_browser_opens_it_without_errors_requests_or_sideways_scrolling(
     profile: Json, tmp_path: Path, scheme: Any, width: int
 ):
-    playwright = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM.exists():
-        pytest.skip("no Chromium on this machine")
+    if os.environ.get("CI") != "true":  # there, what is missing is a failure
+        pytest.importorskip("playwright.sync_api")
+        if not CHROMIUM.exists():
+            pytest.skip("no Chromium on this machine")
+    playwright = import_module("playwright.sync_api")
     path = tmp_path / "page.html"
     path.write_text(profile_page(spoiled(profile), title="rollouts.jsonl"))
     said: list[str] = []

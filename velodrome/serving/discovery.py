@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from velodrome.config import KINDS, Config, Instance
+from velodrome.config.kinds import AGENTS
 from velodrome.errors import InputError
 from velodrome.serving.connect import Servers
 from velodrome.serving.listen import head_address, is_wildcard, reachable, server_token
@@ -34,10 +36,11 @@ class Head:
     blocks: dict[str, Instance]
 
 
-def find(config: Config, *, embedded: bool = False) -> tuple[Config, Servers]:
+def find(config: Config, *, embedded: bool = False, scoring: bool = False) -> tuple[Config, Servers]:
     """The configuration with the blocks of the servers that run, and their addresses.
 
-    Without servers it is the configuration as given, to be run in this process.
+    Without servers it is the configuration as given, to be run in this process. For `scoring`, agents are only names of
+    environments: what runs as one is not asked, and may be another.
     """
     if embedded:
         return config, Servers()
@@ -50,9 +53,10 @@ def find(config: Config, *, embedded: bool = False) -> tuple[Config, Servers]:
                 "or give +config_paths=[…] to run without servers"
             )
         return config, Servers(note=f"no servers run at {host}:{port}: running embedded, all in this process")
-    _refuse_others(config, head)
+    asked = {name for name, block in config.instances.items() if not (scoring and block.kind == AGENTS)}
+    _refuse_others(config, head, asked)
     urls = {each["name"]: _url(each, host) for each in head.instances if each["name"] in head.blocks}
-    used = sorted(urls.keys() & config.instances.keys() if config.instances else urls)
+    used = sorted(urls.keys() & asked if config.instances else urls)
     note = f"using the servers that run at {head.address}: {', '.join(used)}"
     if not used:
         note = f"none of these servers runs at {head.address}: running embedded, all in this process"
@@ -130,10 +134,10 @@ def _url(told: Json, head_host: str) -> str:
     return f"http://{reachable(host)}:{told['port']}"
 
 
-def _refuse_others(config: Config, head: Head) -> None:
+def _refuse_others(config: Config, head: Head, asked: AbstractSet[str]) -> None:
     masked = config.masked()
     problems = []
-    for name in sorted(config.instances.keys() & head.blocks.keys()):
+    for name in sorted(asked & head.blocks.keys()):
         running, given = head.blocks[name], config.instances[name]
         shown = masked[name][given.kind][given.implementation]
         same = (given.kind, given.implementation) == (running.kind, running.implementation)

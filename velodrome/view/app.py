@@ -24,7 +24,7 @@ from velodrome.view.compare_page import compare_page
 from velodrome.view.dialogue import pretty
 from velodrome.view.facts import Facts
 from velodrome.view.failures_page import failures_page
-from velodrome.view.frame import message, rendered, run_frame
+from velodrome.view.frame import message, rendered, run_frame, version_of, whole_frame
 from velodrome.view.gate import Gate
 from velodrome.view.links import Served, long
 from velodrome.view.render import environment
@@ -90,6 +90,7 @@ class Pages:
         return {
             "/": self.home,
             "/compare": self.compare,
+            "/pulse": self.pulse_of_all,
             "/static/{name}": self.static,
             "/favicon.ico": self.icon,
             "/run/{slug}": self.run,
@@ -105,11 +106,18 @@ class Pages:
     def home(self) -> Response:
         if len(self._sources) == 1:
             return RedirectResponse(Served(self._sources[0].slug).run())
+        frame = whole_frame(self._sources)
         runs = [
-            {"name": each.name, "path": str(each.path), "href": Served(each.slug).run(), "state": each.index().state}
+            {
+                "name": each.name,
+                "path": str(each.path),
+                "href": Served(each.slug).run(),
+                "state": each.index().state,
+                "note": next(iter(filter(None, (each.problem, *each.notes))), ""),
+            }
             for each in self._sources
         ]
-        return HTMLResponse(rendered("runs.html", "runs", Served(""), runs=runs))
+        return HTMLResponse(rendered("runs.html", "runs", Served(""), **frame, runs=runs))
 
     def run(self, slug: str) -> Response:
         return self._page(slug, "run", lambda source, links: run_page(source, source.index(), links))
@@ -142,28 +150,27 @@ class Pages:
         return self._page(slug, "tasks", lambda source, links: tasks_page(source.index(), links, sort, after, before))
 
     def task(self, slug: str, id: str = "", since: str = "0") -> Response:
-        start = int(since) if since.isdecimal() and len(since) < 7 else 0
-        return self._page(slug, "task", lambda source, links: task_page(source.index(), links, id, start))
+        return self._page(slug, "task", lambda source, links: task_page(source.index(), links, id, _whole(since)))
 
     def failures(self, slug: str) -> Response:
         return self._page(slug, "failures", lambda source, links: failures_page(source.index(), links))
 
-    def compare(self, a: str = "", b: str = "", only: str = "") -> Response:
+    def compare(self, a: str = "", b: str = "", only: str = "", since: str = "0") -> Response:
         if len(self._sources) < 2:
             raise InputError("Two runs are needed: velo view a.jsonl b.jsonl")
         left = self._found(a) if a else self._sources[0]
         right = self._found(b) if b else next(each for each in self._sources if each is not left)
-        told = compare_page(self._sources, left, right, only)
-        return HTMLResponse(
-            rendered("compare.html", "compare", Served(right.slug), **run_frame(right, self._sources), **told)
-        )
+        frame = whole_frame(self._sources, right)
+        told = compare_page(self._sources, left, right, only, _whole(since))
+        return HTMLResponse(rendered("compare.html", "compare", Served(right.slug), **frame, **told))
 
     def pulse(self, slug: str) -> Response:
         """A word on whether a page about this file would be another now."""
-        source = self._found(slug)
-        state = source.index().state
-        told = {"version": source.version, "live": state.live, "rows": state.rows, "failed": state.failed}
-        return Response(orjson.dumps(told), media_type="application/json")
+        return _pulse([self._found(slug)])
+
+    def pulse_of_all(self) -> Response:
+        """The same of all files."""
+        return _pulse(self._sources)
 
     def static(self, name: str) -> Response:
         if name == "viewer.css":
@@ -185,8 +192,26 @@ class Pages:
     def _page(self, slug: str, here: str, tell: Callable[[Source, Served], Json]) -> Response:
         source = self._found(slug)
         links = Served(slug)
+        frame = run_frame(source, self._sources)
         told = tell(source, links)
-        return HTMLResponse(rendered(f"{here}.html", here, links, **run_frame(source, self._sources), **told))
+        return HTMLResponse(rendered(f"{here}.html", here, links, **frame, **told))
+
+
+def _pulse(sources: Sequence[Source]) -> Response:
+    states = [source.index().state for source in sources]
+    told = {
+        "version": version_of(sources),
+        "live": any(state.live for state in states),
+        "rows": sum(state.rows for state in states),
+        "failed": sum(state.failed for state in states),
+        "complete": all(state.complete and state.searchable >= state.entries for state in states),
+    }
+    return Response(orjson.dumps(told), media_type="application/json")
+
+
+def _whole(text: str) -> int:
+    """A place in a list; what is none is its start."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 @cache

@@ -94,7 +94,9 @@ def line(at_s: Sequence[float], values: Sequence[float | None], *, label: str, u
     if not known:
         return ""
     top = max([*known, 0.0]) or 1.0
-    widest = max(len(points) - 1, 1)
+    if len(points) == 1:  # all of it within one stretch: as long as that was
+        points.append((points[0][0] + every_s, points[0][1]))
+    widest = len(points) - 1
     runs: list[list[str]] = [[]]
     marks = []
     for index, (second, value) in enumerate(points):
@@ -159,11 +161,11 @@ def histogram(
             height = max(height, 1.0)
         between = f"{tell(edges[index])} to {tell(edges[index + 1])}"
         parts.append(
-            f"<g><title>{text(f'{between}: {counts[index]} {noun}')}</title>"
+            f"<g><title>{text(f'{between}: {_many(counts[index], noun)}')}</title>"
             f'<rect class="bin" x="{_number((index - first) * share + share * 0.06)}%" '
             f'y="{_number(bottom - height)}" width="{_number(share * 0.88)}%" height="{_number(height)}" rx="1"/></g>'
         )
-    parts.append(f'<text class="tick" x="0" y="12">{top} {text(noun)}</text>')
+    parts.append(f'<text class="tick" x="0" y="12">{text(f"tallest bar: {_many(top, noun)}")}</text>')
     parts += _ends(tell(edges[first]), tell(edges[last + 1]), bottom)
     return _svg("histogram", bottom + _AXIS, label, parts)
 
@@ -204,6 +206,10 @@ def _number(value: float) -> str:
 
 def _clock(seconds: float) -> str:
     return duration(seconds * 1000) if seconds else "0 s"
+
+
+def _many(amount: int, nouns: str) -> str:
+    return f"{amount} {nouns if amount != 1 else nouns.removesuffix('s')}"
 
 
 def _short(value: float) -> str:

@@ -8,19 +8,20 @@ from typing import Any
 
 from markupsafe import Markup
 
-from velodrome.view.links import Served
+from velodrome.view.links import Served, quoted
 from velodrome.view.run_page import PATIENCE_S
 from velodrome.view.source import Source
 
 Json = dict[str, Any]
 
-_MOST_FLIPS = 200
+FLIPS = 200  # on one page
 _MOST_FIELDS = 80
 _WHICH = (("all", ""), ("better", "better"), ("worse", "worse"))
 
 
-def compare_page(sources: Sequence[Source], a: Source, b: Source, only: str) -> Json:
-    """What the template needs."""
+def compare_page(sources: Sequence[Source], a: Source, b: Source, only: str, since: int = 0) -> Json:
+    """What the template needs. `only` chooses from the flips, `since` is how many of them come before."""
+    only = only if only in ("better", "worse") else ""
     result = a.facts.ask("compare", a.path, b.path, patience_s=PATIENCE_S)
     found: Json = {
         "a": a,
@@ -33,32 +34,52 @@ def compare_page(sources: Sequence[Source], a: Source, b: Source, only: str) -> 
         "fields": [],
         "flips": [],
         "flips_total": 0,
-        "flips_more": 0,
-        "which": [
-            (label, f"{Served('').compare(a=a.slug, b=b.slug, only=each)}#flips", each == only)
-            for label, each in _WHICH
-        ],
+        "which": [(label, _at(a, b, each), each == only) for label, each in _WHICH],
     }
     if result.value:
-        flips = [each for each in result.value["flips"] if _wanted(each, only)]
+        found |= _flips(result.value, a, b, only, since)
         found |= {
             "level": f"{result.value.get('level', 0.95):.0%}",
             "paired": any(each.get("paired") for each in result.value["fields"]),
             "fields": _fields(result.value["fields"]),
-            "flips": [_flip(each, a, b) for each in flips[:_MOST_FLIPS]],
-            "flips_total": len(flips),
-            "flips_more": max(len(flips) - _MOST_FLIPS, 0),
         }
     return found
 
 
+def _at(a: Source, b: Source, only: str, since: int = 0) -> str:
+    return f"{Served('').compare(a=a.slug, b=b.slug, only=only, since=since)}#flips"
+
+
+def _flips(compared: Json, a: Source, b: Source, only: str, since: int) -> Json:
+    """A page of the tasks that flipped; a comparison lists no more than so many, and counts all."""
+    flips = [each for each in compared["flips"] if _wanted(each, only)]
+    flipped = compared["flipped"]
+    total = {"better": flipped["to_pass"], "worse": flipped["to_fail"]}.get(only, sum(flipped.values()))
+    since = since if since < len(flips) else 0
+    end = min(since + FLIPS, len(flips))
+    return {
+        "flips": [_flip(each, a, b) for each in flips[since:end]],
+        "flips_total": total,
+        "flips_shown": (since + 1, end, len(flips)),
+        "flips_unlisted": total - len(flips),
+        "flips_previous": _at(a, b, only, max(since - FLIPS, 0)) if since else None,
+        "flips_next": _at(a, b, only, end) if end < len(flips) else None,
+    }
+
+
 def _wanted(flip: Json, only: str) -> bool:
     better = flip["b_rate"] > flip["a_rate"]
-    return only not in ("better", "worse") or better == (only == "better")
+    return not only or better == (only == "better")
 
 
 def _flip(flip: Json, a: Source, b: Source) -> Json:
-    return {**flip, "a_href": Served(a.slug).task(flip["task"]), "b_href": Served(b.slug).task(flip["task"])}
+    """The task in both runs: its page, and its rollouts as a filtered list."""
+    task, q = flip["task"], f"task={quoted(flip['task'])}"
+    ways = {"href": Served(b.slug).task(task)}
+    for side, source in (("a", a), ("b", b)):
+        ways[f"{side}_href"] = Served(source.slug).task(task)
+        ways[f"{side}_rollouts"] = Served(source.slug).rollouts(q=q)
+    return {**flip, **ways}
 
 
 def _fields(fields: Sequence[Json]) -> list[Json]:

@@ -1,18 +1,20 @@
 """A rollout's conversation as a list of things said: who, what, and each tool call beside its result.
 
-A row may be anything at all: what has another shape than expected is shown as the JSON it is, and nothing raises.
+A row may be anything at all: what has another shape than expected is shown as the JSON it is, and nothing raises or
+is passed over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import orjson
 
 from velodrome.read.parts import HOSTILE
-from velodrome.records.conversation import flaw, messages, text_of
+from velodrome.records.conversation import TOKEN_FIELDS, flaw, messages, text_of
 
 Json = dict[str, Any]
 
@@ -20,6 +22,9 @@ ROLES = ("system", "developer", "user", "reasoning", "assistant", "refusal", "to
 _MOST_PARSED = 2_000_000  # characters of a tool call's arguments that are looked into
 _MOST_ARGUMENTS = 50
 _MOST_SAID = 2_000  # of one rollout
+_SPEAKERS = frozenset(ROLES) - {"other"}
+_SPOKEN = ("tool_calls", "refusal", "reasoning_content", "reasoning_encrypted")
+_SILENT = frozenset(("role", "type", "content", "id", "status", "name", "annotations", "logprobs", *TOKEN_FIELDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ def _made(row: Json) -> Iterator[Said]:
     items = response.get("output") if isinstance(response, dict) else None
     made = next((each for each in (row.get("output"), row.get("partial")) if each is not None), None)
     if isinstance(made, list):
-        yield from _told(made, asked=False)
+        yield from _told(_as_messages(made), asked=False)
     elif made is not None:
         yield Said("other", pretty(made))
     elif isinstance(items, list):
@@ -106,14 +111,30 @@ def _made(row: Json) -> Iterator[Said]:
 
 
 def _as_messages(items: list[Any]) -> list[Any]:
-    """Items of the Responses shape as messages; a plain message stays as it is."""
-    if all(isinstance(item, dict) and "role" in item and "type" not in item for item in items):
-        return items
-    known = [item for item in items if isinstance(item, dict)]
-    try:
-        return [*messages(known), *({"role": "other", "item": item} for item in items if not isinstance(item, dict))]
-    except HOSTILE:
-        return [{"role": "other", "item": item} for item in items]
+    """Items of the Responses shape as messages; a plain message stays as it is, and everything in its place."""
+    found: list[Any] = []
+    for raw, stretch in groupby(items, key=_is_item):
+        run = list(stretch)
+        try:
+            found += messages(run) if raw else run
+        except HOSTILE:
+            found += [{"role": "other", "item": item} for item in run]
+    return found
+
+
+def _is_item(item: Any) -> bool:
+    """Whether this is an item of the Responses shape, and a message would say all of it."""
+    if not isinstance(item, dict) or "type" not in item or "tool_calls" in item or item.get("role") == "tool":
+        return False
+    return not any(_odd_parts(item.get(name)) for name in ("content", "summary"))
+
+
+def _odd_parts(content: Any) -> bool:
+    """Whether a content has parts that are no text."""
+    if not isinstance(content, list):
+        return False
+    names = ("text", "refusal")
+    return any(not isinstance(part, dict) or not any(isinstance(part.get(n), str) for n in names) for part in content)
 
 
 def _told(made: list[Any], *, asked: bool) -> Iterator[Said]:
@@ -122,13 +143,12 @@ def _told(made: list[Any], *, asked: bool) -> Iterator[Said]:
     for place, message in enumerate(made):
         if place in taken:
             continue
-        if not isinstance(message, dict) or message.get("role") == "other":
+        role = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(message, dict) or not isinstance(role, str) or role not in _SPEAKERS:
             item = message.get("item", message) if isinstance(message, dict) else message
-            yield Said("other", pretty(item), name=_kind(item), asked=asked)
+            yield _strange(item, asked)
             continue
-        role = message.get("role") or message.get("type") or "other"
-        role = role if role in ROLES else "other"
-        if role == "tool":
+        if role == "tool" and message.get("content") is not None:
             name = message.get("name")
             yield Said("tool", _text(message.get("content")), name=name if isinstance(name, str) else "", asked=asked)
             continue
@@ -143,8 +163,11 @@ def _turn(message: Json, role: str, made: list[Any], place: int, taken: set[int]
         yield Said("reasoning", "(encrypted by the model's server)", asked=asked)
     calls = message.get("tool_calls")
     text = _text(message.get("content"))
-    if text or (not calls and not message.get("refusal") and not message.get("reasoning_content")):
+    if text:
         yield Said(role, text, asked=asked, tokens="" if calls else tokens)
+    elif not any(message.get(name) for name in _SPOKEN):
+        silent = message.keys() <= _SILENT
+        yield Said(role, "", asked=asked, tokens=tokens) if silent else _strange(message, asked)
     if message.get("refusal"):
         yield Said("refusal", _text(message["refusal"]), asked=asked)
     if isinstance(calls, list) and calls:
@@ -153,6 +176,10 @@ def _turn(message: Json, role: str, made: list[Any], place: int, taken: set[int]
         yield Said("assistant", calls=told, asked=asked, tokens=tokens)
     elif calls:
         yield Said("other", pretty(calls), name="tool_calls", asked=asked)
+
+
+def _strange(item: Any, asked: bool) -> Said:
+    return Said("other", pretty(item), name=_kind(item), asked=asked)
 
 
 def _results(made: list[Any], place: int, taken: set[int], wanted: list[str]) -> list[str | None]:

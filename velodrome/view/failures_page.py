@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from velodrome.read.index import Group, Index
-from velodrome.view.links import Links
-from velodrome.view.render import count
+from velodrome.read.index.query import typed
+from velodrome.view.links import Links, quoted
+from velodrome.view.render import count, many
 
 Json = dict[str, Any]
 
@@ -28,7 +29,7 @@ def failures_page(index: Index, links: Links) -> Json:
     total = sum(group.count for groups in boundaries.values() for group in groups)
     order = sorted(boundaries.items(), key=lambda each: -sum(group.count for group in each[1]))
     return {
-        "tally": f"{count(total)} failed, in {count(sum(map(len, boundaries.values())))} kinds" if total else "",
+        "tally": f"{count(total)} failed, in {many(sum(map(len, boundaries.values())), 'kind')}" if total else "",
         "boundaries": [(_boundary(name, groups), _groups(groups, links)) for name, groups in order],
     }
 
@@ -55,5 +56,4 @@ def _groups(groups: list[Group], links: Links) -> list[Json]:
 def filter_of(group: Group) -> str:
     """A filter that finds the failures of a group, by the longest part of their message that is the same in all."""
     part = max(group.pattern.split("#"), key=len).strip()
-    quoted = part.replace("\\", "\\\\").replace('"', '\\"')
-    return f'state:failed error:"{quoted}"' if len(part) > 3 else "state:failed"
+    return f"state:failed error:{typed(quoted(part))}" if len(part) > 3 else "state:failed"

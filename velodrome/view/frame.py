@@ -14,8 +14,20 @@ Json = dict[str, Any]
 
 
 def run_frame(source: Source, sources: Sequence[Source]) -> Json:
-    """The frame of a page about one run."""
-    return {"source": source, "several": len(sources) > 1}
+    """The frame of a page about one run. Made before the page: what is learned meanwhile makes the page an old one."""
+    told = {"version": source.version, "pulse": Served(source.slug).pulse()}
+    return {"source": source, "several": len(sources) > 1, **told}
+
+
+def whole_frame(sources: Sequence[Source], source: Source | None = None) -> Json:
+    """The same of a page about several runs, shown among the pages of one or of none."""
+    told = {"version": version_of(sources), "pulse": Served("").pulse()}
+    return {"source": source, "several": len(sources) > 1, **told}
+
+
+def version_of(sources: Sequence[Source]) -> str:
+    """Another one whenever that of one of them is."""
+    return "-".join(source.version for source in sources)
 
 
 def rendered(
@@ -25,12 +37,14 @@ def rendered(
     *,
     source: Source | None = None,
     several: bool = False,
+    version: str = "",
+    pulse: str = "",
     frame: Any = None,
     **told: Any,
 ) -> str:
     """A page with its frame. `frame` holds what a static copy carries with it."""
     run = None
-    values: Json = {"tabs": [], "notes": [], "alarm": None, "version": "", "state": None}
+    values: Json = {"tabs": [], "notes": [], "alarm": None, "state": None}
     if source is not None:
         run = {"name": source.name, "path": str(source.path), "slug": source.slug}
         state = source.state
@@ -38,9 +52,9 @@ def rendered(
             "tabs": _tabs(links, state, several),
             "notes": source.notes,
             "alarm": source.problem,
-            "version": source.version,
             "state": state,
         }
+    values |= {"version": version, "pulse": pulse}
     return page(template, here=here, links=links, run=run, frame=frame, **values, **told)
 
 

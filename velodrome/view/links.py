@@ -20,7 +20,6 @@ class Links(Protocol):
 
     def home(self) -> str | None: ...
     def asset(self, name: str) -> str: ...
-    def pulse(self) -> str: ...
     def run(self) -> str: ...
     def rollouts(
         self, *, q: str = "", sort: str = "", after: str | None = None, before: str | None = None
@@ -31,7 +30,7 @@ class Links(Protocol):
     def tasks(self, *, sort: str = "", after: str | None = None, before: str | None = None) -> str | None: ...
     def task(self, task: str, *, since: int = 0) -> str | None: ...
     def failures(self) -> str | None: ...
-    def compare(self, *, a: str = "", b: str = "", only: str = "") -> str | None: ...
+    def compare(self, *, a: str = "", b: str = "", only: str = "", since: int = 0) -> str | None: ...
 
 
 class Served:
@@ -50,7 +49,7 @@ class Served:
         return f"/static/{name}"
 
     def pulse(self) -> str:
-        return f"{self._root}/pulse"
+        return f"{self._root}/pulse" if self.slug else "/pulse"
 
     def run(self) -> str:
         return self._root
@@ -77,8 +76,8 @@ class Served:
     def failures(self) -> str:
         return f"{self._root}/failures"
 
-    def compare(self, *, a: str = "", b: str = "", only: str = "") -> str:
-        return _with("/compare", a=a, b=b, only=only)
+    def compare(self, *, a: str = "", b: str = "", only: str = "", since: int = 0) -> str:
+        return _with("/compare", a=a, b=b, only=only, since=str(since) if since else "")
 
 
 def short(number: int) -> str:
@@ -92,6 +91,12 @@ def long(name: str) -> int | None:
     if not (digits.isascii() and digits.isdecimal() and 0 < len(digits) < 10):
         return None
     return int(digits) + (FAILED if name.startswith("f") else 0)
+
+
+def quoted(text: str) -> str:
+    """A text as it stands in a filter."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _sort(sort: str) -> str:

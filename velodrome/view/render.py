@@ -37,6 +37,7 @@ def environment() -> Environment:
         "share": lambda value: NONE if value is None else f"{value:.1%}",
         "rate": lambda value: NONE if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}",
         "count": count,
+        "many": many,
         "number": number,
         "signed": signed,
         "size": size,
@@ -62,6 +63,11 @@ def _unknown(value: Any) -> bool:
 def count(value: Any) -> str:
     """A whole number with its thousands apart."""
     return NONE if _unknown(value) else f"{value:,.0f}"
+
+
+def many(amount: float, noun: str) -> str:
+    """So many of something."""
+    return f"{count(amount)} {noun}{'' if amount == 1 else 's'}"
 
 
 def number(value: Any) -> str:

@@ -5,6 +5,7 @@ The row is whatever the file holds. Each text has its largest size; one that was
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
@@ -16,9 +17,9 @@ from velodrome.timing.report import duration
 from velodrome.view import spans
 from velodrome.view.dialogue import Call, Said, conversation, final_answer, pretty
 from velodrome.view.links import Links
-from velodrome.view.render import count, moment, number, size
+from velodrome.view.render import count, many, moment, number, size
 from velodrome.view.rollouts_page import Asked, parsed
-from velodrome.view.safe_text import Folded, folded, plain_line, visible
+from velodrome.view.safe_text import MOST_SHOWN, Folded, folded, plain_line, visible
 
 Json = dict[str, Any]
 
@@ -29,7 +30,9 @@ _FAILURE = frozenset(
     ("key", "task_index", "rollout_index", "agent", "schema", "finished_at", "timing", "boundary", "error", "attempt")
 )
 _MOST_FIELDS = 60
+_MOST_ASKED = 100  # other attempts at a task, looked through for its question
 _RAW_HEAD, _RAW_TAIL = 60_000, 2_000
+_COLLAPSED_OVER = {"reasoning": 600, "other": 200}  # characters
 _LABELS = {"other": "Something else", "reasoning": "Reasoning", "tool": "Tool result"}
 
 
@@ -42,9 +45,9 @@ def rollout_page(index: Index, links: Links, number_: int, asked: Asked, show: s
     meta = row if entry.state == "failed" else _object(row.get("meta"))
     raw = pretty(row)
     said = conversation(row)
-    family = index.task(entry.task)
+    family = index.repeats(entry.task, limit=_MOST_ASKED)
     if entry.state == "failed" and not any(each.asked for each in said):
-        said = [*_asked_of_another(index, family), *said]
+        said = [*_asked_of_another(index, family.entries if family else ()), *said]
     return {
         "entry": entry,
         "q": asked.q,
@@ -52,7 +55,7 @@ def rollout_page(index: Index, links: Links, number_: int, asked: Asked, show: s
         "previous": None if before is None else links.rollout(before, **here),
         "next": None if after is None else links.rollout(after, **here),
         "task_href": links.task(entry.task),
-        "repeats": len(family),
+        "repeats": family.task.n + family.task.failed if family else 1,
         "about": _about(entry),
         "cut_off": _cut_off(row),
         "answer": None if entry.state == "failed" else folded(final_answer(row).strip(), over=1500, head=700, tail=500),
@@ -74,7 +77,7 @@ def _neighbours(index: Index, query: Query, sort: Sort, number_: int) -> tuple[i
         return index.neighbours(Query(), Sort(), number_)
 
 
-def _asked_of_another(index: Index, family: list[Entry]) -> list[Said]:
+def _asked_of_another(index: Index, family: Sequence[Entry]) -> list[Said]:
     """The question, which a failed attempt does not repeat: from a rollout of the same task."""
     for entry in family:
         if entry.state != "failed":
@@ -94,10 +97,10 @@ def _about(entry: Entry) -> list[Markup]:
     if entry.agent:
         found.append(plain_line(entry.agent, 60))
     if entry.tokens is not None:
-        found.append(f"{count(entry.tokens)} tokens")
+        found.append(many(entry.tokens, "token"))
     for name, value in (("turn", entry.turns), ("tool call", entry.tools)):
         if value:
-            found.append(f"{count(value)} {name}{'' if value == 1 else 's'}")
+            found.append(many(value, name))
     if entry.total_s is not None:
         found.append(duration(entry.total_s * 1000))
     if entry.finished_at is not None:
@@ -149,7 +152,7 @@ def _shown(name: str, said: Said, links: Links, number_: int, here: dict[str, st
         "text": text,
         "href": href,
         "code": said.role in ("tool", "other"),
-        "collapsed": said.role == "reasoning" and len(said.text) > 600 and show != name,
+        "collapsed": len(said.text) > _COLLAPSED_OVER.get(said.role, MOST_SHOWN) and show != name,
         "calls": [call(place, each) for place, each in enumerate(said.calls)],
     }
 

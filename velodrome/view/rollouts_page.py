@@ -8,9 +8,10 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.read.index import Entry, Index, Query, Sort
+from velodrome.read.index.query import typed
 from velodrome.timing.report import duration
 from velodrome.view.links import Links
-from velodrome.view.render import NONE, count, number
+from velodrome.view.render import NONE, many, number
 from velodrome.view.source import Source
 
 Json = dict[str, Any]
@@ -67,6 +68,8 @@ def parsed(index: Index, asked: Asked) -> tuple[Query, Sort, list[str]]:
 def rollouts_page(source: Source, index: Index, links: Links, asked: Asked) -> Json:
     """What the template needs."""
     query, sort, problems = parsed(index, asked)
+    if query.terms:
+        source.count(query, patience_s=0.0)  # begun here, counted while the page is found
     try:
         page = index.page(query, sort, after=asked.after, before=asked.before, limit=PAGE)
     except InputError as error:  # a cursor of another list, or a field to sort by that is not there
@@ -75,8 +78,8 @@ def rollouts_page(source: Source, index: Index, links: Links, asked: Asked) -> J
         page = index.page(query, sort, limit=PAGE)
     here = {"q": asked.q, "sort": str(sort)}
     return {
-        "q": asked.q,
-        "sort_text": "" if sort == Sort() else str(sort),
+        "q": typed(asked.q),
+        "sort_text": "" if sort == Sort() else typed(str(sort)),
         "problems": problems,
         "instead": "Shown from the start, as in the file." if query.terms else "All rollouts are shown.",
         "chips": [(label, links.rollouts(q=each, sort=str(sort)), each == asked.q.strip()) for label, each in _FILTERS],
@@ -94,12 +97,14 @@ def rollouts_page(source: Source, index: Index, links: Links, asked: Asked) -> J
 
 def _tally(source: Source, query: Query) -> str:
     if not query.terms:
-        return f"{count(source.state.entries)} rollouts"
+        return many(source.state.entries, "rollout")
     counted = source.count(query)
     if counted is None:
         return "counting"
     found, exact = counted
-    return f"{count(found)} rollouts match" if exact else f"more than {count(found)} rollouts match"
+    if found == 1 and exact:
+        return "1 rollout matches"
+    return f"{'' if exact else 'more than '}{many(found, 'rollout')} match"
 
 
 def columns(links: Links, q: str, sort: Sort) -> list[Column]:

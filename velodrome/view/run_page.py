@@ -18,8 +18,9 @@ from velodrome.timing.report import duration
 from velodrome.view import charts, spans
 from velodrome.view.facts import SMALL_BYTES, Fact
 from velodrome.view.links import Links
-from velodrome.view.render import count, moment, number, size
+from velodrome.view.render import count, many, moment, number, size
 from velodrome.view.source import Source
+from velodrome.view.throughput import rates
 
 Json = dict[str, Any]
 
@@ -27,13 +28,21 @@ PATIENCE_S = 0.06  # how long a page waits for what may be ready in a moment
 _MOST_METRICS = 40
 _MOST_FINDINGS = 40
 _SHOWN = ("rollouts/kept", "rollouts/failed")  # in the account at the top
-_TITLES = {"": "Means", "pass": "Pass rates", "rollouts": "Rollouts", "tokens": "Tokens", "throughput": "Throughput"}
+_TITLES = {
+    "": "Means",
+    "pass": "Pass rates",
+    "rollouts": "Rollouts",
+    "tasks": "Tasks counted",
+    "tokens": "Tokens",
+    "throughput": "Throughput",
+}
 
 
 def run_page(source: Source, index: Index, links: Links) -> Json:
     """What the template needs."""
     state = index.state
     runs = read_runs(source)
+    there = source.path.is_file()
     live = state.live and not _over(source, runs)
     metrics, profile, findings = _facts(source, state)
     behind = source.behind  # a picture of half a file would be slow to draw, and wrong
@@ -42,14 +51,14 @@ def run_page(source: Source, index: Index, links: Links) -> Json:
     verdict, parts = _profile(profile)
     return {
         "live": live,
-        "status": _status(live, runs),
+        "status": _status(live, runs) if there else "the file cannot be read now; this is what is known of it",
         "about": _about(state, runs),
-        "account": account(state, runs, live=live),
+        "account": account(state, runs, live=live or not there),
         "figures": _figures(rewards.mean if rewards else None, told),
         "findings": findings,
-        "found": _findings(findings, links),
+        "found": _findings(findings, index, links),
         "histogram": _histogram(rewards),
-        "throughput": Markup("") if behind else _throughput(index),
+        "throughput": Markup("") if behind else _throughput(index, runs),
         "profile": profile,
         "verdict": verdict,
         "parts": parts,
@@ -77,17 +86,19 @@ def read_runs(source: Source) -> list[Json]:
 
 
 def account(state: State, runs: list[Json], *, live: bool) -> Json:
-    """Requested = kept + failed + not run. While a run goes on nobody has said how many were requested."""
+    """Requested = kept + failed + not run. While a run goes on, `of` says how many it is to become."""
     kept, failed = state.rows, state.failed
-    ended = bool(runs) and "finished_at" in runs[-1]
-    asked = runs[-1].get("requested") if ended else None
+    ended = bool(runs) and "finished_at" in runs[-1] and not live
+    going = bool(runs) and "finished_at" not in runs[-1]
+    asked = runs[-1].get("requested") if ended or going else None
     left = max(asked - kept - failed, 0) if isinstance(asked, int) else 0
     known = ended or not (runs or live)
     return {
         "requested": kept + failed + left if known else None,
+        "of": kept + failed + left if going and isinstance(asked, int) else None,
         "kept": kept,
         "failed": failed,
-        "left": left,
+        "left": left if known else 0,
         "bar": Markup(_account_bar(kept, failed, left)),
     }
 
@@ -138,7 +149,7 @@ def _about(state: State, runs: list[Json]) -> list[Any]:
 def _figures(mean_reward: float | None, told: Json) -> list[tuple[str, str]]:
     per_s = told.get("throughput/samples_per_s")
     found = [("mean reward", number(mean_reward))]
-    found += [(name, f"{told[name]:.1%}") for name in _pass_names(told)[:2]]
+    found += [(_over_tasks(name, told), _told(name, told[name])) for name in _pass_names(told)[:2]]
     found += [
         ("tokens", count(told.get("tokens/total"))),
         ("rollouts/s", number(round(per_s, 2)) if isinstance(per_s, int | float) else "–"),
@@ -154,24 +165,28 @@ def _pass_names(told: Json) -> list[str]:
     return [found[0], found[-1]] if len(found) > 1 else found
 
 
+def _over_tasks(name: str, told: Json) -> str:
+    """A pass rate with the tasks that have enough rollouts for it, where others have not."""
+    tasks, scored = told.get(f"tasks/{name}"), told.get("tasks/pass@1")
+    known = isinstance(tasks, int) and isinstance(scored, int)
+    return f"{name} over {count(tasks)} of {count(scored)} tasks" if known and tasks != scored else name
+
+
 def _histogram(rewards: Histogram | None) -> Markup:
     bins = rewards.bins if rewards else ()
     if not bins or not rewards:
         return Markup("")
     edges = [bins[0].low, *(each.high for each in bins)]
-    label = f"Reward: {rewards.count:,} rollouts, mean {number(rewards.mean)}"
+    label = f"Reward: {many(rewards.count, 'rollout')}, mean {number(rewards.mean)}"
     return Markup(charts.histogram(edges, [each.count for each in bins], label=label, tell=number))
 
 
-def _throughput(index: Index) -> Markup:
+def _throughput(index: Index, runs: list[Json]) -> Markup:
     points = index.series()
     if not points:
         return Markup("")
-    first = points[0].at
-    at_s = [point.at - first for point in points]
-    rates = [(point.kept + point.failed) / point.width_s for point in points]
-    every_s = points[0].width_s
-    return Markup(charts.line(at_s, rates, label="Throughput", unit="rollouts/s", every_s=every_s))
+    found = rates(points, runs)
+    return Markup(charts.line(found.at_s, found.per_s, label="Throughput", unit="rollouts/s", every_s=found.every_s))
 
 
 def _profile(profile: Fact) -> tuple[Json | None, list[Json]]:
@@ -184,14 +199,16 @@ def _profile(profile: Fact) -> tuple[Json | None, list[Json]]:
     return profile.value["verdict"], parts
 
 
-def _findings(findings: Fact, links: Links) -> list[Json]:
-    """The worst first; an example is a line of the file, which is a rollout's number."""
+def _findings(findings: Fact, index: Index, links: Links) -> list[Json]:
+    """The worst first; an example is a line of the file, which is the number of a rollout unless it cannot be read."""
     order = {"error": 0, "warning": 1}
-    known = sorted(findings.value or [], key=lambda each: order.get(each["severity"], 2))
-    return [
-        {"advice": "", **each, "links": [(f"line {line}", links.rollout(line)) for line in each["examples"][:5]]}
-        for each in known[:_MOST_FINDINGS]
-    ]
+    known = sorted(findings.value or [], key=lambda each: order.get(each["severity"], 2))[:_MOST_FINDINGS]
+    there = index.there([line for each in known for line in each["examples"][:5]])
+
+    def linked(lines: list[int]) -> list[tuple[str, str | None]]:
+        return [(f"line {line}", links.rollout(line) if line in there else None) for line in lines]
+
+    return [{"advice": "", **each, "links": linked(each["examples"][:5])} for each in known]
 
 
 def metric_groups(told: Json) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -209,6 +226,6 @@ def metric_groups(told: Json) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _told(name: str, value: float) -> str:
-    if name.startswith(("pass@", "pass^", "majority@")):
+    if name.startswith(("pass@", "pass^", "majority@")) and 0 <= value <= 1:
         return f"{value:.1%}"
     return duration(value * 1000) if name.endswith("_s") and not name.endswith("per_s") else number(value)

@@ -14,19 +14,13 @@ from html import escape
 
 from markupsafe import Markup
 
+from velodrome.timing.unseen import UNSEEN
+
 FOLD_OVER = 6_000  # characters; a text that is longer is folded
 HEAD, TAIL = 4_000, 1_000  # what is left of it then
 MOST_SHOWN = 4_000_000  # of one text that is asked for in full
 _MOST_MARKS = 5_000  # of one text; beyond that a code stands without its frame
 
-# A zero-width joiner between two letters or emoji is how some are written; beside ASCII it only hides.
-_ODD = re.compile(
-    "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200e\u200f\u2028-\u202e"
-    "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
-    "]+"
-    "|(?<![^\x00-\x7f])[\u200c\u200d]+|[\u200c\u200d]+(?![^\x00-\x7f])"
-)
 _NAMES = {"\x1b": "escape", "\x00": "null", "\r": "carriage return", "\x7f": "delete", "\x08": "backspace"}
 _MOST_IN_A_ROW = 8
 _NOTHING = Markup("")
@@ -57,7 +51,7 @@ def visible(text: str) -> Markup:
             parts.append(f'<span class="odd">{len(run) - _MOST_IN_A_ROW:,} more</span>')
         return "".join(parts)
 
-    return Markup(_ODD.sub(shown, escape(text.replace("\r\n", "\n"), quote=True)))
+    return Markup(UNSEEN.sub(shown, escape(text.replace("\r\n", "\n"), quote=True)))
 
 
 def folded(text: str, *, whole: bool = False, over: int = FOLD_OVER, head: int = HEAD, tail: int = TAIL) -> Folded:
@@ -80,7 +74,7 @@ def plain_line(text: str, longest: int = 200) -> Markup:
 def attribute(text: str, longest: int = 200) -> str:
     """The text for a document's title or a label, where no frame can stand: codes without one, on one line."""
     line = " ".join(text[: longest * 2].split())[:longest]
-    return _ODD.sub(lambda found: "".join(map(_code, found.group()[:_MOST_IN_A_ROW])), line)
+    return UNSEEN.sub(lambda found: "".join(map(_code, found.group()[:_MOST_IN_A_ROW])), line)
 
 
 @cache

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from velodrome.errors import InputError, blame
 from velodrome.read.index import Histogram, Index, Query, State
+from velodrome.read.index.source import GONE
+from velodrome.records.rollout import beside
 from velodrome.view.facts import Fact, Facts
+from velodrome.view.left_behind import left_behind
 
 _FIRST_S = 1.0
 _AT_ONCE_S = 0.05  # how long a page reads on before it answers
@@ -24,31 +28,38 @@ _FAR_BEHIND_BYTES = 64_000_000
 _PAUSE_SHARE = 30.0  # how many times as long as a picture took it is good for, while the file grows
 _MOST_COUNTS = 64
 _FEW = 50_000  # rollouts that are counted in no time
-_FEW_PATIENCE_S, _MANY_PATIENCE_S = 10.0, 0.08
+_FEW_PATIENCE_S, _MANY_PATIENCE_S = 10.0, 0.02
 _MOST_NOTES = 6
+_TOLD_S = 120.0  # how long it is said that a file was read again, once it is whole
+_NOT_THERE = "no such file; one that a collection writes is there once that has started: start it first"
 _SUFFIX = re.compile(r"\.jsonl(\.zst)?$")
 
 
 class Source:
     """A file under the name it has in addresses. Close it to stop following."""
 
-    def __init__(self, path: Path, slug: str, facts: Facts) -> None:
+    def __init__(self, path: Path, slug: str, facts: Facts, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path.absolute()  # wherever the process goes
         self.slug = slug
         self.name = path.name
         self.facts = facts
         self._index = Index(self.path)
         self._over = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._clock = clock
         self._counts: dict[tuple[str, object], Future[tuple[int, bool]]] = {}
+        self._count_turns = 0
         self._counter = ThreadPoolExecutor(1, thread_name_prefix=f"count-{slug}")
         self._rewards: tuple[object, float, Histogram] | None = None
+        self._anew: tuple[str | None, float] = (None, 0.0)  # why it was read again, and when that was first told
         self.problem: str | None = None  # why the file cannot be read on, while that is so
+        self.anew_at = 0.0  # when the index found it to be another file than the one that was read
+        facts.watch(self.path, self)
         self._follower = threading.Thread(target=self._follow, name=f"follow-{slug}", daemon=True)
 
     def follow(self) -> None:
         """Keep the index up to date until `close`. A file of ordinary size is read before this returns."""
-        self._refresh(_FIRST_S)
+        self._refresh(_LOOK_S if self.behind else _FIRST_S)  # a long one is read faster by the follower
         self._follower.start()
 
     def index(self) -> Index:
@@ -71,7 +82,7 @@ class Source:
             self._rewards = known = (version, now + _PAUSE_SHARE * (time.monotonic() - now), found)
         return known[2]
 
-    def count(self, query: Query) -> tuple[int, bool] | None:
+    def count(self, query: Query, *, patience_s: float | None = None) -> tuple[int, bool] | None:
         """How many match, and whether that is all of them; counted once for all pages of a list.
 
         Of a large file it may take longer than a page should: then it is None, and known a little later.
@@ -81,10 +92,17 @@ class Source:
             counting = self._counts.get(wanted)
             if counting is None:
                 self._counts[wanted] = counting = self._counter.submit(self._index.count, query)
+                counting.add_done_callback(self._count_turned)
                 while len(self._counts) > _MOST_COUNTS:
                     self._counts.pop(next(iter(self._counts))).cancel()
-        patience_s = _FEW_PATIENCE_S if self._index.state.entries <= _FEW else _MANY_PATIENCE_S
-        return counting.result() if wait([counting], timeout=patience_s).done else None
+        if patience_s is None:
+            patience_s = _FEW_PATIENCE_S if self._index.state.entries <= _FEW else _MANY_PATIENCE_S
+        done = wait([counting], timeout=patience_s).done and not counting.cancelled()
+        return counting.result() if done else None
+
+    def _count_turned(self, counting: Future[tuple[int, bool]]) -> None:
+        with self._lock:
+            self._count_turns += 1
 
     def _counted(self) -> tuple[int, int, int, str | None]:
         state = self._index.state
@@ -93,6 +111,10 @@ class Source:
     def fact(self, kind: str, *, patience_s: float) -> Fact:
         """Something measured of the whole file."""
         return self.facts.ask(kind, self.path, patience_s=patience_s)
+
+    def left_behind(self, kind: str) -> Any:
+        """What the collection left beside the file, if that is of the file as it is."""
+        return left_behind(kind, self.path, self.index())
 
     @property
     def state(self) -> State:
@@ -103,23 +125,30 @@ class Source:
     def behind(self) -> bool:
         """Whether much of the file is not in the index yet."""
         state = self._index.state
-        return state.size - state.bytes > _FAR_BEHIND_BYTES
+        return not state.complete and state.size - state.bytes > _FAR_BEHIND_BYTES
 
     @property
     def notes(self) -> list[str]:
         """What is to be said about the file above every page."""
         state = self._index.state
-        found = [state.rebuilt] if state.rebuilt else []
-        return [*found, *state.notes][:_MOST_NOTES]
+        anew = self._read_again(state)
+        return [*([anew] if anew else []), *state.notes][:_MOST_NOTES]
+
+    def _read_again(self, state: State) -> str | None:
+        """Why everything was read again: for a while, and of a file that was gone until it is back."""
+        if state.rebuilt != self._anew[0] or not state.complete:
+            self._anew = (state.rebuilt, self._clock())
+        if state.rebuilt and GONE in state.rebuilt:
+            return None if self.path.exists() else f"{self.name}: {GONE}; it is read again once it is back"
+        return state.rebuilt if self._clock() - self._anew[1] < _TOLD_S else None
 
     @property
     def version(self) -> str:
         """Another one whenever a page of this file would be another."""
         state = self._index.state
-        told = (state.rows, state.failed, state.unreadable, state.searchable, state.live, state.rebuilt, self.problem)
-        with self._lock:
-            counted = sum(each.done() for each in self._counts.values())
-        return blake2b(repr((*told, counted, self.facts.turns(self.path))).encode(), digest_size=8).hexdigest()
+        told = (state.rows, state.failed, state.unreadable, state.searchable, state.live, state.complete, state.rebuilt)
+        made = (self._count_turns, self.facts.turns(self.path), _touched(beside(self.path, "run.json")))
+        return blake2b(repr((told, made, self.notes, self.problem)).encode(), digest_size=8).hexdigest()
 
     def close(self) -> None:
         """Stop following and let go of the index."""
@@ -138,6 +167,7 @@ class Source:
             self.problem = error.problems[0]
             return True
         self.problem = None
+        self.anew_at = state.anew_at
         return state.complete and state.searchable >= state.entries
 
     def _follow(self) -> None:
@@ -157,12 +187,19 @@ class Source:
         self._index.stop()
 
 
+def _touched(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def open_sources(paths: Sequence[Path], facts: Facts) -> list[Source]:
     """One source a file, each under a name of its own; every mistake in the files at once."""
     problems = []
     for path in paths:
         if not path.is_file():
-            problems.append(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
+            problems.append(f"{path}: {'not a regular file' if path.exists() else _NOT_THERE}")
         elif path.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
             problems.append(f"{path}: give the rollouts file; the failures beside it are shown with it")
     if problems:
@@ -184,11 +221,9 @@ def open_sources(paths: Sequence[Path], facts: Facts) -> list[Source]:
 def opened(path: Path) -> Iterator[Source]:
     """One file, let go of at the end."""
     facts = Facts()
+    source = open_sources([path], facts)[0]
     try:
-        source = open_sources([path], facts)[0]
-        try:
-            yield source
-        finally:
-            source.close()
+        yield source
     finally:
-        facts.close()
+        facts.close()  # which may be asking the source
+        source.close()

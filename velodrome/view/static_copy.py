@@ -18,7 +18,7 @@ from velodrome.read.index import Index, Query, Sort
 from velodrome.view.failures_page import failures_page
 from velodrome.view.frame import rendered
 from velodrome.view.links import short
-from velodrome.view.render import environment
+from velodrome.view.render import environment, many
 from velodrome.view.rollout_page import rollout_page
 from velodrome.view.rollouts_page import PAGE, Asked, rollouts_page
 from velodrome.view.run_page import run_page
@@ -70,9 +70,6 @@ class Copies:
     def asset(self, name: str) -> str:
         return name
 
-    def pulse(self) -> str:
-        return ""
-
     def run(self) -> str:
         return "index.html"
 
@@ -105,7 +102,7 @@ class Copies:
     def failures(self) -> str | None:
         return "failures.html" if self._failures else None
 
-    def compare(self, *, a: str = "", b: str = "", only: str = "") -> None:
+    def compare(self, *, a: str = "", b: str = "", only: str = "", since: int = 0) -> None:
         return None
 
 
@@ -128,7 +125,7 @@ def write_copy(source: Source, folder: Path, *, where: str = "", limit: int = DE
         told["entries"] = told["entries"][:left]
         left -= len(told["entries"])
         told["next"] = told["next"] if left else None
-        told["tally"] = f"{len(numbers):,} rollouts" + (", the first that match" if more else "")
+        told["tally"] = many(len(numbers), "rollout") + (", the first that match" if more else "")
         writer.write(links.rollouts(q=where, after=cursor) or "", "rollouts", told)
     for number in numbers:
         writer.write(

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from velodrome.errors import InputError
-from velodrome.read.index import Entry, Index
-from velodrome.read.metrics import PASS_REWARD
+from velodrome.read.index import Entry, Index, Repeats
 from velodrome.timing.report import duration
 from velodrome.view.dialogue import Said, conversation, final_answer, pretty
 from velodrome.view.links import Links
 from velodrome.view.parting import Parting, parting
-from velodrome.view.render import count, number
+from velodrome.view.render import count, many, number
 from velodrome.view.rollout_page import expected_answer
 from velodrome.view.safe_text import folded
 
@@ -26,10 +25,13 @@ _LABELS = {"reasoning": "Reasoning"}
 
 def task_page(index: Index, links: Links, task: str, since: int = 0) -> Json:
     """What the template needs. A task that is not there is an `InputError`."""
-    entries = index.task(task)
-    if not entries:
+    found = index.repeats(task, since=since, limit=AT_ONCE)
+    if found is not None and not found.entries and since:
+        since = 0
+        found = index.repeats(task, limit=AT_ONCE)
+    if found is None:
         raise InputError(f'no task "{task:.100}" in this file')
-    shown = entries[since : since + AT_ONCE] or entries[:AT_ONCE]
+    shown, there = found.entries, found.task.n + found.task.failed
     rows = [_row(index, entry) for entry in shown]
     talks = [conversation(row) if isinstance(row, dict) else [] for row in rows]
     made = [[said for said in talk if not said.asked] for talk in talks]
@@ -38,16 +40,16 @@ def task_page(index: Index, links: Links, task: str, since: int = 0) -> Json:
     asked = next(([said for said in talk if said.asked] for talk in talks if any(said.asked for said in talk)), [])
     return {
         "task": task,
-        "figures": _figures(entries),
+        "figures": _figures(found),
         "asked": [_asked(said) for said in asked],
         "expected": expected_answer(first),
         "answers": _answers(shown, rows),
-        "parting_told": _told(parted, made),
+        "parting_told": _told(parted, made, there),
         "repeats": [
             _repeat(entry, row, steps, links) for entry, row, steps in zip(shown, rows, parted.repeats, strict=True)
         ],
         "previous": links.task(task, since=max(since - AT_ONCE, 0)) if since else None,
-        "next": links.task(task, since=since + AT_ONCE) if since + AT_ONCE < len(entries) else None,
+        "next": links.task(task, since=since + AT_ONCE) if since + AT_ONCE < there else None,
     }
 
 
@@ -59,19 +61,17 @@ def _row(index: Index, entry: Entry) -> Json | str:
         return error.problems[0]
 
 
-def _figures(entries: Sequence[Entry]) -> list[tuple[str, str]]:
-    rewards = [entry.reward for entry in entries if entry.reward is not None]
-    passed = sum(reward >= PASS_REWARD for reward in rewards)
-    times = [entry.total_s for entry in entries if entry.total_s is not None]
+def _figures(repeats: Repeats) -> list[tuple[str, str]]:
+    """Of all repeats, shown or not."""
+    task = repeats.task
     found = [
-        ("pass rate", f"{passed / len(rewards):.0%}" if rewards else "–"),
-        ("passed", f"{passed} of {len(rewards)}"),
-        ("mean reward", number(sum(rewards) / len(rewards)) if rewards else "–"),
-        ("mean time", duration(1000 * sum(times) / len(times)) if times else "–"),
+        ("pass rate", f"{task.pass_rate:.0%}" if task.pass_rate is not None else "–"),
+        ("passed", f"{count(task.passed)} of {count(task.scored)}"),
+        ("mean reward", number(task.mean_reward)),
+        ("mean time", duration(1000 * repeats.mean_s) if repeats.mean_s is not None else "–"),
     ]
-    failed = sum(entry.state == "failed" for entry in entries)
-    if failed:
-        found.append(("failed", count(failed)))
+    if task.failed:
+        found.append(("failed", count(task.failed)))
     return found
 
 
@@ -101,26 +101,27 @@ def _mean(rewards: list[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _told(parted: Parting, made: list[list[Said]]) -> str:
+def _told(parted: Parting, made: list[list[Said]], there: int) -> str:
     if len(made) < 2:
-        return "This task has one rollout."
+        return "This task has one rollout." if there < 2 else "One repeat stands here; the others are on other pages."
     if parted.message is None:
         return "Word for word the same, from the first message to the last."
-    where = "at the first message" if not parted.message else f"after {_many(parted.message, 'message')} in common"
-    word = "at its first word" if not parted.word else f"after {_many(parted.word, 'word')} of it in common"
-    return f"These {len(made)} repeats diverge {where}, {word}. The first word that differs is marked."
-
-
-def _many(amount: int, noun: str) -> str:
-    return f"{amount} {noun}{'' if amount == 1 else 's'}"
+    same, words = parted.message, parted.word
+    where = (
+        f"begin with {many(same, 'equal message')} and diverge in the next" if same else "diverge in the first message"
+    )
+    word = (
+        "at its first word" if not words else "after its first word" if words == 1 else f"after its first {words} words"
+    )
+    return f"These {len(made)} repeats {where}, {word}. The first word that differs is marked."
 
 
 def _repeat(entry: Entry, row: Json | str, steps: Sequence[Any], links: Links) -> Json:
     about = []
     if entry.tokens is not None:
-        about.append(f"{count(entry.tokens)} tokens")
+        about.append(many(entry.tokens, "token"))
     if entry.tools:
-        about.append(f"{count(entry.tools)} tool{'' if entry.tools == 1 else 's'}")
+        about.append(many(entry.tools, "tool"))
     if entry.total_s is not None:
         about.append(duration(entry.total_s * 1000))
     return {

@@ -24,20 +24,18 @@ def tasks_page(index: Index, links: Links, sort_text: str, after: str | None, be
     except InputError as error:
         problem, sort = error.problems[0], Sort("pass_rate")
         page = index.tasks(None, sort, limit=PAGE)
-    rows = []
-    for task in page.tasks:
-        prompt = index.entry(task.first).prompt if task.first is not None else ""
-        rows.append(
-            {
-                "task": task.task,
-                "prompt": prompt,
-                "href": links.task(task.task) or "#main",
-                "pass_rate": task.pass_rate,
-                "mean_reward": task.mean_reward,
-                "n": task.n,
-                "failed": task.failed,
-            }
-        )
+    rows = [
+        {
+            "task": task.task,
+            "prompt": task.prompt,
+            "href": links.task(task.task) or "#main",
+            "pass_rate": task.pass_rate,
+            "mean_reward": task.mean_reward,
+            "n": task.n,
+            "failed": task.failed,
+        }
+        for task in page.tasks
+    ]
     return {
         "problem": problem,
         "rows": rows,

@@ -10,13 +10,15 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.read.index import Entry, Index, Page, Query, Sort
+from velodrome.read.index.query import typed
 from velodrome.read.parts import HOSTILE
 from velodrome.read.transcript import plain, transcript
 from velodrome.timing.report import clean, duration, padded
 from velodrome.view.dialogue import pretty
 from velodrome.view.failures_page import filter_of
-from velodrome.view.links import long, short
+from velodrome.view.links import long, quoted, short
 from velodrome.view.render import number
+from velodrome.view.run_page import account, read_runs
 from velodrome.view.source import Source
 
 Json = dict[str, Any]
@@ -127,7 +129,7 @@ class Terminal:
         else:
             told = f"{state.rows:,} kept, {state.failed:,} failed"
         live = ", live" if state.live else ""
-        self._tell(f"{clean(told, longest=self._width)}{live}; sorted by {self._sort}")
+        self._tell(f"{clean(told, longest=self._width)}{live}; sorted by {clean(str(self._sort))}")
         for note in self._source.notes[:3]:
             self._tell(f"  {plain(note)}")
         for entry in page.entries:
@@ -162,8 +164,12 @@ class Terminal:
         if self._open is None:
             raise InputError("open a rollout first: o 17")
         task = self._index.entry(self._open).task
-        for entry in self._index.task(task):
+        found = self._index.repeats(task)
+        for entry in found.entries if found else ():
             self._tell(self._line(entry))
+        more = found.task.n + found.task.failed - len(found.entries) if found else 0
+        if more > 0:
+            self._tell(f"and {more:,} more; /task={clean(typed(quoted(task)), longest=_WIDEST)} lists them all")
 
     def _failures(self) -> None:
         for line in self._told_failures():
@@ -180,7 +186,7 @@ class Terminal:
     def _overview(self) -> None:
         state = self._index.state
         rewards = self._index.histogram("reward")
-        self._tell(f"requested {state.rows + state.failed:,} = kept {state.rows:,} + failed {state.failed:,}")
+        self._tell(_account(account(state, read_runs(self._source), live=False)))
         self._tell(f"mean reward {number(rewards.mean)} over {rewards.count:,}")
         for each in rewards.bins:
             if each.count:
@@ -202,3 +208,12 @@ class Terminal:
         "h": _help,
         "help": _help,
     }
+
+
+def _account(found: Json) -> str:
+    told = f"kept {found['kept']:,} + failed {found['failed']:,}"
+    if found["left"]:
+        told += f" + {found['left']:,} not run"
+    if found["requested"] is not None:
+        return f"requested {found['requested']:,} = {told}"
+    return f"{told} of {found['of']:,} so far" if found["of"] is not None else f"{told} so far"

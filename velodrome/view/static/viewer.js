@@ -61,7 +61,7 @@ function renew(fresh) {
   let whole = true;
   for (const old of document.querySelectorAll("[data-live]")) {
     const next = fresh.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
-    if (!next || next.outerHTML === old.outerHTML) continue;
+    if (!next || old.hasAttribute("data-settled") || next.outerHTML === old.outerHTML) continue;
     if (old.contains(document.activeElement)) whole = false;
     else old.replaceWith(next);
   }
@@ -83,7 +83,8 @@ async function beat() {
         const answer = await fetch(location.href);
         if (answer.ok) renew(new DOMParser().parseFromString(await answer.text(), "text/html"));
         const after = document.querySelector('[data-live="tally"]')?.textContent;
-        if (news && before !== after && before !== "counting") news.hidden = false;
+        const settled = document.querySelector('[data-live="list"][data-settled]');
+        if (news && settled && before !== after && before !== "counting") news.hidden = false;
       }
     }
   } catch {
