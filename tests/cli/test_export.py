@@ -43,10 +43,12 @@ def test_what_came_of_it_is_json_and_notes_go_to_stderr(rollouts: str, tmp_path:
         "chosen": 2,
         "unfit": 0,
         "duplicates": 0,
+        "changed": 0,
         "records": {str(to / "train.jsonl"): 1, str(to / "test.jsonl"): 1},
         "card": str(to / "README.md"),
     }
     assert "rollouts.jsonl:4" in err
+    assert "--split: the shares add up to 2 and not to 1; each is taken as its part of that: train 0.5, test 0.5" in err
 
 
 def test_the_settings_of_a_format_reach_it(rollouts: str, tmp_path: Path):
@@ -85,10 +87,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 @pytest.mark.parametrize("words", [["--limit", "0"], ["--limit", "x"], ["--pairs", "-1"], ["--reasoning", "loud"], []])
 def test_words_that_are_not_understood_are_told(rollouts: str, words: list[str], capsys: Capture):
-    with pytest.raises(SystemExit) as left:
-        main(["export", "dpo", rollouts, *(["--to", "x"] if words else []), *words])
-    assert left.value.code == 2
-    assert "velo export: error: " in capsys.readouterr().err
+    assert main(["export", "dpo", rollouts, *(["--to", "x"] if words else []), *words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), err.endswith(" (see velo export --help)\n")) == ("", 1, True)
 
 
 def test_what_belongs_to_the_rollouts_is_not_overwritten_even_if_asked(tmp_path: Path) -> None:

@@ -157,3 +157,48 @@ def test_a_field_that_no_row_has_is_a_mistake(file: Path, capsys: pytest.Capture
     assert capsys.readouterr().err == (
         "velo: --by dificulty: no rollout has it; give agent, task, or a field of the rows as in info.level\n"
     )
+
+
+def test_names_from_a_file_do_nothing_to_a_spreadsheet_or_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    kinds = ["=1+1", "+1+1", "-1", "-x", "@x", " =x", "a\x1b[2J\r\nb", "\u202ex", "plain", "a,b"]
+    path = write(tmp_path / "r.jsonl", *(row(f"t{at}/0", kind=kind, **{"=y": 1}) for at, kind in enumerate(kinds)))
+    assert main(["metrics", str(path), "--csv", "--by", "kind", "--fields", "=y", "--ci", "0", "--k", "1"]) == 0
+    out = capsys.readouterr().out
+    lines = list(csv.DictReader(io.StringIO(out)))
+    shown = ["-1", "' =x", "'+1+1", "'-x", "'=1+1", "'@x", r"a\x1b[2J\r\nb", "a,b", "plain", r"\u202ex"]
+    assert list(dict.fromkeys(line["group"] for line in lines)) == ["", *shown]
+    assert {line["metric"] for line in lines} == {"reward", "'=y", "pass@1"}
+    assert out.replace("\n", "").isprintable()
+
+
+def test_a_huge_number_is_short_in_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = write(tmp_path / "r.jsonl", row("a/0", 1e308))
+    assert main(["metrics", str(path), "--table", "--fields", "reward", "--ci", "0"]) == 0
+    assert capsys.readouterr().out == (
+        "1 rollout of 1 task, 0 failed; passed is a reward of 1 or more\n\n"
+        "field   n    mean  interval  std     min  median     max\n"
+        "reward  1  1e+308         -    -  1e+308  1e+308  1e+308\n\n"
+        "rate    tasks  value  interval\n"
+        "pass@1      1      1         -\n"
+    )
+
+
+def test_what_is_left_out_of_several_files_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    one, two = write(tmp_path / "a.jsonl", row("a/0", "high")), write(tmp_path / "b.jsonl", row("b/0"))
+    assert main(["metrics", str(one), str(two)]) == 0
+    out, err = capsys.readouterr()
+    assert (orjson.loads(out)["rollouts/kept"], orjson.loads(out)["reward"]) == (2, 1.0)
+    assert err == "reward: 1 of 2 rollouts have it in a wrong type; they are counted without it\n"
+
+
+def test_a_name_that_would_turn_the_line_around_is_an_escape_on_the_terminal_and_itself_to_a_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    name = "re\u202eward\u200b\U000e0041\x7f"
+    main(["metrics", str(write(tmp_path / "r.jsonl", row("a/0") | {name: 0.5}))])
+    out = capsys.readouterr().out
+    assert "\\u202eward\\u200b\\udb40\\udc41\\u007f" in out
+    assert out.isascii()
+    assert orjson.loads(out)[name] == 0.5

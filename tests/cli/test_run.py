@@ -70,6 +70,24 @@ def test_a_deferred_collection_is_verified_by_the_servers(session: Any):
     assert (done.returncode, orjson.loads(done.stdout)["reward"]) == (0, 1.0)
 
 
+def test_scoring_needs_no_model_and_minds_none_that_runs(session: Any):
+    """The servers that run have a model of this name with other settings; nobody asks it."""
+    deferred = collect(
+        session, "collect", "+input_jsonl_fpath=t.jsonl", "+output_jsonl_fpath=e.jsonl", "+defer_verification=true"
+    )
+    assert deferred.returncode == 0, deferred.stderr
+    (session.cwd / "other.yaml").write_text(running.MODEL.replace("36", "another"))
+    alone = collect(session, "verify", "e.jsonl", f"+config_paths=[{running.CALCULATOR}]")
+    assert (alone.returncode, orjson.loads(alone.stdout)["reward"]) == (0, 1.0), alone.stderr
+    assert alone.stderr.startswith(f"using the servers that run at 127.0.0.1:{session.port}: calculator\n")
+    words = (f"+config_paths=[{running.CALCULATOR},other.yaml]", "+output_jsonl_fpath=f.jsonl")
+    beside = collect(session, "verify", "e.jsonl", *words)
+    assert (beside.returncode, orjson.loads(beside.stdout)["reward"]) == (0, 1.0), beside.stderr
+    refused = collect(session, "verify", "e.jsonl", *words, "+calculator.resources_servers.calculator.strict=true")
+    assert refused.returncode == 2
+    assert "calculator: the server that runs at" in refused.stderr
+
+
 def test_status_shows_every_server(session: Any):
     done = collect(session, "status")
     assert (done.returncode, done.stderr) == (0, "")

@@ -9,12 +9,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import orjson
-
 from velodrome.cli.page import reassured
+from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
 from velodrome.read.checks import CHECKS, SEVERITIES, Checks, Finding, known_checks, read_checks, worst
-from velodrome.timing.report import padded, speaks_unicode
+from velodrome.timing.report import counted, padded, speaks_unicode
+from velodrome.timing.unseen import printed_json
 
 FOUND = 3  # the exit code for findings, as for failed rollouts: finished, and not all is well
 NARROWEST, WIDEST = 60, 120
@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
         checks = read_checks(*files, only=only)
         findings = checks.findings()
     if given.json:
-        print(orjson.dumps(_told(files, checks, findings), option=orjson.OPT_INDENT_2).decode())
+        print(printed_json(_told(files, checks, findings)))
     else:
         width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
         text = "\n".join(report(files, checks, findings, width=width, ran=len(only)))
@@ -55,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="velo check",
         usage="velo check ROLLOUTS [ROLLOUTS …] [--json] [--fail-on LEVEL] [--only A,B] [--skip A,B] [--list]",
         description="What is wrong with rollouts: rewards, answers, tools, tasks, times, the file itself.",
@@ -89,6 +89,9 @@ def rollouts_files(words: Sequence[str]) -> list[Path]:
             problems.append(f"{word}: {'not a regular file' if Path(word).exists() else 'no such file'}")
         elif word.endswith((".failures.jsonl", ".failures.jsonl.zst")):
             problems.append(f"{word}: give the rollouts file; the failures beside it are checked with it")
+    seen = [Path(word).resolve() for word in words]
+    twice = [word for at, word in enumerate(words) if seen[at] in seen[:at]]
+    problems += [f"{word}: named twice" for word in dict.fromkeys(twice)]
     if problems:
         raise InputError(*problems)
     return [Path(word) for word in words]
@@ -96,7 +99,7 @@ def rollouts_files(words: Sequence[str]) -> list[Path]:
 
 def asked(only: Sequence[str], skip: Sequence[str]) -> list[str]:
     """The names of the checks to run."""
-    wanted, unwanted = _names(only), _names(skip)
+    wanted, unwanted = _names(only, "--only"), _names(skip, "--skip")
     known_checks([*wanted, *unwanted])
     found = [name for name in wanted or CHECKS if name not in unwanted]
     if not found:
@@ -104,8 +107,13 @@ def asked(only: Sequence[str], skip: Sequence[str]) -> list[str]:
     return found
 
 
-def _names(given: Sequence[str]) -> list[str]:
-    return [name.strip() for words in given for name in words.split(",") if name.strip()]
+def _names(given: Sequence[str], flag: str) -> list[str]:
+    names = [name.strip() for words in given for name in words.split(",")]
+    if not all(names):
+        raise InputError(
+            f"{flag}: names with commas between them, not {','.join(given)!r:.40}; velo check --list has them"
+        )
+    return names
 
 
 def _listed() -> Iterator[str]:
@@ -130,7 +138,7 @@ def report(
     """A table of the findings: severity, check, and below each other what, where, and what to do."""
     name = str(files[0]) if len(files) == 1 else f"{len(files)} files"
     failed = f", {checks.failed:,} failed" if checks.failed else ""
-    yield f"{name}: {checks.rollouts:,} rollouts{failed}: {_summary(findings, ran)}"
+    yield f"{name}: {counted(checks.rollouts, 'rollout')}{failed}: {_summary(findings, ran)}"
     column = max((len(finding.name) for finding in findings), default=0)
     for finding in findings:
         yield ""

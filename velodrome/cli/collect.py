@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import orjson
-
 from velodrome.cli import main
 from velodrome.cli.settings import Setting, read_settings, settings_help
 from velodrome.cli.watching import WATCHING, watching
@@ -24,6 +22,7 @@ from velodrome.read.profile_text import profile_tree, verdict_text
 from velodrome.records.rollout import beside
 from velodrome.serving.connect import Servers
 from velodrome.timing.report import speaks_unicode
+from velodrome.timing.unseen import printed_json
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -93,11 +92,11 @@ def run(argv: Sequence[str]) -> int:
     return finish(outcome, options.output)
 
 
-def find_servers(config: Config) -> tuple[Config, Servers]:
+def find_servers(config: Config, *, scoring: bool = False) -> tuple[Config, Servers]:
     """The servers that run, and the config they give; none if there are none, or if they are not wanted."""
     from velodrome.serving.discovery import find
 
-    return find(config, embedded=read_settings(config.settings, SERVERS)["embedded"])
+    return find(config, embedded=read_settings(config.settings, SERVERS)["embedded"], scoring=scoring)
 
 
 def finish(outcome: Outcome, output: Path) -> int:
@@ -111,7 +110,7 @@ def finish(outcome: Outcome, output: Path) -> int:
         say(line)
     if outcome.profile is not None and outcome.profile["rollouts"]:
         tell_profile(outcome.profile)
-    print(orjson.dumps(outcome.metrics, option=orjson.OPT_INDENT_2).decode())
+    print(printed_json(outcome.metrics))
     return outcome.exit_code
 
 

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import orjson
-
-from velodrome.cli.measuring import Parser, add_flags, settings_of
+from velodrome.cli.measuring import add_flags, settings_of
+from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
 from velodrome.read.shards import rollouts_files
+from velodrome.timing.unseen import printed_json
 
 EXAMPLES = """examples:
   velo compare before.jsonl after.jsonl
@@ -35,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     with reassured(f"reading {', '.join(str(path) for path in (*a, *b))}"):
         found = compare(a, b, settings_of(given))
     if given.json:
-        print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+        print(printed_json(found))
     else:
         print(compare_report(found, all_flips=given.flips, ascii_only=not speaks_unicode(sys.stdout)))
     return 0

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from velodrome.cli.parsing import Parser
+
 EXAMPLES = """examples:
   velo envs
 
@@ -14,7 +16,7 @@ An environment of your own is a folder resources_servers/<name>/ with an app.py 
 
 def run(argv: Sequence[str]) -> int:
     """Print a table: name, what it is, its configs, its example tasks."""
-    argparse.ArgumentParser(
+    Parser(
         prog="velo envs",
         description="List the environments in this folder and in the package.",
         epilog=EXAMPLES,

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from velodrome.cli.parsing import Parser, count, number, place
 from velodrome.errors import InputError
 from velodrome.read.export.chat import Style
 from velodrome.read.export.format import Format, Settings
@@ -19,7 +20,9 @@ from velodrome.read.export.splits import parse_shares
 from velodrome.read.export.write import Order, export
 from velodrome.read.transcript import one_line
 
-_ABOUT = "\n".join(f"  {name:<9} {fmt.about}" for name, fmt in FORMATS.items())
+_ABOUT = "\n".join(
+    f"  {name:<9} {fmt.about}{'; only rollouts that pass' if fmt.where else ''}" for name, fmt in FORMATS.items()
+)
 EXAMPLES = f"""formats:
 {_ABOUT}
 
@@ -63,6 +66,7 @@ def run(argv: Sequence[str]) -> int:
                 "chosen": outcome.chosen,
                 "unfit": outcome.unfit,
                 "duplicates": outcome.duplicates,
+                "changed": outcome.changed,
                 "records": outcome.records,
                 "card": str(outcome.files[-1]),
             },
@@ -73,7 +77,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="velo export",
         description="Write rollouts as training data, with a data card beside it.",
         epilog=EXAMPLES,
@@ -81,33 +85,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("format", help=", ".join(FORMATS))
     parser.add_argument("rollouts", nargs="+", type=Path, help="rollouts files (.jsonl or .jsonl.zst)")
-    parser.add_argument("--to", required=True, type=Path, help="a file, or a folder (a name without an ending)")
+    parser.add_argument("--to", required=True, type=place, help="a file, or a folder (a name without an ending)")
     parser.add_argument("--where", help='which rollouts, as in velo view [sft, sharegpt: "reward>=1"; else all]')
     parser.add_argument("--split", help="train=0.9,test=0.1: shares of the tasks; a task is in one split only")
     parser.add_argument("--seed", type=int, default=0, help="of the shuffle and the split [0]")
     parser.add_argument("--shuffle", action="store_true", help="in an order that the seed decides")
     parser.add_argument("--dedupe", action="store_true", help="leave out records that are equal to an earlier one")
-    parser.add_argument("--limit", type=_count, help="at most so many records in all")
+    parser.add_argument("--limit", type=count, help="at most so many records in all")
     parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
     of_format = parser.add_argument_group("settings of some formats")
     of_format.add_argument("--arguments", choices=("text", "object"), help="of tool calls: JSON text or objects [text]")
     of_format.add_argument(
         "--reasoning", choices=("keep", "drop", "inline"), help="a field, left out, or <think> in the text [keep]"
     )
-    of_format.add_argument("--pairs", type=_count, help="dpo: at most so many pairs of a task [1]")
-    of_format.add_argument("--margin", type=float, help="dpo: rewards of a pair differ at least by this [any]")
-    of_format.add_argument("--uses", type=_count, help="dpo: an answer is in at most so many pairs [1]")
+    of_format.add_argument("--pairs", type=count, help="dpo: at most so many pairs of a task [1]")
+    of_format.add_argument("--margin", type=number, help="dpo: rewards of a pair differ at least by this [any]")
+    of_format.add_argument("--uses", type=count, help="dpo: an answer is in at most so many pairs [1]")
     of_format.add_argument("--answer", help="verl, grpo: the field with the task's answer [expected_answer]")
     of_format.add_argument("--data-source", help="verl: its data_source [the task's, else the agent]")
     of_format.add_argument("--ability", help="verl: its ability [the task's, else agent]")
     return parser
-
-
-def _count(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a whole number from 1")
-    return number
 
 
 def _format(name: str) -> Format:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import orjson
-
+from velodrome.cli.parsing import Parser, jsonl_file
 from velodrome.read.imports.read import FORMATS, Order, import_file
 from velodrome.read.transcript import one_line
+from velodrome.timing.unseen import printed_json
 
 _ABOUT = "\n".join(f"  {name:<12} {about}" for name, about in FORMATS.items())
 EXAMPLES = f"""formats:
@@ -27,7 +27,7 @@ docs/export.md#import says which shapes are read."""
 
 def run(argv: Sequence[str]) -> int:
     """Import; what came of it is JSON on stdout, notes go to stderr."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="velo import",
         description="Turn somebody else's file into rollouts or tasks. A file with mistakes becomes nothing.",
         epilog=EXAMPLES,
@@ -35,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("format", help=", ".join(FORMATS))
     parser.add_argument("file", type=Path, help="a .jsonl or .jsonl.zst file")
-    parser.add_argument("--to", required=True, type=Path, help="the file to write (.jsonl or .jsonl.zst)")
+    parser.add_argument("--to", required=True, type=jsonl_file, help="the file to write (.jsonl or .jsonl.zst)")
     parser.add_argument("--as", dest="kind", choices=("rollouts", "tasks"), default="rollouts", help="[rollouts]")
     parser.add_argument("--agent", help="the agent to name [the one the file names]")
     parser.add_argument("--skip-bad", action="store_true", help="leave out lines with mistakes")
@@ -46,6 +46,10 @@ def run(argv: Sequence[str]) -> int:
     )
     for note in outcome.notes:
         print(f"{one_line(note)}; left out", file=sys.stderr)
+    for note in outcome.renamed:
+        print(one_line(note), file=sys.stderr)
+    if given.kind == "rollouts" and outcome.repeated > len(outcome.renamed):
+        print(f"{outcome.repeated - len(outcome.renamed):,} more have a key that was there before", file=sys.stderr)
     told = {
         "lines": outcome.lines,
         given.kind: outcome.written,
@@ -53,5 +57,5 @@ def run(argv: Sequence[str]) -> int:
         "bad": outcome.bad,
         "to": str(given.to),
     }
-    print(orjson.dumps(told, option=orjson.OPT_INDENT_2).decode())
+    print(printed_json(told))
     return 0

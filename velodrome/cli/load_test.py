@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from velodrome.cli import collect as collecting
 from velodrome.cli import run as serving
 from velodrome.cli.collect import say
@@ -33,6 +31,7 @@ from velodrome.serving.connect import Servers
 from velodrome.serving.listen import LOOPBACK, server_token
 from velodrome.serving.supervisor import Supervisor
 from velodrome.timing.profiles import Profiles
+from velodrome.timing.unseen import printed_json
 
 Json = dict[str, Any]
 
@@ -132,7 +131,7 @@ def show(profile: Json, config: Config, folder: Path, *, as_json: bool, top: int
     }
     if as_json:
         told = {**profile, "servers": {name: [str(path) for path in paths] for name, paths in logs.items()}}
-        print(orjson.dumps(told, option=orjson.OPT_INDENT_2).decode())
+        print(printed_json(told))
         return
     from velodrome.read.profile_text import profile_tree, verdict_text
     from velodrome.timing.report import speaks_unicode

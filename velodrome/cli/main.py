@@ -108,8 +108,10 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
 
 
 def _tell(error: VelodromeError, verbose: bool) -> None:
-    for line in str(error).splitlines():
-        print(f"velo: {line}", file=sys.stderr)
+    from velodrome.timing.unseen import escaped
+
+    for line in str(error).strip("\n").split("\n"):
+        print(f"velo: {escaped(line)}", file=sys.stderr)
     if verbose and error.__cause__ is not None:
         traceback.print_exception(error.__cause__)
 

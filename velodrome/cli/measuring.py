@@ -1,23 +1,15 @@
-"""The flags that `velo metrics` and `velo compare` share, and a parser whose every complaint is one line."""
+"""The flags that `velo metrics` and `velo compare` share."""
 
 from __future__ import annotations
 
 import argparse
-from math import isfinite
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from velodrome.errors import InputError
+from velodrome.cli.parsing import number
 from velodrome.read.metrics import PASS_REWARD
 
 if TYPE_CHECKING:
     from velodrome.read.group import Settings
-
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser for which a wrong flag is an `InputError`."""
-
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message} (see {self.prog} --help)")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +17,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--by", metavar="FIELD", help="agent, task, or any field of the rows (info.level reaches inside)")
     add("--fields", type=_names, metavar="NAMES", help="only these numbers, and the reward (reward,tokens)")
-    add("--k", type=_sizes, metavar="1,2,4", help="the k of pass@k, pass^k, majority@k [1, 2, 4, … and the most]")
-    add("--pass-at", type=_number, metavar="REWARD", help=f"the reward from which a rollout passed [{PASS_REWARD}]")
+    add(
+        "--k",
+        type=_sizes,
+        metavar="1,2,4",
+        help="the k of pass@k, pass^k, majority@k [1, 2, 4, … and the largest that half of the tasks have]",
+    )
+    add("--pass-at", type=number, metavar="REWARD", help=f"the reward from which a rollout passed [{PASS_REWARD}]")
     add("--ci", type=_level, metavar="LEVEL", help="the level of confidence intervals, 0 for none [0.95]")
     add("--seed", type=_whole, metavar="N", help="of the resampling behind the intervals [0]")
 
@@ -63,18 +60,8 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not isfinite(value):
-        raise argparse.ArgumentTypeError(f"a number, not {text!r:.40}")
-    return value
-
-
 def _level(text: str) -> float:
-    value = _number(text)
+    value = number(text)
     if value and not 0.5 <= value <= 0.999:
         raise argparse.ArgumentTypeError(f"a share from 0.5 to 0.999, such as 0.95, or 0 for none; not {text!r:.40}")
     return value

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from velodrome.cli.measuring import Parser, add_flags, settings_of
+from velodrome.cli.measuring import add_flags, settings_of
+from velodrome.cli.parsing import Parser
 from velodrome.read.metrics import Tally, read_metrics
 from velodrome.read.shards import read_shards, rollouts_files
+from velodrome.timing.unseen import escaped, printed_json
 
 Json = dict[str, Any]
 
@@ -66,10 +66,10 @@ def _print_metrics(files: Sequence[Path]) -> None:
     else:
         tally = Tally()
         taken = read_shards(files, tally.add)
-        metrics, notes = tally.metrics(failed=len(taken.failed)), taken.notes
+        metrics, notes = tally.metrics(failed=len(taken.failed)), [*taken.notes, *tally.notes()]
     for note in notes[:_MOST_NOTES]:
-        print(note, file=sys.stderr)
-    print(orjson.dumps(metrics, option=orjson.OPT_INDENT_2).decode())
+        print(escaped(note), file=sys.stderr)
+    print(printed_json(metrics))
 
 
 def _print_groups(files: Sequence[Path], given: argparse.Namespace) -> None:
@@ -81,10 +81,10 @@ def _print_groups(files: Sequence[Path], given: argparse.Namespace) -> None:
     with reassured(f"reading {', '.join(str(path) for path in files)}"):
         found = read_groups(files, settings_of(given))
     if given.form == "json":
-        print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+        print(printed_json(found))
     elif given.form == "csv":
         for note in found["notes"][:_MOST_NOTES]:
-            print(note, file=sys.stderr)
+            print(escaped(note), file=sys.stderr)
         print(metrics_csv(found), end="")
     else:
         print(metrics_report(found, fields=given.fields or (), ascii_only=not speaks_unicode(sys.stdout)))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
+from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
 
 HELP = """usage: velo model pull [NAME]      fetch a local model into the cache, checked by its hash
@@ -30,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
         raise InputError(f"velo model pull, list or serve, not {what!r}")
     from velodrome.responses_api_models.local_model import weights
 
-    parser = argparse.ArgumentParser(prog=f"velo model {what}")
+    parser = Parser(prog=f"velo model {what}")
     if what == "pull":
         parser.add_argument("name", nargs="?", default=weights.DEFAULT, help="which model")
         name = parser.parse_args(rest).name

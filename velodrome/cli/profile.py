@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from velodrome.cli.page import page_path, patient_profile, write_page
+from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
+from velodrome.timing.unseen import printed_json
 
 Json = dict[str, Any]
 
@@ -49,9 +49,8 @@ def run(argv: Sequence[str]) -> int:
     target = None if page is None else page_path(page, files[0])
     profile = patient_profile(files)
     if not profile["rollouts"] and not profile["failed"]:
-        raise InputError(
-            *profile["notes"][:1], f"{files[0]}: no rollouts in it; velo profile reads what velo collect wrote"
-        )
+        what = f"none of {profile['rows']:,} rollouts has times" if profile["rows"] else "no rollouts in it"
+        raise InputError(*profile["notes"][:1], f"{files[0]}: {what}; velo profile reads what velo collect wrote")
     if target is not None:
         write_page(profile, target, ", ".join(path.name for path in files))
     show(profile, as_json=given.json, top=given.top)
@@ -59,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="velo profile",
         usage="velo profile ROLLOUTS [ROLLOUTS …] [--json] [--html [PAGE]] [--top N]\n"
         "       velo profile --load-test +config_paths=[a.yaml,b.yaml] +input_jsonl_fpath=TASKS [+key=value …]",
@@ -102,7 +101,7 @@ def rollouts_files(words: Sequence[str]) -> list[Path]:
 def show(profile: Json, *, as_json: bool, top: int) -> None:
     """The profile on stdout."""
     if as_json:
-        print(orjson.dumps(profile, option=orjson.OPT_INDENT_2).decode())
+        print(printed_json(profile))
         return
     from velodrome.read.profile_text import profile_report
     from velodrome.timing.report import speaks_unicode

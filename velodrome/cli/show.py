@@ -1,4 +1,4 @@
-"""`velo show`: one rollout as a readable transcript."""
+"""`velo show`: one rollout, or those of one task, as readable transcripts."""
 
 from __future__ import annotations
 
@@ -7,60 +7,103 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import orjson
-
-from velodrome.errors import InputError
+from velodrome.cli.parsing import Parser
+from velodrome.errors import InputError, ModelError
+from velodrome.read.mend import mended
+from velodrome.read.parts import HOSTILE
 from velodrome.read.transcript import transcript
 from velodrome.records.jsonl import read_lines
+from velodrome.records.lenient import loads
 from velodrome.records.rollout import key_in
 
 EXAMPLES = """examples:
   velo show rollouts.jsonl              the first rollout
   velo show rollouts.jsonl 17           the 17th line
   velo show rollouts.jsonl 9f31c2a0/0   the rollout with this key
+  velo show rollouts.jsonl 9f31c2a0     every repeat of this task
   velo show rollouts.jsonl --all | less
-  velo show rollouts.failures.jsonl     the first failure: its reason, and how far it came"""
+  velo show rollouts.failures.jsonl     the first failure: what was asked, how far it came, and why it failed"""
 
 
 def run(argv: Sequence[str]) -> int:
     """Find the rollout, print it."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="velo show",
         description="Print a rollout as a readable transcript.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", type=Path, help="a rollouts or failures file (.jsonl or .jsonl.zst)")
-    parser.add_argument("which", nargs="?", default="1", help="a line number from 1, or a key")
+    parser.add_argument("which", nargs="?", default="1", help="a line number from 1, a key, or the id of a task")
     parser.add_argument("--all", action="store_true", help="every rollout")
     given = parser.parse_args(argv)
     if not given.file.is_file():
         raise InputError(f"{given.file}: no such file")
+    lines = _show(given.file, every=given.all, which=given.which)
+    if lines is not None and not _show_task(given.file, given.which):
+        raise InputError(
+            f"{given.file}: no rollout {given.which!r}; a line number from 1 to {lines}, a key, or the id of a task"
+        )
+    return 0
+
+
+def _show(file: Path, *, every: bool, which: str) -> int | None:
+    """Print the rollout with this place or key, or every one; how many there are if it is not among them."""
     found, position = False, 0
-    for position, (number, line) in enumerate(read_lines(given.file, mendable=True), 1):
-        if not (given.all or str(position) == given.which or given.which in (key_in(line), failed_key(line))):
+
+    def lost(number: int, reason: str, torn: bool) -> None:
+        if every:
+            print(f"{file}:{number}: {'not whole' if torn else reason}; it is not shown", file=sys.stderr)
+
+    for position, (number, line) in enumerate(read_lines(file, lost=lost), 1):
+        if not (every or str(position) == which or which in (key_in(line), failed_key(line))):
             continue
         found = True
         try:
-            row = orjson.loads(line)
-            print(transcript(row))
-        except (orjson.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
-            problem = f"{given.file}:{number}: not a rollout ({error})"
-            if not given.all:
+            print(told(line))
+        except InputError as error:
+            problem = f"{file}:{number}: {error}"
+            if not every:
                 raise InputError(problem) from error
             print(problem, file=sys.stderr)
             continue
-        if not given.all:
+        if not every:
             break
-    if not found:
-        raise InputError(f"{given.file}: no rollout {given.which!r}; a line number from 1 to {position}, or a key")
-    return 0
+    return None if found else position
+
+
+def _show_task(file: Path, task: str) -> bool:
+    """Print every repeat of a task; whether there is one."""
+    found = False
+    for number, line in read_lines(file, lost=lambda *_: None):
+        if (key_in(line) or failed_key(line) or "").rpartition("/")[0] == task:
+            found = True
+            try:
+                print(told(line))
+            except InputError as error:
+                print(f"{file}:{number}: {error}", file=sys.stderr)
+    return found
+
+
+def told(line: bytes) -> str:
+    """The transcript of a line, or in one line why there is none."""
+    try:
+        row = loads(line)
+    except ValueError:
+        raise InputError("not a rollout: the line is not JSON") from None
+    if not isinstance(row, dict):
+        raise InputError("not a rollout: the line is not a JSON object")
+    try:
+        return transcript(row)
+    except (ModelError, *HOSTILE):
+        names = ", ".join(mended(row)[1]) or "a part of it"
+        raise InputError(f"not a rollout: {names} of a wrong type (docs/rollouts.md names every field)") from None
 
 
 def failed_key(line: bytes) -> str | None:
     """The key of a line of a failures file."""
     try:
-        key = orjson.loads(line)["key"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        key = loads(line)["key"]
+    except (ValueError, KeyError, TypeError):
         return None
     return key if isinstance(key, str) else None

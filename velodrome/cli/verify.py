@@ -44,10 +44,11 @@ config. Scores go to a new file under the same keys; the same command again goes
 
 settings (docs/collect.md#deferred-verification):
 {settings_help(SETTINGS)}
-  +config_paths=[a.yaml,b.yaml]         the environment, and the agent that names it; not needed while servers run
+  +config_paths=[a.yaml,b.yaml]         the environment, and the agent that names it (its model is not needed); not
+                                        needed while servers run
 
 examples:
-  velo verify rollouts.jsonl "+config_paths=[resources_servers/calculator/configs/calculator.yaml,model.yaml]"
+  velo verify rollouts.jsonl "+config_paths=[resources_servers/calculator/configs/calculator.yaml]"
   velo verify rollouts.jsonl +output_jsonl_fpath=strict.jsonl +config_paths=[strict.yaml]"""
 
 
@@ -57,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
         print(HELP)
         return 0
     words = [f"+input_jsonl_fpath='{word}'" if "=" not in word and word[:1] not in "+~" else word for word in argv]
-    config = load(words, known=[setting.name for setting in SETTINGS])
+    config = load(words, known=[setting.name for setting in SETTINGS], scoring=True)
     given = read_settings(config.settings, SETTINGS)
     if given["input_jsonl_fpath"] is None:
         raise InputError("no input: velo verify rollouts.jsonl +config_paths=[…] (see velo verify --help)")
@@ -76,6 +77,6 @@ def run(argv: Sequence[str]) -> int:
         drain_s=given["drain_s"],
         what="Verifying rollouts",
     )
-    config, servers = find_servers(config)
+    config, servers = find_servers(config, scoring=True)
     use_limits(config)
     return finish(run_async(verify(options, config, say, servers)), options.output)

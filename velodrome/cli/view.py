@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from velodrome.cli.collect import say
+from velodrome.cli.parsing import Parser, count, place
 from velodrome.errors import InputError
 
 EXAMPLES = """examples:
@@ -33,6 +34,8 @@ def run(argv: Sequence[str]) -> int:
         raise InputError("--terminal and --export: give one of them")
     if given.export is not None:
         return _export(files, given.export, given.where, given.limit)
+    if given.terminal and given.limit is not None:
+        raise InputError("--limit goes with --export; in the terminal the list is browsed page by page")
     if given.terminal:
         return _terminal(files, given.where)
     if given.where or given.limit is not None:
@@ -45,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="velo view",
         usage="velo view ROLLOUTS [ROLLOUTS …] [--port N] [--host HOST] [--open]      (also: ng_viewer)\n"
         "       velo view ROLLOUTS --terminal [--where FILTER]\n"
@@ -60,9 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on [127.0.0.1]")
     parser.add_argument("--open", action="store_true", help="open a browser")
     parser.add_argument("--terminal", action="store_true", help="browse here instead")
-    parser.add_argument("--export", type=Path, metavar="DIR", help="write a static copy into this folder")
+    parser.add_argument("--export", type=place, metavar="DIR", help="write a static copy into this folder")
     parser.add_argument("--where", default="", metavar="FILTER", help='which rollouts, as in "reward<1 tools>3"')
-    parser.add_argument("--limit", type=_count, metavar="N", help="at most so many rollouts in a copy [1000]")
+    parser.add_argument("--limit", type=count, metavar="N", help="at most so many rollouts in a copy [1000]")
     return parser
 
 
@@ -87,12 +90,6 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a whole number from 1 on, not {text!r:.40}")
-    return int(text)
-
-
 def _export(files: list[Path], folder: Path, where: str, limit: int | None) -> int:
     from velodrome.view.source import opened
     from velodrome.view.static_copy import DEFAULT_LIMIT, write_copy
@@ -102,7 +99,8 @@ def _export(files: list[Path], folder: Path, where: str, limit: int | None) -> i
     with opened(files[0]) as source:
         done = write_copy(source, folder, where=where, limit=limit or DEFAULT_LIMIT)
     more = "; more of them match: --limit takes more" if done.more else ""
-    say(f"{folder / 'index.html'}: {done.rollouts:,} rollouts on {done.pages:,} pages{more}")
+    rollouts = f"{done.rollouts:,} rollout{'' if done.rollouts == 1 else 's'}"
+    say(f"{folder / 'index.html'}: {rollouts} on {done.pages:,} pages{more}")
     return 0
 
 
