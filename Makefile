@@ -13,7 +13,7 @@ help:
 	@echo "make test    the whole test suite"
 	@echo "make check   formatting, lint, types"
 	@echo "make quick   the tests that take no time"
-	@echo "make bench   speed and memory beside the floor, as ratios; what profiling costs; whether verdicts come true"
+	@echo "make bench   speed and memory beside the floor, as ratios; what profiling costs; whether verdicts come true; the viewer on a million rollouts"
 
 setup: $(READY)
 
@@ -53,6 +53,7 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks.run --json results/bench.json
 	@$(BIN)/python -m benchmarks.profilers --json results/profilers.json
 	@$(BIN)/python -m benchmarks.verdicts --check --json results/verdicts.json
+	@$(BIN)/python -m benchmarks.million --json results/million.json
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist results demo

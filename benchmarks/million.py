@@ -1,311 +1,270 @@
-"""The index on a million rollouts: how fast it is built, in how much memory, and how soon each call answers.
+"""The viewer on a million rollouts: how fast its index is made, in how much memory, and how soon each page answers.
 
-    python -m benchmarks.million [--rows N] [--quick] [--json FILE] [--check]
+    python -m benchmarks.million [--rows N] [--quick] [--folder DIR] [--json FILE] [--check]
 
-Rollouts are made up, about 2.5 KB each, with words as uneven as in a real text. The index is built and asked in a
-process of its own, so that its memory is its own; the processes that help it count too.
+It is the real `velo view`, asked over HTTP. Files of about 2.5 GB each are made up (two, for the comparison) and
+deleted again, unless a folder is given to keep them in. A page is asked for twenty times.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
 import os
-import random
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import orjson
 
-from benchmarks.summary import Check, table
+from benchmarks.million_pages import during_pages, list_pages, other_pages, word_pages
+from benchmarks.million_rows import failures, rows, write
+from benchmarks.million_viewer import SLUG, TURNS, Page, Viewer
+from benchmarks.run import machine, say
+from benchmarks.summary import Check, Json, table
 
-Json = dict[str, Any]
-
-REPEATS = 8
-_QUICK = 50_000
-_MB = 1e6
-_LEAST_MB_S = 100.0
-_MOST_MEMORY_MB = 300.0
-_MOST_MS = 200.0
-_ROUNDS = 9
-
-
-def vocabulary(chance: random.Random) -> list[str]:
-    """Words of made-up syllables; the first are drawn far more often than the last."""
-    syllables = [first + second for first in "bcdfghklmnprstvw" for second in "aeiou"]
-    return ["".join(chance.choices(syllables, k=chance.randint(1, 4))) for _ in range(20_000)]
+_MILLION, _QUICK = 1_000_000, 50_000
+_SEEDS = (7, 8)
+_LEAST_MB_S, _MOST_MEMORY_MB, _MOST_MS = 100.0, 300.0, 200.0
+_BUILDS = 3
+_LOOK_S = 0.1
+_STILL = "text search covers"  # what a list says while not everything can be searched
+_COMPUTING = "being read; they appear"
 
 
-def passages(chance: random.Random, words: list[str], length: int, count: int) -> list[str]:
-    """Texts of about so many characters."""
-    weights = list(itertools.accumulate(1 / (place + 2) for place in range(len(words))))
+def made(folder: Path, count: int) -> list[Path]:
+    """The files, unless they are there."""
     found = []
-    for _ in range(count):
-        text = " ".join(chance.choices(words, cum_weights=weights, k=length // 6))
-        found.append(text[:length].capitalize() + ".")
+    for seed in _SEEDS:
+        path = folder / str(seed) / "rollouts.jsonl"
+        found.append(path)
+        if not path.exists():
+            path.parent.mkdir(parents=True)
+            start = time.perf_counter()
+            write(path.with_name("rollouts.failures.jsonl"), failures(max(3, count // 200), count))
+            write(path, rows(count, seed))
+            say(f"made {path.stat().st_size / 1e6:,.0f} MB in {time.perf_counter() - start:.0f} s")
     return found
 
 
-def rows(count: int, seed: int = 7) -> Iterator[bytes]:
-    """So many lines of a rollouts file."""
-    chance = random.Random(seed)
-    words = vocabulary(chance)
-    prompts, thoughts, answers = (passages(chance, words, length, 3000) for length in (460, 340, 330))
-    for number in range(count):
-        task = number // REPEATS
-        skill = (task * 2654435761 % 1000) / 1000
-        model_s = chance.expovariate(1.5)
-        tools = chance.randrange(6)
-        calls = [
-            {"id": f"c{call}", "name": "calculator", "arguments": f'{{"expression":"{number} * {call}"}}'}
-            for call in range(tools)
-        ]
-        results = [
-            {"role": "tool", "tool_call_id": f"c{call}", "content": str(number * call), "name": "calculator"}
-            for call in range(tools)
-        ]
-        answer = f"{chance.choice(answers)} The answer is unit{number}."
-        tokens = chance.randrange(40, 900)
-        yield orjson.dumps(
-            {
-                "responses_create_params": {
-                    "input": [{"role": "user", "content": f"Task {task}. {prompts[task % len(prompts)]}"}],
-                    "temperature": 1.0,
-                },
-                "output": [
-                    {"role": "assistant", "reasoning_content": chance.choice(thoughts), "tool_calls": calls},
-                    *results,
-                    {"role": "assistant", "content": answer},
-                ],
-                "response": {"id": f"resp_{number}", "model": "made-up", "status": "completed", "content": answer},
-                "usage": {"input_tokens": 200, "output_tokens": tokens, "total_tokens": 200 + tokens},
-                "id": f"task-{task}",
-                "expected_answer": str(number),
-                "reward": float(chance.random() < skill),
-                "accuracy": round(chance.random(), 3),
-                "meta": {
-                    "key": f"task-{task}/{number % REPEATS}",
-                    "task_index": task,
-                    "rollout_index": number % REPEATS,
-                    "agent": "calculator_simple_agent" if number % 3 else "other_agent",
-                    "schema": 1,
-                    "finished_at": 1_790_000_000 + number / 60,
-                    "timing": {
-                        "queue_s": 0.0,
-                        "model_s": round(model_s, 6),
-                        "tools_s": 0.002 * tools,
-                        "verify_s": 0.001,
-                        "total_s": round(model_s + 0.01, 6),
-                        "model_calls": 2,
-                    },
-                    "scored": ["reward", "accuracy"],
-                },
-            },
-            option=orjson.OPT_APPEND_NEWLINE,
-        )
+def entries_of(count: int) -> int:
+    """What the viewer shows of such a file."""
+    return count + max(3, count // 200)
 
 
-def failures(count: int, kept: int) -> Iterator[bytes]:
-    """So many lines of a failures file, of a few kinds."""
-    for number in range(count):
-        what = ("timeout after 30 s", "401 Unauthorized", "connection reset")[number % 3]
-        yield orjson.dumps(
-            {
-                "key": f"task-{kept // REPEATS + number}/0",
-                "task_index": number,
-                "agent": "calculator_simple_agent",
-                "boundary": "model",
-                "error": f"POST http://127.0.0.1:{8000 + number % 50}/v1/responses: {what}",
-                "finished_at": 1_790_000_000 + number,
-                "timing": {"total_s": 30.0},
-                "partial": [],
-                "attempt": 1,
-            },
-            option=orjson.OPT_APPEND_NEWLINE,
-        )
+def forget(path: Path) -> None:
+    """Throw the index of a file away."""
+    for each in path.parent.glob(f"{path.name}.index.sqlite*"):
+        each.unlink()
 
 
-def write(path: Path, lines: Iterator[bytes]) -> None:
-    """The lines as a file, some thousands at a time."""
-    with path.open("wb") as stream:
-        while block := list(itertools.islice(lines, 5000)):
-            stream.write(b"".join(block))
+def build(path: Path, count: int, *, search: bool) -> Json:
+    """An index made from nothing by a viewer that is only asked how far it is."""
+    forget(path)
+    load = os.getloadavg()[0]
+    with Viewer([path]) as viewer:
+        rows_s = viewer.wait_for(lambda: viewer.entries() >= entries_of(count), _LOOK_S)
+        cpu_s = viewer.cpu_s()
+        all_s = viewer.wait_for(lambda: _searchable(viewer), 10 * _LOOK_S) if search else None
+        memory = viewer.memory()
+    size_mb = path.stat().st_size / 1e6
+    index_mb = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}.index.sqlite*")) / 1e6
+    found = {"file_mb": size_mb, "rows_s": rows_s, "mb_s": size_mb / rows_s, "all_s": all_s, "index_mb": index_mb}
+    return found | {"ready_s": viewer.ready_s, "cpu_s": cpu_s, "load": load} | memory
 
 
-def measure(path: Path) -> Json:
-    """Build the index of a file, then ask it everything."""
-    from velodrome.read.index import Index
-
-    start = time.perf_counter()
-    index = Index(path)
-    state = index.refresh(search=False)
-    rows_s = time.perf_counter() - start
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    workers = min(4, len(os.sched_getaffinity(0)))
-    start = time.perf_counter()
-    index.refresh()
-    rest_s = time.perf_counter() - start
-    calls = {name: _timed(call) for name, call in asked(index, state.rows).items()}
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    index_mb = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}.index.sqlite*")) / _MB
-    index.close()
-    return {
-        "rows": state.rows,
-        "failed": state.failed,
-        "file_mb": state.size / _MB,
-        "rows_s": rows_s,
-        "mb_s": state.size / _MB / rows_s,
-        "rest_s": rest_s,
-        "memory_mb": (own + workers * children) * 1024 / _MB,
-        "index_mb": index_mb,
-        "calls": calls,
-    }
+def _searchable(viewer: Viewer) -> bool:
+    return _STILL not in viewer.text(f"/run/{SLUG}/rollouts?q=nowhere")
 
 
-def asked(index: Any, count: int) -> dict[str, Callable[[int], object]]:
-    """Every kind of call a viewer makes, by name; each takes the number of the round."""
-    from velodrome.read.index import Query, Sort
-    from velodrome.read.index.paging import Cursor
-
-    def page(text: str, sort: str = "number") -> Callable[[int], object]:
-        query, order = Query.parse(text), Sort.parse(sort)
-        return lambda _: index.page(query, order)
-
-    def deep(text: str, sort: str, value: Callable[[int], float | None]) -> Callable[[int], object]:
-        query, order = Query.parse(text), Sort.parse(sort)
-        return lambda turn: index.page(query, order, after=Cursor(value(turn), (count // 2 + turn,)).encode(order))
-
-    filters = {
-        "reward": "reward<1",
-        "two numbers": "reward<1 tools>3",
-        "rare": "total_s>6",
-        "rare pair": "reward=1 tools=5 output_tokens=700 accuracy>0.9",
-        "pass rate": "0<pass_rate<1",
-        "agent": "agent:other",
-        "failed": "state:failed",
-        "error": "error:timeout",
-        "task": "task:task-77",
-        "key": "key:77/3",
-        "frequent word": "answer",
-        "rare word": f"unit{count // 3}",
-        "phrase": '"the answer is"',
-        "word and number": "answer reward<1 tools>3",
-        "not": "-reward<1 -agent:other",
-    }
-    found: dict[str, Callable[[int], object]] = {
-        "page": page(""),
-        "page, deep": deep("", "number", lambda _: None),
-        "page by -reward": page("", "-reward"),
-        "page by -total_s": page("", "-total_s"),
-        "page by reward, deep": deep("", "reward", lambda _: 1.0),
-        "page by total_s, deep": deep("", "total_s", lambda turn: 0.4 + turn / 100),
-        "page by accuracy": page("", "accuracy"),
-        "page by pass_rate": page("", "pass_rate"),
-        "page, filter against its order": page("total_s>4", "total_s"),
-        "page, two against their order": page("tokens>1000 tools=5", "tokens"),
-    }
-    for name, text in filters.items():
-        found[f"page, {name}"] = page(text)
-        found[f"page, {name}, by -total_s"] = page(text, "-total_s")
-        query = Query.parse(text)
-        found[f"count, {name}"] = lambda _, query=query: index.count(query)  # type: ignore[misc]
-    filtered, by_time = Query.parse("reward<1 tools>3"), Sort.parse("-total_s")
-    return found | {
-        "neighbours": lambda turn: index.neighbours(Query(), by_time, count // 2 + turn),
-        "neighbours, filtered": lambda turn: index.neighbours(filtered, by_time, count // 2 + turn),
-        "entry": lambda turn: index.entry(count // 3 + turn),
-        "row": lambda turn: index.row(count // 3 + turn),
-        "find": lambda turn: index.find(f"task-{turn}/3"),
-        "task": lambda turn: index.task(f"task-{turn}"),
-        "tasks": lambda _: index.tasks(),
-        "tasks by pass_rate": lambda _: index.tasks(sort=Sort.parse("-pass_rate")),
-        "tasks, filtered": lambda _: index.tasks(Query.parse("0<pass_rate<1"), Sort.parse("mean_reward")),
-        "failures": lambda _: index.failures(),
-        "histogram of reward": lambda _: index.histogram("reward"),
-        "histogram of total_s": lambda _: index.histogram("total_s"),
-        "histogram, filtered": lambda _: index.histogram("total_s", query=filtered),
-        "series": lambda _: index.series(),
-        "state": lambda _: index.state,
-        "refresh": lambda _: index.refresh(0.1),
-    }
+def ask(path: Path, count: int, turns: int) -> Json:
+    """Every page of a file whose index is there."""
+    with Viewer([path]) as viewer:
+        viewer.wait_for(lambda: viewer.entries() >= entries_of(count) and _searchable(viewer), 10 * _LOOK_S)
+        pages = _timed(viewer, list_pages(count) | word_pages(count) | other_pages(count), turns)
+        run: dict[str, Page] = {"run": lambda turn: f"/run/{SLUG}"}
+        before = time.perf_counter()
+        computing = _timed(viewer, run | dict(list(other_pages(count).items())[:4]) | _few(count), turns)
+        viewer.wait_for(lambda: _COMPUTING not in viewer.text(f"/run/{SLUG}"), 10 * _LOOK_S)
+        facts_s = time.perf_counter() - before
+        pages |= _timed(viewer, run, turns)
+        return {"pages": pages, "computing": computing, "facts_s": facts_s} | viewer.memory()
 
 
-def _timed(call: Callable[[int], object]) -> Json:
-    times = []
-    for turn in range(_ROUNDS):
+def _few(count: int) -> dict[str, Page]:
+    every = list_pages(count)
+    wanted = ("rollouts by number, first page", "rollouts, reward<1 tools>3, by -total_s", "rollouts, 0<pass_rate<1, ")
+    return {name: page for name, page in every.items() if name.startswith(wanted)}
+
+
+def _timed(viewer: Viewer, pages: dict[str, Page], turns: int) -> Json:
+    found = {}
+    for name, page in pages.items():
+        found[name] = viewer.timed(page, turns)
+        worst = max(found[name]["ms"])
+        if worst > _MOST_MS:
+            say(f"{name}: {statistics.median(found[name]['ms']):.0f} ms, worst {worst:.0f}")
+    return found
+
+
+def during(path: Path, count: int) -> Json:
+    """Pages, one after the other, while the index is made: first of the rows, then of what can be searched."""
+    forget(path)
+    found: Json = {"rows": {}, "search": {}}
+    with Viewer([path]) as viewer:
+        turn, pages = 0, during_pages(count)
+        phase = "rows"
+        while phase:
+            for name, page in pages.items():
+                found[phase].setdefault(name, {"ms": []})["ms"].append(viewer.ms(page(turn)))
+                time.sleep(_LOOK_S / 2)
+            turn += 1
+            if phase == "rows" and viewer.entries() >= entries_of(count):
+                phase, found["rows_s"] = "search", time.perf_counter() - viewer.started
+            elif phase == "search" and _searchable(viewer):
+                phase, found["all_s"] = "", time.perf_counter() - viewer.started
+        return found | viewer.memory() | {"load": os.getloadavg()[0]}
+
+
+def compare(paths: list[Path], count: int, turns: int) -> Json:
+    """Two such files side by side, before and after their comparison is there."""
+    with Viewer(paths) as viewer:
+        viewer.wait_for(lambda: viewer.entries(f"{SLUG}-2") >= entries_of(count), _LOOK_S)
         start = time.perf_counter()
-        call(turn)
-        times.append((time.perf_counter() - start) * 1000)
-    return {"median_ms": statistics.median(times), "worst_ms": max(times), "first_ms": times[0]}
+        page: dict[str, Page] = {"compare": lambda turn: f"/compare?a={SLUG}&b={SLUG}-2"}
+        early = _timed(viewer, page, turns)["compare"]
+        viewer.wait_for(lambda: _COMPUTING not in viewer.text(page["compare"](0)), 10 * _LOOK_S)
+        took_s = time.perf_counter() - start
+        pages = {"compare, being computed": early, "compare": _timed(viewer, page, turns)["compare"]}
+        return {"pages": pages, "took_s": took_s} | viewer.memory()
 
 
-def run(count: int, folder: Path) -> Json:
-    """Make the files, then measure in a process of its own."""
-    path = folder / "rollouts.jsonl"
-    start = time.perf_counter()
-    write(path, rows(count))
-    write(folder / "rollouts.failures.jsonl", failures(max(3, count // 200), count))
-    print(f"made {count:,} rollouts, {path.stat().st_size / _MB:,.0f} MB, in {time.perf_counter() - start:.0f} s")
-    command = [sys.executable, "-m", "benchmarks.million", "--measure", str(path)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    found: Json = json.loads(done.stdout)
+def measured(folder: Path, given: argparse.Namespace) -> Json:
+    """All of it."""
+    count = _QUICK if given.quick else given.rows
+    paths = made(folder, count)
+    found: Json = {"machine": machine(), "rows": count, "builds": []}
+    for at in range(given.builds):
+        found["builds"].append(build(paths[0], count, search=at == given.builds - 1))
+        say(f"built: {_told(found['builds'][-1])}")
+    found["asked"] = ask(paths[0], count, given.turns)
+    found["during"] = during(paths[0], count)
+    found["compare"] = compare(paths, count, given.turns)
+    found["machine"]["load_after"] = os.getloadavg()[0]
     return found
+
+
+def _told(each: Json) -> str:
+    found = f"{each['mb_s']:.0f} MB/s, {each['cpu_s']:.0f} s of CPU"
+    return f"{found}, all processes {each['all_mb']:.0f} MB, load {each['load']:.1f}"
 
 
 def checks(found: Json) -> list[Check]:
     """The figures beside their budgets."""
-    worst = max(found["calls"], key=lambda name: found["calls"][name]["worst_ms"])
-    return [
-        Check("index built", found["mb_s"], _LEAST_MB_S, "MB/s", least=True),
-        Check("memory, all processes", found["memory_mb"], _MOST_MEMORY_MB, "MB"),
-        Check(f"slowest call ({worst})", found["calls"][worst]["worst_ms"], _MOST_MS, "ms"),
+    rate = statistics.median(each["mb_s"] for each in found["builds"])
+    parts = [*found["builds"], found["asked"], found["during"]]
+    made = [
+        Check("index made, median", rate, _LEAST_MB_S, "MB/s", least=True),
+        Check("memory of the viewer", max(part["own_mb"] for part in parts), _MOST_MEMORY_MB, "MB"),
+        Check("memory of the viewer, two files", found["compare"]["own_mb"], _MOST_MEMORY_MB, "MB"),
     ]
+    tables = {"": found["asked"]["pages"], ", metrics computed beside": found["asked"]["computing"]}
+    tables |= {", two files": found["compare"]["pages"]}
+    for what, pages in tables.items():
+        for figure, tell in (("median", statistics.median), ("worst", max)):
+            slowest = max(pages, key=lambda name: tell(pages[name]["ms"]))
+            made.append(Check(f"{figure} of {slowest}{what}", tell(pages[slowest]["ms"]), _MOST_MS, "ms"))
+    return made
 
 
 def report(found: Json) -> None:
     """The figures as text."""
-    print(
-        f"rows: {found['rows_s']:.1f} s, {found['mb_s']:.0f} MB/s; other indices and search: {found['rest_s']:.1f} s; "
-        f"memory {found['memory_mb']:.0f} MB; index {found['index_mb']:,.0f} MB beside {found['file_mb']:,.0f} MB"
-    )
-    cells = [
-        [name, *(f"{call[each]:.1f}" for each in ("median_ms", "worst_ms", "first_ms"))]
-        for name, call in found["calls"].items()
+    print(f"\nThe index of {found['rows']:,} rollouts, {found['builds'][0]['file_mb']:,.0f} MB.\n")
+    head = [
+        "made",
+        "rows s",
+        "MB/s",
+        "CPU s",
+        "with search s",
+        "index MB",
+        "viewer MB",
+        "children MB",
+        "all MB",
+        "load",
     ]
-    print(table(["call", "median ms", "worst ms", "first ms"], cells))
-    print(table(["what", "value", "budget", ""], [check.cells() for check in checks(found)]))
+    names = ("rows_s", "mb_s", "cpu_s", "all_s", "index_mb", "own_mb", "children_mb", "all_mb", "load")
+    cells = [
+        [str(at + 1), *("" if each[name] is None else f"{each[name]:.1f}" for name in names)]
+        for at, each in enumerate(found["builds"])
+    ]
+    print(table(head, cells))
+    _pages("Pages, index complete.", found["asked"]["pages"])
+    _pages(
+        f"Pages, metrics and checks computed beside ({found['asked']['facts_s']:.0f} s).", found["asked"]["computing"]
+    )
+    _pages(f"Pages while rows are read ({found['during']['rows_s']:.0f} s).", found["during"]["rows"])
+    _pages(f"Pages while the search is made (until {found['during']['all_s']:.0f} s).", found["during"]["search"])
+    _pages(f"Two files; the comparison takes {found['compare']['took_s']:.0f} s.", found["compare"]["pages"])
+    print("\nMemory: the highest of the viewer, of its children at one time, of all at one time.\n")
+    parts = {"pages": found["asked"], "while it is made": found["during"], "two files": found["compare"]}
+    names = ("own_mb", "children_mb", "all_mb")
+    cells = [[what, *(f"{part[name]:.0f}" for name in names)] for what, part in parts.items()]
+    print(table(["", "viewer MB", "children MB", "all MB"], cells))
+    print("\nBudgets.\n")
+    print(table(["what", "measured", "budget", ""], [check.cells() for check in checks(found)]))
+    load = found["machine"]
+    print(f"\n{load['cores']} cores, load average {load['load_before']:.1f} before, {load['load_after']:.1f} after.")
+
+
+def _pages(heading: str, pages: Json) -> None:
+    print(f"\n{heading}\n")
+    cells = [
+        [name, f"{statistics.median(page['ms']):.0f}", f"{max(page['ms']):.0f}", f"{page['ms'][0]:.0f}", _cpu(page)]
+        for name, page in pages.items()
+    ]
+    print(table(["page", "median ms", "worst ms", "first ms", "CPU ms"], cells))
+
+
+def _cpu(page: Json) -> str:
+    return f"{page['cpu_ms']:.0f}" if "cpu_ms" in page else ""
+
+
+@contextmanager
+def place(given: Path | None) -> Iterator[Path]:
+    """Where the files are made."""
+    folder = given or Path(tempfile.mkdtemp(prefix="million-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    finally:
+        if given is None:
+            shutil.rmtree(folder)
 
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.million", description=__doc__)
+    parser.add_argument("--rows", type=int, default=_MILLION, help="rollouts of each file [1,000,000]")
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK:,} rollouts")
+    parser.add_argument("--turns", type=int, default=TURNS, help=f"how often each page is asked for [{TURNS}]")
+    parser.add_argument("--builds", type=int, default=_BUILDS, help=f"how often the index is made [{_BUILDS}]")
+    parser.add_argument("--folder", type=Path, help="make the files here, keep them, and use them again")
     parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure:
-        print(json.dumps(measure(options.measure)))
-        return 0
-    folder = Path(tempfile.mkdtemp(prefix="million-"))
-    try:
-        found = run(_QUICK if options.quick else options.rows, folder)
-    finally:
-        shutil.rmtree(folder)
+    parser.add_argument("--check", action="store_true", help="exit code 1 if a budget is missed")
+    given = parser.parse_args()
+    with place(given.folder) as folder:
+        found = measured(folder, given)
     report(found)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    return 0 if not options.check or all(check.kept for check in checks(found)) else 1
+    made = checks(found)
+    if given.json:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        data = {**found, "checks": [check.as_json() for check in made]}
+        given.json.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return 1 if given.check and not all(check.kept for check in made) else 0
 
 
 if __name__ == "__main__":
