@@ -19,6 +19,15 @@ TOKEN_VARIABLE = "VELODROME_TOKEN"
 HEAD_HOST = "127.0.0.1"
 HEAD_PORT = 11000
 LOOPBACK = "127.0.0.1"
+# How uvicorn is run here: we log ourselves, tell nobody what we are, and believe no proxy.
+UVICORN: dict[str, Any] = {
+    "ws": "none",
+    "lifespan": "on",
+    "access_log": False,
+    "log_config": None,
+    "server_header": False,
+    "proxy_headers": False,
+}
 
 
 def server_token(settings: Mapping[str, Any]) -> str | None:

@@ -29,6 +29,7 @@ from velodrome.config import Config, Instance, mask_text
 from velodrome.config.masking import found_secrets
 from velodrome.errors import InputError
 from velodrome.serving.brief import HEAD, Brief, problems_file
+from velodrome.serving.listen import BACKLOG, UVICORN
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -88,15 +89,10 @@ async def serve(brief: Brief, secrets: frozenset[str]) -> None:
         app,
         loop="none",
         http=HttpProtocol,
-        ws="none",
-        lifespan="on",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        proxy_headers=False,
-        backlog=4096,
+        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(brief.drain_s)),
+        **UVICORN,
     )
     server = _Server(config)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)

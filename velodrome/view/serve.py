@@ -14,7 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from velodrome.errors import ServerError
-from velodrome.serving.listen import listening, reachable
+from velodrome.serving.listen import UVICORN, listening, reachable
 from velodrome.view.app import make_app
 
 
@@ -25,16 +25,7 @@ def serve(
     sock = listening("velo view", host, port, token)
     url = f"http://{reachable(host)}:{sock.getsockname()[1]}/"
     with sock:
-        config = uvicorn.Config(
-            make_app(files, token=token),
-            ws="none",
-            lifespan="on",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=1,
-        )
+        config = uvicorn.Config(make_app(files, token=token), timeout_graceful_shutdown=1, **UVICORN)
         server = _Server(config, lambda: _told(url, token, tell, look))
         asyncio.run(_serve(server, sock))
     if not server.started:
