@@ -38,36 +38,35 @@ class _OfTasks(Check):
         yield self.found(severity, self.says(tasks), count=len(hits), share=share, examples=hits)
 
 
-class NeverPasses(_OfTasks):
-    name = "never-passes"
+class _NoSignal(_OfTasks):
+    """Tasks of which every repeat has the same reward: nothing tells a better repeat from a worse one."""
+
     severity = "warning"
+    note, warning = at.NO_SIGNAL_NOTE, at.NO_SIGNAL_WARNING
+    passing: bool
+
+    def judged(self, group: Group) -> bool | None:
+        if group.scored < at.REPEATS_LEAST:
+            return None
+        return group.low == group.high and (group.low >= PASS_REWARD) == self.passing
+
+    def says(self, tasks: str) -> str:
+        how = "always" if self.passing else "never"
+        return f"{tasks} {how} pass: every repeat has the same reward, so there is nothing to learn from"
+
+
+class NeverPasses(_NoSignal):
+    name = "never-passes"
     about = "tasks of which no repeat passes"
     advice = "leave them out (velo export --where 'pass_rate > 0'), make them easier, or give more repeats"
-    note, warning = at.NO_SIGNAL_NOTE, at.NO_SIGNAL_WARNING
-
-    def judged(self, group: Group) -> bool | None:
-        if group.scored < at.REPEATS_LEAST:
-            return None
-        return group.low == group.high < PASS_REWARD
-
-    def says(self, tasks: str) -> str:
-        return f"{tasks} never pass: every repeat has the same reward, so there is nothing to learn from"
+    passing = False
 
 
-class AlwaysPasses(_OfTasks):
+class AlwaysPasses(_NoSignal):
     name = "always-passes"
-    severity = "warning"
     about = "tasks of which every repeat passes"
     advice = "leave them out (velo export --where 'pass_rate < 1'), or look for harder ones"
-    note, warning = at.NO_SIGNAL_NOTE, at.NO_SIGNAL_WARNING
-
-    def judged(self, group: Group) -> bool | None:
-        if group.scored < at.REPEATS_LEAST:
-            return None
-        return group.low == group.high >= PASS_REWARD
-
-    def says(self, tasks: str) -> str:
-        return f"{tasks} always pass: every repeat has the same reward, so there is nothing to learn from"
+    passing = True
 
 
 class SameAnswers(_OfTasks):
