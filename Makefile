@@ -53,7 +53,7 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks.run --json results/bench.json
 	@$(BIN)/python -m benchmarks.profilers --json results/profilers.json
 	@$(BIN)/python -m benchmarks.verdicts --check --json results/verdicts.json
-	@$(BIN)/python -m benchmarks.million --json results/million.json
+	@$(BIN)/python -m benchmarks.million --check --json results/million.json
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist results demo

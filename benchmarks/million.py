@@ -19,13 +19,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import orjson
-
 from benchmarks.million_pages import during_pages, list_pages, other_pages, word_pages
 from benchmarks.million_rows import failures, rows, write
 from benchmarks.million_viewer import SLUG, TURNS, Page, Viewer
 from benchmarks.run import machine, say
-from benchmarks.summary import Check, Json, table
+from benchmarks.summary import Check, Json, concluded, table
 
 _MILLION, _QUICK = 1_000_000, 50_000
 _SEEDS = (7, 8)
@@ -260,11 +258,7 @@ def main() -> int:
         found = measured(folder, given)
     report(found)
     made = checks(found)
-    if given.json:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        data = {**found, "checks": [check.as_json() for check in made]}
-        given.json.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    return 1 if given.check and not all(check.kept for check in made) else 0
+    return concluded(found, made, json=given.json, check=given.check)
 
 
 if __name__ == "__main__":

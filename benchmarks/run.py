@@ -15,11 +15,9 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-import orjson
-
 from benchmarks import collector, scale, served, startup
 from benchmarks.commands import measure
-from benchmarks.summary import Check, Json, shown, table
+from benchmarks.summary import Check, Json, concluded, shown, table
 
 PARTS = ("collector", "served", "scale", "startup", "spans", "trace", "hop")
 MILLION = 1_000_000
@@ -216,11 +214,7 @@ def main() -> int:
         f"\n{time.perf_counter() - started:.0f} s, Python {load['python']}, {load['cores']} cores, load average "
         f"{load['load_before']:.1f} before and {load['load_after']:.1f} after."
     )
-    if given.json:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        data = {**found, "checks": [check.as_json() for check in made]}
-        given.json.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    return 1 if given.check and not all(check.kept for check in made) else 0
+    return concluded(found, made, json=given.json, check=given.check)
 
 
 if __name__ == "__main__":

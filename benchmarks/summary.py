@@ -5,7 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+import orjson
 
 Json = dict[str, Any]
 
@@ -54,3 +57,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     ]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def concluded(found: Json, made: Sequence[Check], *, json: Path | None, check: bool) -> int:
+    """Write the figures where they are wanted; the exit code."""
+    if json:
+        json.parent.mkdir(parents=True, exist_ok=True)
+        data = {**found, "checks": [each.as_json() for each in made]}
+        json.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return 1 if check and not all(each.kept for each in made) else 0
