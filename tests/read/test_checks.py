@@ -27,6 +27,7 @@ from planted import (
     uncounted,
     write,
 )
+from seed_snippets import BROKEN
 
 from velodrome.read.checks import CHECKS, SEVERITIES, WHILE_COLLECTING, Checks, Finding, run_checks, short, worst
 
@@ -210,31 +211,6 @@ def test_the_end_of_a_collection_asks_for_what_the_collector_does_not_see_to_its
     assert found(rows, only=WHILE_COLLECTING, by_task=False) == []
 
 
-SEED_002 = """
-import json
-
-issues = []
-for i, line in enumerate(open('rollouts.jsonl')):
-    data = json.loads(line)
-    
-    # Empty responses (model/agent failure)
-    if not data.get('response', {}).get('content'):
-        issues.append(f"Line {i}: Empty response")
-    
-    # Error responses (agent crashed)
-    if data.get('response', {}).get('content') in ['ERROR', 'FAILED']:
-        issues.append(f"Line {i}: Error response")
-    
-    # Extreme reward outliers (verification bug)
-    if data.get('reward', 0) < -10 or data.get('reward', 0) > 10:
-        issues.append(f"Line {i}: Unusual reward {data['reward']}")
-
-if issues:
-    print(f"⚠️ Found {len(issues)} critical issues:")
-    for issue in issues[:10]:  # Show first 10
-        print(f"  {issue}")
-    print("\\nThese indicate collection problems. Fix before proceeding to quality filtering.")
-"""  # noqa: W293 - as the seed has it
 SEED_002_ALIKE = """
 import json
 
@@ -267,7 +243,7 @@ def test_seed_002_and_the_checks_agree_on_which_lines_are_broken(tmp_path: Path,
         del rows[80]["response"]["content"], rows[81]["response"], rows[82]["reward"]
     path = write(tmp_path / "rollouts.jsonl", rows)
     seed = {"Empty response": set(), "Error response": set(), "Unusual reward": set()}
-    for line, kind in re.findall(r"Line (\d+): (\w+ \w+)", seed_says(SEED_002, tmp_path)):
+    for line, kind in re.findall(r"Line (\d+): (\w+ \w+)", seed_says(BROKEN, tmp_path)):
         seed[kind].add(int(line) + 1)
     ours = {one.name: set(one.examples) for one in run_checks(path)}
     assert seed == {
