@@ -5,15 +5,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONSUMERS := $(VENV)/.consumers
+TRAIN := $(VENV)/.train
+BENCH := $(VENV)/.bench
 
-.PHONY: help setup demo test quick check format bench clean
+.PHONY: help setup train-setup demo test quick check format bench bench-train clean
 
 help:
 	@echo "make demo    collect rollouts with a real local model (about a minute)"
 	@echo "make test    the whole test suite"
 	@echo "make check   formatting, lint, types"
 	@echo "make quick   the tests that take no time"
+	@echo "make train-setup   what training needs: torch, numba, gymnasium (then .venv/bin/velo train --list)"
 	@echo "make bench   speed and memory beside the floor, as ratios; what profiling costs; whether verdicts come true; the viewer on a million rollouts"
+	@echo "make bench-train   training beside other trainers, on one thread (about half an hour)"
 
 setup: $(READY)
 
@@ -25,22 +29,29 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 $(CONSUMERS): $(READY)
-	@echo "adding what the exports are tested with: TRL, datasets, torch for the CPU (once, one to two minutes)"
+	@echo "adding what the exports are tested with: TRL, datasets, torch (once, one to two minutes)"
 	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[consumers]"
 	@touch $(CONSUMERS)
+
+train-setup: $(TRAIN)
+
+$(TRAIN): $(READY)
+	@echo "adding what training needs: torch, numba, gymnasium, tensorboard, mettagrid (once, one to two minutes)"
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,tensorboard,mettagrid]"
+	@touch $(TRAIN)
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
 
-test: $(READY) $(CONSUMERS)
+test: $(READY) $(CONSUMERS) $(TRAIN)
 	@$(BIN)/velo model pull > /dev/null
 	@$(BIN)/python scripts/test_needs.py
 	@$(BIN)/pytest
 
-quick: $(READY)
+quick: $(READY) $(BENCH)
 	@$(BIN)/pytest -m "not slow"
 
-check: $(READY)
+check: $(READY) $(TRAIN)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -54,6 +65,14 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks.profilers --json results/profilers.json
 	@$(BIN)/python -m benchmarks.verdicts --check --json results/verdicts.json
 	@$(BIN)/python -m benchmarks.million --check --json results/million.json
+
+$(BENCH): $(TRAIN)
+	@echo "adding what training is compared with: stable-baselines3 (once)"
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,bench]"
+	@touch $(BENCH)
+
+bench-train: $(BENCH)
+	@$(BIN)/python -m benchmarks.train --check --json results/train.json
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist results demo

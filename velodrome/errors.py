@@ -4,6 +4,7 @@ VelodromeError
 ├── InputError         a file, flag or config the user gave is wrong; may carry many lines
 ├── StorageError       the disk refused a write; what was finished before is safe
 ├── ServerError        a server did not start, or went away
+├── TrainError         training cannot go on; the last checkpoint is good
 ├── CallError          one HTTP call got no usable answer; whoever made it says whose fault that is
 └── RolloutError       one rollout failed: recorded with its boundary, never fatal
     ├── ModelError · ToolError · VerifyError · AgentError · TaskError
@@ -39,6 +40,10 @@ class StorageError(VelodromeError):
 
 class ServerError(VelodromeError):
     """A server did not start, or went away."""
+
+
+class TrainError(VelodromeError):
+    """Training cannot go on: a loss that is no number. The last checkpoint is good."""
 
 
 class CallError(VelodromeError):

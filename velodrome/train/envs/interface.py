@@ -1,0 +1,117 @@
+"""What the loop knows of an environment: arrays that `step` changes in place, for all agents at once.
+
+Agents are environment-major: agent `a` of environment `e` is row `e * agents + a`. An episode that ends is begun anew
+in the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Layout = Literal["tokens", "planes", "vector"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The shape of an environment's world.
+
+    tokens: uint8 rows of `window * window` cell codes below `codes`, then `features` bytes that are numbers (0..255).
+    planes: uint8 or float32 of shape (channels, height, width). vector: float32 of shape (n,).
+    """
+
+    name: str
+    num_envs: int
+    agents: int  # in each environment
+    num_actions: int
+    layout: Layout
+    obs_shape: tuple[int, ...]
+    obs_dtype: str  # "uint8" or "float32"
+    window: int = 0
+    codes: int = 0
+    features: int = 0
+
+    @property
+    def total(self) -> int:
+        """Agents in all environments: the axis N."""
+        return self.num_envs * self.agents
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Episodes that ended since the last asking, in the order they did: where, an agent's mean return, steps, …"""
+
+    envs: NDArray[np.int64]
+    returns: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    numbers: Mapping[str, NDArray[np.float64]]  # what else the environment counts (deliveries, hearts)
+
+    @classmethod
+    def of(cls, told: Sequence[tuple[int, float, int]]) -> Ended:
+        """From environment, return and length of each."""
+        envs, returns, lengths = zip(*told, strict=True) if told else ((), (), ())
+        return cls(np.array(envs, np.int64), np.array(returns, np.float64), np.array(lengths, np.int64), {})
+
+
+class Environment(Protocol):
+    """Many environments as one."""
+
+    spec: Spec
+    obs: Array  # N x obs_shape
+    rewards: NDArray[np.float32]  # N
+    terminals: NDArray[np.bool_]  # N: the episode ended here by its own rules
+    truncations: NDArray[np.bool_]  # N: it was cut off here; final_obs is what was seen last
+    final_obs: Array  # N x obs_shape, good where an episode ended in the last step
+
+    def reset(self, seed: int) -> None:
+        """Begin every environment anew; all that follows is a function of this seed and the actions."""
+        ...
+
+    def step(self, actions_N: NDArray[np.int64]) -> None:
+        """One step of all. Rows of `obs` where an episode ended are the first view of the next one."""
+        ...
+
+    def ended(self) -> Ended:
+        """Episodes that ended since this was asked last."""
+        ...
+
+    def state(self) -> dict[str, Array] | None:
+        """Everything that decides what follows, as arrays; None if this environment cannot tell."""
+        ...
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Take a state that `state` gave."""
+        ...
+
+    def text(self, env: int) -> str:
+        """One environment, as a person would look at it in a terminal."""
+        ...
+
+    def picture(self, env: int) -> NDArray[np.uint8]:
+        """One environment as height x width x 3."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        ...
+
+
+class Teacher(Protocol):
+    """Says what it would do. Has a memory for each agent of each environment, which `ask` changes."""
+
+    def ask(self, obs_EA: Array, begun_E: NDArray[np.bool_], actions_EA: NDArray[np.int64]) -> None:
+        """Write the actions for what every agent sees now; where an episode has just begun, the memory is a new one."""
+        ...
+
+    def state(self) -> dict[str, Array]:
+        """The memory, as arrays."""
+        ...
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Take a memory that `state` gave."""
+        ...
