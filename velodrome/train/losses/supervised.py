@@ -1,0 +1,113 @@
+"""Learning from a teacher: cross-entropy to the action it would have taken, and a critic fitted to the returns.
+
+loss = coef * mean(-log p(teacher's action)) + value_coef * mean((v - R)^2)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from velodrome.train.compiled import kernel
+from velodrome.train.losses.softmax import Floats, softmax_row
+
+SUPERVISED_STATS = ("loss", "cross_entropy", "value_loss", "agreement")
+
+
+def annealed(start: float, end: float, done: int, steps: int) -> float:
+    """On the line from `start` to `end`, `done` of `steps` along it; beyond the line, its end."""
+    return end if done >= steps else start + (end - start) * (done / steps)
+
+
+def supervised_loss(
+    logits_BA: Tensor,
+    values_B: Tensor,
+    teacher_actions_B: Tensor,
+    returns_B: Tensor,
+    coef: float,
+    value_coef: float,
+) -> tuple[Tensor, Tensor]:
+    """The loss, and the numbers `SUPERVISED_STATS` names as one tensor: nothing waits for the device."""
+    given = (logits_BA, values_B, teacher_actions_B, returns_B, coef, value_coef)
+    if logits_BA.is_cuda or torch.compiler.is_compiling():
+        return _derived(*given)
+    loss, stats = _Fused.apply(*given)  # type: ignore[no-untyped-call]
+    return loss, stats
+
+
+def _derived(
+    logits_BA: Tensor,
+    values_B: Tensor,
+    teacher_actions_B: Tensor,
+    returns_B: Tensor,
+    coef: float,
+    value_coef: float,
+) -> tuple[Tensor, Tensor]:
+    cross_entropy = F.cross_entropy(logits_BA, teacher_actions_B)
+    value_loss = F.mse_loss(values_B, returns_B)
+    loss = coef * cross_entropy + value_coef * value_loss
+    with torch.no_grad():
+        agreement = (logits_BA.argmax(1) == teacher_actions_B).float().mean()
+        return loss, torch.stack((loss, cross_entropy, value_loss, agreement))
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits_BA: Tensor,
+        values_B: Tensor,
+        teacher_actions_B: Tensor,
+        returns_B: Tensor,
+        coef: float,
+        value_coef: float,
+    ) -> tuple[Tensor, Tensor]:
+        grad_BA, grad_B = torch.empty(logits_BA.shape), torch.empty(values_B.shape)
+        stats = torch.zeros(len(SUPERVISED_STATS))
+        given: list[Any] = [each.numpy() for each in (logits_BA, values_B, teacher_actions_B, returns_B)]
+        given += [coef, value_coef, grad_BA.numpy(), grad_B.numpy(), stats.numpy()]
+        _loss_and_gradient(*given)
+        ctx.save_for_backward(grad_BA, grad_B)
+        ctx.mark_non_differentiable(stats)
+        return stats[0].clone(), stats
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad_BA, grad_B = ctx.saved_tensors
+        return grads[0] * grad_BA, grads[0] * grad_B, None, None, None, None
+
+
+@kernel
+def _loss_and_gradient(
+    logits_BA: Floats,
+    values_B: Floats,
+    teacher_actions_B: NDArray[np.int64],
+    returns_B: Floats,
+    coef: float,
+    value_coef: float,
+    grad_BA: Floats,
+    grad_B: Floats,
+    stats: Floats,
+) -> None:
+    size, num_actions = logits_BA.shape
+    probs = np.empty(num_actions)
+    cross_entropy, square, alike = 0.0, 0.0, 0
+    for b in range(size):
+        log_total = softmax_row(logits_BA[b], probs)
+        told = teacher_actions_B[b]
+        cross_entropy += log_total - logits_BA[b, told]
+        alike += logits_BA[b].argmax() == told
+        for a in range(num_actions):
+            grad_BA[b, a] = coef * (probs[a] - (1.0 if a == told else 0.0)) / size
+        error = np.float64(values_B[b]) - returns_B[b]
+        square += error * error
+        grad_B[b] = 2 * value_coef * error / size
+    stats[0] = coef * cross_entropy / size + value_coef * square / size
+    stats[1] = cross_entropy / size
+    stats[2] = square / size
+    stats[3] = alike / size
