@@ -28,6 +28,7 @@ VERBS = {
     "export": "rollouts as training data: sft, dpo, grpo, verl, parquet, nemo_gym, sharegpt",
     "import": "rollouts and tasks from NeMo Gym or logs of chat completions",
     "data": "prepare tasks from a data set, and look at a file of tasks",
+    "train": "teach a small policy by a scripted teacher, then PPO; also tools/run.py",
     "config": "print the resolved configuration, secrets masked",
     "envs": "list the environments there are",
     "model": "pull and list local models, serve a scripted one",

@@ -1,0 +1,14 @@
+"""The same settings with the timing tree printed. The loop and what it computes are the same."""
+
+from pydantic import Field
+
+from velodrome.train.settings import ActionSupervisedAndCriticConfig as Plain
+
+
+class ActionSupervisedAndCriticConfig(Plain):
+    """The first phase, its time told every 10 rollouts."""
+
+    profiled: bool = Field(True, description=Plain.model_fields["profiled"].description)
+
+
+__all__ = ["ActionSupervisedAndCriticConfig"]

@@ -1,0 +1,366 @@
+"""`velo train`, `tools/run.py` and the profiling script: one program, usable without torch until it trains."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import orjson
+import pytest
+from seed_003 import SEED, THINKY
+
+from velodrome.cli.main import main
+from velodrome.train.settings import Settings
+
+ROOT = Path(__file__).parent.parent.parent
+RUN = str(ROOT / "tools" / "run.py")
+SCRIPT = str(ROOT / "recipes" / "experiment" / "cvc" / "profile_thinky_supervised.py")
+# `velo`, where what training needs is not installed
+BARE = """
+import sys
+sys.modules.update(dict.fromkeys(("torch", "numba", "numpy", "gymnasium")))
+from velodrome.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def python(cwd: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *argv]
+    environ = {**os.environ, **env}
+    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=240)
+
+
+def test_the_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "--list"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "cartpole                      CartPole-v1 through Gymnasium, by PPO alone: no teacher.",
+        "cvc.thinky_supervised_to_ppo  A student taught by the scripted teacher thinky, then going on alone with PPO.",
+    ]
+
+
+def test_help_for_a_recipe_has_every_argument_and_key_with_range_default_and_meaning(
+    capsys: pytest.CaptureFixture[str],
+):
+    assert main(["train", THINKY, "-h"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == f"usage: velo train {THINKY} [name=value ...] [--dry-run [--json]]"
+    assert "supervised_steps a whole number from 0 on 500_000 agent steps with the teacher" in lines
+    assert "trainer.total_timesteps a whole number from 1 on 2_000_000 agent steps in all, both phases" in lines
+    assert "policy.core mlp or lstm mlp lstm: remembers within an episode (truncated BPTT)" in lines
+    assert "trainer.profiler.compress true or false false write .json.gz" in lines
+
+
+def test_a_dry_run_prints_the_tree_what_was_changed_what_will_be_done_and_the_folder(
+    capsys: pytest.CaptureFixture[str],
+):
+    assert main(["train", THINKY, *SEED, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[:4] == ["run msb_profile was thinky", "seed 0", "env", "name extractor_hub_30"]
+    assert "\n  profiler\n    enabled             true              was false\n" in out
+    assert lines[-7:-2] == [
+        "",
+        "agents 64 = 16 environments x 4",
+        "rollout 8 steps of them all = 512 agent steps",
+        "supervised 5,056 agent steps: 10 rollouts, 20 updates, the teacher asked",
+        "ppo 4,992 agent steps: 10 rollouts, 80 updates",
+    ]
+    assert lines[-2].startswith("folder train_dir/msb_profile_")
+    assert lines[-1] == (
+        "note a phase ends with a step of all 64 agents: "
+        "supervised.steps 5,000 -> 5,056, trainer.total_timesteps 10,000 -> 10,048"
+    )
+
+
+def test_a_dry_run_as_json_holds_settings_that_can_be_read_again(capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "cartpole", "seed=3", "--dry-run", "--json"]) == 0
+    told = orjson.loads(capsys.readouterr().out)
+    settings = Settings(**told["settings"])
+    assert list(told["settings"]) == list(Settings.model_fields)
+    assert (told["recipe"], settings.seed, settings.env.name) == ("cartpole", 3, "gymnasium:CartPole-v1")
+    assert told["changed"] == {"seed": {"from": 0, "to": 3}}
+    assert told["plan"] == {
+        "agents": 8,
+        "horizon": 128,
+        "stretches": [
+            {"phase": "ppo", "asks_teacher": False, "agent_steps": 200_000, "rollouts": 196, "updates": 3128}
+        ],
+    }
+
+
+def test_a_batch_that_is_no_multiple_of_the_agents_is_a_mistake(capsys: pytest.CaptureFixture[str]):
+    assert main(["train", THINKY, "trainer.batch_size=500", "--dry-run"]) == 2
+    assert capsys.readouterr().err == (
+        "velo: trainer.batch_size=500: not a multiple of the 64 agents that act at once "
+        "(environments x agents of each); 448 or 512 would be\n"
+    )
+
+
+def test_agents_that_only_the_environment_knows_are_not_counted(capsys: pytest.CaptureFixture[str]):
+    some = ["env.name=mettagrid:some", "supervised_steps=0"]
+    assert main(["train", THINKY, *some, "--dry-run"]) == 0
+    assert "agents  as the mission has; phases can be counted only then\n" in capsys.readouterr().out
+    assert main(["train", THINKY, *some, "--dry-run", "--json"]) == 0
+    assert orjson.loads(capsys.readouterr().out)["plan"] is None
+
+
+def test_every_mistake_is_a_line_and_the_exit_code_is_two(capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "cartpole", "--dry-rum", "--seed=3", "--json", "x", "trainer.bach_size=3"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        'velo: no option --dry-rum; did you mean "--dry-run"?\n'
+        "velo: no option --seed; settings have no dashes: write seed=…\n"
+        "velo: --json goes with --dry-run\n"
+        "velo: 'x': no \"=\"; write it as key=value\n"
+        'velo: no setting trainer.bach_size; did you mean "trainer.batch_size"?\n'
+    )
+
+
+@pytest.mark.parametrize("asked", [["--list"], ["-h"], ["cartpole", "--help"]])
+def test_whoever_asks_for_help_with_an_option_that_is_none_is_told(
+    capsys: pytest.CaptureFixture[str], asked: list[str]
+):
+    assert main(["train", *asked, "--dry-rum"]) == 2
+    assert capsys.readouterr() == ("", 'velo: no option --dry-rum; did you mean "--dry-run"?\n')
+
+
+def test_a_switch_is_given_no_value(capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "cartpole", "--dry-run=1"]) == 2
+    assert capsys.readouterr().err == "velo: --dry-run takes no value\n"
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_what_cannot_be_trained_is_a_line_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str]
+):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", THINKY, "base_missions=extractor_hub_7", *more]) == 2
+    assert main(["train", THINKY, "trainer.batch_size=500", *more]) == 2
+    assert capsys.readouterr().err == (
+        "velo: env.name: extractor_hub_7: the size is from 8 to 200\n"
+        "velo: trainer.batch_size=500: not a multiple of the 64 agents that act at once "
+        "(environments x agents of each); 448 or 512 would be\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_that_no_json_reader_has_room_for_is_a_mistake(capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "cartpole", f"trainer.total_timesteps={'9' * 30}", "--dry-run", "--json"]) == 2
+    assert capsys.readouterr().err.endswith(" (too large)\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["train"], "which recipe? velo train --list shows them"),
+        (["train", "seed=3"], "which recipe? velo train --list shows them"),
+        (["train", "cartpol"], "no recipe 'cartpol'; did you mean \"cartpole\"?"),
+    ],
+)
+def test_without_a_recipe_there_is_nothing_to_train(capsys: pytest.CaptureFixture[str], argv: list[str], line: str):
+    assert main(argv) == 2
+    assert capsys.readouterr().err == f"velo: {line}\n"
+
+
+@pytest.mark.parametrize("argv", [["--list"], ["-h"], ["cartpole", "-h"], ["cartpole", "--dry-run"]])
+def test_without_torch_everything_but_training_works(tmp_path: Path, argv: list[str]):
+    done = python(tmp_path, "-c", BARE, "train", *argv, PYTHONPATH=str(ROOT))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_without_torch_training_says_what_to_install(tmp_path: Path):
+    done = python(tmp_path, "-c", BARE, "train", "cartpole", PYTHONPATH=str(ROOT))
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        'velo: training needs torch, numba, numpy: in the source tree, "make train-setup", '
+        'or pip install -c constraints.txt -e ".[train]"\n',
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_py_is_the_same_program_from_any_folder(tmp_path: Path):
+    words = [THINKY, *SEED, "--dry-run"]
+    here = python(tmp_path, "-m", "velodrome.cli.main", "train", *words, PYTHONPATH=str(ROOT))
+    there = python(tmp_path, RUN, *words)
+    assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr)
+    assert here.returncode == 0
+    assert os.access(RUN, os.X_OK)
+
+
+def test_the_profiling_script_is_the_recipe_of_its_file(tmp_path: Path):
+    done = python(tmp_path, SCRIPT, "run=mine", "trainer.profiler.wait_steps=4", "--dry-run", "--json")
+    told = orjson.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert told["changed"] == {
+        "run": {"from": "profile_thinky", "to": "mine"},
+        "trainer.profiler.wait_steps": {"from": 2, "to": 4},
+    }
+    assert told["settings"]["supervised"]["profiled"] is True
+
+
+@pytest.mark.parametrize(
+    ("command", "plain"),
+    [
+        (["./tools/run.py", THINKY, *SEED], [RUN, THINKY, *SEED]),
+        (["python", "recipes/experiment/cvc/profile_thinky_supervised.py", "seed=3"], [SCRIPT, "seed=3"]),
+    ],
+    ids=["run.py", "script"],
+)
+def test_the_commands_of_the_seed_run_by_uv_are_the_same_programs(tmp_path: Path, command: list[str], plain: list[str]):
+    uv = Path(sysconfig.get_path("scripts")) / "uv"  # of the extra dev
+    offline = {"UV_OFFLINE": "1", "UV_CACHE_DIR": str(tmp_path), "UV_PROJECT_ENVIRONMENT": sys.prefix}
+    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        [uv, "run", "--no-sync", *command, "--dry-run"],
+        cwd=ROOT,
+        env={**environ, **offline},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    expected = python(ROOT, *plain, "--dry-run")
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, "")
+    assert "folder" in done.stdout
+
+
+def test_uv_fetches_torch_only_with_an_extra_that_asks_for_it_and_then_the_one_of_the_constraints():
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    heavy = re.compile(r"(torch|numba|gymnasium|mettagrid|stable-baselines3|trl|tensorboard)\b")
+    assert [each for each in told["project"]["dependencies"] if heavy.match(each)] == []
+    assert "dependency-groups" not in told  # uv installs the group dev unasked
+    assert [each for each in told["project"]["optional-dependencies"]["train"] if heavy.match(each)]
+    assert told["tool"]["uv"] == {"constraint-dependencies": pins}
+
+
+def test_a_python_with_nothing_installed_is_told_what_to_do(tmp_path: Path):
+    done = python(tmp_path, "-S", "-I", RUN, "cartpole")
+    assert done.returncode == 2
+    assert done.stderr.startswith("run.py: ")
+    assert done.stderr.endswith(" has nothing installed; `make train-setup`, then .venv/bin/python tools/run.py …\n")
+
+
+def test_a_run_ends_with_a_line_of_what_was_done_and_one_without_anything_to_do_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    small = ["base_missions=extractor_hub_10", "num_envs=4", "agents=2", "env.max_steps=16", "policy.hidden=8"]
+    small += ["trainer.batch_size=64", "trainer.minibatch_size=64", "evaluator.episodes=2", "output.dashboard=False"]
+    command = ["train", THINKY, *small, "supervised_steps=60", "trainer.total_timesteps=128"]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    told = orjson.loads(out)
+    tried = rf"return [\d.-]+ \(standard error [\d.]+\) over 2 episodes, agreement [\d.]+%; {told['folder']}"
+    speeds = r"\(supervised [\d,]+ steps/s, ppo [\d,]+ steps/s\)"
+    _, second, *_, last = err.splitlines()
+    assert second == "a phase ends with a step of all 8 agents: supervised.steps 60 -> 64"
+    assert re.fullmatch(rf"128 agent steps in [\d.]+ m?s of training {speeds}; {tried}", last), last
+    assert main(command) == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(f"nothing was left to train: all 128 agent steps were done before; {tried}", last), last
+
+
+STOPPED = """
+import atexit, os, signal, threading, time
+from pathlib import Path
+from velodrome.train.settings import EnvSettings, Settings, TrainerSettings
+
+def stop():
+    while not any(path.stat().st_size for path in Path().glob("train_dir/*/metrics.jsonl")):
+        time.sleep(0.001)
+    for number in (SIGNALS):
+        os.kill(os.getpid(), number)
+
+atexit.register(print, "late")
+threading.Thread(target=stop, daemon=True).start()
+
+def stopped() -> Settings:
+    env = EnvSettings(name="extractor_hub_10", num_envs=4, agents=2)
+    return Settings(env=env, trainer=TrainerSettings(total_timesteps=10**12, batch_size=64, minibatch_size=64))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signals", ["signal.SIGINT,", "signal.SIGINT, signal.SIGINT"])
+def test_a_run_that_is_stopped_ends_at_once_with_its_result_so_that_a_second_ctrl_c_finds_nothing(
+    tmp_path: Path, signals: str
+):
+    pytest.importorskip("torch")
+    (tmp_path / "stopped.py").write_text(STOPPED.replace("SIGNALS", signals))
+    done = python(tmp_path, RUN, "./stopped.py")
+    assert done.returncode == 130, done.stderr
+    assert "stopped after agent step " in done.stderr.splitlines()[-1]
+    told = orjson.loads(done.stdout)  # nothing but the result: what is done on the way out was left out
+    assert (told["finished"], told["folder"].startswith("train_dir/run_")) == (False, True)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_twice_says_how_it_goes_on(tmp_path: Path):
+    pytest.importorskip("torch")
+    (tmp_path / "stopped.py").write_text(STOPPED.replace("SIGNALS", "signal.SIGINT, signal.SIGTERM"))
+    done = python(tmp_path, RUN, "./stopped.py")
+    assert (done.returncode, "Traceback" in done.stderr) == (130, False), done.stderr
+    kept = list(tmp_path.glob("train_dir/*/checkpoint_*"))  # the second signal may have come after the epoch
+    way = "; the same command goes on from " if kept else "stopped at once; the same command begins anew"
+    assert way in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_the_command_of_the_seed_trains_and_leaves_a_trace_where_the_seed_looks_for_it(tmp_path: Path):
+    pytest.importorskip("torch")
+    done = python(tmp_path, RUN, THINKY, *SEED)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    told = orjson.loads(done.stdout)
+    (trace,) = tmp_path.glob("train_dir/msb_profile_*/profiler_trace_*.json")
+    assert (told["finished"], told["step"], tmp_path / told["folder"]) == (True, 10_048, trace.parent)
+    assert "Rollout Timing Profile" not in done.stderr
+    assert "USDT" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_profiling_script_prints_the_tree_every_ten_rollouts_and_writes_a_trace(tmp_path: Path):
+    pytest.importorskip("torch")
+    done = python(tmp_path, SCRIPT)
+    assert done.returncode == 0, done.stderr
+    heads = [line for line in done.stderr.splitlines() if line.startswith("Rollout Timing Profile")]
+    assert heads == ["Rollout Timing Profile (agent_step=5120)", "Rollout Timing Profile (agent_step=10048)"]
+    assert len(list(tmp_path.glob("train_dir/profile_thinky_*/profiler_trace_*.json"))) == 1
+
+
+METHOD_3 = """
+from metta.rl.loss.action_supervised_and_critic{which} import ActionSupervisedAndCriticConfig
+from velodrome.train.settings import EnvSettings, PolicySettings, Settings, TrainerSettings
+
+def mine() -> Settings:
+    return Settings(
+        env=EnvSettings(name="extractor_hub_10", num_envs=4, agents=2),
+        policy=PolicySettings(hidden=8),
+        supervised=ActionSupervisedAndCriticConfig(steps=640),
+        trainer=TrainerSettings(total_timesteps=768, batch_size=64, minibatch_size=64),
+    )
+"""
+
+
+@pytest.mark.parametrize(("which", "steps"), [("", []), ("_profiled", [640, 768])])
+def test_a_recipe_that_imports_the_profiled_class_prints_the_tree_every_ten_rollouts(
+    tmp_path: Path, which: str, steps: list[int]
+):
+    pytest.importorskip("torch")
+    (tmp_path / "mine.py").write_text(METHOD_3.format(which=which))
+    done = python(tmp_path, RUN, "./mine.py", "evaluator.evaluate_local=False")
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    heads = [line for line in lines if line.startswith("Rollout Timing Profile")]
+    assert heads == [f"Rollout Timing Profile (agent_step={step})" for step in steps]
+    assert sum("Nim Calls:" in line for line in lines) == len([step for step in steps if step == 640])
