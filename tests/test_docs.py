@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import re
+import runpy
 import shlex
 import signal
 import socket
@@ -39,6 +40,8 @@ from velodrome.responses_api_models.local_model.app import _SETTINGS as LOCAL
 from velodrome.responses_api_models.openai_model.settings import _CHECKS as OPENAI
 from velodrome.responses_api_models.scripted_model.app import SETTINGS as SCRIPTED
 from velodrome.responses_api_models.scripted_model.faults import Fault
+from velodrome.train.overrides import apply, keys
+from velodrome.train.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -101,7 +104,8 @@ def section(text: str, heading: str) -> str:
 def rows(text: str) -> dict[str, str]:
     """The first two columns of the tables in a section, heads left out."""
     found = {name: value for name, value in _ROW.findall(prose(text)) if not name.startswith("---")}
-    return {name: value for name, value in found.items() if name not in ("setting", "key", "code", "boundary", "field")}
+    heads = ("setting", "key", "code", "boundary", "field", "part")
+    return {name: value for name, value in found.items() if name not in heads}
 
 
 def blocks(text: str, *languages: str) -> list[str]:
@@ -132,6 +136,46 @@ def test_every_setting_of_verify_is_documented_with_its_default():
 
 def test_every_setting_of_run_is_documented_with_its_default():
     check_settings(run.SETTINGS, rows(section(read("serving.md"), "Settings")))
+
+
+def test_every_setting_of_training_is_documented_as_its_help_tells_it():
+    page = read("training.md")
+    assert runpy.run_path(str(ROOT / "scripts" / "write_settings.py"))["written"](page) == page
+    assert list(rows(section(page, "Settings"))) == [key.name for key in keys(Settings())]
+
+
+@pytest.fixture(scope="module")
+def metric_lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What a run writes that goes through everything, and what stands for lines that somebody took out."""
+    pytest.importorskip("torch")
+    pytest.importorskip("numba")
+    from velodrome.train.log import Log
+    from velodrome.train.loop import train
+
+    folder = tmp_path_factory.mktemp("train")
+    given = {"env.name": "extractor_hub_10", "env.num_envs": "4", "env.agents": "2", "env.max_steps": "8"}
+    given |= {"policy.hidden": "16", "trainer.batch_size": "64", "trainer.minibatch_size": "32"}
+    given |= {"supervised.steps": "64", "supervised.keep_steps": "64", "supervised.keep_coef": "1"}
+    given |= {"trainer.total_timesteps": "192", "evaluator.episodes": "2", "output.dashboard": "false"}
+    run = train(apply(Settings(), {**given, "output.train_dir": str(folder)}), lambda said: None)
+    Log(folder / "gone.jsonl", 100).close()
+    found = [*(run.folder / "metrics.jsonl").read_text().splitlines(), (folder / "gone.jsonl").read_text()]
+    return [json.loads(line) for line in found]
+
+
+def test_every_field_of_a_line_of_metrics_is_documented(metric_lines: list[dict[str, Any]]):
+    from velodrome.train.evaluate import Evaluation
+
+    seen = {name for line in metric_lines for name in line}
+    evaluated = {*Evaluation((1.0,), (1,), 0.5, unfinished=1).as_json()}
+    evaluated |= {name for line in metric_lines for name in line.get("evaluation", {})}
+    told = rows(section(read("training.md"), "metrics.jsonl"))
+    assert told.keys() == {*seen, *(f"evaluation.{name}" for name in evaluated)}
+
+
+def test_every_part_of_an_epoch_is_documented(metric_lines: list[dict[str, Any]]):
+    timed = {name for line in metric_lines for name in line.get("parts_ms", {})}
+    assert rows(section(read("training.md"), "parts_ms")).keys() == timed
 
 
 @pytest.mark.parametrize(

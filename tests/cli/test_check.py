@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +182,11 @@ def test_what_a_model_made_up_can_do_nothing_to_a_terminal(tmp_path: Path, capsy
 
 def names_in(out: str) -> list[str]:
     return [line.split()[1] for line in out.splitlines() if line.startswith(("error ", "warning ", "info "))]
+
+
+def test_a_file_whose_name_is_no_utf_8_is_told_by_escapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = write(tmp_path / os.fsdecode(b"r\xff.jsonl"), clean(40))
+    shown = f"{tmp_path}/r\\udcff.jsonl"
+    assert check(capsys, path) == (0, f"{shown}: 40 rollouts: nothing found by {len(CHECKS)} checks\n", "")
+    code, out, _ = check(capsys, path, "--json")
+    assert (code, orjson.loads(out)["files"]) == (0, [shown])

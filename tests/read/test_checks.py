@@ -281,3 +281,55 @@ def test_every_check_has_a_heading_and_every_heading_is_a_check():
     assert {name: match and match[1] for name, match in told.items()} == {
         name: check.severity for name, check in CHECKS.items()
     }
+
+
+def played(rows: Rows) -> Rows:
+    """The same rows as episodes of a policy."""
+    return [{**row, "episode": {"agents": 1, "returns": [row["reward"]]}} for row in rows]
+
+
+def returns_of(kind: str) -> Rows:
+    """Rows with what is ordinary for episodes: returns of any size, all alike once it is solved, no tokens."""
+    rows: Rows = clean(240)
+    for number, row in enumerate(rows):
+        row["usage"] = {}
+        answered(row, f"Acted for {number + 1} steps. " + "Nothing was said. " * 5)
+        row["output"] = row["output"][-1:]
+        row["reward"] = {"solved": 500.0, "hopeless": 0.0, "one": 1.0}.get(kind, float(10 ** (number % 4)))
+        row["meta"]["timing"] = {"total_s": 0.01 if number else 100.0}
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_answers"),
+    [
+        ("solved", {"constant-reward", "reward-outliers", "always-passes", "no-token-counts", "slow-rollouts"}),
+        ("hopeless", {"all-zero", "never-passes", "no-token-counts", "slow-rollouts"}),
+        ("one", {"all-one", "always-passes", "no-token-counts", "slow-rollouts"}),
+        ("many", {"reward-outliers", "no-token-counts", "slow-rollouts"}),
+    ],
+)
+def test_what_would_be_odd_of_answers_is_not_of_episodes(kind: str, of_answers: set[str]):
+    assert set(names(found(returns_of(kind)))) == of_answers
+    assert found(played(returns_of(kind))) == []
+
+
+def test_the_steps_of_an_episode_are_not_the_length_of_an_answer():
+    rows: Rows = clean(120, repeats=1)
+    for number, row in enumerate(rows):
+        row["reward"] = number / 120
+        row["output"] = [{"role": "assistant", "content": "x" * (number + 1)}]
+    assert names(found(rows)) == ["reward-length"]
+    assert found(played(rows)) == []
+
+
+def test_an_episode_whose_return_is_no_number_or_that_is_there_twice_is_found():
+    rows = played(clean(40))
+    rows[3]["reward"] = "much"
+    assert set(names(found([*rows, rows[0]]))) == {"bad-reward", "duplicate-keys"}
+
+
+def test_episodes_do_not_hide_what_is_odd_of_the_answers_beside_them():
+    rows: Rows = clean(240)
+    all_zero(rows)
+    assert "all-zero" in names(found([*rows, *played(clean(240, pass_rate=0.5))]))

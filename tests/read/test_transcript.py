@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from velodrome.read.episode import is_episode
 from velodrome.read.transcript import plain, transcript
 
 ROW: dict[str, Any] = {
@@ -123,3 +126,116 @@ def test_an_earlier_tool_result_in_the_prompt_is_told_with_the_name_of_its_tool(
         {"type": "function_call_output", "call_id": "c", "output": "7.0"},
     ]
     assert "[tool result · calculator]\n  7.0" in transcript({"responses_create_params": {"input": asked}})
+
+
+def played(**episode: Any) -> str:
+    """What is told of an episode."""
+    row = {**ROW, "length": 3, "agreement_alone": 0.25, "episode": {"agents": 2, **episode}}
+    told = transcript(row)
+    before, after = transcript(ROW).split("[score]")
+    assert told.startswith(f"{before}[episode]\n  ")
+    assert told.endswith(f"\n[score]{after}")
+    return told.removeprefix(f"{before}[episode]\n").removesuffix(f"\n[score]{after}")
+
+
+def test_an_episode_is_told_with_its_first_and_its_last_picture():
+    frames = [
+        ["#..", "0.#"],
+        {"at": [3, 4], "put": ".0"},
+        ["##.", ".0#"],
+        {"at": [], "put": ""},
+        {"at": [2], "put": "H"},
+    ]
+    assert played(ended="truncated", returns=[1.5, -2], actions=[[0, 1]] * 5, frames=frames) == (
+        "  2 agents, 5 steps, its time was over\n"
+        "  returns: 1.5, -2\n"
+        "  agreement with the teacher: 25.0%\n"
+        "  the first picture:\n"
+        "    #..\n"
+        "    0.#\n"
+        "  the last picture:\n"
+        "    ##H\n"
+        "    .0#\n"
+        "  velo view plays it"
+    )
+
+
+def test_of_a_large_picture_and_of_many_agents_the_first_are_told():
+    told = played(returns=[0.5] * 20, frames=[["x" * 150] * 60]).splitlines()
+    assert told[1] == f"  returns: {', '.join(['0.5'] * 16)} and 4 more"
+    assert told[3:] == [
+        "  the only picture (40 of 60 rows, 100 of 150 columns):",
+        *["    " + "x" * 100] * 40,
+        "  velo view plays it",
+    ]
+
+
+def test_an_episode_without_its_columns_is_told_by_what_there_is():
+    assert played(returns=[1], ended="terminal", left_out=["frames", "actions"]) == (
+        "  2 agents, 3 steps, it ended by the rules\n  returns: 1\n  agreement with the teacher: 25.0%"
+    )
+
+
+def test_a_picture_can_do_nothing_to_a_terminal():
+    told = played(frames=[["\x1b[2J", "a\nb\u202e", "\ud800\r\t\x07"], {"at": [0], "put": "\u2028"}])
+    assert told.splitlines()[2:] == [
+        "  the first picture:",
+        "    \\x1b[2J",
+        "    a\\nb\\u202e",
+        "    \\ud800\\r\\t\\x07",
+        "  the last picture:",
+        "    \\u2028[2J",
+        "    a\\nb\\u202e",
+        "    \\ud800\\r\\t\\x07",
+        "  velo view plays it",
+    ]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [],
+        [[]],
+        [[""]],
+        [[1]],
+        [["ab", "c"]],
+        [["ab", ["c", "d"]]],
+        [{"at": [0], "put": "x"}],
+        [7],
+    ],
+)
+def test_frames_that_are_no_pictures_are_not_shown(frames: list[Any]):
+    assert "picture" not in played(frames=frames)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        None,
+        7,
+        {},
+        {"at": [0], "put": "xy"},
+        {"at": [2], "put": "x"},
+        {"at": [-1], "put": "x"},
+        {"at": [True], "put": "x"},
+        {"at": ["0"], "put": "x"},
+        {"at": {"0": 1}, "put": "x"},
+    ],
+)
+def test_a_change_of_no_cell_ends_the_pictures(change: Any):
+    told = played(frames=[["ab"], change])
+    assert ("the first picture" in told, "the last picture" in told) == (True, False)
+
+
+@pytest.mark.parametrize("odd", [None, "x\x1b", [], {}, -1, True, 1.5, 2**70, float("nan"), "9" * 5000])
+def test_whatever_stands_in_an_episode_is_told_in_a_few_lines(odd: Any):
+    for name in ("agents", "ended", "returns", "actions", "frames"):
+        told = played(**{"returns": [odd], name: odd})
+        assert "\x1b" not in told
+        assert len(told) < 500
+
+
+def test_an_episode_has_agents_and_something_they_did():
+    told = [{"agents": 1, "returns": []}, {"agents": 1, "frames": []}, {"agents": 1}, {"returns": [1]}, [], None, "x"]
+    assert [is_episode({"episode": each}) for each in told] == [True, True, False, False, False, False, False]
+    assert not is_episode({})

@@ -14,7 +14,7 @@ from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
 from velodrome.read.checks import CHECKS, SEVERITIES, Checks, Finding, known_checks, read_checks, worst
 from velodrome.timing.report import counted, padded, speaks_unicode
-from velodrome.timing.unseen import printed_json
+from velodrome.timing.unseen import escaped, printed_json
 
 FOUND = 3  # the exit code for findings, as for failed rollouts: finished, and not all is well
 NARROWEST, WIDEST = 60, 120
@@ -138,7 +138,7 @@ def report(
     """A table of the findings: severity, check, and below each other what, where, and what to do."""
     name = str(files[0]) if len(files) == 1 else f"{len(files)} files"
     failed = f", {checks.failed:,} failed" if checks.failed else ""
-    yield f"{name}: {counted(checks.rollouts, 'rollout')}{failed}: {_summary(findings, ran)}"
+    yield f"{escaped(name)}: {counted(checks.rollouts, 'rollout')}{failed}: {_summary(findings, ran)}"
     column = max((len(finding.name) for finding in findings), default=0)
     for finding in findings:
         yield ""
@@ -161,5 +161,5 @@ def _places(finding: Finding, *, many: bool) -> str:
     more = "" if len(finding.examples) >= finding.count else ", …"
     if many:
         pairs = zip(finding.files, finding.examples, strict=True)
-        return ", ".join(f"{file}:{line}" for file, line in pairs) + more
+        return ", ".join(f"{escaped(file)}:{line}" for file, line in pairs) + more
     return f"line{'s' if len(finding.examples) > 1 else ''} {', '.join(map(str, finding.examples))}{more}"

@@ -9,8 +9,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from velodrome.cli.parsing import Parser, count, number, place
 from velodrome.errors import InputError
 from velodrome.read.export.chat import Style
@@ -19,6 +17,7 @@ from velodrome.read.export.formats import FORMATS
 from velodrome.read.export.splits import parse_shares
 from velodrome.read.export.write import Order, export
 from velodrome.read.transcript import one_line
+from velodrome.timing.unseen import printed_json
 
 _ABOUT = "\n".join(
     f"  {name:<9} {fmt.about}{'; only rollouts that pass' if fmt.where else ''}" for name, fmt in FORMATS.items()
@@ -59,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
     for note in outcome.notes[:40]:
         print(one_line(note), file=sys.stderr)
     print(
-        orjson.dumps(
+        printed_json(
             {
                 "format": fmt.name,
                 "rollouts": outcome.rollouts,
@@ -69,9 +68,8 @@ def run(argv: Sequence[str]) -> int:
                 "changed": outcome.changed,
                 "records": outcome.records,
                 "card": str(outcome.files[-1]),
-            },
-            option=orjson.OPT_INDENT_2,
-        ).decode()
+            }
+        )
     )
     return 0
 

@@ -1,10 +1,11 @@
 """`velo profile`: where the time of a file's rollouts went, in the terminal and as a page; with --load-test it makes
-the rollouts first.
+the rollouts first. Training runs and traces are told apart by what is given.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from velodrome.cli.page import page_path, patient_profile, write_page
 from velodrome.cli.parsing import Parser
+from velodrome.cli.profile_training import of_training, show_merged, show_training
 from velodrome.errors import InputError
 from velodrome.timing.unseen import printed_json
 
@@ -24,6 +26,11 @@ EXAMPLES = """examples:
   velo profile monday.jsonl tuesday.jsonl --json | jq .verdict
   velo profile --load-test "+config_paths=[my.yaml,model.yaml]" +agent_name=my_agent \\
       +input_jsonl_fpath=tasks.jsonl +limit=1024
+  velo profile train_dir/first_1a2b3c4d         a training run: speed, time, losses, returns, the last evaluation
+  velo profile train_dir/first_1a2b3c4d/profiler_trace_0.json
+                                                PyTorch's trace: steps and parts, operators by their own CPU time
+  velo profile --merge all.json train_dir/first_1a2b3c4d/profiler_trace_0.json trace.json.gz
+                                                training and a collection in one trace, on one clock
 
 A load test starts the servers of the config with profiling, waits until they are ready, collects from them, stops
 them, and prints each environment's table of calls and the verdict. It takes the settings of velo run and velo
@@ -45,6 +52,14 @@ def run(argv: Sequence[str]) -> int:
         from velodrome.cli.load_test import load_test
 
         return load_test(words, as_json=given.json, page=page, top=given.top)
+    if given.merge is not None or of_training(words):
+        if page is not None:
+            raise InputError("--html: pages are of rollouts; training runs and traces are printed, or --json")
+        if given.merge is not None:
+            show_merged(Path(given.merge), words, as_json=given.json)
+        else:
+            show_training(words, as_json=given.json, top=given.top)
+        return 0
     files = rollouts_files(words)
     target = None if page is None else page_path(page, files[0])
     profile = patient_profile(files)
@@ -61,16 +76,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="velo profile",
         usage="velo profile ROLLOUTS [ROLLOUTS …] [--json] [--html [PAGE]] [--top N]\n"
+        "       velo profile RUN_FOLDER | TRACE [--json] [--top N]\n"
+        "       velo profile --merge OUT TRACE TRACE [TRACE …] [--json]\n"
         "       velo profile --load-test +config_paths=[a.yaml,b.yaml] +input_jsonl_fpath=TASKS [+key=value …]",
         description="Where the time of rollouts went, what bounded throughput, and what to change.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("words", nargs="*", metavar="ROLLOUTS", help="rollouts files (.jsonl or .jsonl.zst)")
+    parser.add_argument("words", nargs="*", metavar="ROLLOUTS", help="rollouts files; a training run; a trace")
     parser.add_argument("--json", action="store_true", help="the whole profile as JSON, and nothing else")
     parser.add_argument("--html", nargs="?", const="", metavar="PAGE", help="write a page [<rollouts>.profile.html]")
     parser.add_argument("--top", type=_count, default=10, metavar="N", help="the longest a list gets [10]")
+    parser.add_argument("--merge", metavar="OUT", help="make several traces one (.json or .json.gz)")
     parser.add_argument("--load-test", action="store_true", help="start servers, make rollouts, stop, then profile")
     return parser
 
@@ -89,8 +107,8 @@ def rollouts_files(words: Sequence[str]) -> list[Path]:
     for word in words:
         if word.startswith("+"):
             problems.append(f"{word}: settings go with --load-test; a profile of a file takes none")
-        elif not Path(word).is_file():
-            problems.append(f"{word}: {'not a regular file' if Path(word).exists() else 'no such file'}")
+        elif not os.path.isfile(word):  # not Path's, which raises if the name is too long
+            problems.append(f"{word}: {'not a regular file' if os.path.exists(word) else 'no such file'}")
         elif word.endswith((".failures.jsonl", ".failures.jsonl.zst")):
             problems.append(f"{word}: give the rollouts file; the failures beside it are counted with it")
     if problems:

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from velodrome.read.episode import episode_lines, is_episode
 from velodrome.records.conversation import messages, text_of
 from velodrome.timing.unseen import escaped
 
@@ -49,6 +50,8 @@ def transcript(row: Json) -> str:
         lines.append(f"  (tools: {one_line(', '.join(tools))})")
     for message in row.get("output") or row.get("partial") or ():
         lines += _message(message)
+    if is_episode(row):
+        lines += ["[episode]", *(f"  {line}" for line in episode_lines(row))]
     response = row.get("response") or {}
     if response.get("status") == "incomplete":
         reason = (response.get("incomplete_details") or {}).get("reason", "no reason given")

@@ -90,7 +90,15 @@ def instant(pid: int, name: str, at: int, args: Event) -> Event:
 class TraceWriter:
     """One trace file. What is added together is in the file together, or not at all."""
 
-    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, clock: Clock = time.perf_counter) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int = MAX_BYTES,
+        clock: Clock = time.perf_counter,
+        clock_name: str = "time.perf_counter",
+        epoch_us: int | None = None,
+    ) -> None:
         checked(path)
         self.path = path
         self.max_bytes = max_bytes
@@ -103,6 +111,8 @@ class TraceWriter:
         self._ended: str | None = None
         self._closed = False
         self._clock = clock
+        self._clock_name = clock_name
+        self._epoch_us = epoch_us  # None: found out now
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._pack = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP) if path.name.endswith(".gz") else None
@@ -116,7 +126,8 @@ class TraceWriter:
 
     def _first(self) -> Event:
         now = self._clock()
-        clock = {"clock": "time.perf_counter", "epoch_us": micros(time.time()) - micros(now)}
+        epoch_us = micros(time.time()) - micros(now) if self._epoch_us is None else self._epoch_us
+        clock = {"clock": self._clock_name, "epoch_us": epoch_us}
         return instant(self.pid, "trace start", micros(now), {"made_by": MADE_BY, **clock})
 
     def add(self, events: Sequence[Event], what: str = "events") -> bool:

@@ -7,6 +7,7 @@ that it can reorder, hide or end nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -28,8 +29,20 @@ def escaped(text: str) -> str:
 
 def printed_json(value: Any) -> str:
     """JSON for people and programs alike: such characters are written as JSON's own escapes."""
-    told = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    try:
+        told = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except TypeError:
+        told = orjson.dumps(_in_utf8(value), option=orjson.OPT_INDENT_2).decode()
     return UNSEEN.sub(lambda found: "".join(map(_json_escape, found.group())), told)
+
+
+def _in_utf8(value: Any) -> Any:
+    """The same with escapes for what UTF-8 has no form for, such as bytes of a file's name: JSON everybody reads."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_in_utf8(name): _in_utf8(each) for name, each in value.items()}
+    return [_in_utf8(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _escape(character: str) -> str:

@@ -1,7 +1,7 @@
 """Who may look: this machine under its own name, or whoever has the token. And what a browser may do with a page.
 
 The host a request names is checked, so that no web page can reach the viewer by having its own name resolve to
-loopback. Nothing on a page runs or loads but the viewer's own two files.
+loopback. Nothing on a page runs or loads but the viewer's own files.
 """
 
 from __future__ import annotations

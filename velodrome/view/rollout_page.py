@@ -16,6 +16,8 @@ from velodrome.read.index import Entry, Index, Query, Sort
 from velodrome.timing.report import duration
 from velodrome.view import spans
 from velodrome.view.dialogue import Call, Said, conversation, final_answer, pretty
+from velodrome.view.episode import Episode, read_episode
+from velodrome.view.episode_part import episode_part
 from velodrome.view.links import Links
 from velodrome.view.render import count, many, moment, number, size
 from velodrome.view.rollouts_page import Asked, parsed
@@ -45,6 +47,7 @@ def rollout_page(index: Index, links: Links, number_: int, asked: Asked, show: s
     meta = row if entry.state == "failed" else _object(row.get("meta"))
     raw = pretty(row)
     said = conversation(row)
+    episode = read_episode(row)
     family = index.repeats(entry.task, limit=_MOST_ASKED)
     if entry.state == "failed" and not any(each.asked for each in said):
         said = [*_asked_of_another(index, family.entries if family else ()), *said]
@@ -62,7 +65,8 @@ def rollout_page(index: Index, links: Links, number_: int, asked: Asked, show: s
         "expected": expected_answer(row),
         "talk": [_shown(f"m{place}", each, links, number_, here, show, whole) for place, each in enumerate(said)],
         "failure": _failure(row, entry),
-        "cards": _cards(row, meta, entry),
+        "episode": episode_part(episode),
+        "cards": _cards(row, meta, entry, {"episode"} if isinstance(episode, Episode) else set()),
         "waterfall": Markup(_waterfall(meta, entry)),
         "raw": folded(raw, over=_RAW_HEAD + _RAW_TAIL, head=_RAW_HEAD, tail=_RAW_TAIL),
         "raw_size": size(len(raw.encode("utf-8", "replace"))),
@@ -168,12 +172,12 @@ def _failure(row: Json, entry: Entry) -> Json | None:
     }
 
 
-def _cards(row: Json, meta: Json, entry: Entry) -> list[Json]:
-    """What stands beside the conversation, by what it is about."""
+def _cards(row: Json, meta: Json, entry: Entry, elsewhere: set[str]) -> list[Json]:
+    """What stands beside the conversation, by what it is about; `elsewhere` are fields the page has already."""
     failed = entry.state == "failed"
     told = meta.get("scored")
     scored = [name for name in (told if isinstance(told, list) else ()) if isinstance(name, str) and name in row]
-    gone = {*_OWN, *(_FAILURE if failed else ()), *scored, "reward", _expected_name(row)}
+    gone = {*_OWN, *(_FAILURE if failed else ()), *scored, *elsewhere, "reward", _expected_name(row)}
     score = [] if failed else [(name, _value(row.get(name))) for name in dict.fromkeys(("reward", *scored))]
     task = [(name, _value(value)) for name, value in row.items() if name not in gone]
     task += [(f"{name} (of the task)", _value(value)) for name, value in _object(meta.get("shadowed")).items()]

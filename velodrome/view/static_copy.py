@@ -202,7 +202,7 @@ class _Writer:
 def make_frame() -> Frame:
     """The frame of every page of a copy."""
     style = environment().get_template("viewer.css").render()
-    script = (_STATIC / "viewer.js").read_text(encoding="utf-8")
+    script = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in ("viewer.js", "player.js"))
     hashes = [b64encode(sha256(text.encode()).digest()).decode() for text in (style, script)]
     policy = (
         f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; "

@@ -502,3 +502,67 @@ def test_an_index_that_loses_a_chosen_rollout_is_at_fault_and_not_the_file(shop:
     with pytest.raises(Remade, match="its index was damaged and is made again; nothing is written; run it again"):
         list(selection.units(by_task=False, shuffle=False, seed=0))
     selection.close()
+
+
+EPISODE = {"agents": 1, "ended": "terminal", "returns": [208.0], "actions": [[0], [1]]}
+
+
+@pytest.mark.parametrize("name", ["sft", "sharegpt", "grpo", "dpo"])
+def test_episodes_of_a_policy_are_no_conversations_and_are_left_out_of_texts(shop: Any, name: str):
+    rows = [shop.row("a/0", 2.0, "36"), shop.row("a/1", 1.0, "35")]
+    played = [shop.row(f"{task}/{at}", 208.0 + at, episode=EPISODE) for task in "bc" for at in (0, 1)]
+    mixed = shop.row("a/2", 300.0, episode=EPISODE)
+    outcome = shop.export(name, shop.file(played[0], *rows, mixed, *played[1:]), to="out.jsonl")
+    alone = shop.export(name, shop.file(*rows, name="alone.jsonl"), to="alone_out.jsonl")
+    assert shop.records("out.jsonl") == shop.records("alone_out.jsonl")
+    assert (outcome.chosen, outcome.unfit, outcome.episodes, alone.unfit) == (7, 5, 5, 0)
+    [note] = outcome.notes
+    assert note.endswith(": an episode of a policy and no conversation (and 4 more like it); left out")
+
+
+@pytest.mark.parametrize("name", ["sft", "sharegpt", "grpo", "dpo", "verl"])
+def test_an_export_of_nothing_but_episodes_is_one_line(shop: Any, name: str):
+    if name == "verl":
+        pytest.importorskip("pyarrow")
+    source = shop.file(*(shop.row(f"a/{at}", 200.0 + at, episode=EPISODE) for at in range(3)))
+    with pytest.raises(InputError) as refused:
+        shop.export(name, source, to="out")
+    assert str(refused.value) == (
+        "nothing to export: all 3 chosen rollouts are each an episode of a policy and no conversation; "
+        "velo export parquet takes episodes"
+    )
+    assert not (shop.folder / "out").exists()
+
+
+def test_a_filter_that_chooses_no_episode_is_told_with_what_they_are(shop: Any):
+    with pytest.raises(InputError) as refused:
+        shop.export("sft", shop.file(shop.row("a/0", 0.25, episode=EPISODE)), to="out.jsonl")
+    assert str(refused.value) == (
+        "nothing to export: 0 of 1 rollouts are chosen by the filter 'reward>=1'; "
+        "the first rollout is an episode of a policy and no conversation; velo export parquet takes episodes"
+    )
+
+
+def test_a_task_may_have_a_field_of_the_name_episode(shop: Any):
+    outcome = shop.export("sft", shop.file(shop.row("a/0", episode={"season": 1, "number": 2})), to="out.jsonl")
+    assert (outcome.unfit, len(shop.records("out.jsonl"))) == (0, 1)
+
+
+def test_nemo_gym_takes_episodes_because_it_gives_back_every_row(shop: Any):
+    row = shop.row("a/0", 208.0, episode=EPISODE)
+    shop.export("nemo_gym", shop.file(row), to="out.jsonl")
+    [record] = shop.records("out.jsonl")
+    assert record["episode"] == EPISODE
+
+
+@pytest.mark.parametrize("name", ["nemo_gym", "parquet"])
+def test_names_of_files_that_are_no_utf_8_are_told_by_escapes(shop: Any, name: str):
+    if name == "parquet":
+        pytest.importorskip("pyarrow")
+    source = shop.file(shop.row("a/0"), name=os.fsdecode(b"in\xff.jsonl"))
+    to = os.fsdecode(b"out\xfe.") + ("jsonl" if name == "nemo_gym" else "parquet")
+    outcome = shop.export(name, source, to=to)
+    assert outcome.records == {str(shop.folder / to): 1}
+    card = outcome.files[-1].read_text()
+    assert "### in\\udcff.jsonl" in card
+    assert f"path: {orjson.dumps(to.encode(errors='backslashreplace').decode()).decode()}" in card

@@ -11,6 +11,7 @@ from typing import Any
 
 import velodrome.read.checks.thresholds as at
 from velodrome.read.checks.texts import OPENINGS, is_error, is_refusal, is_tool_error, runs_in_circles
+from velodrome.read.episode import is_episode
 from velodrome.read.parts import HOSTILE
 from velodrome.records.conversation import text_of
 
@@ -33,6 +34,7 @@ class Facts:
     reward_flaw: str | None = None
     infinite: list[str] | tuple[()] = ()  # other fields that are NaN or infinite
     deferred = False
+    episode = False  # of a policy: its reward is a return, its text a stand-in, its length the rules'
     empty = False
     error = False
     refusal = False
@@ -55,19 +57,20 @@ class Facts:
 
 
 class Batch(list[Facts]):
-    """Some rollouts, and what several checks ask of them."""
+    """Some rollouts, and what several checks ask of them; what tells something of answers leaves episodes out."""
 
     def __init__(self, some: list[Facts]) -> None:
         super().__init__(some)
-        self.scored = [one for one in some if one.reward is not None]
+        self.scored = [one for one in some if one.reward is not None and not one.episode]
         self.rewards: list[Any] = [one.reward for one in self.scored]
-        self.timed = [one for one in some if one.total_s > 0]
+        self.timed = [one for one in some if one.total_s > 0 and not one.episode]
 
 
 def facts(row: Json, line: int) -> Facts:
     """Read one row."""
     one = Facts(line)
     try:
+        one.episode = is_episode(row)
         _read_reward(one, row)
         _read_meta(one, row.get("meta"))
         _read_response(one, row.get("response"))

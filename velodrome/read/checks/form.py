@@ -136,7 +136,7 @@ class TokenCounts(Check):
     advice = "the model server returns no usage; token metrics and max_total_tokens miss these rollouts"
 
     def add(self, batch: Batch) -> None:
-        self.hit([one.line for one in batch if not one.counted])
+        self.hit([one.line for one in batch if not one.counted and not one.episode])
 
     def findings(self) -> Iterator[Finding]:
         if self.hits:

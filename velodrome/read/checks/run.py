@@ -80,7 +80,7 @@ class Checks:
         self._line = place = self._line + 1 if line is None else base + line
         one = facts(row, place)
         self.seen.rows += 1
-        if self._by_task and one.task:
+        if self._by_task and one.task and not one.episode:
             self.seen.groups.add(one, row)
         self._fresh.append(one)
         if len(self._fresh) >= _AT_ONCE:

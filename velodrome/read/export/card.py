@@ -31,7 +31,7 @@ def data_card(fmt: Format, parts: Sequence[Part], facts: Json, sources: Sequence
     lines = ["---", "configs:", "- config_name: default", "  data_files:"]
     for part in parts:
         if part.records:
-            lines += [f"  - split: {part.split.replace('-', '_')}", f"    path: {orjson.dumps(part.file).decode()}"]
+            lines += [f"  - split: {part.split.replace('-', '_')}", f"    path: {_quoted(part.file)}"]
     total = sum(part.records for part in parts)
     lines += ["---", "", f"# {fmt.name}: {total} records", "", f"{fmt.about}. Made by `velo export` on {made}.", ""]
     lines += ["## Files", "", "| file | records |", "|---|---|"]
@@ -44,6 +44,10 @@ def data_card(fmt: Format, parts: Sequence[Part], facts: Json, sources: Sequence
     for source in sources:
         lines += _origin(source)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _quoted(name: str) -> str:
+    return orjson.dumps(name.encode("utf-8", "backslashreplace").decode()).decode()
 
 
 def _cell(value: Any) -> str:

@@ -133,5 +133,6 @@ FORMAT = Format(
     start=start,
     content=only("messages", "tools"),
     settings=("arguments", "reasoning"),
+    episodes=True,
     schema=schema,
 )

@@ -66,6 +66,7 @@ class Format:
     where: str = ""  # the filter unless another is given
     needs: str = ""  # what a record takes beyond a rollout that fits, for people who got none
     settings: tuple[str, ...] = ()
+    episodes: bool = False  # whether it takes rows that are no conversations
     schema: Callable[[Any, Settings], Any] | None = None  # pyarrow and settings -> the schema of a Parquet file
 
     @property

@@ -133,4 +133,5 @@ FORMAT = Format(
     },
     start=start,
     content=lambda record: [record["responses_create_params"], record["response"]["output"]],
+    episodes=True,  # as every row, they come back from it
 )

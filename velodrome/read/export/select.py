@@ -36,7 +36,8 @@ class Selection:
     def __init__(self, sources: Sequence[Path], where: str) -> None:
         query = Query.parse(where)
         once = len({path.name for path in sources}) == len(sources)
-        self._names = [path.name if once else str(path) for path in sources]
+        names = [path.name if once else str(path) for path in sources]
+        self._names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
         self.read = 0  # rollouts looked at
         self.changed = 0  # rollouts with something JSON has no form for, which is null or U+FFFD now
         self.notes: list[str] = []
@@ -89,6 +90,14 @@ class Selection:
     def tasks(self) -> set[int]:
         """The tasks the chosen rollouts are of."""
         return set(self._task)
+
+    def first(self) -> Json | None:
+        """The first rollout of the files, chosen or not."""
+        for index in self._indexes:
+            for entry in index.page(Query.parse(""), Sort(), limit=1).entries:
+                found: Json = loads(index.line(entry.number), finite=True)
+                return found
+        return None
 
     def rewards(self) -> tuple[float, float] | None:
         """Between which rewards all rollouts of the files lie, chosen or not."""

@@ -16,9 +16,11 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError
+from velodrome.read.episode import is_episode
 from velodrome.read.export.card import Part, data_card
+from velodrome.read.export.chat import Unfit
 from velodrome.read.export.files import Files, output_files
-from velodrome.read.export.format import FLAWS, Format, Settings, Unit, reason
+from velodrome.read.export.format import FLAWS, Format, Settings, Tell, Unit, reason
 from velodrome.read.export.select import Remade, Selection
 from velodrome.read.export.splits import ALL, Splits, parts
 from velodrome.read.outfile import OutFile, refuse_existing
@@ -27,6 +29,8 @@ from velodrome.read.problems import Problems
 Json = dict[str, Any]
 
 _CHANGED = "NaN and infinite numbers are null, broken text has U+FFFD"
+_EPISODE = "an episode of a policy and no conversation"
+_TAKES_EPISODES = "velo export parquet takes episodes"
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Outcome:
     chosen: int = 0
     duplicates: int = 0
     unfit: int = 0
+    episodes: int = 0  # of the unfit
     changed: int = 0
     records: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -124,14 +129,15 @@ def _write(order: Order, selection: Selection, paths: dict[str, Path], card: Pat
         if found.changed:
             found.notes.append(f"changed rollouts: {found.changed} ({_CHANGED})")
         if not any(files.counts.values()):
-            raise InputError(*_nothing(order, selection, found), *found.notes)
+            raise InputError(*_nothing(order, selection, found))
         selection.check()
         files.commit()
         empty = [paths[name] for name, count in files.counts.items() if not count]
         found.notes += [f"{path}: not written: no record is of this split" for path in empty]
         found.records = {str(paths[name]): count for name, count in files.counts.items() if count}
         made = [Part(name, paths[name].name, count) for name, count in files.counts.items()]
-        card_file.write(data_card(fmt, made, _facts(order, found), order.sources, now=time.time()).encode())
+        told = data_card(fmt, made, _facts(order, found), order.sources, now=time.time())
+        card_file.write(told.encode("utf-8", "backslashreplace"))
         card_file.commit()
     found.files = [*map(Path, found.records), card]
     return found
@@ -139,6 +145,9 @@ def _write(order: Order, selection: Selection, paths: dict[str, Path], card: Pat
 
 def _nothing(order: Order, selection: Selection, found: Outcome) -> list[str]:
     """Why there is not one record, as far as the counts tell."""
+    if found.chosen and found.episodes == found.chosen:
+        chosen = "the chosen rollout is" if found.chosen == 1 else f"all {found.chosen:,} chosen rollouts are each"
+        return [f"nothing to export: {chosen} {_EPISODE}; {_TAKES_EPISODES}"]
     why = f" and {found.unfit} of them have no form in it" if found.unfit else ""
     told = (
         f"nothing to export: {found.chosen} of {found.rollouts} rollouts are chosen "
@@ -156,7 +165,9 @@ def _nothing(order: Order, selection: Selection, found: Outcome) -> list[str]:
         tasks, several, varied = selection.spread()
         counts = f"tasks: {tasks}, with several rollouts: {several}, with different rewards: {varied}"
         reasons += [order.format.needs, counts]
-    return [told, *reasons]
+    if not (found.chosen or order.format.episodes) and (first := selection.first()) and is_episode(first):
+        return [f"{told}; the first rollout is {_EPISODE}; {_TAKES_EPISODES}"]
+    return [told, *reasons, *found.notes]
 
 
 def _units(order: Order, selection: Selection) -> Iterator[Unit]:
@@ -176,7 +187,7 @@ def _records(
 
     convert = order.format.start(settings, tell)
     seen: set[bytes] = set()
-    for unit in units:
+    for unit in units if order.format.episodes else _conversations(units, tell, found):
         try:
             for record in convert(unit):
                 if order.dedupe:
@@ -188,6 +199,18 @@ def _records(
                 yield unit.split, record, unit.rows[0]
         except FLAWS as error:
             tell(unit.rows[0], error)
+
+
+def _conversations(units: Iterable[Unit], tell: Tell, found: Outcome) -> Iterator[Unit]:
+    """The units without the episodes in them, which are told: text made of one would be of its stand-in sentences."""
+    for unit in units:
+        kept = [(row, source) for row, source in zip(unit.rows, unit.sources, strict=True) if not is_episode(row)]
+        if len(kept) < len(unit.rows):
+            found.episodes += len(unit.rows) - len(kept)
+            for row in filter(is_episode, unit.rows):
+                tell(row, Unfit(_EPISODE))
+        if kept:
+            yield replace(unit, rows=[row for row, _ in kept], sources=[source for _, source in kept])
 
 
 def _name(row: Json) -> str:

@@ -1,0 +1,117 @@
+"""A browser on the viewer: what it looks like is kept in results/viewer, which git ignores."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from trace_viewer import ROOT
+
+ARTEFACTS = ROOT / "results" / "viewer"
+SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+PATIENCE_S = 180.0  # for what comes by itself; a machine may have much else to do
+
+
+class Looking:
+    """A browser on a viewer in a process of its own. What a page says, asks for elsewhere or pops up is remembered."""
+
+    def __init__(self, chromium: Any, url: str) -> None:
+        self.chromium = chromium
+        self.url = url.rstrip("/")
+        self.said: list[str] = []
+        self.outside: list[str] = []
+        self.page = self.open("light", "desktop")
+
+    def open(self, scheme: str, size: str) -> Any:
+        width, height = SIZES[size]
+        page = self.chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        page.set_default_timeout(PATIENCE_S * 1000)
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("dialog", self._refuse)
+        page.on("request", lambda request: request.url.startswith(self.url + "/") or self.outside.append(request.url))
+        return page
+
+    def _refuse(self, dialog: Any) -> None:
+        self.said.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def goto(self, path: str) -> None:
+        self.page.goto(self.url + path)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def at(self, pattern: str) -> str:
+        self.page.wait_for_url(re.compile(pattern))
+        found: str = self.page.url.removeprefix(self.url)
+        return found
+
+    def words(self, selector: str = "main") -> str:
+        return " ".join(self.page.inner_text(selector).split())
+
+    def sees(self, words: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Wait until the page says so, by itself."""
+        end = time.monotonic() + PATIENCE_S
+        while words not in (said := self.words()):
+            assert time.monotonic() < end, f"{words!r} never came: {said}"
+            meanwhile()
+            self.page.wait_for_timeout(100)
+
+    def settled(self) -> None:
+        """Wait until the viewer has read its files: a list does not move under its reader, so it must be whole."""
+        end = time.monotonic() + PATIENCE_S
+        while not self.page.request.get(f"{self.url}/pulse").json()["complete"]:
+            assert time.monotonic() < end, "the index was never complete"
+
+
+def keep(look: Looking, name: str, way: str) -> None:
+    """Screenshots in light, in dark and on a phone."""
+    ARTEFACTS.mkdir(parents=True, exist_ok=True)
+    for scheme, size in (("light", "desktop"), ("dark", "desktop"), ("light", "phone"), ("dark", "phone")):
+        page = look.open(scheme, size)
+        page.goto(look.url + way)
+        page.wait_for_selector(".pending", state="detached")
+        page.screenshot(path=ARTEFACTS / f"{name}-{scheme}-{size}.png", full_page=True)
+        assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0], (name, scheme, size)
+        page.close()
+
+
+# Words on what is behind them, by WCAG: 4.5 for text, 3 for large text.
+CONTRAST = """
+() => {
+  const bright = ([r, g, b]) => [r, g, b].map(c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgba = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const over = (top, below) => top.slice(0, 3).map((c, i) => c * top[3] / 255 + below[i] * (1 - top[3] / 255));
+  const behind = (node) => { const layers = [];
+    for (let at = node; at; at = at.parentElement) layers.push(rgba(getComputedStyle(at).backgroundColor));
+    return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255]); };
+  const faint = [];
+  for (const node of document.querySelectorAll('main *, header *, footer *')) {
+    const own = [...node.childNodes].some(child => child.nodeType === 3 && child.data.trim());
+    if (!own || node.closest('[aria-disabled], .unseen, dialog') || !node.checkVisibility()) continue;
+    const style = getComputedStyle(node);
+    const back = behind(node);
+    const paint = node.closest('svg') ? style.fill : style.color;
+    const text = over(rgba(paint), back);
+    const [high, low] = [bright(text), bright(back)].sort((a, b) => b - a);
+    const large = parseFloat(style.fontSize) >= 24;
+    const ratio = (high + 0.05) / (low + 0.05);
+    if (ratio < (large ? 3 : 4.5) && !/^on-/.test(node.getAttribute('class')?.split(' ')[1] ?? ''))
+      faint.push([node.tagName, node.className.toString(), node.textContent.trim().slice(0, 30), ratio.toFixed(2)]);
+  }
+  return faint;
+}
+"""
+
+
+UNNAMED = """
+() => [...document.querySelectorAll('a, button, input, select')].filter(each => each.checkVisibility()
+  && !(each.textContent.trim() || each.labels?.length || each.ariaLabel)).length
+"""

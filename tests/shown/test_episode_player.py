@@ -1,0 +1,154 @@
+"""A policy's episode in a real Chromium: played, stepped through by keyboard, and there without scripts too."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from looking import CONTRAST, UNNAMED, Looking, keep
+from small_run import small
+
+from velodrome.train.loop import train
+from velodrome.view.source import opened
+from velodrome.view.static_copy import write_copy
+
+pytestmark = pytest.mark.slow
+
+WAY = "/run/episodes_drawn/rollout/1"
+# The colour in the upper left corner of every cell of the picture.
+DRAWN = """
+width => {
+  const shown = document.querySelector("canvas"), side = shown.width / width;
+  const copy = new OffscreenCanvas(shown.width, shown.height).getContext("2d", {willReadFrequently: true});
+  copy.drawImage(shown, 0, 0);
+  const hex = (x, y) => "#" + [...copy.getImageData(x, y, 1, 1).data].slice(0, 3)
+    .map(c => c.toString(16).padStart(2, "0")).join("");
+  const found = [];
+  for (let y = 0; y < shown.height; y += side) for (let x = 0; x < shown.width; x += side) found.push(hex(x, y));
+  return found;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    more = {"env__max_steps": "120", "evaluator__greedy": "False", "output__episodes": "2"}
+    folder = tmp_path_factory.mktemp("run")
+    settings = small(folder, trainer__total_timesteps="512", supervised__steps="256", **more)
+    return train(settings, lambda _: None).folder / "episodes_drawn.jsonl"
+
+
+def episode_of(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text().splitlines()[0])["episode"]
+    return found
+
+
+def colours(episode: dict[str, Any], step: int) -> list[str]:
+    cells: list[str] = []
+    for frame in episode["frames"][: step + 1]:
+        if isinstance(frame, list):
+            cells = list("".join(frame))
+        else:
+            for at, letter in zip(frame["at"], frame["put"], strict=True):
+                cells[at] = letter
+    return [episode["palette"][letter] for letter in cells]
+
+
+def test_an_episode_is_stepped_through_by_keyboard_and_played(looking: Callable[..., Looking], episodes: Path):
+    episode = episode_of(episodes)
+    width, names = len(episode["frames"][0][0]), episode["action_names"]
+    returns = list(accumulate(sum(row) / 2 for row in episode["rewards"]))
+    look = looking(episodes)
+    look.goto(WAY)
+
+    def at(step: int) -> None:
+        """Everything the player shows is of this step."""
+        assert look.words("[data-where]") == f"{step + 1} of 120"
+        assert look.page.evaluate(DRAWN, width) == colours(episode, step)
+        acted = [names[action] for action in episode["actions"][step]]
+        assert look.page.locator("[data-action]").all_inner_texts() == acted
+        taught = [names[action] for action in episode["teacher_actions"][step]]
+        wanted = ["the same" if a == b else b for a, b in zip(acted, taught, strict=True)]
+        assert look.page.locator("[data-teacher]").all_inner_texts() == wanted
+        assert float(look.words("[data-return]").replace("−", "-")) == pytest.approx(returns[step], abs=1e-3)
+
+    at(0)
+    look.page.get_by_label("Step", exact=True).focus()
+    look.press(*["ArrowRight"] * 7)
+    at(7)
+    look.press("ArrowLeft", "ArrowLeft")
+    at(5)
+    heard = look.page.get_attribute("#episode-step", "aria-valuetext")
+    said = [f"agent {agent} {names[action]}" for agent, action in enumerate(episode["actions"][5])]
+    assert heard == ", ".join(["6 of 120", *said])
+    look.press("End")
+    at(119)
+    look.press("Home")
+    at(0)
+    look.page.get_by_role("button", name="One step on").click()
+    at(1)
+    look.page.locator("a[data-step]").nth(5).click()
+    at(int(look.page.locator("a[data-step]").nth(5).get_attribute("data-step")) - 1)
+    assert look.page.locator("a[aria-current=step]").count() == 1
+
+    look.page.get_by_label("Speed").select_option("30")
+    look.page.get_by_label("Step", exact=True).focus()
+    look.press("End", "ArrowLeft", "ArrowLeft", "ArrowLeft")
+    look.page.get_by_role("button", name="Play").click()
+    look.page.locator("[data-where]", has_text="120 of 120").wait_for()
+    look.page.get_by_role("button", name="Play").wait_for()  # it stops there
+    at(119)
+    look.page.get_by_role("button", name="Play").click()  # and begins anew
+    look.page.locator("[data-where]", has_text=re.compile(r"^([4-9]|\d\d+) of")).wait_for()
+    look.page.get_by_role("button", name="Pause").click()
+    stopped = int(look.words("[data-where]").split()[0]) - 1
+    look.page.wait_for_timeout(200)  # long enough for steps, if any were to come
+    at(stopped)
+    assert (look.said, look.outside) == ([], [])
+
+
+def test_without_scripts_there_are_pictures_and_a_table(looking: Callable[..., Looking], episodes: Path):
+    look = looking(episodes)
+    context = look.chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(look.url + WAY)
+    assert page.locator(".strip svg").count() == 12
+    assert not page.locator(".player").is_visible()
+    page.get_by_text("Steps one by one").click()
+    assert page.locator("#step-120").is_visible()
+    context.close()
+
+
+def test_an_episode_fits_can_be_read_and_is_kept_as_a_picture(looking: Callable[..., Looking], episodes: Path):
+    look = looking(episodes)
+    keep(look, "episode", WAY)
+    for scheme in ("light", "dark"):
+        page = look.open(scheme, "desktop")
+        page.goto(look.url + WAY)
+        page.get_by_text("Steps one by one").click()
+        assert page.evaluate(CONTRAST) == [], scheme
+        assert page.evaluate(UNNAMED) == 0
+        page.close()
+    assert (look.said, look.outside) == ([], [])
+
+
+def test_a_copy_is_played_from_its_file(chromium: Any, episodes: Path, tmp_path: Path):
+    with opened(episodes) as source:
+        write_copy(source, tmp_path / "copy")
+    page = chromium.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto((tmp_path / "copy" / "rollout-1.html").as_uri())
+    page.get_by_label("Step", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("[data-where]") == "2 of 120"
+    episode = episode_of(episodes)
+    assert page.evaluate(DRAWN, len(episode["frames"][0][0])) == colours(episode, 1)
+    assert said == []
+    page.close()

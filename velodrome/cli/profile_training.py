@@ -1,0 +1,88 @@
+"""`velo profile` of a training run, of a PyTorch trace, and of several traces made one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from velodrome.cli.page import reassured
+from velodrome.errors import InputError
+from velodrome.timing.unseen import printed_json
+
+Json = dict[str, Any]
+
+METRICS = "metrics.jsonl"
+
+
+def of_training(words: Sequence[str]) -> bool:
+    """Whether something of training is given: a run's folder, its metrics, or a trace."""
+    from velodrome.read.trace_events import is_trace
+
+    alone = len(words) == 1 and os.path.isdir(words[0])  # not Path's, which raises if the name is too long
+    return alone or any(
+        Path(word).name == METRICS or os.path.isfile(Path(word) / METRICS) or is_trace(Path(word)) for word in words
+    )
+
+
+def show_training(words: Sequence[str], *, as_json: bool, top: int) -> None:
+    """One run or one trace on stdout."""
+    from velodrome.read.torch_trace import read_torch_trace
+    from velodrome.read.training import read_training
+    from velodrome.read.training_text import torch_report, training_report
+
+    if len(words) > 1:
+        raise InputError("one training run or one PyTorch trace at a time; --merge OUT.json makes several traces one")
+    path = Path(words[0])
+    if not os.path.exists(path):
+        raise InputError(f"{path}: no such file")
+    _check(path)
+    with reassured(f"reading {path}"):
+        run = path.is_dir() or path.name == METRICS
+        found = read_training(path) if run else read_torch_trace(path)
+    if as_json:
+        print(printed_json(found))
+    else:
+        print((training_report if run else torch_report)(found, top=top, ascii_only=_ascii()))
+
+
+def show_merged(out: Path, words: Sequence[str], *, as_json: bool) -> None:
+    """Write the merged trace, and say on stdout how the files lie to each other."""
+    from velodrome.collect.tracing import check_room
+    from velodrome.read.trace_merge import merge
+    from velodrome.read.training_text import merge_report
+
+    paths = [Path(word) for word in words]
+    wrong = [
+        f"{path}: {'not a regular file' if os.path.exists(path) else 'no such file'}"
+        for path in paths
+        if not os.path.isfile(path)
+    ]
+    if len(paths) < 2:
+        wrong.append("--merge OUT.json takes two traces or more, as in velo profile --merge all.json a.json b.json.gz")
+    if wrong:
+        raise InputError(*wrong)
+    if out.resolve() in [path.resolve() for path in paths]:
+        raise InputError(f"{out}: one of the traces to merge; give --merge another name to write to")
+    check_room(out)
+    with reassured(f"merging into {out}"):
+        found = merge(out, paths)
+    print(printed_json(found) if as_json else merge_report(found, ascii_only=_ascii()))
+
+
+def _check(path: Path) -> None:
+    """A folder that is a run's."""
+    if not path.is_dir() or (path / METRICS).is_file():
+        return
+    runs = sorted(each.parent.name for each in path.glob(f"*/{METRICS}"))
+    if runs:
+        raise InputError(f"{path}: a folder of {len(runs)} runs; give one of them, as in velo profile {path / runs[0]}")
+    raise InputError(f"{path}: no {METRICS} in this folder; give a run's folder, or a file")
+
+
+def _ascii() -> bool:
+    from velodrome.timing.report import speaks_unicode
+
+    return not speaks_unicode(sys.stdout)
