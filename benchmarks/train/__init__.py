@@ -1,0 +1,1 @@
+"""What training costs, beside others that do the same work."""

@@ -1,0 +1,112 @@
+"""Where our own time goes, and what its spans cost.
+
+    python -m benchmarks.train.account SECONDS AGENTS...
+
+The share outside forward, backward, environment and teacher is from the loop's own account. The cost of the spans is
+that of opening, closing and counting as many with nothing inside, over an epoch; epochs with and without them in turns
+say the same with more noise.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import nullcontext
+from statistics import median
+from typing import Any
+
+import orjson
+import torch
+
+from benchmarks.summary import Json
+from benchmarks.train import ours
+from benchmarks.train.cases import Case
+from velodrome.timing.spans import root
+from velodrome.train.account import Account
+from velodrome.train.run import Run
+
+INSIDE = ("rollout/student_forward", "rollout/teacher", "rollout/environment", "update/forward", "update/backward")
+
+_NOTHING: Any = nullcontext()
+
+
+def shares(account: Account) -> Json:
+    """Of the time of rollouts and updates, by part."""
+    spent = account.whole
+    total = spent.sum_s("rollout") + spent.sum_s("update")
+    parts = {name: spent.sum_s(name) / total for name in spent.parts if name.count("/") == 1}
+    return {"parts": parts, "outside": 1 - sum(parts.get(name, 0.0) for name in INSIDE)}
+
+
+def spans_cost(run: Run, seconds: float) -> float:
+    """The share of its speed that a run loses to its spans: blocks of epochs with and without, in turns."""
+    timer, used = run.timer, [0.0, 0.0]
+    began = time.process_time()
+    ours.epoch(run)
+    block = max(1, round(0.03 / (time.process_time() - began)))
+    turn = 0
+    while sum(used) < seconds or turn % 4:
+        plain = turn % 4 in (1, 2)  # on, off, off, on: what drifts falls on both
+        run.timer = (lambda name: _NOTHING) if plain else timer
+        began = time.process_time()
+        for _ in range(block):
+            ours.epoch(run)
+        used[plain] += time.process_time() - began
+        turn += 1
+    run.timer = timer
+    return used[0] / used[1] - 1
+
+
+def spans_alone(run: Run) -> float:
+    """Seconds that the spans of one epoch and their account take, with nothing inside them."""
+    timer, names = run.timer, []
+
+    def heard(name: str) -> Any:
+        names.append(name)
+        return timer(name)
+
+    run.timer = heard  # type: ignore[assignment]
+    ours.epoch(run)
+    run.timer = timer
+    costs = []
+    for _ in range(50):
+        account = Account()
+        began = time.process_time()
+        with root("rollout") as rollout:
+            for name in names:
+                with timer(name):
+                    pass
+        with root("update") as update:
+            pass
+        account.add("ppo", 1, rollout, update)
+        timed = time.process_time()
+        for _name in names:
+            with _NOTHING:
+                pass
+        costs.append((timed - began) - (time.process_time() - timed))
+    return median(costs)
+
+
+def run(seconds: float, sizes: list[int]) -> Json:
+    torch.set_num_threads(1)
+    found: Json = {}
+    for agents in sizes:
+        for supervised in (False, True):
+            with ours.begun(Case("hub", agents), supervised=supervised) as made:
+                for _ in range(2):
+                    ours.epoch(made)
+                cost = spans_cost(made, 2 * seconds)
+                made.account = Account()
+                began, count = time.process_time(), 0
+                while time.process_time() - began < seconds:
+                    ours.epoch(made)
+                    count += 1
+                each = (time.process_time() - began) / count
+                told = shares(made.account)
+                phase = "supervised" if supervised else "ppo"
+                found[f"{phase} {agents}"] = {**told, "spans_in_turns": cost, "spans": spans_alone(made) / each}
+    return found
+
+
+if __name__ == "__main__":
+    print(orjson.dumps(run(float(sys.argv[1]), [int(each) for each in sys.argv[2:]])).decode())

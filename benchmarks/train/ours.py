@@ -1,0 +1,47 @@
+"""Our own loop, epoch by epoch: the body of `velodrome.train.loop.train` without evaluation and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.train.cases import Case, Epochs, settings_of
+from velodrome.train import loop
+from velodrome.train.run import Run, make_run
+from velodrome.train.schedule import phase_at, rollout_steps
+
+
+def epoch(run: Run) -> None:
+    """Roll out, learn, count, tell."""
+    phase = phase_at(run.settings, run.step)
+    steps = rollout_steps(phase, run.step, run.agents, run.buffer.horizon)
+    stats, rollout, update = loop.epoch(run, phase, steps)
+    run.step += steps * run.agents
+    run.epoch += 1
+    spent = run.account.add(phase.name, steps * run.agents, rollout, update)
+    loop.tell(run, phase, stats, spent)
+
+
+@contextmanager
+def begun(case: Case, *, supervised: bool = False) -> Iterator[Run]:
+    """A run in a folder that is gone afterwards."""
+    with TemporaryDirectory(prefix="velodrome-bench-") as folder:
+        run = make_run(settings_of(case, supervised=supervised, folder=folder), Path(folder), lambda line: None)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+@contextmanager
+def trainer(case: Case, variant: str) -> Iterator[Epochs]:
+    """As it is."""
+    with begun(case) as run:
+
+        def epochs(count: int) -> None:
+            for _ in range(count):
+                epoch(run)
+
+        yield epochs
