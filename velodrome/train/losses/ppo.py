@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from velodrome.train.compiled import kernel
+from velodrome.train.losses.fused import fused
 from velodrome.train.losses.softmax import Floats, softmax_row
 from velodrome.train.settings import PPOSettings
 
@@ -40,8 +41,10 @@ def ppo_loss(
     given = (actions_B, old_logprobs_B, advantages_B, returns_B, old_values_B)
     if logits_BA.is_cuda or torch.compiler.is_compiling():
         return _derived(logits_BA, values_B, *given, settings)
-    loss, stats = _Fused.apply(logits_BA, values_B, *given, settings)  # type: ignore[no-untyped-call]
-    return loss, stats
+    told: list[Any] = [each.detach().numpy() for each in (logits_BA, values_B, *given)]
+    told += _spread(told[4]) if settings.normalize_advantages and len(values_B) > 1 else (0.0, 1.0)
+    told += (settings.clip, settings.value_clip, settings.value_coef, settings.entropy_coef)
+    return fused(logits_BA, values_B, len(PPO_STATS), lambda *out: _loss_and_gradient(*told, *out))
 
 
 def _derived(
@@ -73,27 +76,6 @@ def _derived(
         clip_fraction = ((ratio_B - 1).abs() > settings.clip).float().mean()
         stats = torch.stack((loss, policy_loss, value_loss, entropy, approx_kl, clip_fraction))
     return loss, stats
-
-
-class _Fused(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits_BA: Tensor, values_B: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-        *given, settings = rest
-        grad_BA, grad_B = torch.empty(logits_BA.shape), torch.empty(values_B.shape)
-        stats = torch.zeros(len(PPO_STATS))
-        told: list[Any] = [each.numpy() for each in (logits_BA, values_B, *given)]
-        told += _spread(told[4]) if settings.normalize_advantages and len(values_B) > 1 else (0.0, 1.0)
-        told += (settings.clip, settings.value_clip, settings.value_coef, settings.entropy_coef)
-        told += (grad_BA.numpy(), grad_B.numpy(), stats.numpy())
-        _loss_and_gradient(*told)
-        ctx.save_for_backward(grad_BA, grad_B)
-        ctx.mark_non_differentiable(stats)
-        return stats[0].clone(), stats
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad_BA, grad_B = ctx.saved_tensors
-        return (grads[0] * grad_BA, grads[0] * grad_B, None, None, None, None, None, None)
 
 
 @kernel

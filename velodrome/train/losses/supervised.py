@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from velodrome.train.compiled import kernel
+from velodrome.train.losses.fused import fused
 from velodrome.train.losses.softmax import Floats, softmax_row
 
 SUPERVISED_STATS = ("loss", "cross_entropy", "value_loss", "agreement")
@@ -33,11 +34,11 @@ def supervised_loss(
     value_coef: float,
 ) -> tuple[Tensor, Tensor]:
     """The loss, and the numbers `SUPERVISED_STATS` names as one tensor: nothing waits for the device."""
-    given = (logits_BA, values_B, teacher_actions_B, returns_B, coef, value_coef)
+    given = (logits_BA, values_B, teacher_actions_B, returns_B)
     if logits_BA.is_cuda or torch.compiler.is_compiling():
-        return _derived(*given)
-    loss, stats = _Fused.apply(*given)  # type: ignore[no-untyped-call]
-    return loss, stats
+        return _derived(*given, coef, value_coef)
+    told: list[Any] = [*(each.detach().numpy() for each in given), coef, value_coef]
+    return fused(logits_BA, values_B, len(SUPERVISED_STATS), lambda *out: _loss_and_gradient(*told, *out))
 
 
 def _derived(
@@ -54,32 +55,6 @@ def _derived(
     with torch.no_grad():
         agreement = (logits_BA.argmax(1) == teacher_actions_B).float().mean()
         return loss, torch.stack((loss, cross_entropy, value_loss, agreement))
-
-
-class _Fused(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        logits_BA: Tensor,
-        values_B: Tensor,
-        teacher_actions_B: Tensor,
-        returns_B: Tensor,
-        coef: float,
-        value_coef: float,
-    ) -> tuple[Tensor, Tensor]:
-        grad_BA, grad_B = torch.empty(logits_BA.shape), torch.empty(values_B.shape)
-        stats = torch.zeros(len(SUPERVISED_STATS))
-        given: list[Any] = [each.numpy() for each in (logits_BA, values_B, teacher_actions_B, returns_B)]
-        given += [coef, value_coef, grad_BA.numpy(), grad_B.numpy(), stats.numpy()]
-        _loss_and_gradient(*given)
-        ctx.save_for_backward(grad_BA, grad_B)
-        ctx.mark_non_differentiable(stats)
-        return stats[0].clone(), stats
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad_BA, grad_B = ctx.saved_tensors
-        return grads[0] * grad_BA, grads[0] * grad_B, None, None, None, None
 
 
 @kernel
