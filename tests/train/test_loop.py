@@ -10,10 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-import gymnasium
-import numpy as np
 import orjson
 import pytest
 import torch
@@ -170,25 +167,6 @@ def test_the_parts_of_an_epoch_add_up_to_its_time(tmp_path: Path):
                 ms for name, ms in line["parts_ms"].items() if name.startswith(f"{whole}/") and name.count("/") == 1
             ]
             assert sum(parts) == pytest.approx(line[f"{whole}_ms"])
-
-
-class Spoiled(gymnasium.Env[np.ndarray, int]):
-    """One step in, its reward is no number."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        return np.zeros(2, np.float32), float("nan"), False, False, {}
-
-
-def test_a_reward_that_is_no_number_is_the_environments_fault(tmp_path: Path):
-    gymnasium.register("Spoiled-v0", Spoiled)
-    with pytest.raises(TrainError, match=r"gymnasium:Spoiled-v0 gave a reward that is not a finite number"):
-        train(small(tmp_path, env__name="gymnasium:Spoiled-v0", supervised__steps="0"), quiet)
 
 
 @pytest.mark.parametrize("core", ["mlp", "lstm"])

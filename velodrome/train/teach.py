@@ -15,7 +15,7 @@ from velodrome.train.parts import BACK, FETCH, KERNELS, RESHAPE, Part
 
 
 class Lesson:
-    """A teacher beside an environment. `actions` is what it said last, one for each agent."""
+    """A teacher beside an environment. `actions_N` is what it said last, one for each agent."""
 
     def __init__(self, teacher: Teacher, env: Environment, device: torch.device, part: Part) -> None:
         self.teacher = teacher
