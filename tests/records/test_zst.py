@@ -16,7 +16,7 @@ ROWS = [b'{"n":%d,"text":"%s"}\n' % (n, os.urandom(n * 7).hex().encode()) for n 
 
 
 def kept(path: Path) -> list[bytes]:
-    return [line for _, line in read_lines(path, mendable=True)]
+    return [line for _, line in read_lines(path, lost=lambda *_: None)]
 
 
 def test_appended_lines_are_read_back_and_any_zstd_tool_reads_them_too(tmp_path: Path):
@@ -99,12 +99,27 @@ def test_what_is_not_zstd_is_refused_and_stays_as_it_is(tmp_path: Path):
     problem = rf"x\.jsonl\.zst: not a zstd file from byte {len(pack(b'1' + bytes([10])))} on"
     with pytest.raises(InputError, match=problem):
         list(read_lines(path))
+    path.write_bytes(b"plain text, not a frame")
+    problem = r"x\.jsonl\.zst: not a zstd file from byte 0 on"
     for _ in range(2):  # the second time it is not "another collection is writing"
         with pytest.raises(InputError, match=problem):
             Appender(path)
-    assert path.read_bytes().endswith(b"plain text, not a frame")
+    assert path.read_bytes() == b"plain text, not a frame"
 
 
 def test_a_missing_file_is_said_when_it_is_opened(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         ZstReader(tmp_path / "none.zst")
+
+
+def test_a_file_damaged_in_the_middle_is_appended_to_and_read_on_both_sides_of_the_damage(tmp_path: Path):
+    path = tmp_path / "x.jsonl.zst"
+    frames = [pack(row) for row in ROWS]
+    spoilt = bytes(len(frames[1]))
+    path.write_bytes(frames[0] + spoilt + frames[2])
+    appender = Appender(path)
+    appender.append(ROWS[3])
+    appender.close()
+    assert appender.notes == []
+    assert path.read_bytes() == frames[0] + spoilt + frames[2] + frames[3]
+    assert kept(path) == [ROWS[0], ROWS[2], ROWS[3]]

@@ -135,6 +135,63 @@ def test_a_garbage_line_in_the_middle_is_left_alone_and_said(workplace: Any) -> 
     assert [json.loads(line)["meta"]["key"] for line in after[10:]] == [lost]
 
 
+def overwritten(data: bytes) -> bytes:
+    """The third line with its first 200 bytes overwritten; its end, with the key, is intact."""
+    lines = data.splitlines(keepends=True)
+    lines[2] = b"#" * 200 + lines[2][200:]
+    return b"".join(lines)
+
+
+def glued(data: bytes) -> bytes:
+    """The third line behind half of another one that has no line end."""
+    lines = data.splitlines(keepends=True)
+    lines[2] = lines[1][:90] + lines[2]
+    return b"".join(lines)
+
+
+@pytest.mark.parametrize("damage", [overwritten, glued])
+def test_a_damaged_line_counts_for_no_reader_and_its_rollout_runs_again(workplace: Any, damage: Any) -> None:
+    workplace.scripted()
+    workplace.tasks("tasks.jsonl", 10)
+    command = COLLECT.replace("OUT", "rollouts.jsonl")
+    workplace.run(command)
+    path = workplace.folder / "rollouts.jsonl"
+    lost = workplace.keys()[2]
+    path.write_bytes(damage(path.read_bytes()))
+    assert json.loads(workplace.run("velo metrics rollouts.jsonl").stdout)["rollouts/kept"] == 9
+
+    done = workplace.run(command)
+
+    assert done.returncode == 0, done.stderr
+    assert "rollouts.jsonl:3: not a rollout" in done.stderr
+    assert "9 of 10 rollouts are there already" in done.stderr
+    assert json.loads(done.stdout)["rollouts/kept"] == 10
+    lines = path.read_text().splitlines()
+    assert len(lines) == 11
+    assert json.loads(lines[10])["meta"]["key"] == lost
+
+
+def test_a_compressed_file_damaged_in_the_middle_is_continued(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.tasks("tasks.jsonl", 10)
+    command = COLLECT.replace("OUT", "rollouts.jsonl.zst")
+    workplace.run(command)
+    path = workplace.folder / "rollouts.jsonl.zst"
+    data = bytearray(path.read_bytes())
+    middle = data.index(b"\x28\xb5\x2f\xfd", len(data) // 2)
+    data[middle + 4 : middle + 100] = bytes(96)
+    path.write_bytes(data)
+
+    done = workplace.run(command)
+
+    assert done.returncode == 0, done.stderr
+    assert f"bytes from byte {middle:,} on cannot be decompressed" in done.stderr
+    assert "9 of 10 rollouts are there already" in done.stderr
+    assert json.loads(done.stdout)["rollouts/kept"] == 10
+    again = workplace.run(command)
+    assert "10 of 10 rollouts are there already; nothing is left to do" in again.stderr, again.stderr
+
+
 def test_a_full_disk_stops_with_whole_lines_and_the_same_command_goes_on(workplace: Any) -> None:
     workplace.scripted()
     workplace.tasks("tasks.jsonl", 60)

@@ -25,13 +25,14 @@ from velodrome.config import Config, secrets
 from velodrome.errors import InputError
 from velodrome.read.checks import WHILE_COLLECTING, Finding, run_checks, short
 from velodrome.read.profile import read_profile
-from velodrome.records.jsonl import read_lines
+from velodrome.records.jsonl import DAMAGED, Lost, read_lines
 from velodrome.records.rollout import beside, key_in
 from velodrome.serving.connect import Components, Servers
 
 Json = dict[str, Any]
 
 _REREAD_BYTES = 256_000_000  # a few seconds
+_MOST_NOTES = 20
 
 
 async def collect(
@@ -139,6 +140,22 @@ class Earlier:
     keys: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
+    def note(self, text: str) -> None:
+        """Keep one of the first notes."""
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append(text)
+
+    def lost(self, output: Path) -> Lost:
+        """Note what cannot be read. A torn last line is left to the sink, which cuts it."""
+
+        def told(number: int, reason: str, torn: bool) -> None:
+            if reason.endswith(DAMAGED):
+                self.note(f"{output}: {reason}; the rollouts that stood there count as not run")
+            elif not torn:
+                self.note(f"{output}:{number}: {reason}; it is left alone and counts as not run")
+
+        return told
+
 
 def read_earlier(options: Options) -> Earlier:
     """Read the output that is there. A last line without its end may be torn: the sink looks at that one."""
@@ -146,12 +163,12 @@ def read_earlier(options: Options) -> Earlier:
     if options.overwrite or not options.output.exists():
         return found
     found.size = options.output.stat().st_size
-    for number, line in read_lines(options.output, mendable=True):
+    for number, line in read_lines(options.output, lost=found.lost(options.output)):
         key = key_in(line)
         if key is not None:
             found.keys.add(hash(key))
-        elif line.endswith(b"\n") and len(found.notes) < 20:
-            found.notes.append(f"{options.output}:{number}: not a rollout; it is left alone and counts as not run")
+        elif line.endswith(b"\n"):
+            found.note(f"{options.output}:{number}: not a rollout; it is left alone and counts as not run")
     return found
 
 

@@ -36,15 +36,14 @@ def read_lines(
     *,
     start: int = 0,
     end: int | None = None,
-    mendable: bool = False,
     lost: Lost | None = None,
     passed: Passed | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Every line that is not blank, with its number from 1. `start` and `end` are byte offsets of a plain file.
 
-    A `.zst` file that is cut short is an `InputError`; with `mendable` its last line, the torn one, is passed over.
-    With `lost` that line and those that are too long are passed over and told. So are damaged bytes of a `.zst` file,
-    to `passed` where it is given; however many lines stood there, they count as one.
+    A `.zst` file that is cut short is an `InputError`, and so is a line that is too long. With `lost` such lines are
+    passed over and told. So are damaged bytes of a `.zst` file, to `passed` where it is given; however many lines
+    stood there, they count as one.
     """
     try:
         with open_bytes(path, damaged=lost is not None) as stream:
@@ -62,7 +61,6 @@ def read_lines(
                 if line[-1:] != b"\n" and len(line) <= MAX_LINE_BYTES and getattr(stream, "torn", False):
                     if lost is not None:
                         lost(number + 1, "cut short", True)
-                    if mendable or lost is not None:
                         return
                     raise InputError(f"{path}: cut short after line {number}; the rest of the file is missing")
                 if not line:

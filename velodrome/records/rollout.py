@@ -1,12 +1,11 @@
 """One line of the output: how an agent's result becomes a rollout, and how to get back from one.
 
-The conversation stands once, in `output`; all bookkeeping is under `meta`, which is the last field of a line, so
-that a key can be read without parsing the conversation before it.
+The conversation stands once, in `output`; all bookkeeping is under `meta`. A line is a rollout when the whole line
+parses: one whose end is intact and whose start was overwritten is damaged, and counts for no reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ Json = dict[str, Any]
 
 SCHEMA = 1
 OWN_FIELDS = ("output", "response", "usage", "meta")
-_META = b',"meta":{"key":"'
 _ENCODE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 
 
@@ -100,26 +98,19 @@ def encode(row: Json) -> bytes:
     return orjson.dumps(row, option=_ENCODE)
 
 
-def key_in(line: bytes) -> str | None:
-    """The key of a whole line of a rollouts file, or None if it is not a rollout.
-
-    Reads the end of the line alone where that end is surely the row's own `meta`: it follows a comma, and closed
-    by the row's last brace it is JSON.
-    """
-    at = line.rfind(_META)
-    if at > 0:
-        key = _parsed_key(b"{" + line[at + 1 :])
-        if key is not None:
-            return key
-    return _parsed_key(line, loads)
-
-
-def _parsed_key(text: bytes, parse: Callable[[bytes], Any] = orjson.loads) -> str | None:
+def meta_in(line: bytes) -> Json | None:
+    """The `meta` of a line of a rollouts file, or None if it is not a rollout. The whole line must parse."""
     try:
-        key = parse(text)["meta"]["key"]
-    except (ValueError, KeyError, TypeError):
+        meta = loads(line)["meta"]
+    except (ValueError, KeyError, TypeError, IndexError):
         return None
-    return key if isinstance(key, str) else None
+    return meta if isinstance(meta, dict) and isinstance(meta.get("key"), str) else None
+
+
+def key_in(line: bytes) -> str | None:
+    """The key of a line of a rollouts file, or None if it is not a rollout."""
+    meta = meta_in(line)
+    return None if meta is None else meta["key"]
 
 
 def split_key(key: str) -> tuple[str, int]:
