@@ -124,7 +124,7 @@ def _pieces(path: Path, gaps: list[Gap] | None = None) -> Iterator[tuple[bytes, 
 
 
 def whole_frames(path: Path) -> tuple[int, bool]:
-    """The offset behind the last whole frame, and whether the text ends a line there. Damage before it is left alone."""
+    """The offset behind the last whole frame, and whether the text ends a line there; damage is passed over."""
     end, last, line_ended = 0, b"\n", True
     for piece, whole, _ in _pieces(path, []):
         last = piece[-1:] or last
