@@ -156,6 +156,7 @@ def metric_lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any
     given = {"env.name": "extractor_hub_10", "env.num_envs": "4", "env.agents": "2", "env.max_steps": "8"}
     given |= {"policy.hidden": "16", "trainer.batch_size": "64", "trainer.minibatch_size": "32"}
     given |= {"supervised.steps": "64", "supervised.keep_steps": "64", "supervised.keep_coef": "1"}
+    given |= {"policy.core": "lstm", "trainer.mixed_precision": "true"}
     given |= {"trainer.total_timesteps": "192", "evaluator.episodes": "2", "output.dashboard": "false"}
     run = train(apply(Settings(), {**given, "output.train_dir": str(folder)}), lambda said: None)
     Log(folder / "gone.jsonl", 100).close()

@@ -73,7 +73,7 @@ def _numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         if isinstance(value, Mapping):
             group = "time" if name != "evaluation" else "evaluation" if value["greedy"] else "evaluation_drawn"
             yield from ((f"{group}/{inner}", number) for inner, number in value.items() if inner != "greedy")
-        elif name not in ("step", "phase"):
+        elif name != "step" and not isinstance(value, str):
             yield f"{'time' if name in _TIMES else 'train'}/{name}", value
 
 

@@ -67,6 +67,7 @@ class Outcome:
     timing: Json
     advice: list[str]
     traces: list[Path]
+    lstm_precision: str | None  # with mixed precision
 
 
 def train(settings: Settings, say: Say = print) -> Outcome:
@@ -116,6 +117,7 @@ def train(settings: Settings, say: Say = print) -> Outcome:
                 run.account.as_json(),
                 advice(run.account, settings, run.agents, run.device.type),
                 run.tracer.paths,
+                run.lstm_precision,
             )
         finally:
             run.close()
@@ -227,6 +229,7 @@ def tell(run: Run, phase: Phase, stats: Mapping[str, float], spent: Mapping[str,
         "explained_variance": explained_variance(buffer.values[:rows], buffer.returns[:rows]).item(),
         "learning_rate": run.optimizer.param_groups[0]["lr"],
         **_episodes(run, phase),
+        **({"lstm_precision": run.lstm_precision} if run.lstm_precision else {}),
     }
     spent_ms = {name: seconds * 1e3 for name, seconds in spent.items()}
     line["sps"] = rows * run.agents / (spent[ROLLOUT] + spent[UPDATE])
@@ -366,7 +369,7 @@ def _opening(run: Run) -> str:
     steps = ", then ".join(f"{each.agent_steps:,} agent steps {each.phase}" for each in todo.stretches)
     after = f"; going on from agent step {run.step:,}" if run.step else ""
     first = f"{run.folder}: {steps}{after}; {counted(run.agents, 'agent')} at once on {run.device.type}"
-    return "\n".join((first, *notes(run.settings, todo)))
+    return "\n".join((first, *notes(run.settings, todo), *run.precision_notes))
 
 
 def _due(run: Run, interval: int) -> bool:

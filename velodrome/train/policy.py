@@ -6,6 +6,8 @@ All weights come from one given generator, and actions from another: nothing her
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +20,7 @@ from velodrome.train.cells import add_cells, seen
 from velodrome.train.chain import Chain, fits, through
 from velodrome.train.compiled import kernel
 from velodrome.train.envs.interface import Spec
+from velodrome.train.machine import lstm_in_half
 from velodrome.train.settings import PolicySettings
 
 _ENCODERS = {"tokens": ("tokens", "cnn"), "planes": ("cnn",), "vector": ("vector",)}  # the first is what auto takes
@@ -32,6 +35,7 @@ class Policy(nn.Module):
         self.hidden = settings.hidden
         self.num_actions = spec.num_actions
         self.recurrent = settings.core == "lstm"
+        self._half_lstm = self.recurrent and lstm_in_half()
         self.encoder = make_encoder(settings, spec, generator)
         self._bend = torch.tanh if spec.layout == "vector" else torch.relu
         self.core: nn.Module
@@ -64,7 +68,9 @@ class Policy(nn.Module):
             assert state is not None, "an lstm needs its state; initial_state makes one"
             h, c = state if begun_N is None else state * (~begun_N).unsqueeze(-1)
             weights: tuple[Tensor, ...] = tuple(self.core.parameters())
-            h, c = torch.lstm_cell(x_NH, (h.to(x_NH.dtype), c.to(x_NH.dtype)), *weights)  # half of what nn.LSTM takes
+            x_NH, precision = self._for_lstm(x_NH)
+            with precision:  # a cell takes half the time of nn.LSTM
+                h, c = torch.lstm_cell(x_NH, (h.to(x_NH.dtype), c.to(x_NH.dtype)), *weights)
             x_NH, state = h, torch.stack((h, c)).float()
         else:
             x_NH = self._bend(self.core(x_NH))
@@ -81,11 +87,25 @@ class Policy(nn.Module):
         if isinstance(self.core, nn.LSTM):
             assert state is not None, "an lstm needs the state a stretch began with"
             assert begun_TN is not None, "an lstm needs to know where episodes began"
-            x_BH = self._recall(self.core, x_BH.view(steps, columns, -1), begun_TN, state).flatten(0, 1)
+            x_BH, precision = self._for_lstm(x_BH)
+            with precision:
+                x_BH = self._recall(self.core, x_BH.view(steps, columns, -1), begun_TN, state).flatten(0, 1)
         else:
             x_BH = self._bend(self.core(x_BH))
         logits_BA, values_B = self._judge(x_BH, obs_B)
         return logits_BA.view(steps, columns, -1), values_B.view(steps, columns)
+
+    def lstm_precision(self, device: torch.device) -> torch.dtype | None:
+        """What mixed precision computes the LSTM in; None without an LSTM."""
+        if not self.recurrent:
+            return None
+        return torch.bfloat16 if self._half_lstm or device.type != "cpu" else torch.float32
+
+    def _for_lstm(self, x: Tensor) -> tuple[Tensor, AbstractContextManager[Any]]:
+        """Its input and its precision: float32 where autocast wants a bfloat16 that this CPU has no LSTM for."""
+        if x.is_cuda or self._half_lstm or not torch.is_autocast_enabled("cpu"):
+            return x, nullcontext()
+        return x.float(), torch.autocast("cpu", enabled=False)
 
     def _at_once(self, obs_B: Tensor) -> tuple[Tensor, Tensor] | None:
         """Logits and values by the kernels for chains of layers; None if these layers are none, or not here."""

@@ -26,6 +26,7 @@ from velodrome.train.envs import make_env, make_teacher
 from velodrome.train.envs.interface import Environment
 from velodrome.train.folder import METRICS
 from velodrome.train.log import Log
+from velodrome.train.machine import kind_of_machine
 from velodrome.train.parts import Timer
 from velodrome.train.policy import Policy
 from velodrome.train.profiler import Tracer
@@ -82,6 +83,18 @@ class Run:
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
 
+    @property
+    def lstm_precision(self) -> str | None:
+        """What the LSTM is computed in with mixed precision; None without either."""
+        dtype = self.policy.lstm_precision(self.device) if self.settings.trainer.mixed_precision else None
+        return None if dtype is None else str(dtype).removeprefix("torch.")
+
+    @property
+    def precision_notes(self) -> list[str]:
+        """Where that is not what was asked for."""
+        why = "this CPU has no LSTM in bfloat16, so that layer is computed in float32"
+        return [f"trainer.mixed_precision=True: {why}"] if self.lstm_precision == "float32" else []
+
     def begin(self) -> None:
         """Begin every environment and every memory anew, with a seed that is this step's."""
         self.env.reset(stream_seed(self.settings.seed, "environment", self.step) % 2**31)
@@ -107,6 +120,8 @@ class Run:
             "account": self.account.state(),
             "log": self.log.place,
             "settings": self.settings.model_dump_json(),
+            "machine": kind_of_machine(),
+            "lstm_precision": self.lstm_precision,
         }
         path = checkpoint.save(self.folder, self.step, state)
         if world is None:
@@ -123,6 +138,10 @@ class Run:
             raise InputError(f"{self.folder}: the checkpoint is of another network ({type(error).__name__})") from error
         self.account.load(state["account"])
         self.evaluation = state.get("evaluation")
+        moved = _differences(state.get("machine"), kind_of_machine())
+        if moved:
+            kept = "the run continues, but its weights will differ in the last bits from those of a run on one machine"
+            self.say(f"{self.folder}: the checkpoint was made on another kind of machine ({moved}): {kept}")
         if state["environment"] is None:
             self.begin()
             return
@@ -207,6 +226,13 @@ def _device(given: TrainerSettings) -> torch.device:
     if given.mixed_precision and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise InputError("trainer.mixed_precision=True: this GPU has no bfloat16, so it would be slower; leave it off")
     return device
+
+
+def _differences(before: dict[str, str] | None, now: dict[str, str]) -> str:
+    """What is not as it was; nothing is known of a checkpoint that does not say where it was made."""
+    before = now if before is None else before
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return ", ".join(f"{name} {before.get(name, 'unset')} -> {now.get(name, 'unset')}" for name in names)
 
 
 def _tensors(arrays: dict[str, Any] | None) -> dict[str, Tensor] | None:
