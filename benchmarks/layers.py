@@ -60,7 +60,7 @@ def layers(url: str, folder: Path, session: aiohttp.ClientSession) -> dict[str, 
     tasks = [workload.task(number) for number in range(_ROLLOUTS)]
     workload.write_tasks(folder / "tasks.jsonl", range(_ROLLOUTS))
     selection = Selection(folder / "tasks.jsonl", None, 1, workload.AGENT, None, {})
-    found = survey(selection, (), [workload.AGENT])
+    found = survey(selection, [workload.AGENT])
     sink, tally = Sink(folder / "rollouts.jsonl"), Tally(by_task=False)
     waiting = jobs(selection, found)
 

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from velodrome.collect.plan import Job, Names, Selection, jobs, survey
+from velodrome.collect.plan import Job, Names, Selection, Survey, jobs, mark_line, refuse_taken, survey
 from velodrome.errors import InputError
-from velodrome.records.task import task_id
+from velodrome.records.task import digest, task_id
 
 
 def task(text: str = "hi", **fields: Any) -> dict[str, Any]:
@@ -28,7 +28,17 @@ def selection(path: Path, **changes: Any) -> Selection:
 
 
 def plan(chosen: Selection, done: tuple[str, ...] = (), agents: tuple[str, ...] = ("solo", "other")) -> list[Job]:
-    return list(jobs(chosen, survey(chosen, {hash(key) for key in done}, agents)))
+    return list(jobs(chosen, surveyed(chosen, done, agents)))
+
+
+def surveyed(chosen: Selection, done: tuple[str, ...] = (), agents: tuple[str, ...] = ("solo",)) -> Survey:
+    """The survey of an input beside an output that has these rollouts; each may name its digest after a blank."""
+    found = survey(chosen, agents)
+    for each in done:
+        key, _, content = each.partition(" ")
+        meta = {"key": key, **({"task_digest": content} if content else {})}
+        assert mark_line(found, orjson.dumps({"output": [], "meta": meta}))
+    return found
 
 
 def keys(found: list[Job]) -> list[str]:
@@ -37,24 +47,24 @@ def keys(found: list[Job]) -> list[str]:
 
 def problems(chosen: Selection, agents: tuple[str, ...] = ("solo",)) -> tuple[str, ...]:
     with pytest.raises(InputError) as caught:
-        survey(chosen, (), agents)
+        survey(chosen, agents)
     return caught.value.problems
 
 
 def test_every_row_is_run_as_often_as_asked_task_by_task(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"))
     assert plan(selection(path, repeats=2)) == [
-        Job("a/0", 0, 0, "solo", task(id="a")),
-        Job("a/1", 0, 1, "solo", task(id="a")),
-        Job("b/0", 1, 0, "solo", task(id="b")),
-        Job("b/1", 1, 1, "solo", task(id="b")),
+        Job("a/0", 0, 0, "solo", task(id="a"), digest=digest(task(id="a"))),
+        Job("a/1", 0, 1, "solo", task(id="a"), digest=digest(task(id="a"))),
+        Job("b/0", 1, 0, "solo", task(id="b"), digest=digest(task(id="b"))),
+        Job("b/1", 1, 1, "solo", task(id="b"), digest=digest(task(id="b"))),
     ]
 
 
 def test_what_the_output_has_already_is_left_out(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"), task(id="c"))
     chosen = selection(path, repeats=2)
-    found = survey(chosen, {hash(key) for key in ("a/0", "a/1", "b/1", "gone/0")}, ["solo"])
+    found = surveyed(chosen, ("a/0", "a/1", "b/1", "gone/0"))
     assert (found.tasks, found.rollouts, found.kept) == (3, 6, 3)
     assert keys(list(jobs(chosen, found))) == ["b/0", "c/0", "c/1"]
 
@@ -87,8 +97,62 @@ def test_ids_with_slashes_and_numbers_stay_apart(tmp_path: Path):
 
 
 def test_a_hundred_thousand_equal_names_are_numbered_without_counting_up_for_each():
-    names = Names()  # counting up from #2 each time would take five thousand million steps
-    assert [names.suffix("a") for _ in range(100_000)][-1] == "#100000"
+    names = Names({})  # counting up from #2 each time would take five thousand million steps
+    assert [names.add("a", index) for index in range(100_000)][-1] == "#100000"
+
+
+def refused(chosen: Selection, found: Survey) -> str:
+    with pytest.raises(InputError) as caught:
+        refuse_taken(
+            found, chosen.path, Path("out.jsonl"), lambda row, index: task_id(row) + found.again.get(index, "")
+        )
+    return str(caught.value)
+
+
+def test_a_name_that_the_output_has_with_other_content_is_refused_with_the_first_such_row(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), b"\n", task("new", id="b"), task("new", id="c"), task(id="d"))
+    chosen = selection(path)
+    old = [f"{name}/0 {digest(task(id=name))}" for name in "abc"]
+    found = surveyed(chosen, (*old, "d/0"))
+    assert found.kept == 2  # a, and d, whose row has no digest to compare
+    own = digest(task("new", id="b"))
+    assert refused(chosen, found) == (
+        f"{path}:3: the key 'b' stands in out.jsonl with other content (and 1 more like it); +allow_mixed=true adds it "
+        f"under a key with @{own}, another +output_jsonl_fpath keeps them apart (see docs/rollouts.md#keys)"
+    )
+
+
+def test_other_content_under_a_name_gets_a_key_of_its_own_and_is_found_again_under_it(tmp_path: Path):
+    first, second, third = (task(text, id="b") for text in ("1", "2", "3"))
+    chosen = selection(write(tmp_path / "t.jsonl", second), repeats=2)
+    output = [f"b/0 {digest(first)}", f"b/1 {digest(first)}"]
+    name = f"b@{digest(second)}"
+    assert keys(list(jobs(chosen, surveyed(chosen, tuple(output))))) == [f"{name}/0", f"{name}/1"]
+    output.append(f"{name}/0 {digest(second)}")
+    assert keys(list(jobs(chosen, surveyed(chosen, tuple(output))))) == [f"{name}/1"]
+    output.append(f"{name}/1 {digest(second)}")
+    assert list(jobs(chosen, surveyed(chosen, tuple(output)))) == []
+    chosen = selection(write(tmp_path / "t.jsonl", first))
+    assert surveyed(chosen, tuple(output)).taken == set()
+    chosen = selection(write(tmp_path / "t.jsonl", third))
+    assert keys(list(jobs(chosen, surveyed(chosen, tuple(output))))) == [f"b@{digest(third)}/0"]
+
+
+def test_rows_with_one_id_and_two_contents_do_not_change_places_unnoticed(tmp_path: Path):
+    one, two = task("one", id="a"), task("two", id="a")
+    output = (f"a/0 {digest(one)}", f"a#2/0 {digest(two)}")
+    chosen = selection(write(tmp_path / "t.jsonl", one, two))
+    assert surveyed(chosen, output).kept == 2
+    chosen = selection(write(tmp_path / "t.jsonl", two, one))
+    assert "t.jsonl:1: the key 'a' stands in" in refused(chosen, surveyed(chosen, output))
+    chosen = selection(write(tmp_path / "t.jsonl", two))
+    assert "t.jsonl:1: the key 'a' stands in" in refused(chosen, surveyed(chosen, output))
+
+
+def test_the_order_of_keys_in_a_row_and_overrides_are_not_other_content(tmp_path: Path):
+    row = task(id="a", answer="36")
+    chosen = selection(write(tmp_path / "t.jsonl", dict(reversed(row.items()))), overrides={"temperature": 1})
+    assert surveyed(chosen, (f"a/0 {digest(row)}",)).kept == 1
 
 
 def test_the_limit_counts_rows_not_lines(tmp_path: Path):
@@ -168,7 +232,7 @@ def test_an_endless_line_is_named_together_with_what_was_wrong_before_it(tmp_pat
 def test_a_row_that_goes_bad_after_the_survey_is_a_job_with_a_problem_for_what_was_not_done(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"))
     chosen = selection(path, repeats=2)
-    found = survey(chosen, {hash("a/0")}, ["solo"])
+    found = surveyed(chosen, ("a/0",))
     write(path, b"[]\n", task(id="b"))
     bad, *rest = jobs(chosen, found)
     problem = f"{path}:1: the row changed during the collection: a task is a JSON object, not a list"
@@ -180,6 +244,16 @@ def test_a_row_that_goes_bad_after_the_survey_is_a_job_with_a_problem_for_what_w
 def test_rows_added_to_the_input_after_the_survey_are_left_for_the_next_run(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a"))
     chosen = selection(path)
-    found = survey(chosen, (), ["solo"])
+    found = surveyed(chosen)
     write(path, task(id="a"), task(id="b"))
     assert keys(list(jobs(chosen, found))) == ["a/0"]
+
+
+def test_a_row_that_is_another_after_the_survey_is_a_job_with_a_problem(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"))
+    chosen = selection(path)
+    found = surveyed(chosen)
+    write(path, task(id="a"), task("another", id="b"))
+    good, bad = jobs(chosen, found)
+    assert (good.key, good.problem) == ("a/0", None)
+    assert bad.problem == f"{path}:2: the row changed during the collection: its content is not what was checked"

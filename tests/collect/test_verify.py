@@ -273,4 +273,25 @@ def test_a_key_that_stands_in_the_file_twice_is_refused(tmp_path):
     source.write_bytes(orjson.dumps(row) + b"\n" + orjson.dumps(row) + b"\n")
     agent = Instance("my_agent", "responses_api_agents", "simple_agent", {}, "test")
     with pytest.raises(InputError, match=r"rollouts.jsonl:2: the key 'a/0' stands in the file twice"):
-        survey(Options(source, tmp_path / "scored.jsonl"), set(), Config({}, {"my_agent": agent}))
+        survey(Options(source, tmp_path / "scored.jsonl"), Config({}, {"my_agent": agent}))
+
+
+def test_another_rollout_under_a_key_that_is_scored_already_is_refused_or_gets_a_key_of_its_own(desk: Desk):
+    desk.collect()
+    desk.verify()
+    (desk.root / "r.jsonl").rename(desk.root / "first.jsonl")
+    other = config()
+    other.instances["policy_model"].settings["answers"] = ["It is 37"]
+    desk.collect(other)
+    with pytest.raises(InputError, match=r"r\.jsonl:1: the key 'a/0' stands in .*v\.jsonl with other content \(and 2"):
+        desk.verify()
+    assert desk.verify(allow_mixed=True).kept == 3
+    assert desk.verify(allow_mixed=True).kept == 3
+    rows = desk.rows("v.jsonl")
+    assert len(rows) == 6
+    assert [(key.partition("@")[0], row["reward"]) for key, row in rows.items() if "@" in key] == [
+        ("a", 0.0),
+        ("b", 1.0),
+        ("c/x", 0.0),
+    ]
+    assert all(key.endswith("/0") for key in rows)

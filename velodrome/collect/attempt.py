@@ -53,6 +53,7 @@ async def attempt(
     """Run the job once. Only a fault of ours raises. `recorded` asks servers to tell their spans, for a trace."""
     meta: Json = {
         "key": job.key,
+        **({"task_digest": job.digest} if job.digest else {}),
         "task_index": job.task_index,
         "rollout_index": job.rollout_index,
         "agent": job.agent,

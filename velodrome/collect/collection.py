@@ -18,7 +18,7 @@ from velodrome.collect.account import Surroundings
 from velodrome.collect.attempt import Tried, attempt
 from velodrome.collect.collector import Collector
 from velodrome.collect.order import Options, Outcome, Work
-from velodrome.collect.plan import Job, Selection, jobs, survey
+from velodrome.collect.plan import Job, Selection, jobs, mark_line, refuse_taken, survey
 from velodrome.collect.runfile import RunFile, recipe, write_whole
 from velodrome.collect.sink import Sink
 from velodrome.config import Config, secrets
@@ -26,7 +26,8 @@ from velodrome.errors import InputError
 from velodrome.read.checks import WHILE_COLLECTING, Finding, run_checks, short
 from velodrome.read.profile import read_profile
 from velodrome.records.jsonl import DAMAGED, Lost, read_lines
-from velodrome.records.rollout import beside, key_in
+from velodrome.records.rollout import beside
+from velodrome.records.task import task_id
 from velodrome.serving.connect import Components, Servers
 
 Json = dict[str, Any]
@@ -42,9 +43,11 @@ async def collect(
     selection = Selection(
         options.input, options.limit, options.repeats, options.agent, default_agent(config), options.overrides
     )
-    earlier = read_earlier(options)
-    found = survey(selection, earlier.keys, config.agents())
-    earlier.keys.clear()
+    found = survey(selection, config.agents())
+    earlier = read_earlier(options, lambda line: mark_line(found, line))
+    found.places.clear()
+    if not options.allow_mixed:
+        refuse_taken(found, options.input, options.output, lambda row, index: task_id(row) + found.again.get(index, ""))
     components = Components(config, servers=servers)
     agents = {name: components.agent(name) for name in sorted(found.agents)}
     for name, agent in agents.items():
@@ -134,10 +137,9 @@ def default_agent(config: Config) -> str | None:
 
 @dataclass
 class Earlier:
-    """What the output had before this run: its size, a hash of each key, and notes about lines that are no rollouts."""
+    """What the output had before this run: its size, and notes about lines that are not rollouts."""
 
     size: int = 0
-    keys: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
@@ -157,17 +159,17 @@ class Earlier:
         return told
 
 
-def read_earlier(options: Options) -> Earlier:
-    """Read the output that is there. A last line without its end may be torn: the sink looks at that one."""
+def read_earlier(options: Options, take: Callable[[bytes], bool]) -> Earlier:
+    """Read the output that is there. `take` gets each line and says whether it is a rollout.
+
+    A last line without its end may be torn: the sink looks at that one.
+    """
     found = Earlier()
     if options.overwrite or not options.output.exists():
         return found
     found.size = options.output.stat().st_size
     for number, line in read_lines(options.output, lost=found.lost(options.output)):
-        key = key_in(line)
-        if key is not None:
-            found.keys.add(hash(key))
-        elif line.endswith(b"\n"):
+        if not take(line) and line.endswith(b"\n"):
             found.note(f"{options.output}:{number}: not a rollout; it is left alone and counts as not run")
     return found
 

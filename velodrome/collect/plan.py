@@ -1,13 +1,19 @@
 """What is to be run: rows x repeats, minus what the output has already.
 
-`survey` reads the input once, before anything is spent: it finds every bad row, gives every task its key and marks
-what is done, one byte a rollout. `jobs` reads it again while the collection runs, so rows never pile up in memory.
+`survey` reads the input once, before anything is spent: it finds every bad row and gives every task its key. The
+output is read next, and `Survey.mark` notes what is done, one byte per rollout. `jobs` reads the input again while the
+collection runs, so rows never pile up in memory.
+
+A key names a task, and a digest of its content says which one: a rollout of other content under the same key is not
+this task's. Such a task is an error, or runs under `<key>@<digest>` where mixing is allowed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from array import array
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +21,8 @@ import orjson
 
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError, read_lines
-from velodrome.records.task import agent_of, check_input, parse_task, task_id
+from velodrome.records.rollout import meta_in
+from velodrome.records.task import agent_of, check_input, digest, own_id, parse_task
 from velodrome.serving.connect import unknown
 
 Json = dict[str, Any]
@@ -32,6 +39,7 @@ class Job(NamedTuple):
     agent: str
     task: Json
     problem: str | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,13 +60,20 @@ class Selection:
 
 @dataclass
 class Survey:
-    """What the first pass found. `done` has one byte a rollout, in the order of `jobs`."""
+    """What the first pass found, and what the output has of it: `done`, one byte per rollout in the order of `jobs`.
 
+    `digests` and `places` (hash of a name -> its index) tell which task a rollout of the output belongs to.
+    """
+
+    repeats: int = 1
     tasks: int = 0
     done: bytearray = field(default_factory=bytearray)
     again: dict[int, str] = field(default_factory=dict)  # task index -> suffix of its id, for equal rows
     agents: set[str] = field(default_factory=set)
     repeated: bool = False  # whether a task may have more than one rollout
+    digests: array[int] = field(default_factory=lambda: array("Q"))
+    places: dict[int, int] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)  # tasks whose name stands in the output with other content
 
     @property
     def rollouts(self) -> int:
@@ -67,6 +82,33 @@ class Survey:
     @property
     def kept(self) -> int:
         return self.done.count(1)
+
+    def add(self, content: str) -> None:
+        """One more task, with the digest of its content; none of its rollouts is done."""
+        self.digests.append(int(content, 16))
+        self.done.extend(bytes(self.repeats))
+        self.tasks += 1
+
+    def mark(self, name: str, repeat: int, content: str | None) -> None:
+        """Note a rollout of the output: this repeat of the task of this name. Without a digest the name decides."""
+        index = self.places.get(hash(name))
+        if index is None:
+            index = self.places.get(hash(name.replace(f"@{content}", "")))
+            if index is None or content != self.digest(index):
+                return
+        if content is not None and content != self.digest(index):
+            self.taken.add(index)
+        elif repeat < self.repeats:
+            self.done[index * self.repeats + repeat] = 1
+
+    def digest(self, index: int) -> str:
+        """The digest of a task's content."""
+        return f"{self.digests[index]:016x}"
+
+    def name(self, index: int, own: str) -> str:
+        """The name a task runs under, which is its own unless that is taken."""
+        name = own + self.again.get(index, "")
+        return f"{name}@{self.digest(index)}" if index in self.taken else name
 
 
 class Problems:
@@ -96,15 +138,15 @@ class Problems:
             raise InputError(*self.lines())
 
 
-def survey(selection: Selection, kept: Collection[int], agents: Collection[str]) -> Survey:
-    """Check every row and mark what is done. `kept` holds `hash(key)` of the rollouts in the output."""
+def survey(selection: Selection, agents: Collection[str]) -> Survey:
+    """Check every row and give every task its name."""
     if "input" in selection.overrides:
         try:
             check_input(selection.overrides["input"])
         except ValueError as error:
             raise InputError(f"command line: {error}") from None
-    found = Survey(repeated=selection.repeats > 1)
-    names = Names()
+    found = Survey(selection.repeats, repeated=selection.repeats > 1)
+    names = Names(found.places)
     problems = Problems(selection.path)
     lines = read_lines(selection.path)
     while selection.limit is None or found.tasks < selection.limit:
@@ -121,7 +163,11 @@ def survey(selection: Selection, kept: Collection[int], agents: Collection[str])
             found.tasks += 1
             continue
         found.agents.add(agent)
-        _mark(found, names, task_id(row), kept, selection.repeats)
+        content = digest(row)
+        suffix = names.add(own_id(row) or content, found.tasks)
+        if suffix:
+            found.again[found.tasks] = suffix
+        found.add(content)
     problems.refuse()
     if not found.tasks:
         raise InputError(f"{selection.path}: no tasks in it (see docs/rollouts.md#task)")
@@ -138,34 +184,49 @@ def _known(agent: str | None, agents: Collection[str]) -> str:
 
 
 class Names:
-    """The names given so far, as hashes; equal ones get `#2`, `#3` …"""
+    """The names given so far, as hashes, and the index of each; equal ones get `#2`, `#3` …"""
 
-    def __init__(self) -> None:
-        self._given: set[int] = set()
+    def __init__(self, places: dict[int, int]) -> None:
+        self._places = places
         self._last: dict[int, int] = {}  # of names met again: the last number, so that a million equal rows stay cheap
 
-    def suffix(self, name: str) -> str:
+    def add(self, name: str, index: int) -> str:
         """What makes this name a new one; nothing for most."""
-        before = len(self._given)
-        self._given.add(hash(name))
-        if len(self._given) > before:
-            return ""
-        number = self._last.get(hash(name), 1) + 1
-        while hash(f"{name}#{number}") in self._given:
-            number += 1
-        self._last[hash(name)] = number
-        self._given.add(hash(f"{name}#{number}"))
-        return f"#{number}"
+        suffix = ""
+        if hash(name) in self._places:
+            number = self._last.get(hash(name), 1) + 1
+            while hash(f"{name}#{number}") in self._places:
+                number += 1
+            self._last[hash(name)] = number
+            suffix = f"#{number}"
+        self._places[hash(name + suffix)] = index
+        return suffix
 
 
-def _mark(found: Survey, names: Names, name: str, kept: Collection[int], repeats: int) -> None:
-    suffix = names.suffix(name)
-    if suffix:
-        found.again[found.tasks] = suffix
-    name += suffix
-    for repeat in range(repeats):
-        found.done.append(hash(f"{name}/{repeat}") in kept)
-    found.tasks += 1
+def mark_line(found: Survey, line: bytes) -> bool:
+    """Note one line of the output; False if it is not a rollout."""
+    meta = meta_in(line)
+    if meta is None:
+        return False
+    name, _, repeat = meta["key"].rpartition("/")
+    if repeat.isdecimal():
+        content = meta.get("task_digest")
+        found.mark(name, int(repeat), content if isinstance(content, str) else None)
+    return True
+
+
+def refuse_taken(found: Survey, source: Path, output: Path, key_of: Callable[[Json, int], str]) -> None:
+    """Raise if a key of the input stands in the output with other content."""
+    if found.taken:
+        index = min(found.taken)
+        number, line = next(islice(read_lines(source), index, None))
+        key = key_of(orjson.loads(line), index)
+        more = f" (and {len(found.taken) - 1} more like it)" if len(found.taken) > 1 else ""
+        raise InputError(
+            f"{source}:{number}: the key {key!r} stands in {output} with other content{more}; +allow_mixed=true adds "
+            f"it under a key with @{found.digest(index)}, another +output_jsonl_fpath keeps them apart "
+            "(see docs/rollouts.md#keys)"
+        )
 
 
 def jobs(selection: Selection, survey: Survey) -> Iterator[Job]:
@@ -180,13 +241,16 @@ def jobs(selection: Selection, survey: Survey) -> Iterator[Job]:
         flags = survey.done[first : first + repeats]
         try:
             row = parse_task(line)
+            content = digest(row)
+            if content != survey.digest(index):
+                raise ValueError("its content is not what was checked")
         except ValueError as error:
             problem = f"{selection.path}:{number}: the row changed during the collection: {error}"
             for repeat in range(repeats):
                 if not flags[repeat]:
                     yield Job(f"line {number}/{repeat}", index, repeat, "", {}, problem)
             continue
-        name = task_id(row) + survey.again.get(index, "")
+        name = survey.name(index, own_id(row) or content)
         agent = selection.agent_for(row) or ""
         for repeat in range(repeats):
             if flags[repeat]:
@@ -194,4 +258,4 @@ def jobs(selection: Selection, survey: Survey) -> Iterator[Job]:
             task = orjson.loads(line) if repeat else row  # its own copy: an environment may write to its task
             if selection.overrides:
                 task["responses_create_params"] = task["responses_create_params"] | selection.overrides
-            yield Job(f"{name}/{repeat}", index, repeat, agent, task)
+            yield Job(f"{name}/{repeat}", index, repeat, agent, task, digest=content)

@@ -7,7 +7,7 @@ with the same keys, so an interrupted pass resumes and nothing is written over.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from velodrome.collect.account import Surroundings, account
 from velodrome.collect.attempt import Failed, Kept, Tried, check_reward, failed, uncancelled
 from velodrome.collect.collection import conduct, default_agent, read_earlier
 from velodrome.collect.order import Options, Outcome, Work
-from velodrome.collect.plan import Job, Problems, Survey
+from velodrome.collect.plan import Job, Problems, Survey, refuse_taken
 from velodrome.collect.runfile import recipe
 from velodrome.config import Config
 from velodrome.contracts import Resources
@@ -24,6 +24,7 @@ from velodrome.errors import InputError, RolloutError, VerifyError, blame
 from velodrome.records import rollout
 from velodrome.records.jsonl import read_lines
 from velodrome.records.lenient import loads
+from velodrome.records.task import digest
 from velodrome.serving.connect import Components, Servers, unknown
 from velodrome.timing.spans import root, span
 from velodrome.timing.trace import Trace
@@ -35,9 +36,11 @@ async def verify(
     options: Options, config: Config, say: Callable[[str], None], servers: Servers | None = None
 ) -> Outcome:
     """Score every rollout of the input that the output does not have yet."""
-    earlier = read_earlier(options)
-    found = survey(options, earlier.keys, config)
-    earlier.keys.clear()
+    found = survey(options, config)
+    earlier = read_earlier(options, lambda line: mark_line(found, line))
+    found.places.clear()
+    if not options.allow_mixed:
+        refuse_taken(found, options.input, options.output, lambda row, index: row["meta"]["key"])
     components = Components(config, servers=servers)
     resources = {agent: components.resources_of(agent) for agent in sorted(found.agents)}
     for agent, environment in resources.items():
@@ -57,18 +60,17 @@ async def verify(
     return await conduct(work, options, config, earlier, say)
 
 
-def survey(options: Options, kept: Collection[int], config: Config) -> Survey:
+def survey(options: Options, config: Config) -> Survey:
     """Every line must be a rollout of an agent that the config knows."""
     found = Survey()
     problems = Problems(options.input)
-    seen: set[int] = set()
     for number, line in read_lines(options.input):
         if options.limit is not None and found.tasks >= options.limit:
             break
-        found.tasks += 1
         row = parsed(line)
         if row is None:
             problems.add(number, "not a rollout")
+            found.tasks += 1
             continue
         agent = agent_for(row, options, config)
         if agent not in config.agents():
@@ -76,10 +78,10 @@ def survey(options: Options, kept: Collection[int], config: Config) -> Survey:
         else:
             found.agents.add(agent)
         key = hash(row["meta"]["key"])
-        if key in seen:
+        if key in found.places:
             problems.add(number, f"the key {row['meta']['key']!r} stands in the file twice; a rollout is scored once")
-        seen.add(key)
-        found.done.append(key in kept)
+        found.places[key] = found.tasks
+        found.add(content(row))
         found.repeated = found.repeated or row["meta"].get("rollout_index", 0) != 0
     problems.refuse()
     if not found.tasks:
@@ -97,6 +99,19 @@ def parsed(line: bytes) -> Json | None:
     return row
 
 
+def content(row: Json) -> str:
+    """A digest of what is scored, which the score does not change: two rollouts can have the same key."""
+    return digest({name: row.get(name) for name in ("responses_create_params", "output")})
+
+
+def mark_line(found: Survey, line: bytes) -> bool:
+    """Note one line of the output; False if it is not a rollout."""
+    row = parsed(line)
+    if row is not None:
+        found.mark(row["meta"]["key"], 0, content(row))
+    return row is not None
+
+
 def agent_for(row: Json, options: Options, config: Config) -> str:
     """Whose environment scores this row."""
     return options.agent or str(row["meta"].get("agent") or default_agent(config) or "")
@@ -111,6 +126,9 @@ def jobs(options: Options, found: Survey, config: Config) -> Iterator[Job]:
         if row is not None:
             meta = row["meta"]
             agent = agent_for(row, options, config)
+            if index in found.taken:
+                task, repeat = rollout.split_key(meta["key"])
+                meta["key"] = f"{task}@{found.digest(index)}/{repeat}"
             yield Job(meta["key"], meta.get("task_index", index), meta.get("rollout_index", 0), agent, row)
 
 

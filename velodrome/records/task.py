@@ -1,7 +1,7 @@
 """One line of the input: what makes it a task, and what it is called.
 
-A task's id is its own `id` or `task_id`, else a hash of its content, so that the same row has the same key in every
-run and every file.
+A task's id is its own `id` or `task_id`, else a digest of its content, so that the same row has the same key in every
+run and every file. The digest is kept either way: it tells two tasks with the same id apart.
 """
 
 from __future__ import annotations
@@ -76,12 +76,22 @@ def _kind(value: Any) -> str:
 
 
 def task_id(row: Json) -> str:
-    """The row's own name, else a hash of its canonical JSON."""
+    """The row's own name, else its digest."""
+    return own_id(row) or digest(row)
+
+
+def own_id(row: Json) -> str | None:
+    """The name the row gives itself."""
     for name in ("id", "task_id"):
         own = row.get(name)
         if (isinstance(own, str) and own) or (isinstance(own, int) and not isinstance(own, bool)):
             return str(own)
-    return hashlib.blake2b(orjson.dumps(row, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+    return None
+
+
+def digest(content: Json) -> str:
+    """Sixteen hex digits that equal content shares, whatever the order of its keys."""
+    return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
 def agent_of(row: Json) -> str | None:
