@@ -28,6 +28,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from patience import DEADLINE_S
 
 from velodrome import errors
 from velodrome.cli import collect, run, status, verify
@@ -392,7 +393,7 @@ def shell(command: str, cwd: Path) -> dict[str, Any]:
 
 
 def typed(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(**shell(command, cwd), capture_output=True, timeout=120)
+    done = subprocess.run(**shell(command, cwd), capture_output=True, timeout=DEADLINE_S)
     assert (done.returncode, command) == (0, command), done.stderr
     return done
 

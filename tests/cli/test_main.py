@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import orjson
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.cli import main as cli
 from velodrome.errors import InputError, ServerError, StorageError
@@ -106,7 +107,7 @@ CALCULATOR = "resources_servers/calculator/configs/calculator.yaml"
 
 def velo(cwd: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "velodrome.cli.main", *argv]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
 
 
 def collect(cwd: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.cli.main import main
 from velodrome.cli.page import reassured
@@ -173,7 +174,9 @@ def test_a_list_has_at_least_one_line(file: Path, top: str, capsys: pytest.Captu
 
 def test_a_terminal_without_unicode_gets_ascii(file: Path):
     command = [sys.executable, "-m", "velodrome.cli.main", "profile", str(file)]
-    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=DEADLINE_S
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.decode("ascii") == profile_report(read_profile(file), ascii_only=True) + "\n"
 

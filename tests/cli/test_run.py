@@ -11,13 +11,14 @@ from typing import Any
 import orjson
 import pytest
 import running
+from patience import DEADLINE_S
 
 from velodrome.cli.status import table
 
 
 def velo(cwd: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "velodrome.cli.main", *argv]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
 
 
 @pytest.fixture(scope="module")

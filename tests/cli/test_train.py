@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from patience import DEADLINE_S
 from seed_003 import SEED, THINKY
 
 from velodrome.cli.main import main
@@ -32,7 +33,9 @@ sys.exit(main(sys.argv[1:]))
 def python(cwd: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *argv]
     environ = {**os.environ, **env}
-    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=240)
+    return subprocess.run(
+        command, cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
 
 
 def test_the_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]):
@@ -226,7 +229,7 @@ def test_the_commands_of_the_seed_run_by_uv_are_the_same_programs(tmp_path: Path
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=DEADLINE_S,
     )
     expected = python(ROOT, *plain, "--dry-run")
     assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, "")

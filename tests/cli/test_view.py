@@ -18,6 +18,7 @@ from pathlib import Path
 import orjson
 import pytest
 from made_runs import HOSTILE, hostile_row, make_run, write
+from patience import DEADLINE_S
 
 from velodrome.cli.main import main
 
@@ -97,7 +98,7 @@ def served(*words: str, **environment: str) -> Iterator[tuple[str, subprocess.Po
 
 def fetched(url: str, **headers: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=DEADLINE_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -216,7 +217,7 @@ def test_commands_may_come_from_a_pipe(run: Path):
         input="n\no 2\n",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "17 of 20 match reward>=0" in done.stdout

@@ -16,6 +16,7 @@ import pytest
 import running
 from opentelemetry.proto.trace.v1 import trace_pb2
 from otlp_receiver import attributes, receiving
+from patience import DEADLINE_S
 from prometheus_client.parser import text_string_to_metric_families
 
 from velodrome.collect.collection import collect
@@ -98,7 +99,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def scraped(url: str) -> dict[tuple[Any, ...], float]:
     """Every sample by its name and labels."""
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         text = answer.read().decode()
     return {
@@ -204,7 +205,10 @@ def test_the_address_is_told_and_free_again_at_the_end():
     exposed = make_exposed(0, said.append)
     assert said == [f"metrics: {exposed.url}"]
     assert scraped(exposed.url)["velodrome_rollouts_total", ("outcome", "kept")] == 0
-    with pytest.raises(urllib.error.HTTPError) as missing, urllib.request.urlopen(exposed.url + "x", timeout=20):
+    with (
+        pytest.raises(urllib.error.HTTPError) as missing,
+        urllib.request.urlopen(exposed.url + "x", timeout=DEADLINE_S),
+    ):
         pass
     with missing.value:
         assert (missing.value.code, missing.value.read()) == (404, b"there is only /metrics here\n")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.collect.pace import Fixed
 from velodrome.collect.run import Stop, run
@@ -282,7 +283,7 @@ def test_work_that_will_not_end_when_cancelled_is_cancelled_again():
                 held.append(job)
                 await asyncio.Event().wait()  # a session that never closes
 
-        finished = await asyncio.wait_for(run(iter([1]), stubborn, Fixed(1), stop, drain_s=60), 20)
+        finished = await asyncio.wait_for(run(iter([1]), stubborn, Fixed(1), stop, drain_s=3600), DEADLINE_S)
         return finished, held
 
     assert asyncio.run(main()) == (False, [1])

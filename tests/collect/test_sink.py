@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.collect.sink import Sink
 from velodrome.errors import InputError, StorageError
@@ -90,7 +91,7 @@ def test_a_disk_that_cannot_sync_stops_the_next_write(tmp_path):
     read, write = os.pipe()
     os.dup2(write, sink._rows._fd)  # a pipe takes what is written and cannot sync it
     sink._rows.append(b"{}\n")
-    sink._syncer.join(timeout=10)
+    sink._syncer.join(timeout=DEADLINE_S)
     with pytest.raises(StorageError, match="the disk does not keep what is written"):
         sink.keep(b"{}\n")
     for each in (read, write, sink._rows._fd):

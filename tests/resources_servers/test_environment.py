@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 from pydantic import BaseModel
 
 from velodrome.contracts import Resources
@@ -225,7 +226,7 @@ def test_code_that_hangs_is_given_up_sync_or_async() -> None:
     async def for_ever() -> Any:
         await asyncio.get_running_loop().create_future()
 
-    config = {"tool_timeout_s": 0.05, "verify_timeout_s": 0.06, "session_timeout_s": 0.07}
+    config = {"tool_timeout_s": 0.05, "verify_timeout_s": 0.06}
 
     class Hangs(ReturnsAsync):
         def seed_session(self, task: Any) -> Any:
@@ -242,7 +243,7 @@ def test_code_that_hangs_is_given_up_sync_or_async() -> None:
         with pytest.raises(VerifyError, match=r"^verify: no answer within 0\.06 s$"):
             scored(environment)
         with pytest.raises(ToolError, match=r"^seed_session: no answer within 0\.07 s$"):
-            asyncio.run(environment.open({"hang": True}))
+            asyncio.run(Hangs({"session_timeout_s": 0.07}).open({"hang": True}))
     finally:
         release.set()
 
@@ -479,7 +480,7 @@ def test_a_seed_that_comes_too_late_is_closed_all_the_same() -> None:
         await environment.aclose()
         return state
 
-    assert asyncio.run(asyncio.wait_for(main(), 10)) == "container"
+    assert asyncio.run(asyncio.wait_for(main(), DEADLINE_S)) == "container"
 
 
 def test_an_environment_without_sessions_remembers_nothing_of_a_rollout() -> None:
@@ -569,6 +570,6 @@ def test_importing_an_environment_loads_no_server_and_no_mathematics() -> None:
         "import sys\nfrom velodrome.resources_servers.math_with_judge.app import MathWithJudge\n"
         "MathWithJudge()\nimport json; print(json.dumps(list(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     loaded = set(json.loads(done.stdout))
     assert heavy & loaded == set()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from patience import DEADLINE_S
 
 from velodrome.errors import InputError, ModelError, TaskError, VerifyError
 from velodrome.resources_servers.math_with_judge import prepare
@@ -236,7 +237,7 @@ try:
 except InputError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     assert done.stdout == 'math_with_judge needs math-verify: pip install "velodrome[math]", or set fast_mode: true\n'
 
 

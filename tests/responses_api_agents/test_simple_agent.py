@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from patience import DEADLINE_S
 
 from velodrome import Environment, tool
 from velodrome.contracts import Agent
@@ -26,7 +27,7 @@ class Desk(Environment):
         super().__init__(config, links)
         self.open_now: set[str] = set()
         self.opened = 0
-        self.together = threading.Barrier(2, timeout=20)
+        self.together = threading.Barrier(2, timeout=DEADLINE_S)
         self.at_once = 0
         self.most_at_once = 0
 
@@ -99,7 +100,7 @@ def make(
 def run(agent: SimpleAgent, task: dict[str, Any] = TASK, *, verify: bool = True) -> dict[str, Any]:
     async def main() -> dict[str, Any]:
         try:
-            return await asyncio.wait_for(agent.run(task, verify=verify), 30)
+            return await asyncio.wait_for(agent.run(task, verify=verify), DEADLINE_S)
         finally:
             await agent.resources.aclose()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from patience import DEADLINE_S
 
 from velodrome import http
 from velodrome.contracts import Model
@@ -205,7 +206,7 @@ def test_a_first_answer_that_takes_long_does_not_hold_up_the_others(wire: Any) -
         async with wire(slow, quick) as server:
             model = make(server, endpoint="auto")
             calls = asyncio.gather(*(model.respond({"input": "x"}) for _ in range(3)))
-            assert [text(answer) for answer in await asyncio.wait_for(calls, 30)] == ["36"] * 3
+            assert [text(answer) for answer in await asyncio.wait_for(calls, DEADLINE_S)] == ["36"] * 3
             assert [seen.path for seen in server.seen] == ["/v1/responses"] * 3
 
     run(main)
@@ -300,10 +301,10 @@ def test_each_failing_call_ends_in_bounded_time_while_its_neighbours_finish(wire
             return faults.get(seen.json["input"]) or wire.reply(200, RESPONSE)
 
         async with wire(answer) as server:
-            model = make(server, max_retries=1, timeout_s=0.5, total_timeout_s=5.0)
+            model = make(server, max_retries=1, timeout_s=2.0, total_timeout_s=DEADLINE_S)
             asked = [word for fault in faults for word in (fault, "fine")]
             calls = (model.respond({"input": word}) for word in asked)
-            answers = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 30)
+            answers = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), DEADLINE_S)
             assert [isinstance(answer, ModelError) for answer in answers] == [True, False] * len(faults)
             tries = [seen.json["input"] for seen in server.seen]
             assert {fault: tries.count(fault) for fault in faults} == dict.fromkeys(faults, 2)

@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 import uvloop
+from patience import DEADLINE_S
 
 from velodrome.serving.app import Limits, Status
 from velodrome.serving.hosting import server_app
@@ -67,7 +68,7 @@ def _worker(
 
     thread = threading.Thread(target=whole)
     thread.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + DEADLINE_S
     while not (servers and servers[0].started):
         assert thread.is_alive(), "the server did not start"
         assert time.monotonic() < deadline, "the server did not start in time"
@@ -76,7 +77,7 @@ def _worker(
         yield
     finally:
         servers[0].should_exit = True
-        thread.join(timeout=20)
+        thread.join(timeout=DEADLINE_S)
         for sock in sockets:
             sock.close()
         assert not thread.is_alive()

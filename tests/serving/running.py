@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from patience import DEADLINE_S
 
-LIMIT_S = 30.0
+LIMIT_S = float(DEADLINE_S)
 CALCULATOR = "resources_servers/calculator/configs/calculator.yaml"
 MODEL = """
 policy_model:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import openai
 import orjson
+from patience import DEADLINE_S
 
 from velodrome.contracts import Streaming
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
@@ -52,7 +53,7 @@ def scripted(*answers: Any, **more: Any) -> Callable[[], ScriptedModel]:
 
 
 def client(url: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=30)
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=DEADLINE_S)
 
 
 def consistent(events: list[Json]) -> Json:
@@ -99,7 +100,7 @@ def consistent(events: list[Json]) -> Json:
 def responses(url: str, **request: Any) -> list[Json]:
     """The events of a streamed Response, raw."""
     body = {"input": "Go.", "stream": True, **request}
-    with httpx2.Client(timeout=30) as plain, plain.stream("POST", f"{url}/v1/responses", json=body) as reply:
+    with httpx2.Client(timeout=DEADLINE_S) as plain, plain.stream("POST", f"{url}/v1/responses", json=body) as reply:
         assert reply.headers["content-type"].startswith("text/event-stream")
         names, events = [], []
         for line in reply.iter_lines():

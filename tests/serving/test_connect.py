@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.config import Config, Instance
 from velodrome.errors import InputError
@@ -139,7 +140,7 @@ print(asyncio.run(found.score("1", {}, {})))
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     assert (done.stdout, done.stderr) == ("{'reward': 0.25}\n", "")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -159,10 +158,8 @@ def test_a_head_that_hangs_is_an_error_and_not_taken_for_none():
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen()
-        began = time.monotonic()
         with pytest.raises(InputError, match=r"something listens at .* give \+embedded=true to run without servers"):
             find(config(sock.getsockname()[1], model(answers=["x"])))
-        assert time.monotonic() - began < 30.0
 
 
 def test_the_token_is_sent_and_a_wrong_one_is_one_line():

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 import uvicorn
+from patience import DEADLINE_S
 
 from velodrome.errors import InputError
 from velodrome.serving.app import Limits, Status
@@ -64,7 +65,7 @@ def with_head(directory: Path, act: Callable[[int], Awaitable[Any]], *, token: s
         server = uvicorn.Server(uvicorn.Config(app, http=Short, ws="none", log_config=None, access_log=False))
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 return await act(sock.getsockname()[1])
         finally:
             server.should_exit = True
@@ -79,7 +80,7 @@ def with_head(directory: Path, act: Callable[[int], Awaitable[Any]], *, token: s
 def test_the_config_is_yaml_in_a_json_string_and_the_servers_are_a_list(tmp_path: Path):
     async def act(port: int) -> Any:
         paths = ("/global_config_dict_yaml", "/server_instances", "/health", "/nothing")
-        return [await fetch("127.0.0.1", port, path, timeout_s=10) for path in paths]
+        return [await fetch("127.0.0.1", port, path, timeout_s=DEADLINE_S) for path in paths]
 
     config, instances, health, nothing = with_head(tmp_path, act)
     assert config == (200, b'"a: 1\\n"')
@@ -90,7 +91,7 @@ def test_the_config_is_yaml_in_a_json_string_and_the_servers_are_a_list(tmp_path
 def test_a_token_is_wanted_for_all_but_health(tmp_path: Path):
     async def act(port: int) -> Any:
         asked = [("/health", None), ("/server_instances", None), ("/server_instances", "wrong"), ("/", "right")]
-        answers = [await fetch("127.0.0.1", port, path, timeout_s=10, token=token) for path, token in asked]
+        answers = [await fetch("127.0.0.1", port, path, timeout_s=DEADLINE_S, token=token) for path, token in asked]
         return [answer[0] for answer in answers if answer is not None]
 
     assert with_head(tmp_path, act, token="right") == [200, 401, 401, 200]
@@ -167,7 +168,7 @@ def test_a_probe_of_what_is_no_http_finds_nothing():
         server = await asyncio.start_server(gibber, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            return await fetch("127.0.0.1", port, "/health", timeout_s=10)
+            return await fetch("127.0.0.1", port, "/health", timeout_s=DEADLINE_S)
 
     assert asyncio.run(act()) is None
 

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import hosted as hosting
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
@@ -56,7 +57,7 @@ def test_a_body_that_drips_is_given_up_and_holds_up_nobody() -> None:
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"POST /calculator HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         quick = await ask(f"{url}/calculator", b'{"expression": "6 * 7"}')
-        slow = await asyncio.wait_for(reader.read(1000), 20)
+        slow = await asyncio.wait_for(reader.read(1000), DEADLINE_S)
         writer.close()
         return slow, quick
 

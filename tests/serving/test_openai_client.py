@@ -10,6 +10,7 @@ from typing import Any
 import hosted as hosting
 import openai
 import pytest
+from patience import DEADLINE_S
 
 from velodrome import Environment, tool
 from velodrome.resources_servers.calculator.app import Calculator
@@ -61,7 +62,7 @@ def agent(*answers: Any, resources: type[Environment] = Calculator, **more: Any)
 
 
 def client(url: str, key: str = "none", **more: Any) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, timeout=30, **{"max_retries": 0, **more})
+    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, timeout=DEADLINE_S, **{"max_retries": 0, **more})
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import hosted
 import orjson
 import pytest
 import running
+from patience import DEADLINE_S
 
 from velodrome.config import load
 from velodrome.resources_servers.calculator.app import Calculator
@@ -331,7 +332,7 @@ def test_the_profile_of_the_run_before_is_kept_under_a_number(tmp_path: Path):
 )
 def test_a_place_that_is_none_is_one_line_and_nothing_is_started(tmp_path: Path, flags: list[str], said: str):
     command = [sys.executable, "-m", "velodrome.cli.main", "run", components(tmp_path), *flags]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
 
 

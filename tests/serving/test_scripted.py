@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.errors import ServerError
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
@@ -55,7 +56,7 @@ def said(data: bytes) -> str:
 
 def on_the_wire(config: dict[str, Any], act: Callable[[Wire, ScriptedServer], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with ScriptedServer(ScriptedModel(config)) as server, asyncio.timeout(20):
+        async with ScriptedServer(ScriptedModel(config)) as server, asyncio.timeout(DEADLINE_S):
             port = int(server.url.split(":")[2].split("/")[0])
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
@@ -71,7 +72,7 @@ def over_http(config: dict[str, Any], act: Callable[[aiohttp.ClientSession, str]
         async with (
             ScriptedServer(ScriptedModel(config)) as server,
             aiohttp.ClientSession() as session,
-            asyncio.timeout(20),
+            asyncio.timeout(DEADLINE_S),
         ):
             await act(session, server.url)
 
@@ -296,7 +297,7 @@ def test_a_client_that_goes_away_ends_its_call_and_closing_the_server_ends_all()
         await until(lambda: asyncio.all_tasks() == before)
         wires[1][1].close()
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), DEADLINE_S))
 
 
 def test_a_port_that_is_taken_is_said():

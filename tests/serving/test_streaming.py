@@ -19,6 +19,7 @@ import pytest
 import streams
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import DEADLINE_S
 
 from velodrome.errors import ModelError
 from velodrome.responses_api_models.local_model import constrained, weights
@@ -210,7 +211,7 @@ def test_a_caller_that_goes_away_stops_the_model(route: str, body: Json, events:
     given = {"input": "Go.", "messages": [{"role": "user", "content": "Go."}], **body}
 
     async def leave(url: str) -> None:
-        async with httpx2.AsyncClient(timeout=30) as plain:
+        async with httpx2.AsyncClient(timeout=DEADLINE_S) as plain:
 
             async def read() -> None:
                 async with plain.stream("POST", f"{url}/v1/{route}", json=given) as reply:
@@ -227,7 +228,7 @@ def test_a_caller_that_goes_away_stops_the_model(route: str, body: Json, events:
 
     with hosting.hosted(MODEL, lambda: model) as url:
         asyncio.run(leave(url))
-        assert model.ended.wait(20)
+        assert model.ended.wait(DEADLINE_S)
 
 
 # The local model

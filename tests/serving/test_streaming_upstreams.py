@@ -10,6 +10,7 @@ import hosted as hosting
 import orjson
 import pytest
 import streams
+from patience import DEADLINE_S
 
 from velodrome import http
 from velodrome.contracts import Streaming
@@ -247,7 +248,7 @@ def test_pieces_are_told_as_they_come_and_closing_the_stream_hangs_up() -> None:
         stream = model.stream({"input": "Go."})
         seen = [(await anext(stream))["type"] for _ in range(5)]
         await stream.aclose()
-        await asyncio.wait_for(up.left.wait(), 20)
+        await asyncio.wait_for(up.left.wait(), DEADLINE_S)
         return seen
 
     # The server sends the first chunks and then nothing, until the other side hangs up.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -162,13 +161,11 @@ def test_asked_to_stop_it_lets_what_is_in_flight_finish_and_leaves_nothing(tmp_p
 
 
 def test_asked_twice_it_ends_at_once(tmp_path: Path):
-    with slow_agent(tmp_path, seconds=600) as (session, answer):
+    with slow_agent(tmp_path, seconds=7200) as (session, answer):
         pids = session.pids()
         session.process.send_signal(signal.SIGINT)
         session.expect("stopping")
-        began = time.monotonic()
         assert session.ends(signal.SIGINT) == 0
-        assert time.monotonic() - began < 5.0  # drain_s is 10
         assert answer.exception(running.LIMIT_S) is not None
         assert [pid for pid in pids if not running.gone(pid)] == []
 
@@ -182,7 +179,7 @@ class slow_agent:
         running.write_component(cwd, "responses_api_agents", "slow", SLOW)
         settings = f"{{begun: '{begun}', seconds: {seconds}}}"
         (cwd / "slow.yaml").write_text(f"slow:\n  responses_api_agents:\n    slow: {settings}\n")
-        self._session = running.Session(cwd, "+config_paths=[slow.yaml]")
+        self._session = running.Session(cwd, "+config_paths=[slow.yaml]", "+drain_s=3600")
         self._begun = begun
         self._pool = ThreadPoolExecutor(1)
 

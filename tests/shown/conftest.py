@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from looking import PATIENCE_S, Looking
+from patience import DEADLINE_S
 from trace_viewer import ROOT, browser
 
 BIN = Path(sys.executable).parent
@@ -71,7 +72,7 @@ class Workplace:
             env=self.environ,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=DEADLINE_S,
             **options,
         )
 

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from patience import DEADLINE_S
 from trace_viewer import ROOT
 
 ARTEFACTS = ROOT / "results" / "viewer"
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
-PATIENCE_S = 180.0  # for what comes by itself; a machine may have much else to do
+PATIENCE_S = float(DEADLINE_S)  # for what comes by itself
 
 
 class Looking:

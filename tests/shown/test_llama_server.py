@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.responses_api_models.local_model import weights
 
@@ -34,7 +35,7 @@ def server() -> Iterator[str]:
         yield process.stdout.readline().strip()
     finally:
         process.stdin.close()
-        process.wait(timeout=30)
+        process.wait(timeout=DEADLINE_S)
         process.stdout.close()
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.read.profile import read_profile
 from velodrome.read.profile_text import profile_tree, verdict_text
@@ -136,13 +137,13 @@ def test_a_signal_in_the_middle_stops_everything_and_shows_what_there_is(place: 
         text=True,
     ) as process:
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + DEADLINE_S
             while not rollouts.exists() or rollouts.read_bytes().count(b"\n") < 8:
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             process.send_signal(number)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=DEADLINE_S)
         finally:
             process.kill()
     assert process.returncode == 130, err

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import DEADLINE_S
 
 SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "test_needs.py"
 MISSING = (
@@ -29,7 +30,9 @@ def program(folder: Path, name: str, script: str) -> None:
 def needs(path: Path, ci: str = "") -> tuple[int, str]:
     """The script with nothing but this folder on its PATH: its exit code and what it says."""
     environ = {"PATH": str(path), "CI": ci}
-    done = subprocess.run([sys.executable, str(SCRIPT)], env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)], env=environ, capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert done.stdout == ""
     return done.returncode, done.stderr
 

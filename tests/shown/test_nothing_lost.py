@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 
 COLLECT = "exec ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=OUT +num_samples_in_parallel=8"
 
@@ -30,7 +31,7 @@ def start(workplace: Any, command: str) -> subprocess.Popen[str]:
 
 def wait_for_bytes(path: Path, size: int, process: subprocess.Popen[str]) -> None:
     """Until the file has more than this; bounded."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline and process.poll() is None:
         if path.exists() and path.stat().st_size > size:
             return
@@ -56,7 +57,7 @@ def test_a_collection_killed_at_random_moments_ends_with_every_rollout_once(work
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             kills += 1
-        process.communicate(timeout=60)
+        process.communicate(timeout=DEADLINE_S)
         if process.returncode == 0:
             break
 
@@ -220,7 +221,7 @@ def test_a_second_collector_on_the_same_file_is_refused(workplace: Any) -> None:
 
     second = workplace.run(command)
     first.send_signal(signal.SIGINT)
-    first.communicate(timeout=60)
+    first.communicate(timeout=DEADLINE_S)
 
     assert second.returncode == 2
     assert "another collection" in second.stderr
@@ -237,7 +238,7 @@ def test_one_interrupt_lets_what_is_in_flight_finish(workplace: Any, number: int
     wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, process)
 
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=DEADLINE_S)
 
     assert process.returncode == 130, stderr
     kept = len(workplace.rows())
@@ -259,7 +260,7 @@ def test_a_second_interrupt_stops_at_once_and_loses_no_finished_rollout(workplac
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)  # two presses of a person, not one
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=DEADLINE_S)
 
     assert process.returncode == 130, stderr
     assert len(set(workplace.keys())) == len(workplace.keys()) > 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 from test_served import (
     SECRET,
     SEED_000_COLLECT,
@@ -77,7 +78,7 @@ def test_seed_000_gives_its_files_its_columns_and_the_rollouts_it_would_give_wit
         with terminal(workplace, f"bash -c '{run}'", "all ready"):
             profiled = workplace.run(SEED_000_COLLECT)
             url = instances(port)["math_with_judge"]["url"]
-            with urllib.request.urlopen(f"{url}/stats", timeout=30) as answer:
+            with urllib.request.urlopen(f"{url}/stats", timeout=DEADLINE_S) as answer:
                 current = answer.read().decode()
         with terminal(workplace, f"bash -c '{unprofiled}'", "all ready"):
             plain = workplace.run(SEED_000_COLLECT.replace("temp/math", "temp/plain_math"))

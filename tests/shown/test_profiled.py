@@ -9,6 +9,7 @@ import subprocess
 import time
 from typing import Any
 
+from patience import DEADLINE_S
 from test_traced import COLLECT, contents
 
 
@@ -44,7 +45,7 @@ def test_a_collector_killed_while_it_is_profiled_leaves_what_it_had_measured(wor
     with subprocess.Popen(
         command.split(), cwd=workplace.folder, env=workplace.environ, stderr=subprocess.DEVNULL
     ) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + DEADLINE_S
         while not (log.exists() and "Calculator.verify " in log.read_text()):
             assert time.monotonic() < deadline, "no profile was saved"
             assert process.poll() is None

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 
 COUNT = 200_000
 MEGABYTE = 1_000_000
@@ -34,7 +35,7 @@ def peak_of(workplace: Any, command: str) -> tuple[int, int, str]:
         env=workplace.environ,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=DEADLINE_S,
     )
     code, peak = done.stdout.split()
     return int(code), int(peak), done.stderr

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import test_seeds
+from patience import DEADLINE_S
 
 SECRET = "sk-never-to-be-seen-by-anybody"
 
@@ -41,7 +42,7 @@ def terminal(workplace: Any, command: str, ready: str) -> Iterator[subprocess.Po
             stderr=out,
             text=True,
         )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE_S
     while ready not in log.read_text():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
@@ -62,13 +63,13 @@ def head_at(workplace: Any, port: int, more: str = "") -> None:
 
 
 def instances(port: int) -> dict[str, dict[str, Any]]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_instances", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_instances", timeout=DEADLINE_S) as answer:
         return {each["name"]: each for each in json.load(answer)}
 
 
 def pid_of(port: int, name: str) -> int:
     """The process of a server, once it is there."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         try:
             found = instances(port)[name]
@@ -183,7 +184,7 @@ def served_texts(port: int) -> str:
             "/tools",
         ):
             try:
-                with urllib.request.urlopen(address + route, timeout=10) as answer:
+                with urllib.request.urlopen(address + route, timeout=DEADLINE_S) as answer:
                     texts.append(answer.read().decode())
             except urllib.error.HTTPError as error:
                 texts.append(error.read().decode())
@@ -208,13 +209,13 @@ def test_a_server_killed_in_the_middle_comes_back_and_the_file_ends_with_everyth
         collection = subprocess.Popen(
             ["bash", "-c", collect], cwd=workplace.folder, env=workplace.environ, stderr=subprocess.PIPE, text=True
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + DEADLINE_S
         while not (output.exists() and output.stat().st_size > 20_000):
             assert collection.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.kill(head_pid(pids[0]) if victim == "head_server" else pid_of(port, victim), signal.SIGKILL)
-        _, stderr = collection.communicate(timeout=120)
+        _, stderr = collection.communicate(timeout=DEADLINE_S)
         assert collection.returncode in (0, 3), stderr
         assert f"requested 400 = kept {len(workplace.rows())} + failed " in stderr
         back = [pid_of(port, name) for name in ("calculator", "policy_model", "my_agent")]
@@ -296,13 +297,13 @@ def test_sessions_of_64_in_flight_are_their_own_with_several_workers_of_which_on
             ["bash", "-c", collect], cwd=workplace.folder, env=workplace.environ, stderr=subprocess.PIPE, text=True
         )
         output = workplace.folder / "rollouts.jsonl"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + DEADLINE_S
         while not (output.exists() and output.stat().st_size > 20_000):
             assert collection.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.kill(pid_of(port, name), signal.SIGKILL)
-        _, stderr = collection.communicate(timeout=120)
+        _, stderr = collection.communicate(timeout=DEADLINE_S)
         assert collection.returncode in (0, 3), stderr
         kept = len(workplace.rows())
         assert f"requested 600 = kept {kept} + failed {600 - kept}" in stderr
@@ -311,7 +312,7 @@ def test_sessions_of_64_in_flight_are_their_own_with_several_workers_of_which_on
         assert again.returncode == 0, again.stderr
         left = set()
         for _ in range(8):
-            with urllib.request.urlopen(instances(port)[name]["url"], timeout=10) as answer:
+            with urllib.request.urlopen(instances(port)[name]["url"], timeout=DEADLINE_S) as answer:
                 left.add(json.load(answer)["open_sessions"])
 
     assert sorted(workplace.keys(), key=lambda key: int(key[:-2])) == [f"{n}/0" for n in range(600)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 from trace_check import check_file
 from trace_viewer import CATAPULT, ROOT, browser, pulled, served
 
@@ -104,7 +105,7 @@ class Viewers:
         self.outside: list[str] = []
         self.errors: list[str] = []
         self.page = chromium.new_page(viewport={"width": 1600, "height": 1000})
-        self.page.set_default_timeout(120_000)
+        self.page.set_default_timeout(DEADLINE_S * 1000)
         self.page.route("**/*", self._guard)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
 

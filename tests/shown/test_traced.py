@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 from running import Session
 from trace_check import check_file, faults
 
@@ -122,14 +123,14 @@ def killed_after_growing(workplace: Any, path: Path, chance: random.Random) -> i
         ["bash", "-c", command], cwd=workplace.folder, env=workplace.environ, stderr=subprocess.PIPE, text=True
     )
     before = path.stat().st_ino if path.exists() else None
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE_S
     while not (path.exists() and path.stat().st_ino != before and path.stat().st_size > 1000):
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.005)
     time.sleep(chance.random() * 0.7)  # the random moment itself, not a wait for something
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=DEADLINE_S)
     assert process.returncode == -signal.SIGKILL
     return path.stat().st_size
 

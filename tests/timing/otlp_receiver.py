@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from patience import DEADLINE_S
 
 Answer = tuple[int, bytes] | None  # None: silence until the receiver closes
 
@@ -44,7 +45,7 @@ class OtlpReceiver:
     def arrived(self, count: int = 1) -> bool:
         """Whether so many requests arrive within the limit."""
         with self._news:
-            return self._news.wait_for(lambda: len(self.requests) >= count, 20)
+            return self._news.wait_for(lambda: len(self.requests) >= count, DEADLINE_S)
 
     def spans(self) -> list[Any]:
         """Every span of every request."""

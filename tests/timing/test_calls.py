@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 import pytest
 import uvloop
+from patience import DEADLINE_S
 
 from velodrome.timing.calls import Calls, is_project
 from velodrome.timing.tables import Key, Row, Table, as_callgrind, as_pstat, as_text, from_json, merged, shown
@@ -65,7 +66,7 @@ class Verifier:
     def stop_half_way(self) -> None:
         self._used.append(burn(0.02))
         self.reached.set()
-        self.goes_on.wait(20)
+        self.goes_on.wait(DEADLINE_S)
         self._used.append(burn(0.02))
 
     def down(self, depth: int) -> None:
@@ -118,7 +119,7 @@ def test_threads_count_those_that_ran_before_the_start_too(calls: Calls):
     go = threading.Event()
 
     def early() -> None:
-        go.wait(20)
+        go.wait(DEADLINE_S)
         verifier.check()
 
     before = threading.Thread(target=early)
@@ -141,7 +142,7 @@ def test_reading_in_the_middle_of_a_call_changes_neither_its_count_nor_its_own_t
     calls.start()
     thread = threading.Thread(target=verifier.stop_half_way)
     thread.start()
-    assert verifier.reached.wait(20)
+    assert verifier.reached.wait(DEADLINE_S)
     half = row_of(calls.table(), "Verifier.stop_half_way")
     calls.table()
     verifier.goes_on.set()

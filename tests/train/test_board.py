@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 from small_run import metrics, same, small, weights
 
 from velodrome.train.loop import train
@@ -83,7 +84,7 @@ def test_a_run_that_is_taken_up_again_shows_every_step_once(tmp_path: Path, end:
     more["trainer__checkpoint_interval"] = "4"
     here = str(Path(__file__).parent)
     script = STOPPED.format(here=here, folder=str(tmp_path), more=more, end=end)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == code, done.stderr.decode()
     outcome = train(small(tmp_path, **more), lambda _: None)
     assert len(list(outcome.folder.glob("events.out.tfevents.*"))) == 2
@@ -125,7 +126,7 @@ board.close()
 @needs_it
 def test_a_full_disk_is_one_clear_line(tmp_path: Path):
     done = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path)], check=True, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", FULL, str(tmp_path)], check=True, capture_output=True, text=True, timeout=DEADLINE_S
     )
     assert done.stdout.startswith("cannot be written (File too large). The last checkpoint is good;")
     assert "Traceback" not in done.stderr
@@ -141,6 +142,6 @@ def test_without_the_package_one_line_says_what_to_install(tmp_path: Path):
     )
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120, env=env
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=DEADLINE_S, env=env
     )
     assert done.stdout == 'output.tensorboard: needs the package "tensorboard" (pip install "velodrome[tensorboard]")\n'

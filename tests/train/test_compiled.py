@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from patience import DEADLINE_S
+
 from velodrome.train.compiled import kernel
 
 KERNEL = """
@@ -34,7 +36,12 @@ def test_a_change_in_the_file_beside_a_kernel_is_seen(tmp_path: Path):
     for more in (1, 1, 10):
         (tmp_path / "beside.py").write_text(BESIDE.format(more=more))
         done = subprocess.run(
-            [sys.executable, "-B", "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+            [sys.executable, "-B", "main.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=True,
         )
         kept = sorted(path.parent.parent.name for path in tmp_path.rglob("*.nbi"))
         found.append((done.stdout.strip(), len(kept)))

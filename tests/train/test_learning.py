@@ -19,7 +19,7 @@ from velodrome.train.recipes.cvc.thinky_supervised_to_ppo import thinky_supervis
 from velodrome.train.settings import Settings
 from velodrome.train.streams import stream
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 EPISODES = 512
 

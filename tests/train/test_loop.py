@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 import pytest
 import torch
+from patience import DEADLINE_S
 from small_run import metrics, same, small, weights
 
 from velodrome.errors import InputError, StorageError, TrainError
@@ -232,7 +233,7 @@ def test_a_run_killed_at_any_moment_and_gone_on_is_the_run_that_was_not(
         if process.poll() is None and kills < 3:
             os.kill(process.pid, signal.SIGKILL)
             kills += 1
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=DEADLINE_S)
         if process.returncode == 0:
             break
         assert process.returncode == -signal.SIGKILL, out.decode()
@@ -273,7 +274,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 def test_a_full_disk_is_one_clear_line_and_the_run_goes_on_when_there_is_room(tmp_path: Path):
     whole = train(small(tmp_path / "whole"), quiet)
     code = FULL + RUN.format(here=str(Path(__file__).parent), folder=str(tmp_path / "full"), more={})
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"velodrome.errors.{StorageError.__name__}")
     assert "cannot be written (File too large)" in last
@@ -286,7 +287,7 @@ def test_a_disk_with_no_room_for_kernels_is_one_clear_line(tmp_path: Path):
     code = FULL + RUN.format(here=str(Path(__file__).parent), folder=str(tmp_path / "full"), more={})
     cold = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False, env=cold
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=cold
     )
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"velodrome.errors.{StorageError.__name__}")
@@ -310,7 +311,7 @@ def test_ctrl_c_ends_after_the_epoch_and_the_run_goes_on(tmp_path: Path):
         while process.poll() is None and not (path.exists() and path.stat().st_size):
             time.sleep(0.001)
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=DEADLINE_S)
     finally:
         process.kill()
     assert process.returncode == 0, out.decode()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from patience import DEADLINE_S
 from small_run import metrics, same, small, weights
 
 from velodrome.errors import InputError
@@ -216,7 +217,7 @@ def test_importing_it_leaves_the_loggers_of_others_alone():
         "import velodrome.train.envs.mettagrid_env\n"
         "assert (logging.root.level, list(logging.root.handlers)) == before, logging.root.handlers"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=DEADLINE_S)
 
 
 @needs_it
@@ -238,6 +239,6 @@ def test_without_the_package_one_line_says_what_to_install():
         "try:\n    make_env(EnvSettings(name='mettagrid:extractor_hub'), 0)\n"
         "except InputError as error:\n    print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.stdout.startswith('env.name=mettagrid:extractor_hub: needs the package "mettagrid')
     assert done.stdout.endswith('(pip install "velodrome[mettagrid]")\n')

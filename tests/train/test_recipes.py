@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from patience import DEADLINE_S
 from seed_003 import SEED, THINKY
 
 from velodrome.cli.main import main
@@ -235,7 +236,7 @@ def test_a_real_metta_package_is_never_hidden_by_ours(tmp_path: Path):
     (tmp_path / "metta" / "__init__.py").write_text("theirs = True\n")
     paths = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; sys.path.append({str(tmp_path)!r})"
     code = f"{paths}; import metta; print(metta.theirs)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=DEADLINE_S)
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
@@ -245,7 +246,9 @@ def test_without_the_source_tree_a_recipe_that_imports_metta_is_told_what_to_imp
         "import sys; sys.modules['metta'] = None\n"
         "from velodrome.cli.main import main; sys.exit(main(['train', sys.argv[1], '--dry-run']))"
     )
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
     assert (done.returncode, done.stderr) == (
         2,
         f"velo: {path}: no package metta.rl here: it stands in the source tree, beside tools/run.py; "
@@ -494,7 +497,7 @@ def test_missions_are_judged_without_numpy():
         "from velodrome.cli.main import main\n"
         f"sys.exit(main(['train', {THINKY!r}, 'base_missions=extractor_hub_7', '--dry-run']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=DEADLINE_S)
     assert (done.returncode, done.stderr) == (2, "velo: env.name: extractor_hub_7: the size is from 8 to 200\n")
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import DEADLINE_S
 
 # In a process of its own: what another test has used is ready there already.
 ASK = """
@@ -52,6 +53,6 @@ def test_every_kernel_is_ready_before_the_first_rollout(tmp_path: Path, more: li
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {here!r})\n{ASK}", str(tmp_path), *more],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=DEADLINE_S,
     )
     assert (found.returncode, found.stdout.splitlines()[-1:]) == (0, ["[]"]), found.stderr

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from patience import DEADLINE_S
 from small_run import metrics, small
 
 from velodrome.errors import InputError, TrainError
@@ -114,6 +115,6 @@ print(outcome.step, outcome.finished, outcome.evaluation)
 @pytest.mark.slow
 def test_ctrl_c_in_the_middle_of_an_evaluation_leaves_it_and_keeps_what_was_learned(tmp_path: Path):
     code = ENDLESS.format(here=str(Path(__file__).parent), folder=str(tmp_path))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.stdout == "64 False None\n", done.stderr
     assert [path.name for path in tmp_path.glob("*/checkpoint_*")] == ["checkpoint_000000000064.pt"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parsed_page import Page
+from patience import DEADLINE_S
 from starlette.testclient import TestClient
 
 from velodrome.view.app import make_app
@@ -17,7 +18,7 @@ from velodrome.view.app import make_app
 ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
-PATIENCE_S = 120.0  # for what is made in the background
+PATIENCE_S = float(DEADLINE_S)  # for what is made in the background
 
 TAGS = {
     "html", "head", "meta", "title", "link", "script", "body", "a", "header", "div", "svg", "rect", "line", "path", "g",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import DEADLINE_S
 from plain_rules import PlainWorld
 
 from velodrome.errors import InputError
@@ -237,6 +238,6 @@ try:
 except InputError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.stdout.startswith("env.num_envs=65536 of extractor_hub_200 with 4 agents: do not fit into memory (")
     assert done.stdout.endswith("); give fewer, or a smaller map\n")
