@@ -44,6 +44,21 @@ def test_every_difference_is_named_by_its_path():
     assert differences(before, before) == []
 
 
+def test_other_code_is_named_and_a_missing_digest_is_not_compared_nor_forgotten(tmp_path: Path):
+    def made(source: str | None) -> dict[str, Any]:
+        return recipe(instances(a=1), {}, deferred=False, sources={"m": source} if source else {})
+
+    path = tmp_path / "r.jsonl"
+    RunFile(path).begin(made(None), {}, {})
+    assert RunFile(path).problems(made("0f")) == []  # of an earlier version
+    RunFile(path).begin(made("0f"), {}, {})
+    RunFile(path).begin(made(None), {}, {})  # a server that does not say
+    assert RunFile(path).problems(made("0f")) == []
+    assert RunFile(path).problems(made("1e")) == [
+        "m: the code of responses_api_models/openai_model changed: source was 0f, now 1e"
+    ]
+
+
 def test_a_run_is_recorded_beside_its_rollouts_and_another_recipe_is_noticed(tmp_path: Path):
     path = tmp_path / "r.jsonl.zst"
     file = RunFile(path)

@@ -17,6 +17,7 @@ from velodrome.errors import InputError
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.connect import Components, unknown
+from velodrome.serving.source import source_digest
 
 ENV = """
 from velodrome import Environment
@@ -202,3 +203,21 @@ def test_a_module_has_exactly_one_public_class_with_the_contracts_methods(tmp_pa
     assert problem(components(tmp_path, block("m", MODEL, "two")), "m") == (
         f"{path}: 2 classes (A, B) with the methods respond; there must be exactly one"
     )
+
+
+def test_the_source_of_a_component_is_its_folder_without_tests_and_caches(tmp_path: Path):
+    files = {"app.py": "a = 1", "rules/deep.py": "b = 2", "data.txt": "x"}
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    before = source_digest(tmp_path / "app.py")
+    for name in ("tests/t.py", "__pycache__/c.py", ".venv/v.py", "test_it.py", "conftest.py", "notes.md"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("c = 3")
+    assert source_digest(tmp_path / "app.py") == before
+    (tmp_path / "rules" / "deep.py").write_text("b = 3")
+    edited = source_digest(tmp_path / "app.py")
+    (tmp_path / "rules" / "deep.py").rename(tmp_path / "deep.py")
+    assert len({before, edited, source_digest(tmp_path / "app.py")}) == 3

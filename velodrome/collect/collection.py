@@ -53,7 +53,7 @@ async def collect(
     for name, agent in agents.items():
         if options.defer and not await agent.deferrable():
             raise InputError(f"{name}: its verify reads the session, which is gone later; it cannot be deferred")
-    made = recipe(components.family(agents), options.overrides, deferred=options.defer)
+    made = recipe(components.family(agents), options.overrides, deferred=options.defer, sources=components.sources)
 
     around, recorded = Surroundings(), bool(options.watchers)
 
@@ -178,8 +178,8 @@ def refuse_mixing(problems: list[str], output: Path) -> None:
     """Rollouts of two kinds in one file are asked for, or an error."""
     if problems:
         raise InputError(
-            f"{output}: its rollouts were made with other settings; +allow_mixed=true adds to them all the same, "
-            "another +output_jsonl_fpath keeps them apart",
+            f"{output}: its rollouts were made with other settings or other code; +allow_mixed=true adds to them all "
+            "the same, another +output_jsonl_fpath keeps them apart",
             *(f"  {problem}" for problem in problems[:20]),
         )
 

@@ -1,7 +1,8 @@
 """`rollouts.run.json`: how the rollouts beside it came to be.
 
-It holds what decides a rollout's content (agents, models, environments, overrides, without secrets), so that a
-resumed run that would mix two kinds of rollouts in one file is noticed; and one entry a run with its counts.
+It holds what decides a rollout's content (agents, models, environments and a digest of their code, overrides, without
+secrets), so that a resumed run that would mix two kinds of rollouts in one file is noticed; and one entry a run with
+its counts.
 """
 
 from __future__ import annotations
@@ -35,13 +36,17 @@ _OPERATIONAL = frozenset(
 )
 
 
-def recipe(instances: Mapping[str, Instance], overrides: Json, *, deferred: bool) -> Json:
-    """What decides the content of the rollouts."""
+def recipe(
+    instances: Mapping[str, Instance], overrides: Json, *, deferred: bool, sources: Mapping[str, str] | None = None
+) -> Json:
+    """What decides the content of the rollouts. `sources` has the digests of the code of the instances."""
+    sources = sources or {}
     blocks = {
         name: {
             "kind": instance.kind,
             "implementation": instance.implementation,
             "settings": {key: value for key, value in instance.settings.items() if key not in _OPERATIONAL},
+            **({"source": sources[name]} if name in sources else {}),
         }
         for name, instance in sorted(instances.items())
     }
@@ -58,6 +63,35 @@ def differences(before: Any, now: Any, where: str = "") -> list[str]:
             found += differences(before.get(name), now.get(name), below)
         return found
     return [] if before == now else [f"{where}: was {_short(before)}, now {_short(now)}"]
+
+
+def changed_code(before: Json, now: Json) -> list[str]:
+    """The instances whose code is another now, one line each. One without a digest is not compared."""
+    found = []
+    for name, (was, new) in _both(before, now).items():
+        if "source" in was and "source" in new and was["source"] != new["source"]:
+            where = f"{new.get('kind')}/{new.get('implementation')}"
+            found.append(f"{name}: the code of {where} changed: source was {was['source']}, now {new['source']}")
+    return found
+
+
+def _both(before: Json, now: Json) -> dict[str, tuple[Json, Json]]:
+    """The instances that two recipes share."""
+    old, new = before.get("instances"), now.get("instances")
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return {}
+    return {name: (old[name], new[name]) for name in new if isinstance(old.get(name), dict)}
+
+
+def _without_sources(recipe: Json) -> Json:
+    blocks = recipe.get("instances")
+    if not isinstance(blocks, dict):
+        return recipe
+    kept = {
+        name: {key: value for key, value in block.items() if key != "source"} if isinstance(block, dict) else block
+        for name, block in blocks.items()
+    }
+    return {**recipe, "instances": kept}
 
 
 def _short(value: Any) -> str:
@@ -83,13 +117,18 @@ class RunFile:
 
     def problems(self, recipe: Json) -> list[str]:
         """How this recipe differs from the one the file's rollouts were made with."""
-        if "recipe" not in self._data:
+        before = self._data.get("recipe")
+        if not isinstance(before, dict):
             return []
-        return differences(self._data["recipe"], orjson.loads(orjson.dumps(recipe)))
+        now = orjson.loads(orjson.dumps(recipe))
+        return [*changed_code(before, now), *differences(_without_sources(before), _without_sources(now))]
 
     def begin(self, recipe: Json, inputs: Json, config: Json) -> Json:
         """Record that a run starts; the entry returned is filled in until `save`."""
         entry: Json = {"started_at": round(time.time(), 3), **inputs}
+        for was, new in _both(self._data.get("recipe") or {}, recipe).values():
+            if "source" in was:
+                new.setdefault("source", was["source"])  # a server that does not say must not make it forgotten
         self._data = {
             "recipe": recipe,
             "config": config,

@@ -49,7 +49,7 @@ async def verify(
                 f"{agent}: its verify reads the session of the rollout, which is gone; it cannot score a file"
             )
     names = [config.instances[agent].references()["resources_server"] for agent in resources]
-    made = recipe(components.family(names), {}, deferred=False)
+    made = recipe(components.family(names), {}, deferred=False, sources=components.sources)
 
     around = Surroundings()
 

@@ -22,8 +22,10 @@ from velodrome.config import Config, Instance
 from velodrome.config.kinds import AGENTS, MODELS, RESOURCES
 from velodrome.contracts import Agent, Model, Resources
 from velodrome.errors import InputError, blame
+from velodrome.serving.source import source_digest
 from velodrome.timing import wall
 
+_PACKAGE = Path(__file__).parent.parent
 _METHODS = {
     "responses_api_models": ("respond",),
     "resources_servers": ("open", "call", "score", "close"),
@@ -38,6 +40,7 @@ class Servers:
     urls: Mapping[str, str] = field(default_factory=dict)
     token: str | None = None
     note: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)  # digests of the code they loaded, where they say
 
 
 class Components:
@@ -48,6 +51,7 @@ class Components:
         self._cwd = cwd or Path.cwd()
         self._servers = servers or Servers()
         self._live: dict[str, Any] = {}
+        self.sources: dict[str, str] = dict(self._servers.sources)
 
     @property
     def note(self) -> str:
@@ -83,6 +87,9 @@ class Components:
 
     def _component(self, instance: Instance) -> Any:
         links = {key: self.connect(there) for key, there in instance.references().items()}
+        entry = entry_file(instance, self._cwd)
+        if instance.kind == RESOURCES or not entry.is_relative_to(_PACKAGE):
+            self.sources[instance.name] = source_digest(entry)
         make = component_class(instance, self._cwd)
         wall.before_making(make)
         with blame(InputError, f"{instance.source}: {instance.name}: cannot be made"):
@@ -152,19 +159,23 @@ def component_class(instance: Instance, cwd: Path) -> type[Any]:
     return found[0]
 
 
+def entry_file(instance: Instance, cwd: Path) -> Path:
+    """The file that an instance's class is in: the user's own, else the package's."""
+    place = Path(instance.kind, instance.implementation, str(instance.settings.get("entrypoint", "app.py")))
+    for root in (cwd, _PACKAGE):
+        if (root / place).is_file():
+            return root / place
+    there = [path.parent.name for path in (_PACKAGE / instance.kind).glob("*/app.py")]
+    raise InputError(
+        f"{instance.source}: {instance.name}: " + unknown("implementation", instance.implementation, there)
+    )
+
+
 def _module(instance: Instance, cwd: Path) -> ModuleType:
-    entrypoint = str(instance.settings.get("entrypoint", "app.py"))
-    own = cwd / instance.kind / instance.implementation / entrypoint
-    package = Path(__file__).parent.parent
-    if own.is_file() and package != cwd:
-        return _own_module(own, f"velodrome_component_{instance.kind}_{instance.implementation}", cwd)
-    stem = Path(entrypoint).stem
-    if not (package / instance.kind / instance.implementation / entrypoint).is_file():
-        there = [path.parent.name for path in (package / instance.kind).glob("*/app.py")]
-        raise InputError(
-            f"{instance.source}: {instance.name}: " + unknown("implementation", instance.implementation, there)
-        )
-    return importlib.import_module(f"velodrome.{instance.kind}.{instance.implementation}.{stem}")
+    entry = entry_file(instance, cwd)
+    if not entry.is_relative_to(_PACKAGE):
+        return _own_module(entry, f"velodrome_component_{instance.kind}_{instance.implementation}", cwd)
+    return importlib.import_module(f"velodrome.{instance.kind}.{instance.implementation}.{entry.stem}")
 
 
 def _own_module(path: Path, name: str, cwd: Path) -> ModuleType:

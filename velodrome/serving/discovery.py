@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -61,7 +63,8 @@ def find(config: Config, *, embedded: bool = False, scoring: bool = False) -> tu
     if not used:
         note = f"none of these servers runs at {head.address}: running embedded, all in this process"
     whole = Config(config.settings, {**head.blocks, **config.instances})
-    return whole, Servers(urls, server_token(config.settings), note)
+    token = server_token(config.settings)
+    return whole, Servers(urls, token, note, asyncio.run(_sources(urls, token)))
 
 
 def read_head(settings: Mapping[str, Any]) -> Head | None:
@@ -100,6 +103,19 @@ async def _read_head(settings: Mapping[str, Any]) -> Head | None:
             f"what answers at {address} is no head server of ours ({error}); "
             "give +head_server.port=…, or +embedded=true to run without servers"
         ) from error
+
+
+async def _sources(urls: Mapping[str, str], token: str | None) -> dict[str, str]:
+    """The digests of the code that the servers loaded; a server that does not say has none."""
+    places = [urlsplit(url) for url in urls.values()]
+    answers = await asyncio.gather(
+        *(fetch(place.hostname or "", place.port or 80, "/", timeout_s=TIMEOUT_S, token=token) for place in places)
+    )
+    told = {}
+    for name, answer in zip(urls, answers, strict=True):
+        with suppress(ValueError, TypeError, KeyError):
+            told[name] = str(orjson.loads(answer[1])["source"]) if answer is not None else ""
+    return {name: digest for name, digest in told.items() if digest}
 
 
 def _checked(instances: Any) -> list[Json]:

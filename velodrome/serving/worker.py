@@ -127,6 +127,8 @@ async def _app(brief: Brief, secrets: frozenset[str], profile: Profile | None) -
     others = {name: Instance(name, block["kind"], "", block["settings"], "") for name, block in brief.blocks.items()}
     components = Components(Config({}, {**others, own.name: own}), servers=Servers(brief.urls, brief.token))
     component = components.connect(brief.name)
+    if own.name in components.sources:
+        status.extra["source"] = components.sources[own.name]
     return await server_app(
         status, component, limits, key=bytes.fromhex(brief.key), peers=brief.peers, worker=brief.index, profile=profile
     )
