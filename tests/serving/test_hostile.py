@@ -17,10 +17,11 @@ from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSe
 from velodrome.serving.app import Limits
 
 KIND = "resources_servers"
+JSON = {"Content-Type": "application/json"}
 
 
 async def ask(url: str, body: Any, **options: Any) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.post(url, data=body, **options) as reply:
+    async with aiohttp.ClientSession(headers=JSON) as session, session.post(url, data=body, **options) as reply:
         return reply.status, await reply.text()
 
 
@@ -55,7 +56,10 @@ def test_a_body_that_drips_is_given_up_and_holds_up_nobody() -> None:
     async def use(url: str) -> tuple[bytes, tuple[int, str]]:
         host, port = url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"POST /calculator HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        writer.write(
+            b"POST /calculator HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        )
         quick = await ask(f"{url}/calculator", b'{"expression": "6 * 7"}')
         slow = await asyncio.wait_for(reader.read(1000), DEADLINE_S)
         writer.close()

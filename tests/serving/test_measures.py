@@ -97,7 +97,7 @@ def test_a_request_behind_middleware_is_counted_as_well():
 
     app = asyncio.run(server_app(Status("calculator", "resources_servers", "calculator"), Calculator({}, {})))
     app.add_middleware(CORSMiddleware, allow_origins=["https://a.test"])
-    with TestClient(app) as client:
+    with TestClient(app, base_url="http://127.0.0.1") as client:
         client.post("/calculator", json=SUM)
         client.post("/verify", json={"response": 1})
         found = requests(parsed(client.get("/metrics").text))
@@ -112,7 +112,7 @@ def test_a_fault_of_ours_is_counted_as_500_and_leaves_nothing_in_flight():
             raise RuntimeError("a bug")
 
         app.add("GET", "/broken", broken)
-        scope = {"type": "http", "method": "GET", "path": "/broken", "headers": []}
+        scope = {"type": "http", "method": "GET", "path": "/broken", "headers": [(b"host", b"localhost")]}
         with pytest.raises(RuntimeError, match="a bug"):
             await app(scope, None, None)
         answer = await app.measures.tell(Request())
@@ -151,7 +151,8 @@ def test_requests_in_flight_are_those_that_have_no_answer_yet():
     async def run() -> tuple[float, float]:
         gated = Gated({}, {})
         app = await server_app(Status("gated", "resources_servers", "gated"), gated)
-        scope = {"type": "http", "method": "POST", "path": "/wait", "headers": [], "query_string": b""}
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/wait", "headers": headers, "query_string": b""}
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": b"{}", "more_body": False}

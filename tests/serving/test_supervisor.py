@@ -133,7 +133,9 @@ def test_requests_that_cannot_be_used_do_not_stop_others(session: Any):
         socket.create_connection((agent["host"], agent["port"])) as slow,
         socket.create_connection((agent["host"], agent["port"])) as rubbish,
     ):
-        slow.sendall(b"POST /run HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        slow.sendall(
+            b"POST /run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+        )
         rubbish.sendall(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
         rubbish.settimeout(running.LIMIT_S)
         assert rubbish.recv(100).startswith(b"HTTP/1.1 400 ")

@@ -117,7 +117,7 @@ def served(wheel: Path, traces: Path) -> Iterator[str]:
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """A Chromium without a window, which resolves no name."""
+    """A Chromium without a window, which resolves no name but one, and that to this machine."""
     path = NEEDS["chromium"]()
     if path is None:
         lacking(NEEDS["MISSING"])
@@ -126,7 +126,10 @@ def browser() -> Iterator[Any]:
     from playwright import sync_api
 
     flags = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    nowhere = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+    flags.append(
+        "--disable-features=LocalNetworkAccessChecks"
+    )  # not every browser has them: servers must not need them
+    nowhere = "--host-resolver-rules=MAP evil.example 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
     with sync_api.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=[*flags, nowhere])
         try:

@@ -20,6 +20,7 @@ SETTINGS = (
     Setting("log_dir", "path", Path("results/logs"), "one log file a server goes here"),
     Setting("server_token", "text", None, "the token callers must send; or VELODROME_TOKEN"),
     Setting("cors_origins", "texts", [], "web origins that browsers may call from"),
+    Setting("allowed_hosts", "texts", [], "names, beside loopback's, that servers without a token answer to"),
     Setting("max_body_bytes", "count", 64 * 1024 * 1024, "the largest request"),
     Setting("body_timeout_s", "number", 60.0, "how long a request's body may take to arrive"),
     Setting("start_timeout_s", "number", 120.0, "how long a server may take to be ready"),
@@ -86,6 +87,7 @@ def make_options(config: Config) -> Options:
         max_body_bytes=given["max_body_bytes"],
         body_timeout_s=given["body_timeout_s"],
         cors_origins=given["cors_origins"],
+        allowed_hosts=given["allowed_hosts"],
         connections={
             "limit": given["global_aiohttp_connector_limit"],
             "limit_per_host": given["global_aiohttp_connector_limit_per_host"],

@@ -24,6 +24,7 @@ from velodrome import http
 from velodrome.config import mask_text
 from velodrome.errors import RolloutError, VelodromeError
 from velodrome.serving import wire
+from velodrome.serving.callers import Callers
 from velodrome.serving.measures import Measures
 from velodrome.timing.deadline import deadline
 from velodrome.timing.exposition import PATH as METRICS
@@ -44,6 +45,7 @@ class Limits:
     body_timeout_s: float = 60.0
     token: str | None = None
     secrets: frozenset[str] = frozenset()  # what no error tells
+    callers: Callers = field(default_factory=Callers)  # who may call without a token
 
 
 @dataclass
@@ -153,9 +155,9 @@ class App(FastAPI):
 
     def __init__(self, limits: Limits, **settings: Any) -> None:
         super().__init__(**settings)
-        self._expected = expected(limits.token)
+        self._entry = Entry(limits)
         self._secrets = limits.secrets
-        self.add_middleware(Gate, token=limits.token)
+        self.add_middleware(Gate, entry=self._entry)
         self._raw: dict[tuple[str, str], Handler] = {}
         self.measures = Measures(self.title)
 
@@ -181,7 +183,7 @@ class App(FastAPI):
             if handler is None:
                 status = await self._long_way(scope, receive, send)
             else:
-                response = refusal(scope, self._expected) or await handler(Request(scope, receive, send))
+                response = self._entry.refusal(scope) or await handler(Request(scope, receive, send))
                 status = response.status_code
                 await response(scope, receive, send)
         finally:
@@ -238,33 +240,38 @@ def make_app(status: Status, component: Any, limits: Limits, *, background: Back
     return app
 
 
-class Gate:
-    """Lets in who has the token, if there is one. Health is open: it tells nothing that matters."""
+class Entry:
+    """With a token, who has it may come in; without one, programs of this machine (`callers`)."""
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._expected = None if limits.token is None else f"Bearer {limits.token}".encode()
+        self._callers = limits.callers
+
+    def refusal(self, scope: Scope) -> Response | None:
+        """The answer to a request that may not come in; None if it may."""
+        if self._expected is None:
+            refused = self._callers.refusal(scope["method"], scope["headers"])
+            return None if refused is None else _refused(refused.status, refused.message, "forbidden")
+        if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):  # it tells nothing that matters
+            return None
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        if hmac.compare_digest(given, self._expected):
+            return None
+        return _refused(401, "a bearer token is wanted (server_token, or VELODROME_TOKEN)", "unauthorized")
+
+
+def _refused(status: int, message: str, kind: str) -> Response:
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return Response(wire.plain_error(message, kind), status, headers, media_type="application/json")
+
+
+class Gate:
+    """The entry before FastAPI's own routes."""
+
+    def __init__(self, app: ASGIApp, entry: Entry) -> None:
         self._app = app
-        self._expected = expected(token)
+        self._entry = entry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = refusal(scope, self._expected) if scope["type"] == "http" else None
+        refused = self._entry.refusal(scope) if scope["type"] == "http" else None
         await (refused or self._app)(scope, receive, send)
-
-
-def expected(token: str | None) -> bytes | None:
-    """The header that lets in."""
-    return None if token is None else f"Bearer {token}".encode()
-
-
-def refusal(scope: Scope, expected: bytes | None) -> Response | None:
-    """The answer to a request that may not come in; None if it may."""
-    if expected is None or (scope["path"] == "/health" and scope["method"] in ("GET", "HEAD")):
-        return None
-    given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-    if hmac.compare_digest(given, expected):
-        return None
-    return Response(
-        wire.plain_error("a bearer token is wanted (server_token, or VELODROME_TOKEN)", "unauthorized"),
-        401,
-        {"WWW-Authenticate": "Bearer"},
-        media_type="application/json",
-    )

@@ -38,6 +38,7 @@ class Brief:
     max_body_bytes: int = 64 * 1024 * 1024
     body_timeout_s: float = 60.0
     cors_origins: list[str] = field(default_factory=list)
+    allowed_hosts: list[str] = field(default_factory=list)
     drain_s: float = 10.0
     connections: Json = field(default_factory=dict)
     verbose: bool = False

@@ -13,10 +13,12 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
 from velodrome.errors import InputError
+from velodrome.serving.callers import Callers
 from velodrome.timing.exposition import CONTENT_TYPE, PATH
 
 HOST = "127.0.0.1"
 
+_CALLERS = Callers()
 _SILENCE_S = 5.0
 _LOOK_S = 0.1  # how often the thread looks whether it should end
 
@@ -69,9 +71,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The metrics, wherever else one looks: a line that says where they are."""
-        found = self.path.partition("?")[0] == PATH
-        body = self.render() if found else f"there is only {PATH} here\n".encode()
-        self.send_response(200 if found else 404)
+        refused = _CALLERS.refusal(
+            "GET", ((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items())
+        )
+        found = refused is None and self.path.partition("?")[0] == PATH
+        body = self.render() if found else f"{refused.message if refused else f'there is only {PATH} here'}\n".encode()
+        self.send_response(200 if found else refused.status if refused else 404)
         self.send_header("Content-Type", CONTENT_TYPE if found else "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from http import HTTPStatus
 from types import TracebackType
 from typing import cast
 
@@ -20,8 +21,9 @@ from velodrome.errors import ModelError, ServerError, blame
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.responses_api_models.scripted_model.faults import Fault
+from velodrome.serving.callers import Callers
 
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 413: "Payload Too Large", 429: "Too Many Requests"}
+_STATUSES = frozenset(HTTPStatus)
 _LARGEST_BYTES = 64 * 1024 * 1024
 
 
@@ -32,6 +34,7 @@ class ScriptedServer:
         self.model = model
         self._host, self._port = host, port
         self.connections: set[_Connection] = set()
+        self.callers = Callers([host])
 
     async def __aenter__(self) -> ScriptedServer:
         loop = asyncio.get_running_loop()
@@ -96,10 +99,20 @@ class _Connection(asyncio.Protocol):
             return
         body = bytes(self._received[end + 4 : end + 4 + length])
         del self._received[: end + 4 + length]
-        self._busy = asyncio.create_task(self._serve(head.split(b" ", 2)[1].partition(b"?")[0], body))
+        self._busy = asyncio.create_task(self._serve(head, body))
         self._busy.add_done_callback(lambda task: self._next())
 
-    async def _serve(self, path: bytes, body: bytes) -> None:
+    async def _serve(self, head: bytes, body: bytes) -> None:
+        line, *lines = head.split(b"\r\n")
+        method, _, rest = line.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        headers = (each.partition(b":")[::2] for each in lines)
+        refused = self._server.callers.refusal(
+            method.decode("latin-1").upper(), ((name, value.strip()) for name, value in headers)
+        )
+        if refused is not None:
+            self._send(_answer(refused.status, orjson.dumps({"error": {"message": refused.message}})))
+            return
         if path == b"/v1/models":
             data = [{"id": self._model.name, "object": "model", "owned_by": "velodrome"}]
             self._send(_answer(200, orjson.dumps({"object": "list", "data": data})))
@@ -162,6 +175,6 @@ def _length(head: bytes) -> int | None:
 
 def _answer(status: int, body: bytes, *, retry_after: str | None = None) -> bytes:
     wait = f"Retry-After: {retry_after}\r\n" if retry_after is not None else ""
-    reason = _REASONS.get(status, "Status")
+    reason = HTTPStatus(status).phrase if status in _STATUSES else "Status"
     head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\n{wait}Content-Length: {len(body)}\r\n\r\n"
     return head.encode() + body

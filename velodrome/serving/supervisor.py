@@ -57,6 +57,7 @@ class Options:
     max_body_bytes: int = 64 * 1024 * 1024
     body_timeout_s: float = 60.0
     cors_origins: Sequence[str] = ()
+    allowed_hosts: Sequence[str] = ()
     connections: Json = field(default_factory=dict)
     profiling: Json = field(default_factory=dict)
     verbose: bool = False
@@ -293,6 +294,7 @@ class Supervisor:
             max_body_bytes=options.max_body_bytes,
             body_timeout_s=options.body_timeout_s,
             cors_origins=list(options.cors_origins),
+            allowed_hosts=[server.host, *options.allowed_hosts],
             drain_s=options.drain_s,
             connections=options.connections,
             verbose=options.verbose,

@@ -113,9 +113,11 @@ def _profile(brief: Brief) -> Profile | None:
 
 async def _app(brief: Brief, secrets: frozenset[str], profile: Profile | None) -> FastAPI:
     from velodrome.serving.app import Limits, Status
+    from velodrome.serving.callers import Callers
 
     status = Status(brief.name, brief.kind, brief.implementation)
-    limits = Limits(brief.max_body_bytes, brief.body_timeout_s, brief.token, secrets)
+    callers = Callers(brief.allowed_hosts, brief.cors_origins)
+    limits = Limits(brief.max_body_bytes, brief.body_timeout_s, brief.token, secrets, callers)
     if brief.kind == HEAD:
         from velodrome.serving.head import head_app
 

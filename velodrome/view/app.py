@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from velodrome.errors import InputError, describe
+from velodrome.serving.callers import Callers
 from velodrome.view.compare_page import compare_page
 from velodrome.view.dialogue import pretty
 from velodrome.view.facts import Facts
@@ -42,7 +43,7 @@ _TYPES = {".js": "text/javascript", ".svg": "image/svg+xml", ".css": "text/css"}
 _log = logging.getLogger(__name__)
 
 
-def make_app(files: Sequence[Path], *, token: str | None = None, facts: Facts | None = None) -> FastAPI:
+def make_app(files: Sequence[Path], *, token: str | None = None, host: str = "", facts: Facts | None = None) -> FastAPI:
     """The app over some rollouts files. With a token, requests from anywhere are answered that bring it."""
     facts = facts or Facts()
     sources = open_sources(files, facts)
@@ -60,7 +61,7 @@ def make_app(files: Sequence[Path], *, token: str | None = None, facts: Facts | 
     pages = Pages(sources)
     for path, handle in pages.routes().items():
         app.add_api_route(path, handle, methods=["GET", "HEAD"], response_model=None)
-    app.add_middleware(Gate, token=token, message=message)
+    app.add_middleware(Gate, token=token, message=message, callers=Callers([host]))
     for kind in (HTTPException, RequestValidationError, InputError, Exception):
         app.add_exception_handler(kind, _told)
     return app

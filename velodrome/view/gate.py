@@ -7,7 +7,6 @@ loopback. Nothing on a page runs or loads but the viewer's own files.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Callable
 from hashlib import sha256
 from urllib.parse import parse_qs
@@ -15,6 +14,8 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from velodrome.serving.callers import Callers
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -39,8 +40,9 @@ Message_ = Callable[..., str]  # a page with a few words on it
 class Gate:
     """Stands before every page. Without a token only requests to loopback by its own name come in."""
 
-    def __init__(self, app: ASGIApp, *, token: str | None, message: Message_) -> None:
+    def __init__(self, app: ASGIApp, *, token: str | None, message: Message_, callers: Callers) -> None:
         self._app = app
+        self._callers = callers
         self._token = token
         self._message = message
         self._pass = "" if token is None else hmac.new(token.encode(), b"velodrome viewer", sha256).hexdigest()
@@ -63,10 +65,11 @@ class Gate:
     async def _refusal(self, request: Request) -> Response | None:
         """The answer to a request that may not come in; None if it may."""
         if self._token is None:
-            if is_loopback(request.headers.get("host", "")):
+            refused = self._callers.refusal(request.method, request.scope["headers"])
+            if refused is None:
                 return None
             told = "The viewer answers to 127.0.0.1 and localhost only; give it a token to reach it by another name."
-            return HTMLResponse(self._message("Not here", told), 421)
+            return HTMLResponse(self._message("Not here", told), refused.status)
         if request.url.path.startswith("/static/") or self._known(request):
             return None
         if request.url.path == SIGN_IN and request.method == "POST":
@@ -98,15 +101,3 @@ class Gate:
         answer = RedirectResponse(to, 303)
         answer.set_cookie(_COOKIE, self._pass, httponly=True, samesite="strict", path="/")
         return answer
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a Host header names this machine, as it knows itself."""
-    name = host.rpartition(":")[0] if host.count(":") == 1 else host.partition("]")[0].lstrip("[")
-    name = (name or host).lower().rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

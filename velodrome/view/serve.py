@@ -25,7 +25,7 @@ def serve(
     sock = listening("velo view", host, port, token)
     url = f"http://{reachable(host)}:{sock.getsockname()[1]}/"
     with sock:
-        config = uvicorn.Config(make_app(files, token=token), timeout_graceful_shutdown=1, **UVICORN)
+        config = uvicorn.Config(make_app(files, token=token, host=host), timeout_graceful_shutdown=1, **UVICORN)
         server = _Server(config, lambda: _told(url, token, tell, look))
         asyncio.run(_serve(server, sock))
     if not server.started:

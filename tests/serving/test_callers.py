@@ -1,0 +1,163 @@
+"""Who may call a server without a token: by which Host, from which page, with what kind of body."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+
+import pytest
+import running
+
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.serving.callers import Callers
+from velodrome.serving.scrape import ScrapeServer
+from velodrome.serving.scripted import ScriptedServer
+
+JSON = "application/json"
+CALLERS = Callers(["machine", "::1", "velo.example.com"], ["http://127.0.0.1:3000"])
+
+
+def status(method: str = "POST", **headers: str | None) -> int | None:
+    """The status of the refusal, or None; a header is named with _ and left out if it is None."""
+    sent = {"host": "127.0.0.1:11001", "content_type": JSON} | headers
+    pairs = [
+        (name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in sent.items() if value is not None
+    ]
+    refused = CALLERS.refusal(method, pairs)
+    return None if refused is None else refused.status
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.0.0.1:11001",
+        "127.0.0.1.:80",
+        "127.8.9.1:1",
+        "localhost",
+        "LocalHost:11001",
+        "localhost.:11001",
+        "a.localhost:5",
+        "[::1]",
+        "[::1]:11001",
+        "[0:0:0:0:0:0:0:1]:2",
+        "[::FFFF:127.0.0.1]:2",
+        "machine:11001",
+        "Velo.Example.com",
+        "velo.example.com.:443",
+    ],
+)
+def test_own_names_are_answered_to(host: str):
+    assert status(host=host) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        None,
+        "",
+        ":11001",
+        "evil.example",
+        "evil.example:11001",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:11001",
+        "notlocalhost",
+        "a.velo.example.com",
+        "[::1]evil.example",
+        "[::1]:1@evil.example",
+        "evil.example@127.0.0.1",
+        "127.0.0.1, evil.example",
+        "127.0.0.1:1:2",
+        "::1:2:evil",
+        "[evil.example]",
+        "0.0.0.0:11001",
+        "10.0.0.5",
+        "[2001:db8::1]:1",
+        "127.0.0.1\x00evil",
+        "\xe9vil",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "OPTIONS"])
+def test_other_names_are_not(host: str | None, method: str):
+    assert status(method, host=host) == 421
+
+
+def test_two_hosts_are_none():
+    assert CALLERS.refusal("GET", [(b"host", b"localhost"), (b"host", b"localhost")]) is not None
+
+
+@pytest.mark.parametrize(
+    ("origin", "refused"),
+    [
+        (None, None),
+        ("http://127.0.0.1:11001", None),
+        ("HTTP://127.0.0.1:11001", None),
+        ("https://127.0.0.1:11001", None),
+        ("http://127.0.0.1:3000", None),
+        ("http://127.0.0.1:11002", 403),
+        ("http://localhost:11001", 403),
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("", 403),
+        ("127.0.0.1:11001", 403),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_a_page_calls_its_own_server_and_those_that_allow_it(origin: str | None, refused: int | None, method: str):
+    assert status(method, origin=origin) == refused
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        (JSON, None),
+        ("Application/JSON; charset=utf-8", None),
+        ("application/vnd.api+json", None),
+        (None, 415),
+        ("", 415),
+        ("text/plain", 415),
+        ("text/plain; application/json", 415),
+        ("text/plain;charset=application/json", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("multipart/form-data; boundary=application/json", 415),
+        ("application/jsonp", 415),
+    ],
+)
+def test_a_body_is_json(kind: str | None, refused: int | None):
+    assert status("POST", content_type=kind) == refused
+    assert status("GET", content_type=kind) is None
+
+
+def asked(url: str, body: bytes | None = None, **headers: str) -> int:
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, sent), timeout=running.LIMIT_S) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_the_scripted_models_own_server_lets_no_page_spend_its_answers():
+    async def run() -> list[int]:
+        async with ScriptedServer(ScriptedModel({"answers": ["one"]})) as server:
+            tries = [
+                {"Content_Type": "text/plain"},
+                {"Content_Type": JSON, "Origin": "http://evil.example"},
+                {"Content_Type": JSON, "Host": "evil.example"},
+                {"Content_Type": JSON},
+            ]
+            url, body = f"{server.url}/responses", b'{"input": "hi"}'
+            found = [await asyncio.to_thread(asked, url, body, **headers) for headers in tries]
+            return [*found, await asyncio.to_thread(asked, f"{server.url}/models", Host="evil.example")]
+
+    assert asyncio.run(run()) == [415, 403, 421, 200, 421]
+
+
+def test_the_numbers_of_a_collection_are_told_to_nobody_who_gives_another_name():
+    server = ScrapeServer(0, lambda: b"numbers")
+    try:
+        assert [asked(server.url), asked(server.url, Host="evil.example")] == [200, 421]
+    finally:
+        server.close()
