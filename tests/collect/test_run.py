@@ -163,11 +163,30 @@ def test_asked_twice_by_hand_it_gives_up_what_is_in_flight():
         running = asyncio.create_task(run(iter(range(100)), shop.work, Fixed(3), stop, drain_s=3600))
         await until(lambda: len(shop.begun) == 3)
         shop.let(1)
-        stop.ask("interrupted")
+        stop.interrupt()
         await until(lambda: shop.done == [1])
-        stop.ask("interrupted")
+        stop.interrupt()
         assert await running is False
         assert (shop.begun, sorted(shop.dropped), stop.reason) == ([0, 1, 2], [0, 2], "interrupted")
+
+    asyncio.run(main())
+
+
+def test_the_first_interrupt_after_a_budget_waits_for_what_is_in_flight_and_the_second_does_not():
+    async def main() -> None:
+        shop, stop = Shop(), Stop()
+        running = asyncio.create_task(run(iter(range(100)), shop.work, Fixed(3), stop, drain_s=3600))
+        await until(lambda: len(shop.begun) == 3)
+        stop.ask("max_total_tokens=5 reached")
+        stop.interrupt()
+        stop.ask("max_wall_s=1 reached")
+        await quietly()
+        shop.let(1)
+        await until(lambda: shop.done == [1])
+        assert (shop.dropped, running.done()) == ([], False)
+        stop.interrupt()
+        assert await running is False
+        assert (sorted(shop.dropped), stop.reason) == ([0, 2], "max_total_tokens=5 reached")
 
     asyncio.run(main())
 
@@ -187,7 +206,7 @@ def test_what_is_in_flight_is_waited_for_no_longer_than_its_time():
 def test_asked_before_it_begins_it_does_nothing():
     async def main() -> None:
         shop, stop = Shop(), Stop()
-        stop.ask("interrupted")
+        stop.interrupt()
         assert await run(iter(range(3)), shop.work, Fixed(2), stop, drain_s=60) is True
         assert shop.begun == []
 
@@ -262,7 +281,7 @@ def test_work_that_never_waits_still_lets_others_have_their_turn():
             done.append(job)
             return False
 
-        asyncio.get_running_loop().call_soon(stop.ask, "interrupted")
+        asyncio.get_running_loop().call_soon(stop.interrupt)
         await run(iter(range(10_000)), work, Fixed(4), stop, drain_s=60)
         assert len(done) < 100
 
@@ -275,8 +294,8 @@ def test_work_that_will_not_end_when_cancelled_is_cancelled_again():
         held = []
 
         async def stubborn(job):
-            stop.ask("interrupted")
-            stop.ask("interrupted")
+            stop.interrupt()
+            stop.interrupt()
             try:
                 await asyncio.Event().wait()
             finally:

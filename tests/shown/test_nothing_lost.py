@@ -266,6 +266,40 @@ def test_a_second_interrupt_stops_at_once_and_loses_no_finished_rollout(workplac
     assert len(set(workplace.keys())) == len(workplace.keys()) > 0
 
 
+GATED = """
+import pathlib
+import time
+
+from velodrome import Environment
+
+
+class Gated(Environment):
+    def verify(self, task, response):
+        deadline = time.monotonic() + 300
+        while task["id"] != "task-0" and not pathlib.Path("go").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return {"reward": 1.0}
+"""
+
+
+def test_the_first_interrupt_after_a_budget_stop_lets_what_is_in_flight_finish(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.write("resources_servers/gated/app.py", GATED)
+    agent = workplace.folder / "agent.yaml"
+    agent.write_text(agent.read_text().replace("calculator: {entry", "gated: {entry"))
+    workplace.tasks("tasks.jsonl", 50)
+    command = COLLECT.replace("OUT", "rollouts.jsonl") + " +max_total_tokens=1 +num_samples_in_parallel=4 +drain_s=600"
+    process = start(workplace, command)
+    wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, process)
+
+    process.send_signal(signal.SIGINT)
+    workplace.write("go", "")
+    _, stderr = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 4, stderr
+    assert "requested 50 = kept 4 + failed 0 + 46 not run (max_total_tokens=1 reached" in stderr
+
+
 def test_a_budget_stops_cleanly_and_the_same_command_goes_on(workplace: Any) -> None:
     workplace.scripted()
     workplace.tasks("tasks.jsonl", 50)

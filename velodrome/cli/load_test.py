@@ -111,7 +111,7 @@ async def served(config: Config, options: Options) -> Outcome | None:
             task.cancel()
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):  # the collection had them meanwhile
-                loop.add_signal_handler(number, up.stop)
+                loop.add_signal_handler(number, up.interrupt)
             up.stop()
 
     await Supervisor(config, serving.make_options(config), say).run(while_up=while_up)

@@ -242,7 +242,7 @@ async def interruptible(stop: Stop) -> AsyncIterator[None]:
     caught = []
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: nobody presses Ctrl-C here
-            loop.add_signal_handler(number, stop.ask, "interrupted")
+            loop.add_signal_handler(number, stop.interrupt)
             caught.append(number)
     try:
         yield

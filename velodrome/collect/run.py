@@ -23,16 +23,22 @@ class Stop:
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self._interrupted = False
         self._asked = asyncio.Event()
         self._now = asyncio.Event()
 
     def ask(self, reason: str) -> None:
-        """Take no new jobs. Asked again by a second Ctrl-C, give up what is in flight."""
+        """Take no new jobs, and let what is in flight finish."""
         if self.reason is None:
             self.reason = reason
-        elif reason == "interrupted":
-            self._now.set()
         self._asked.set()
+
+    def interrupt(self) -> None:
+        """Ctrl-C. The first one lets what is in flight finish, whoever asked to stop before; the second does not."""
+        if self._interrupted:
+            self._now.set()
+        self._interrupted = True
+        self.ask("interrupted")
 
     async def too_late(self, drain_s: float) -> None:
         """Return when what is in flight has had its time."""

@@ -118,6 +118,7 @@ class Supervisor:
         self._alive = (-1, -1)  # a pipe: read end for the workers, write end for nobody but this process
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._interrupted = False
         self._lives: list[asyncio.Task[None]] = []
 
     async def run(self, *, while_up: Callable[[Supervisor], Any] | None = None) -> None:
@@ -141,10 +142,15 @@ class Supervisor:
                 await self._end()
 
     def stop(self) -> None:
-        """End everything, as Ctrl-C does; asked again, without waiting for what is in flight."""
-        if self._stop.is_set():
-            self._hurry.set()
+        """End everything; what is in flight may finish."""
         self._stop.set()
+
+    def interrupt(self) -> None:
+        """Ctrl-C. The first one stops as `stop` does, also if that was called before; the second ends it at once."""
+        if self._interrupted:
+            self._hurry.set()
+        self._interrupted = True
+        self.stop()
 
     def restart(self, names: Sequence[str], config: Config | None = None) -> None:
         """Start these servers anew, with the blocks they have in `config`; the head too, if that is a new one."""
@@ -170,7 +176,7 @@ class Supervisor:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup the terminal may go
             numbers.append(signal.SIGHUP)
         for number in numbers:
-            loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, self.interrupt)
         try:
             yield
         finally:
