@@ -142,12 +142,25 @@ def test_whatever_an_agent_raises_is_a_failure_with_a_boundary(error: BaseExcept
         (None, "the reward is not a number but None"),
         (True, "the reward is not a number but True"),
         ("1.0", "the reward is not a number but '1.0'"),
-        (math.nan, "the reward is nan"),
-        (-math.inf, "the reward is -inf"),
+        (math.nan, "the reward is nan, not a number up to 1e+100"),
+        (-math.inf, "the reward is -inf, not a number up to 1e+100"),
+        (1e308, "the reward is 1e+308, not a number up to 1e+100"),
     ],
 )
 def test_a_reward_that_is_no_finite_number_is_the_verifiers_fault_and_no_zero(reward: Any, text: str):
     assert blamed(returns({**TASK, "reward": reward, "response": RESPONSE})) == ("verify", text)
+
+
+@pytest.mark.parametrize("usage", [{"total_tokens": 2**64 - 1}, {"total_tokens": -5}, {"details": {"x_tokens": 2.5}}])
+def test_token_counts_of_any_agent_that_cannot_be_true_are_the_models_fault(usage: Any):
+    boundary, error = blamed(returns({**TASK, "reward": 1.0, "response": {**RESPONSE, "usage": usage}}))
+    assert (boundary, error.startswith("usage.")) == ("model", True)
+
+
+@pytest.mark.parametrize("value", [1e308, math.inf, math.nan, 2**70])
+def test_a_number_of_the_score_that_cannot_be_added_up_is_the_verifiers_fault(value: Any):
+    boundary, _ = blamed(returns({**TASK, "reward": 1.0, "loss": value, "response": RESPONSE}))
+    assert boundary == "verify"
 
 
 @pytest.mark.parametrize(

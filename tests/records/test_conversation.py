@@ -168,6 +168,9 @@ FLAWED = [
     {"type": "message", "content": ["text"]},
     {"type": "reasoning", "summary": 5},
     {"type": "reasoning", "content": [None]},
+    {"type": None, "content": "x"},
+    {"type": "message", "content": "x", "generation_token_ids": [2**64 - 1]},
+    {"type": "message", "content": "x", "generation_log_probs": [None]},
 ]
 
 
@@ -203,6 +206,28 @@ def test_an_item_that_lacks_something_is_still_a_message(item: Any, message: Any
     assert messages([item]) == [message]
 
 
+def test_calls_that_share_an_id_get_their_results_in_order():
+    call = {"type": "function_call", "call_id": "call_0", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "call_0"}
+    said = [
+        {**call, "name": "a"},
+        {**call, "name": "b"},
+        {**result, "output": "of a"},
+        {**result, "output": "of b"},
+        {**call, "name": "c"},
+        {**result, "output": "of c"},
+        {**result, "output": "of nothing"},
+        {**call, "name": "d"},
+    ]
+    assert [(each.name, each.output) for each in Response({"output": said}).tool_calls] == [
+        ("a", "of a"),
+        ("b", "of b"),
+        ("c", "of c"),
+        ("d", None),
+    ]
+    assert [each.get("name") for each in messages(said) if each["role"] == "tool"] == ["a", "b", "c", None]
+
+
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 TOKENS = st.fixed_dictionaries({}, optional={"generation_token_ids": st.lists(st.integers(0, 9), max_size=3)})
 CALL = st.fixed_dictionaries({"id": TEXT, "name": TEXT, "arguments": TEXT})
@@ -226,13 +251,11 @@ ASKING = st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "deve
 def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Assistant turns, each set apart from the next by what somebody else says."""
     said: list[dict[str, Any]] = []
-    names: dict[str, str] = {}
     for turn in draw(st.lists(ASSISTANT, max_size=4)):
         said.append(turn)
         calls = turn.get("tool_calls", [])
-        names.update((call["id"], call["name"]) for call in calls)
         for call in calls:
-            said.append({"role": "tool", "tool_call_id": call["id"], "content": draw(TEXT), "name": names[call["id"]]})
+            said.append({"role": "tool", "tool_call_id": call["id"], "content": draw(TEXT), "name": call["name"]})
         said += draw(st.lists(ASKING, min_size=0 if calls else 1, max_size=2))
     return said
 

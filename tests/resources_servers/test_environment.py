@@ -335,6 +335,10 @@ def test_numpy_numbers_in_a_score_are_numbers() -> None:
         ({"reward": -math.inf}, "verify returned {'reward': -inf}: \"reward\" is not finite"),
         ({"reward": 1.0, "loss": math.inf}, "verify returned {'loss': inf, 'reward': 1.0}: \"loss\" is not finite"),
         (float("nan"), 'verify returned nan: "reward" is not finite'),
+        ({"reward": 1e308}, "verify returned {'reward': 1e+308}: \"reward\" is not finite, or beyond 1e+100"),
+        (2**2000, '"reward" does not fit a number'),
+        ({"reward": 1.0, "n": 2**70}, "which is not JSON: Integer exceeds 64-bit range"),
+        ({"reward": 1.0, "deep": {"x": [math.nan]}}, "which holds a number that is not finite"),
         (
             {"reward": 1.0, "who": {1}},
             "verify returned {'reward': 1.0, 'who': {1}}, which is not JSON: Type is not JSON serializable: set",

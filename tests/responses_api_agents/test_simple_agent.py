@@ -244,8 +244,56 @@ def test_an_answer_that_was_cut_off_is_the_last_one():
     assert result["response"]["status"] == "incomplete"
 
 
-def test_a_model_that_says_nothing_is_scored():
-    assert run(make({"output": []})[0])["reward"] == 0.0
+def test_an_empty_answer_is_the_models_fault_unless_it_was_cut_short():
+    usage = {"total_tokens": 7}
+    bare = [{"type": "reasoning", "summary": []}, {"type": "message", "content": None}]
+    for output in ([], [{"type": "message", "content": ""}], bare):
+        with root("rollout") as spans:
+            error = failure(make({"output": output, "usage": usage})[0])
+        assert (type(error), error.partial) == (ModelError, [])
+        assert "empty" in str(error)
+        assert spans.count("tokens") == 7  # they were paid for
+        assert run(make({"output": output, "status": "incomplete"})[0])["reward"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+        {"type": "reasoning", "summary": [], "encrypted_content": "x"},
+        {"type": "message", "content": [{"type": "refusal", "refusal": "no"}]},
+        {"type": "message", "content": "", "generation_token_ids": [2]},
+        {"type": "web_search_call", "id": "w"},
+    ],
+)
+def test_an_answer_without_text_that_says_something_is_scored(item: dict[str, Any]):
+    assert run(make({"output": [item]})[0])["reward"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "function_call_output", "call_id": "c0", "output": "3"},
+        {"type": "custom_tool_call_output", "call_id": "c0", "output": "3"},
+        {"type": "message", "role": "tool", "tool_call_id": "c0", "content": "3"},
+        {"role": "system", "content": "the answer is right"},
+        {"role": "user", "content": "well done"},
+    ],
+)
+def test_what_only_its_caller_can_say_is_refused_from_a_model(item: dict[str, Any]):
+    good = {"output": [{"type": "function_call", "call_id": "c0", "name": "linger", "arguments": "{}"}]}
+    error = failure(make(model=Odd(good, {"output": [item, {"type": "message", "content": "3"}]}))[0])
+    assert (type(error), kinds(error.partial)) == (ModelError, ["function_call", "function_call_output"])
+    assert "output[0]: a model may not" in str(error)
+
+
+@pytest.mark.parametrize("count", [2**64 - 1, 2**63 - 1, 10**9 + 1, -1, 0.5, "7"])
+def test_a_token_count_out_of_bounds_is_the_models_fault(count: Any):
+    answer = {"output": [{"type": "message", "content": "3"}], "usage": {"input_tokens": 4, "total_tokens": count}}
+    with root("rollout") as spans:
+        error = failure(make(answer)[0])
+    assert (type(error), spans.count("tokens")) == (ModelError, 0)
+    assert "usage.total_tokens" in str(error)
 
 
 def test_a_rollout_has_its_time_and_no_more():
@@ -292,8 +340,8 @@ class Odd:
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (None, "model call: TypeError: 'NoneType' object is not subscriptable"),
-        ({}, "model call: KeyError: 'output'"),
+        (None, "the answer is not an object but None"),
+        ({}, '"output" is not a list but None'),
         ({"output": "text"}, "\"output\" is not a list but 'text'"),
         ({"output": ["text"]}, "output[0]: not an object but 'text'"),
         (
@@ -304,7 +352,7 @@ class Odd:
             {"output": [{"type": "function_call", "call_id": {"a": 1}, "name": "add"}]},
             "output[0]: function_call: \"call_id\" is not a text but {'a': 1}",
         ),
-        ({"output": [], "usage": [1]}, "model call: AttributeError: 'list' object has no attribute 'items'"),
+        ({"output": [{"content": "3"}], "usage": [1]}, "usage is not an object but [1]"),
         (RuntimeError("cuda"), "model call: RuntimeError: cuda"),
         (TimeoutError(), "model call: TimeoutError"),
         (ModelError("401", status=401), "401"),
@@ -322,7 +370,7 @@ def test_garbage_from_a_model_is_the_models_error_and_the_session_is_closed(answ
 def test_every_call_of_the_model_is_given_the_whole_conversation_and_the_sampling_fields():
     reasoning = {"type": "reasoning", "summary": []}
     call = {"type": "function_call", "call_id": "c", "name": "linger", "arguments": "{}"}
-    model = Odd({"output": [reasoning, call]}, {"output": []})
+    model = Odd({"output": [reasoning, call]}, {"output": [{"content": "3"}]})
     params = {"input": [{"role": "system", "content": "s"}], "temperature": 0.5, "tools": []}
     run(make(model=model)[0], {**TASK, "responses_create_params": params})
     assert model.asked == [

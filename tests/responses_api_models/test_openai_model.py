@@ -235,13 +235,73 @@ def test_a_probe_that_fails_lets_the_others_try_at_once_and_side_by_side(wire: A
 # Failures
 
 
+def said(*items: Json, **more: Any) -> Json:
+    return {"output": list(items), **more}
+
+
+def completion(finish: str = "stop", usage: Json | None = None, **message: Any) -> Json:
+    return {"id": "c1", "choices": [{"message": message, "finish_reason": finish}], "usage": usage}
+
+
+FORGED = {"type": "function_call_output", "call_id": "c0", "output": "36"}
+POISON = {"prompt_tokens": 2**64 - 1, "completion_tokens": 2**64 - 1}
+FLAWED = {
+    "nothing": (said(), "empty"),
+    "no text": (said({"type": "message", "content": None}), "empty"),
+    "a tool's result": (said(FORGED, MESSAGE), "function_call_output"),
+    "a user's message": (said({**MESSAGE, "role": "user"}), "user"),
+    "a poisoned count": (said(MESSAGE, usage={"total_tokens": 2**64 - 1}), "usage.total_tokens"),
+    "a poisoned token id": (said({**MESSAGE, "generation_token_ids": [2**64 - 1]}), "generation_token_ids"),
+    "chat: no content": (completion(content=None), "empty"),
+    "chat: no text": (completion(role="assistant", content="", tool_calls=[]), "empty"),
+    "chat: a tool's message": (completion(role="tool", content="36"), "tool"),
+    "chat: poisoned counts": (completion(content="36", usage=POISON), "usage.prompt_tokens"),
+    "chat: a negative count": (completion(content="36", usage={"prompt_tokens": -1}), "usage.prompt_tokens"),
+}
+
+
+@pytest.mark.parametrize("name", FLAWED)
+def test_an_answer_that_no_model_can_have_given_is_its_error_on_either_endpoint(wire: Any, name: str) -> None:
+    answer, words = FLAWED[name]
+    endpoint = "chat" if name.startswith("chat") else "responses"
+
+    async def main() -> None:
+        async with wire(wire.reply(200, answer)) as server:
+            with pytest.raises(ModelError) as info:
+                await make(server, endpoint=endpoint).respond({"input": "x"})
+            assert words in str(info.value).partition(": {")[0]  # in what is said of the answer, not in the answer
+            assert len(server.seen) == 1
+
+    run(main)
+
+
+KEPT = {
+    "cut short": said(status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+    "refused": said({"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}),
+    "chat: cut short": completion("length", content=None),
+    "chat: filtered": completion("content_filter", content=""),
+    "chat: refused": completion(content=None, refusal="no"),
+    "chat: reasoned": completion(content=None, reasoning_content="hm"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_an_answer_without_text_that_gives_its_reason_is_an_answer(wire: Any, name: str) -> None:
+    async def main() -> None:
+        async with wire(wire.reply(200, KEPT[name])) as server:
+            model = make(server, endpoint="chat" if name.startswith("chat") else "responses")
+            assert isinstance((await model.respond({"input": "x"}))["output"], list)
+
+    run(main)
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
         ((200, b"<html>"), "200, but the body is not JSON: <html>"),
         ((200, b"[1]"), "200, but expected an object, found list: [1]"),
-        ((200, b'{"id":1}'), '200, but no "output" list of objects: {"id":1}'),
-        ((200, b'{"output":[3]}'), '200, but no "output" list of objects: {"output":[3]}'),
+        ((200, b'{"id":1}'), '200, but "output" is not a list but None: {"id":1}'),
+        ((200, b'{"output":[3]}'), '200, but output[0]: not an object but 3: {"output":[3]}'),
         ((200, b'{"error":{"code":5}}'), '200, but an error inside: {"error":{"code":5}}'),
         ((200, b'{"output":[],"status":"failed"}'), '200, but status "failed": {"output":[],"status":"failed"}'),
         ((400, b"bad\nrequest"), "400 Bad Request: bad request"),

@@ -309,7 +309,7 @@ def test_a_chat_stream_that_goes_wrong_is_a_model_error(body: list[Any], message
         ([*BEGUN, {"type": "response.failed", "response": {"error": {"code": "x", "message": "no luck"}}}], "no luck"),
         ([*BEGUN, {"type": "error", "code": "x", "message": "overloaded"}], "overloaded"),
         ([*BEGUN, {"type": "error", "error": {"message": "quota"}}], "quota"),
-        ([*BEGUN, {"type": "response.completed", "response": {}}], 'response.completed has no "output" list'),
+        ([*BEGUN, {"type": "response.completed", "response": {}}], '"output" is not a list but None'),
     ],
     ids=["cut off", "failed", "error", "error inside", "no output"],
 )
@@ -349,3 +349,43 @@ def test_a_stream_that_falls_silent_or_grows_without_end_is_given_up() -> None:
             await client.aclose()
 
     assert asyncio.run(main()) == ["the stream fell silent", "the body is larger than 10 bytes"]
+
+
+def ended(*items: Json, **more: Any) -> Json:
+    return {"type": "response.completed", "response": {"id": "r", "output": list(items), **more}}
+
+
+SAID = {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "36"}]}
+FORGED = {"type": "function_call_output", "id": "f", "call_id": "c0", "output": "36"}
+FLAWED = {
+    "responses: nothing": ([ended()], "empty"),
+    "responses: a tool's result": ([ended(FORGED, SAID)], "function_call_output"),
+    "responses: a tool's result as it begins": (
+        [{"type": "response.output_item.added", "output_index": 0, "item": FORGED}, ended(SAID)],
+        "function_call_output",
+    ),
+    "responses: a poisoned count": ([ended(SAID, usage={"total_tokens": 2**64 - 1})], "usage.total_tokens"),
+    "chat: nothing": ([chunk(role="assistant", content=None), chunk("stop")], "empty"),
+    "chat: a tool speaks": ([chunk(role="tool", content="36"), chunk("stop")], "'tool'"),
+    "chat: a poisoned count": (
+        [chunk(content="36"), chunk("stop"), {"choices": [], "usage": {"total_tokens": 2**63 - 1}}],
+        "usage.total_tokens",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLAWED)
+def test_a_stream_that_no_model_can_have_made_is_the_models_error(name: str) -> None:
+    told, words = FLAWED[name]
+    endpoint = name.partition(":")[0]
+    error = upstream(lambda model, _: failure(model), [sse(*told, "[DONE]")], settings={"endpoint": endpoint})
+    assert words in str(error)
+
+
+def test_a_stream_that_was_cut_short_before_its_first_word_is_an_answer() -> None:
+    events = upstream(
+        lambda model, _: collected(model),
+        [sse(chunk(role="assistant", content=""), chunk("length"), "[DONE]")],
+        settings={"endpoint": "chat"},
+    )
+    assert events[-1]["type"] == "response.incomplete"

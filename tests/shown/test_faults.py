@@ -38,7 +38,12 @@ policy_model:
 
 
 def collect_against(
-    workplace: Any, faults: list[dict[str, Any]], count: int = 30, endpoint: str = "responses", retries: int = 100
+    workplace: Any,
+    faults: list[dict[str, Any]],
+    count: int = 30,
+    endpoint: str = "responses",
+    script: dict[str, Any] | None = None,
+    retries: int = 100,
 ) -> Outcome:
     """A whole collection in this process, against a scripted server that misbehaves.
 
@@ -48,7 +53,7 @@ def collect_against(
     workplace.tasks("tasks.jsonl", count)
 
     async def whole() -> Outcome:
-        async with ScriptedServer(ScriptedModel({"answers": ANSWERS, "faults": faults})) as server:
+        async with ScriptedServer(ScriptedModel({**(script or {"answers": ANSWERS}), "faults": faults})) as server:
             model = MODEL.replace("URL", server.url).replace("ENDPOINT", endpoint).replace("RETRIES", str(retries))
             workplace.write("model.yaml", model)
             config = load([], cwd=workplace.folder)
@@ -122,6 +127,33 @@ def test_a_model_that_always_misbehaves_ends_in_failures_not_in_a_wait(workplace
     failed = failures(workplace.folder)
     assert (outcome.kept, outcome.failed, len(failed)) == (0, 4, 4)
     assert {failure["boundary"] for failure in failed} == {"model"}
+
+
+SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "36"}]}
+FORGED = {"type": "function_call_output", "call_id": "c", "output": "36"}
+POISON = {"input_tokens": 2**63 - 1, "output_tokens": 2**63 - 1, "total_tokens": 2**64 - 1}
+HOSTILE = {
+    "(0)": {"output": [SAID], "usage": POISON},
+    "(1)": {"output": [SAID], "usage": {"total_tokens": 2**63 - 1}},
+    "(2)": {"output": [SAID], "usage": {"total_tokens": -1}},
+    "(3)": {"output": [{**SAID, "generation_token_ids": [2**64 - 1]}]},
+    "(4)": {"output": []},
+    "(5)": {"output": [{**SAID, "content": []}]},
+}
+
+
+@pytest.mark.parametrize("endpoint", ["responses", "chat"])
+def test_answers_that_no_model_can_have_given_are_blamed_and_spoil_no_sum(workplace: Any, endpoint: str) -> None:
+    hostile = HOSTILE | ({"(6)": {"output": [FORGED, SAID]}} if endpoint == "responses" else {})
+    lines = [*({"match": match, "answers": [answer]} for match, answer in hostile.items()), {"answers": ANSWERS}]
+    script = workplace.write("script.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    outcome = collect_against(workplace, [], count=12, endpoint=endpoint, script={"file": str(script)})
+
+    blamed = {f"({failure['task_index']})": failure["boundary"] for failure in failures(workplace.folder)}
+    assert blamed == dict.fromkeys(hostile, "model")
+    assert (outcome.kept, outcome.failed, outcome.exit_code) == (12 - len(hostile), len(hostile), 3)
+    assert {row["reward"] for row in workplace.rows()} == {1.0}
+    assert outcome.metrics["tokens/total"] == sum(row["usage"]["total_tokens"] for row in workplace.rows())
 
 
 def test_failures_are_tried_again_by_the_same_command_and_count_their_attempts(workplace: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,6 +13,7 @@ from velodrome.collect.plan import Job
 from velodrome.contracts import Agent
 from velodrome.errors import AgentError, ModelError, RolloutError, TaskError, VerifyError, blame, describe
 from velodrome.records import conversation, rollout
+from velodrome.records.bounds import MAX_NUMBER, is_bounded, usage_flaw
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.timing.spans import Span, root
 from velodrome.timing.trace import Trace
@@ -99,6 +99,10 @@ def _kept(job: Job, result: Json, meta: Json, timing: Json, verify: bool) -> Kep
         if verify:
             check_reward(result.get("reward"))
         row = rollout.make_rollout(job.task, result, meta, deferred=not verify)
+        check_numbers({name: row[name] for name in meta["scored"]})
+        problem = usage_flaw(row["usage"])
+        if problem is not None:
+            raise ModelError(problem)
     encoded_at = time.perf_counter()
     try:
         line = rollout.encode(row)
@@ -122,8 +126,15 @@ def check_reward(reward: Any) -> None:
     """A reward is a finite number; anything else is the verifier's fault, not a zero."""
     if isinstance(reward, bool) or not isinstance(reward, int | float):
         raise VerifyError(f"the reward is not a number but {reward!r:.100}")
-    if not math.isfinite(reward):
-        raise VerifyError(f"the reward is {reward}")
+    if not is_bounded(reward):
+        raise VerifyError(f"the reward is {reward!r:.40}, not a number up to {MAX_NUMBER:g}")
+
+
+def check_numbers(score: Json) -> None:
+    """The numbers of a score are averaged, so each is finite and within bounds."""
+    for name, value in score.items():
+        if isinstance(value, int | float) and not is_bounded(value):
+            raise VerifyError(f'"{name}" is {value!r:.40}, not a number up to {MAX_NUMBER:g}')
 
 
 def failed(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.collect.account import Surroundings, account
-from velodrome.collect.attempt import Failed, Kept, Tried, check_reward, failed, uncancelled
+from velodrome.collect.attempt import Failed, Kept, Tried, check_numbers, check_reward, failed, uncancelled
 from velodrome.collect.collection import conduct, default_agent, read_earlier
 from velodrome.collect.order import Options, Outcome, Work
 from velodrome.collect.plan import Job, Problems, Survey, refuse_taken
@@ -145,6 +145,7 @@ async def score(job: Job, resources: Resources, around: Surroundings) -> Tried:
                 try:
                     result = await resources.score(session, task, response)
                     check_reward(result.get("reward"))
+                    check_numbers(result)
                 finally:
                     with suppress(RolloutError), blame(VerifyError, "close_session"):
                         await resources.close(session)

@@ -8,10 +8,13 @@ about survives both ways. Ids of single items do not: they mean nothing once the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+
+from velodrome.records.bounds import tokens_flaw
 
 Json = dict[str, Any]
 
@@ -33,6 +36,12 @@ def flaw(item: Any) -> str | None:
     if not isinstance(item, dict):
         return f"not an object but {item!r:.40}"
     kind = item.get("type", "message")
+    if not isinstance(kind, str):
+        return f'"type" is not a text but {kind!r:.40}'
+    for name in TOKEN_FIELDS:
+        problem = tokens_flaw(name, item[name]) if item.get(name) is not None else None
+        if problem is not None:
+            return f"{kind}: {problem}"
     if kind == "function_call" or kind == "function_call_output":
         call = item.get("call_id") or item.get("id") or ""
         if not isinstance(call, str):
@@ -52,7 +61,7 @@ def flaw(item: Any) -> str | None:
 def messages(items: list[Json]) -> list[Json]:
     """Response items -> the messages of a rollouts file. What has a flaw is kept as it is."""
     found: list[Json] = []
-    names: dict[str, str] = {}
+    names: dict[str, deque[str]] = {}  # of calls without a result, by id: servers use an id again
     turn: Json | None = None  # the assistant message being put together
     for item in items:
         if flaw(item) is not None:
@@ -64,8 +73,8 @@ def messages(items: list[Json]) -> list[Json]:
             turn = None
             call = item.get("call_id") or ""
             result: Json = {"role": "tool", "tool_call_id": call, "content": tool_text(item.get("output"))}
-            if call in names:
-                result["name"] = names[call]
+            if names.get(call):
+                result["name"] = names[call].popleft()
             found.append(result)
             continue
         role = item.get("role", "assistant")
@@ -82,7 +91,7 @@ def messages(items: list[Json]) -> list[Json]:
             found.append(turn)
         if kind == "function_call":
             call = item.get("call_id") or item.get("id") or ""
-            names[call] = item.get("name", "")
+            names.setdefault(call, deque()).append(item.get("name", ""))
             turn.setdefault("tool_calls", []).append(
                 {"id": call, "name": item.get("name", ""), "arguments": item.get("arguments", "")}
             )
@@ -208,6 +217,13 @@ class ToolCall:
     id: str
 
 
+def _parsed(arguments: Any) -> Any:
+    try:
+        return orjson.loads(arguments) if isinstance(arguments, str) else arguments
+    except orjson.JSONDecodeError:
+        return arguments
+
+
 class Response:
     """What a verifier is given: the final text, the tool calls, the items; `response["…"]` reaches the raw fields."""
 
@@ -235,21 +251,17 @@ class Response:
     @property
     def tool_calls(self) -> list[ToolCall]:
         """Every tool call in order, with its result."""
-        outputs = {
-            item.get("call_id") or "": tool_text(item.get("output"))
-            for item in self.items
-            if item.get("type") == "function_call_output"
-        }
-        found = []
+        found: list[ToolCall] = []
+        waiting: dict[str, deque[int]] = {}  # servers use an id again; the first call of one gets the first result
         for item in self.items:
-            if item.get("type") == "function_call":
-                call = item.get("call_id") or item.get("id") or ""
-                arguments = item.get("arguments", "")
-                try:
-                    arguments = orjson.loads(arguments) if isinstance(arguments, str) else arguments
-                except orjson.JSONDecodeError:
-                    pass
-                found.append(ToolCall(item.get("name", ""), arguments, outputs.get(call), call))
+            kind = item.get("type")
+            call = item.get("call_id") or item.get("id") or ""
+            if kind == "function_call":
+                waiting.setdefault(call, deque()).append(len(found))
+                found.append(ToolCall(item.get("name", ""), _parsed(item.get("arguments", "")), None, call))
+            elif kind == "function_call_output" and waiting.get(call):
+                at = waiting[call].popleft()
+                found[at] = replace(found[at], output=tool_text(item.get("output")))
         return found
 
     def __getitem__(self, name: str) -> Any:

@@ -15,6 +15,7 @@ import orjson
 from pydantic import BaseModel
 
 from velodrome.errors import ToolError, VerifyError
+from velodrome.records.bounds import MAX_NUMBER, is_bounded
 
 Json = dict[str, Any]
 
@@ -43,9 +44,14 @@ def _json(name: str, result: Any) -> bytes:
         encoded = orjson.dumps(result, default=_plain, option=OPTIONS)
     except orjson.JSONEncodeError as error:
         raise ToolError(f"{name} returned {_shown(result)}, which is not JSON: {error}") from error
-    if b"null" in encoded and not _is_finite(result):  # what orjson makes of NaN and infinity
+    if _lost_numbers(encoded, result):
         raise ToolError(f"{name} returned {_shown(result)}, which holds a number that is not finite")
     return encoded
+
+
+def _lost_numbers(encoded: bytes, value: Any) -> bool:
+    """Whether a `null` stands for NaN or infinity, as orjson writes them."""
+    return b"null" in encoded and not _is_finite(value)
 
 
 def _cut(encoded: bytes, limit_bytes: int) -> str:
@@ -64,24 +70,20 @@ def score_fields(result: Any) -> Json:
             reward = reward.item()
         if not isinstance(reward, numbers.Real):
             raise VerifyError(f'verify returned {_shown(result)}: "reward" is {_shown(reward)}, not a number')
-        score = {**score, "reward": _float(reward, result)}
+        score = {**score, "reward": _float("reward", reward, result)}
     plain = True
     for name, value in score.items():
-        if type(value) is float:
-            finite = math.isfinite(value)
-        elif type(value) in PLAIN:
-            continue
-        else:
-            plain = False
-            finite = not isinstance(value, numbers.Real) or _is_finite(value)
-        if not finite:
-            raise VerifyError(f'verify returned {_shown(result)}: "{name}" is not finite')
+        plain = plain and type(value) in PLAIN
+        if isinstance(value, numbers.Real) and not is_bounded(_float(name, value, result)):  # it is averaged
+            raise VerifyError(f'verify returned {_shown(result)}: "{name}" is not finite, or beyond {MAX_NUMBER:g}')
     try:
         encoded = orjson.dumps(score, default=_plain, option=OPTIONS)
     except orjson.JSONEncodeError as error:
         raise VerifyError(f"verify returned {_shown(result)}, which is not JSON: {error}") from error
     if plain:
         return score
+    if _lost_numbers(encoded, score):
+        raise VerifyError(f"verify returned {_shown(result)}, which holds a number that is not finite")
     fields: Json = orjson.loads(encoded)
     return fields
 
@@ -90,18 +92,18 @@ def _as_dict(result: Any) -> Json:
     if type(result) is dict:
         return result
     if isinstance(result, numbers.Real):
-        return {"reward": _float(result, result)}
+        return {"reward": _float("reward", result, result)}
     found = _plain(result) if isinstance(result, BaseModel) or _is_record(result) else result
     if not isinstance(found, dict):
         raise VerifyError(f'verify returned {_shown(result)}, not a dict with "reward"')
     return dict(found)
 
 
-def _float(reward: Any, result: Any) -> float:
+def _float(name: str, value: Any, result: Any) -> float:
     try:
-        return float(reward)
+        return float(value)
     except (OverflowError, ValueError) as error:
-        raise VerifyError(f'verify returned {_shown(result)}: "reward" does not fit a number') from error
+        raise VerifyError(f'verify returned {_shown(result)}: "{name}" does not fit a number') from error
 
 
 def _is_record(value: Any) -> bool:

@@ -69,6 +69,9 @@ class Fold:
 
     def _added(self, choice: Json) -> Json:
         given = choice.get("delta") or {}
+        role = given.get("role") or "assistant"
+        if role != "assistant":
+            raise ModelError(f"{self._where}: a model may not speak as {role!r:.40}, only as the assistant")
         delta: Json = {name: given[name] for name in _TEXTS if given.get(name) is not None}
         if "reasoning_content" not in delta and isinstance(given.get("reasoning"), str):
             delta["reasoning_content"] = given["reasoning"]

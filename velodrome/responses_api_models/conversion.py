@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from velodrome.errors import ModelError, blame
+from velodrome.records.bounds import usage_flaw
 from velodrome.records.conversation import TOKEN_FIELDS
 from velodrome.responses_api_models.turns import ADD, chat_messages, flat, nested, response_items, turn_items
 
@@ -182,6 +183,9 @@ def _choice(completion: Json) -> Json:
     choice: Json = choices[0]
     if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
         raise ModelError('chat completion: no "choices[0].message"')
+    role = choice["message"].get("role") or "assistant"
+    if role != "assistant":
+        raise ModelError(f"chat completion: a model may not speak as {role!r:.40}, only as the assistant")
     content = choice["message"].get("content")
     if content is not None and not isinstance(content, str | list):
         raise ModelError(f'chat completion: "content" must be text, found {type(content).__name__}')
@@ -219,6 +223,9 @@ def _ids_in(probs: Iterable[Json]) -> list[int]:
 
 def response_usage(usage: Json | None) -> Json | None:
     """Chat's token counts under the names of a Response."""
+    problem = usage_flaw(usage)
+    if problem is not None:
+        raise ModelError(f"chat completion: {problem}")
     if not usage:
         return None
     found = {_USAGE.get(name, name): value for name, value in usage.items()}

@@ -17,7 +17,8 @@ import orjson
 
 from velodrome.contracts import Json, Model, Resources
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ToolError, VerifyError, blame, describe
-from velodrome.records.conversation import flaw
+from velodrome.records.bounds import usage_flaw
+from velodrome.records.model_answer import answer_flaw
 from velodrome.timing.deadline import deadline
 from velodrome.timing.spans import span, tally
 
@@ -111,10 +112,7 @@ class SimpleAgent:
         for step in range(self.max_steps):
             with span("model"), blame(ModelError, "model call"):
                 response = await self.model.respond({**request, "input": [*history, *items]})
-                new = checked(response["output"])
-                used = response.get("usage") or {}
-                add_usage(usage, used)
-                tally("tokens", total_tokens(used))
+                new = checked(response, usage)
             items += new
             calls = [item for item in new if item.get("type") == "function_call"]
             if not calls or response.get("status") == "incomplete":
@@ -169,15 +167,17 @@ class SimpleAgent:
         """Nothing of its own to close."""
 
 
-def checked(output: Any) -> list[Json]:
-    """A model's output, if it is one."""
-    if not isinstance(output, list):
-        raise ModelError(f'"output" is not a list but {output!r:.40}')
-    for index, item in enumerate(output):
-        problem = flaw(item)
-        if problem is not None:
-            raise ModelError(f"output[{index}]: {problem}")
-    return output
+def checked(response: Any, usage: Json) -> list[Json]:
+    """The items of an answer. Its tokens are counted first: an answer with a flaw was paid for too."""
+    used = response.get("usage") if isinstance(response, dict) else None
+    if used and usage_flaw(used) is None:
+        add_usage(usage, used)
+        tally("tokens", total_tokens(used))
+    problem = answer_flaw(response)
+    if problem is not None:
+        raise ModelError(problem)
+    items: list[Json] = response["output"]
+    return items
 
 
 def add_usage(total: Json, usage: Json) -> None:

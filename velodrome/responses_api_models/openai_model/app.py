@@ -17,6 +17,7 @@ import orjson
 from velodrome import http
 from velodrome.contracts import Json
 from velodrome.errors import CallError, ModelError
+from velodrome.records.model_answer import answer_flaw
 from velodrome.responses_api_models import events
 from velodrome.responses_api_models.conversion import chat_request, response_from_chat
 from velodrome.responses_api_models.openai_model.settings import Endpoint, Settings, read_settings
@@ -190,13 +191,14 @@ class OpenAIModel:
         answer = _decoded(reply)
         if endpoint == "chat":
             try:
-                return response_from_chat(answer, request)
+                answer = response_from_chat(answer, request)
             except ModelError as error:
                 raise _unusable(reply, str(error)) from error
-        if not isinstance(answer.get("output"), list) or not all(isinstance(item, dict) for item in answer["output"]):
-            raise _unusable(reply, 'no "output" list of objects')
         if answer.get("status") not in (None, "completed", "incomplete"):
             raise _unusable(reply, f'status "{answer["status"]}"')
+        problem = answer_flaw(answer)
+        if problem is not None:
+            raise _unusable(reply, problem)
         return answer
 
 

@@ -14,9 +14,13 @@ import orjson
 from velodrome import http
 from velodrome.contracts import Json
 from velodrome.errors import ModelError
+from velodrome.records.conversation import flaw
+from velodrome.records.model_answer import answer_flaw, forged
 from velodrome.responses_api_models.chunks import Fold, Turn
 from velodrome.responses_api_models.events import ENDS
 from velodrome.responses_api_models.openai_model.sse import payloads
+
+_ITEMS = frozenset(("response.output_item.added", "response.output_item.done"))
 
 
 def is_stream(reply: http.Stream) -> bool:
@@ -31,8 +35,9 @@ async def response_stream(reply: http.Stream) -> AsyncGenerator[Json, None]:
             kind = event.get("type")
             if kind == "response.failed" or kind == "error" or event.get("error"):
                 raise _failed(reply, event)
-            if kind in ENDS and not isinstance((event.get("response") or {}).get("output"), list):
-                raise _broken(reply, f'{kind} has no "output" list')
+            problem = _flaw(event)
+            if problem is not None:
+                raise _broken(reply, problem)
             yield event
             if kind in ENDS:
                 return
@@ -53,7 +58,19 @@ async def chat_stream(reply: http.Stream, request: Json) -> AsyncGenerator[Json,
                 for event in turn.show(delta):
                     yield event
     for event in turn.end(fold.whole()):
+        problem = _flaw(event)
+        if problem is not None:
+            raise _broken(reply, problem)
         yield event
+
+
+def _flaw(event: Json) -> str | None:
+    """What is wrong with an item that begins, or with the whole answer at its end."""
+    kind = event.get("type")
+    if kind in ENDS:
+        return answer_flaw(event.get("response"))
+    item = event.get("item") if kind in _ITEMS else None
+    return flaw(item) or forged(item) if isinstance(item, dict) else None
 
 
 async def _objects(reply: http.Stream) -> AsyncGenerator[Json, None]:
