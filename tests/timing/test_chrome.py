@@ -299,6 +299,8 @@ def test_other_peoples_traces_are_read_too(tmp_path: Path) -> None:
     assert read_trace(path) == chrome.TraceFile(events)
     path.write_text(whole[: whole.rindex("work")])
     assert read_trace(path) == chrome.TraceFile(events[:2], "the end: it is cut off after 2 events")
+    path.write_text(whole[:-1])
+    assert read_trace(path) == chrome.TraceFile(events, "the end: it is cut off after 3 events")
     path.write_bytes(gzip.compress(whole.encode())[:-8])  # without checksum and length, which follow the data
     assert read_trace(path) == chrome.TraceFile(events, "the end: it is cut off after 3 events")
 

@@ -301,7 +301,7 @@ def _leading(text: str) -> Iterator[Event]:
     decoder = json.JSONDecoder()
     while key >= 0 and place >= 0:
         begin = text.find("{", place)
-        if begin < 0:
+        if begin < 0 or "]" in text[place:begin]:  # what follows the list is not an event
             return
         try:
             event, place = decoder.raw_decode(text, begin)
