@@ -61,10 +61,12 @@ format: $(READY)
 	@$(BIN)/ruff check --fix .
 
 bench: $(READY)
-	@$(BIN)/python -m benchmarks.run --json results/bench.json
-	@$(BIN)/python -m benchmarks.profilers --json results/profilers.json
-	@$(BIN)/python -m benchmarks.verdicts --check --json results/verdicts.json
-	@$(BIN)/python -m benchmarks.million --check --json results/million.json
+	@missed=0; \
+	$(BIN)/python -m benchmarks.run --json results/bench.json || missed=1; \
+	$(BIN)/python -m benchmarks.profilers --json results/profilers.json || missed=1; \
+	$(BIN)/python -m benchmarks.verdicts --check --json results/verdicts.json || missed=1; \
+	$(BIN)/python -m benchmarks.million --json results/million.json || missed=1; \
+	exit $$missed
 
 $(BENCH): $(TRAIN)
 	@echo "adding what training is compared with: stable-baselines3 (once)"

