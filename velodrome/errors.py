@@ -3,6 +3,7 @@
 VelodromeError
 ├── InputError         a file, flag or config the user gave is wrong; may carry many lines
 ├── StorageError       the disk refused a write; what was finished before is safe
+│   └── ChangedError   another program changed a file while it was written to
 ├── ServerError        a server did not start, or went away
 ├── TrainError         training cannot go on; the last checkpoint is good
 ├── CallError          one HTTP call got no usable answer; whoever made it says whose fault that is
@@ -36,6 +37,10 @@ class InputError(VelodromeError):
 
 class StorageError(VelodromeError):
     """The disk refused a write. Rollouts written before it are whole."""
+
+
+class ChangedError(StorageError):
+    """Another program removed, replaced, cut or overwrote a file while it was written to."""
 
 
 class ServerError(VelodromeError):

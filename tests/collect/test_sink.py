@@ -10,7 +10,7 @@ from patience import DEADLINE_S
 
 from velodrome.collect.sink import Sink
 from velodrome.errors import InputError, StorageError
-from velodrome.records.jsonl import Appender
+from velodrome.records.appender import Appender
 
 
 def test_rollouts_and_failures_are_in_their_files_before_anybody_is_told(tmp_path: Path):
@@ -86,13 +86,14 @@ def test_compressed_rollouts_go_with_plain_failures(tmp_path: Path):
 
 
 def test_a_disk_that_cannot_sync_stops_the_next_write(tmp_path):
-    sink = Sink(tmp_path / "rollouts.jsonl", sync_every_s=0.01)
+    path = tmp_path / "rollouts.jsonl"
+    sink = Sink(path, sync_every_s=0.01)
     sink.keep(b"{}\n")
-    read, write = os.pipe()
-    os.dup2(write, sink._rows._fd)  # a pipe takes what is written and cannot sync it
-    sink._rows.append(b"{}\n")
+    held = os.open(path, os.O_PATH)  # the same file, and it cannot be synced through this
+    os.dup2(held, sink.rows.file._fd)
+    sink.rows.file._synced = 0
     sink._syncer.join(timeout=DEADLINE_S)
     with pytest.raises(StorageError, match="the disk does not keep what is written"):
         sink.keep(b"{}\n")
-    for each in (read, write, sink._rows._fd):
+    for each in (held, sink.rows.file._fd):
         os.close(each)

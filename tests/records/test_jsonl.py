@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from velodrome.errors import InputError
+from velodrome.errors import ChangedError, InputError
 from velodrome.records import jsonl
-from velodrome.records.jsonl import Appender, LongLineError, read_lines
+from velodrome.records.appender import Appender
+from velodrome.records.jsonl import LongLineError, read_lines
 
 
 def lines(path: Path) -> list[tuple[int, bytes]]:
@@ -103,11 +104,27 @@ def test_clearing_empties_the_file_and_writing_goes_on_from_its_start(tmp_path: 
 def test_a_second_writer_in_another_process_is_refused(tmp_path: Path):
     path = tmp_path / "x.jsonl"
     first = Appender(path)
-    code = f"from pathlib import Path; from velodrome.records.jsonl import Appender; Appender(Path({str(path)!r}))"
+    code = f"from pathlib import Path; from velodrome.records.appender import Appender; Appender(Path({str(path)!r}))"
     second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert f"InputError: {path}: another collection is writing to it; wait for it, or give" in second.stderr
     first.close()
     Appender(path).close()
+
+
+def test_a_file_that_others_changed_is_refused_and_nothing_is_glued_to_what_they_wrote(tmp_path: Path):
+    path = tmp_path / "x.jsonl"
+    appender = Appender(path)
+    appender.append(b'{"a":1}\n')
+    appender.refuse_changed()
+    with path.open("ab") as stream:
+        stream.write(b'{"half')
+    with pytest.raises(ChangedError, match=r"x\.jsonl: another program wrote 6 bytes to it"):
+        appender.append(b'{"a":2}\n')
+    assert path.read_bytes() == b'{"a":1}\n{"half'
+    path.unlink()
+    with pytest.raises(ChangedError, match=r"x\.jsonl: it was removed or renamed"):
+        appender.refuse_changed()
+    appender.close()
 
 
 def test_a_path_that_cannot_be_written_is_one_clear_line(tmp_path: Path):
@@ -120,7 +137,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from velodrome.errors import StorageError
-from velodrome.records.jsonl import Appender
+from velodrome.records.appender import Appender
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 appender = Appender(Path(sys.argv[1]))

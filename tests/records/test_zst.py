@@ -9,7 +9,8 @@ import pytest
 import zstandard
 
 from velodrome.errors import InputError
-from velodrome.records.jsonl import Appender, read_lines
+from velodrome.records.appender import Appender
+from velodrome.records.jsonl import read_lines
 from velodrome.records.zst import ZstReader, pack, whole_frames
 
 ROWS = [b'{"n":%d,"text":"%s"}\n' % (n, os.urandom(n * 7).hex().encode()) for n in range(4)]

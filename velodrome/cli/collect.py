@@ -110,6 +110,8 @@ def finish(outcome: Outcome, output: Path) -> int:
         say(line)
     if outcome.profile is not None and outcome.profile["rollouts"]:
         tell_profile(outcome.profile)
+    for problem in outcome.unwritten:
+        say(f"velo: {problem}; the rollouts are in {output}")
     print(printed_json(outcome.metrics))
     return outcome.exit_code
 

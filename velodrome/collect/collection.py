@@ -19,12 +19,12 @@ from velodrome.collect.attempt import Tried, attempt
 from velodrome.collect.collector import Collector
 from velodrome.collect.order import Options, Outcome, Work
 from velodrome.collect.plan import Job, Selection, jobs, mark_line, refuse_taken, survey
+from velodrome.collect.reread import reread
 from velodrome.collect.runfile import RunFile, recipe, write_whole
 from velodrome.collect.sink import Sink
 from velodrome.config import Config, secrets
-from velodrome.errors import InputError
-from velodrome.read.checks import WHILE_COLLECTING, Finding, run_checks, short
-from velodrome.read.profile import read_profile
+from velodrome.errors import ChangedError, InputError, StorageError
+from velodrome.read.checks import short
 from velodrome.records.jsonl import DAMAGED, Lost, read_lines
 from velodrome.records.rollout import beside
 from velodrome.records.task import task_id
@@ -32,7 +32,6 @@ from velodrome.serving.connect import Components, Servers
 
 Json = dict[str, Any]
 
-_REREAD_BYTES = 256_000_000  # a few seconds
 _MOST_NOTES = 20
 
 
@@ -73,7 +72,7 @@ async def conduct(
     runfile = RunFile(options.output)
     if earlier.size and not options.allow_mixed:
         refuse_mixing(runfile.problems(work.recipe), options.output)
-    with open_sink(options, earlier.size) as sink:
+    with open_sink(options, earlier) as sink:
         for note in (work.components.note, *earlier.notes, *sink.notes):
             if note:
                 say(note)
@@ -94,34 +93,45 @@ async def conduct(
             await work.components.aclose()
         if options.budget.max_total_tokens is not None and collector.counts.kept and not collector.counts.tokens:
             say("the model reports no token counts, so max_total_tokens could not stop anything")
-        entry.update(finished_at=round(time.time(), 3), **outcome.counts())
-        runfile.save()
-        write_json(beside(options.output, "metrics.json"), outcome.metrics)
-        findings = made_findings(collector)
-        outcome = replace(outcome, findings=short(findings))
-        profile = made_profile(collector, config)
-        if profile is not None:
-            outcome = replace(outcome, profile=profile)
-            write_json(beside(options.output, "profile.json"), profile)
+        if sink.changed is None:
+            outcome = with_readings(outcome, collector, config)
+        if sink.changed is None:
+            entry.update(finished_at=round(time.time(), 3), **outcome.counts())
+            outcome = replace(outcome, unwritten=tuple(left_beside(options.output, outcome, runfile)))
+    if sink.changed is not None:
+        raise ChangedError("\n".join((*sink.told(), f"{collector.outcome().summary()}  ->  {sink.place}")))
     return outcome
 
 
-def made_findings(collector: Collector) -> list[Finding]:
-    """What may be wrong with the rollouts; after a resume with all of the file, unless that takes long to read."""
-    sink = collector.sink
-    if sink.size_before and sink.size <= _REREAD_BYTES:
-        return run_checks(collector.options.output, only=WHILE_COLLECTING)
-    return collector.reader.up_to_date().checks.findings()
+def with_readings(outcome: Outcome, collector: Collector, config: Config) -> Outcome:
+    """The outcome with what its rows say. After a resume the whole output is read, old rows and new."""
+    counts, sink, reader = collector.counts, collector.sink, collector.reader.up_to_date()
+    profiled = reader.profile is not None and bool(counts.kept or counts.failed)
+    if not sink.size_before:
+        profile = reader.profile.told(config.masked()) if reader.profile is not None and profiled else None
+        return replace(outcome, findings=short(reader.checks.findings()), profile=profile)
+    whole = reread(collector.options.output, profiled=profiled)
+    missing = sink.rows_before + counts.kept - whole.rollouts
+    if missing > 0:
+        sink.rows.leave(f"{missing:,} of its lines were lost to another program")
+    profile = None if whole.profile is None else whole.profile.told(config.masked())
+    return replace(outcome, metrics=whole.metrics(), findings=short(whole.checks.findings()), profile=profile)
 
 
-def made_profile(collector: Collector, config: Config) -> Json | None:
-    """Where the time went; after a resume in the whole file, unless that takes long. None if nothing was done."""
-    profile, counts, sink = collector.reader.up_to_date().profile, collector.counts, collector.sink
-    if profile is None or not (counts.kept or counts.failed):
-        return None
-    if sink.size_before and sink.size <= _REREAD_BYTES:
-        return read_profile(collector.options.output)
-    return profile.told(config.masked())
+def left_beside(output: Path, outcome: Outcome, runfile: RunFile) -> Iterator[str]:
+    """Write the files that tell of the run. One that cannot be written is told, and costs no other."""
+    writes: list[Callable[[], None]] = [
+        runfile.save,
+        lambda: write_json(beside(output, "metrics.json"), outcome.metrics),
+    ]
+    if outcome.profile is not None:
+        profile = outcome.profile
+        writes.append(lambda: write_json(beside(output, "profile.json"), profile))
+    for write in writes:
+        try:
+            write()
+        except StorageError as error:
+            yield str(error)
 
 
 def write_json(path: Path, data: Json) -> None:
@@ -137,9 +147,10 @@ def default_agent(config: Config) -> str | None:
 
 @dataclass
 class Earlier:
-    """What the output had before this run: its size, and notes about lines that are not rollouts."""
+    """What the output had before this run: its size, its rollouts, and notes about lines that are not rollouts."""
 
     size: int = 0
+    rows: int = 0
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
@@ -169,7 +180,9 @@ def read_earlier(options: Options, take: Callable[[bytes], bool]) -> Earlier:
         return found
     found.size = options.output.stat().st_size
     for number, line in read_lines(options.output, lost=found.lost(options.output)):
-        if not take(line) and line.endswith(b"\n"):
+        if take(line):
+            found.rows += 1
+        elif line.endswith(b"\n"):
             found.note(f"{options.output}:{number}: not a rollout; it is left alone and counts as not run")
     return found
 
@@ -185,12 +198,18 @@ def refuse_mixing(problems: list[str], output: Path) -> None:
 
 
 @contextlib.contextmanager
-def open_sink(options: Options, size: int) -> Iterator[Sink]:
+def open_sink(options: Options, earlier: Earlier) -> Iterator[Sink]:
     """The output, locked; refused if somebody wrote to it since it was read."""
     sink = Sink(options.output, overwrite=options.overwrite, sync_every_s=options.sync_every_s)
+    sink.rows_before = earlier.rows
     try:
-        if not options.overwrite and sink.size_found != size:
+        if not options.overwrite and sink.size_found != earlier.size:
             raise InputError(f"{options.output}: another collection wrote to it just now; run the command again")
         yield sink
+    except StorageError as error:
+        sink.close()
+        if sink.changed is None:
+            raise
+        raise ChangedError("\n".join((str(error), *sink.told()))) from error
     finally:
         sink.close()

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from velodrome.collect.attempt import Failed, Kept, Tried
@@ -24,7 +25,9 @@ from velodrome.collect.run import Stop, own_task, run
 from velodrome.collect.sink import Sink
 from velodrome.collect.watch import Done, Sample
 from velodrome.config import mask_text
-from velodrome.read.metrics import Tally, failed_keys, tally_file
+from velodrome.read.metrics import failed_keys
+from velodrome.records.jsonl import read_lines
+from velodrome.records.rollout import key_in
 
 Json = dict[str, Any]
 
@@ -74,7 +77,16 @@ class Collector:
         async with interruptible(self.stop), shown(self), limit, beating(self._sampled):
             with rare_garbage_collection():
                 await run(self.work.jobs, self._work, self.pace, self.stop, drain_s=options.drain_s)
+        self.sink.finish()
+        return self.outcome()
+
+    def outcome(self) -> Outcome:
+        """The account. Of an output that another program changed, only what was saved counts as kept."""
         kept = self.found.kept + self.counts.kept
+        saved = self.sink.rows.saved
+        if saved is not None:
+            missing = self.sink.rows_before + self.counts.kept - count_rollouts(saved.path)
+            kept = max(kept - max(missing, 0), 0)
         left = self.found.rollouts - kept - self.counts.failed
         return Outcome(
             requested=self.found.rollouts,
@@ -82,9 +94,16 @@ class Collector:
             failed=self.counts.failed,
             left=left,
             stopped=self.stop.reason if left else None,
-            metrics=self._metrics(),
+            metrics=self.reader.up_to_date().tally.metrics(failed=len(self.counts.unresolved)),
             reasons=dict(sorted(self.counts.reasons.items(), key=lambda each: -each[1])),
         )
+
+    def _look_at_output(self) -> None:
+        """Take no new jobs once another program has changed the output."""
+        changed = self.sink.changed
+        if changed is not None and self.stop.reason is None:
+            self.note(f"{changed}; no new rollouts are started")
+            self.stop.ask("another program changed a file of the run")
 
     async def _work(self, job: Job) -> bool:
         around, watchers = self.work.around, self.options.watchers
@@ -106,6 +125,7 @@ class Collector:
         reason = self.options.budget.reached(tokens=counts.tokens, kept=counts.kept, failed=counts.failed)
         if reason is not None:
             self.stop.ask(reason)
+        self._look_at_output()
         return bool(timing_of(tried.outcome).get("rate_limited"))
 
     def _enlist(self) -> None:
@@ -146,6 +166,7 @@ class Collector:
     def _sampled(self, cpu: float, lag_s: float) -> None:
         around, counts = self.work.around, self.counts
         around.cpu, around.lag_s = cpu, lag_s
+        self._look_at_output()
         if self.options.watchers:
             size = self.sink.size - self.sink.size_before
             sample = Sample(
@@ -162,12 +183,12 @@ class Collector:
             for watcher in self.options.watchers:
                 watcher.sampled(sample)
 
-    def _metrics(self) -> Json:
-        if not self.sink.size_before:
-            return self.reader.up_to_date().tally.metrics(failed=len(self.counts.unresolved))
-        tally = Tally()
-        _, failed = tally_file(self.options.output, tally)
-        return tally.metrics(failed=len(failed))
+
+def count_rollouts(path: Path) -> int:
+    """How many rollouts a file has."""
+    if not path.exists():
+        return 0
+    return sum(key_in(line) is not None for _, line in read_lines(path, lost=lambda *_: None))
 
 
 class Slots:

@@ -52,10 +52,13 @@ class Outcome:
     reasons: dict[str, int] = field(default_factory=dict)
     profile: Json | None = None
     findings: list[str] = field(default_factory=list)  # of the checks, in short
+    unwritten: tuple[str, ...] = ()  # files that tell of the run and could not be written, and why
 
     @property
     def exit_code(self) -> int:
-        """0 all kept, 3 some failed, 4 stopped by a budget, 130 interrupted."""
+        """0 all kept, 1 a file could not be written, 3 some failed, 4 stopped by a budget, 130 interrupted."""
+        if self.unwritten:
+            return 1
         if self.stopped is not None:
             return 130 if self.stopped == "interrupted" else 4
         return 3 if self.failed or self.left else 0

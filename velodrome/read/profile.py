@@ -368,11 +368,11 @@ def read_profile(path: Path, *more: Path) -> Json:
     config: Json | None = None
     for each in (path, *more):
         profile.where = str(each)
-        failures = _failures(each)
+        failures = failures_of(each)
         failure = next(failures, None)
         unread = Unread(each)
         for number, row, size in read_rows(each, unread):
-            while failure is not None and _ended(failure) <= _ended(row.get("meta")):
+            while failure is not None and ended(failure) <= ended(row.get("meta")):
                 profile.fail(failure)
                 failure = next(failures, None)
             profile.add(row, line=number, size=size)
@@ -384,13 +384,15 @@ def read_profile(path: Path, *more: Path) -> Json:
     return profile.told(config)
 
 
-def _failures(rollouts: Path) -> Iterator[Json]:
+def failures_of(rollouts: Path) -> Iterator[Json]:
+    """The failed attempts beside a rollouts file."""
     path = beside(rollouts, "failures.jsonl")
     if path.exists():
         for _, failure, _ in read_rows(path, Unread(path)):
             yield failure
 
 
-def _ended(meta: Any) -> float:
+def ended(meta: Any) -> float:
+    """When an attempt was over; 0 if it does not say."""
     end = meta.get("finished_at") if isinstance(meta, dict) else None
     return end if isinstance(end, int | float) else 0.0

@@ -89,11 +89,11 @@ def _unpacked(stream: IO[bytes], start: int) -> Iterator[tuple[bytes, int, int]]
         data = rest or stream.read(_CHUNK_BYTES)
 
 
-def _pieces(path: Path, gaps: list[Gap] | None = None) -> Iterator[tuple[bytes, int, int]]:
-    """As `_unpacked`, from the start. With `gaps` damage is passed over and told there; a line it cuts gets its end."""
+def _pieces(path: Path, stream: IO[bytes], gaps: list[Gap] | None = None) -> Iterator[tuple[bytes, int, int]]:
+    """As `_unpacked`. With `gaps` damage is passed over and told there; a line it cuts gets its end."""
     start = given = 0
     last = b"\n"
-    with path.open("rb") as stream:
+    with stream:
 
         def read(at: int, size: int) -> bytes:
             stream.seek(at)
@@ -126,7 +126,7 @@ def _pieces(path: Path, gaps: list[Gap] | None = None) -> Iterator[tuple[bytes, 
 def whole_frames(path: Path) -> tuple[int, bool]:
     """The offset behind the last whole frame, and whether the text ends a line there; damage is passed over."""
     end, last, line_ended = 0, b"\n", True
-    for piece, whole, _ in _pieces(path, []):
+    for piece, whole, _ in _pieces(path, path.open("rb"), []):
         last = piece[-1:] or last
         if whole > end:
             end, line_ended = whole, last == b"\n"
@@ -134,13 +134,18 @@ def whole_frames(path: Path) -> tuple[int, bool]:
 
 
 class _Stream(io.RawIOBase):
-    def __init__(self, path: Path, gaps: list[Gap] | None) -> None:
-        self._pieces = _pieces(path, gaps)
+    def __init__(self, pieces: Iterator[tuple[bytes, int, int]], source: IO[bytes]) -> None:
+        self._pieces = pieces
+        self._source = source
         self._left = memoryview(b"")
         self.torn = False
 
     def readable(self) -> bool:
         return True
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
 
     def readinto(self, buffer: Any) -> int:
         while not self._left:
@@ -158,11 +163,10 @@ class _Stream(io.RawIOBase):
 class ZstReader(io.BufferedReader):
     """The decompressed bytes of a file, as one stream. With `damaged` it passes over what is; `gaps` say where."""
 
-    def __init__(self, path: Path, *, damaged: bool = False) -> None:
-        with path.open("rb"):
-            pass  # a missing file is said now, not at the first read
+    def __init__(self, path: Path, *, damaged: bool = False, stream: IO[bytes] | None = None) -> None:
         self.gaps: list[Gap] = []
-        self._stream = _Stream(path, self.gaps if damaged else None)
+        source = stream or path.open("rb")
+        self._stream = _Stream(_pieces(path, source, self.gaps if damaged else None), source)
         super().__init__(self._stream, _CHUNK_BYTES)
 
     @property

@@ -20,7 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError
-from velodrome.records.jsonl import MAX_LINE_BYTES, Appender, read_lines
+from velodrome.records.appender import Appender
+from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
 from velodrome.records.rollout import SCHEMA, encode, make_rollout
 from velodrome.train.envs import make_env, make_teacher
 from velodrome.train.envs.interface import Array, Environment, Spec
@@ -65,6 +66,7 @@ def write_episodes(
                     teacher = make_teacher(many, env)
                     guide = None if teacher is None else Guide(teacher, env.spec)
                     written += stage.play(Student(policy, device, drawn), guide, wanted, file, most_steps)
+        file.refuse_changed()
     return written
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from velodrome.read.index import Index, Query, Sort
 from velodrome.read.index.packed import Frames
 from velodrome.read.index.source import Place, is_object
-from velodrome.records.jsonl import Appender
+from velodrome.records.appender import Appender
 from velodrome.records.rows import read_rows
 from velodrome.records.zst import pack
 
