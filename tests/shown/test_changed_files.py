@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 
 COMMAND = (
     "exec ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl"
@@ -23,7 +24,6 @@ COMMAND = (
 )
 ACCOUNT = re.compile(r"requested (\d+) = kept (\d+) \+ failed (\d+)(?: \+ (\d+) not run.*)?  ->  (\S+)$", re.MULTILINE)
 FAILURES = re.compile(r"([\d,]+) of its failures are saved in (\S+);")
-DEADLINE_S = 240
 
 
 @dataclass
