@@ -1,17 +1,32 @@
-"""A real HTTP server on loopback that answers, or fails to, exactly as a test says."""
+"""No test uses a network beyond loopback; and a real HTTP server there that answers, or fails to, as a test says."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from socket import SO_LINGER, SOL_SOCKET
 from typing import Any
 
 import orjson
 import pytest
+
+# scripts/test_needs.py and `velo model pull` fetch what tests need; the libraries would look for newer versions.
+_OFFLINE = (
+    "HF_HUB_OFFLINE",
+    "HF_DATASETS_OFFLINE",
+    "TRANSFORMERS_OFFLINE",
+    "PIP_NO_INDEX",
+    "UV_OFFLINE",
+    "DO_NOT_TRACK",
+)
+os.environ.update(dict.fromkeys(_OFFLINE, "1"))
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(sys.prefix) / "inductor"))  # else it stays in TMPDIR
 
 
 @dataclass(frozen=True)

@@ -220,7 +220,12 @@ def test_the_profiling_script_is_the_recipe_of_its_file(tmp_path: Path):
 )
 def test_the_commands_of_the_seed_run_by_uv_are_the_same_programs(tmp_path: Path, command: list[str], plain: list[str]):
     uv = Path(sysconfig.get_path("scripts")) / "uv"  # of the extra dev
-    offline = {"UV_OFFLINE": "1", "UV_CACHE_DIR": str(tmp_path), "UV_PROJECT_ENVIRONMENT": sys.prefix}
+    offline = {
+        "UV_OFFLINE": "1",
+        "UV_CACHE_DIR": str(tmp_path),
+        "UV_PROJECT_ENVIRONMENT": sys.prefix,
+        "TMPDIR": str(tmp_path),
+    }
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
         [uv, "run", "--no-sync", *command, "--dry-run"],

@@ -1,4 +1,4 @@
-"""A browser on the viewer: what it looks like is kept in results/viewer, which git ignores."""
+"""A browser on the viewer. VELODROME_SCREENSHOTS=folder keeps what it looks like."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from patience import DEADLINE_S
-from trace_viewer import ROOT
+from trace_viewer import keep_screenshot
 
-ARTEFACTS = ROOT / "results" / "viewer"
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 PATIENCE_S = float(DEADLINE_S)  # for what comes by itself
 
@@ -70,13 +69,12 @@ class Looking:
 
 
 def keep(look: Looking, name: str, way: str) -> None:
-    """Screenshots in light, in dark and on a phone."""
-    ARTEFACTS.mkdir(parents=True, exist_ok=True)
+    """The page is as wide as the screen in light, in dark and on a phone; screenshots of all."""
     for scheme, size in (("light", "desktop"), ("dark", "desktop"), ("light", "phone"), ("dark", "phone")):
         page = look.open(scheme, size)
         page.goto(look.url + way)
         page.wait_for_selector(".pending", state="detached")
-        page.screenshot(path=ARTEFACTS / f"{name}-{scheme}-{size}.png", full_page=True)
+        keep_screenshot(page, f"{name}-{scheme}-{size}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0], (name, scheme, size)
         page.close()
 

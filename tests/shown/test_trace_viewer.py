@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from patience import DEADLINE_S
 from trace_check import check_file
-from trace_viewer import CATAPULT, ROOT, browser, pulled, served
+from trace_viewer import CATAPULT, browser, keep_screenshot, pulled, served
 
 from velodrome.collect.tracing import Tracing
 from velodrome.collect.watch import Done, Sample
 from velodrome.timing.chrome import Event
 from velodrome.timing.spans import Span
 
-ARTEFACTS = ROOT / "results" / "traces"  # git ignores results/
 PID = os.getpid()
 
 pytestmark = pytest.mark.slow
@@ -117,8 +116,7 @@ class Viewers:
             route.abort()
 
     def keep_screenshot(self, name: str) -> None:
-        ARTEFACTS.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=ARTEFACTS / name)
+        keep_screenshot(self.page, name)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The viewer in a real Chromium: opened, filtered, sorted, walked through by keyboard; attacked; followed live.
 
-What it looks like is kept in results/viewer, which git ignores.
+VELODROME_SCREENSHOTS=folder keeps what it looks like.
 """
 
 from __future__ import annotations

@@ -26,6 +26,13 @@ CATAPULT = "v52.0-6b9586def/assets/catapult_trace_viewer.html"
 NEEDS = runpy.run_path(str(ROOT / "scripts" / "test_needs.py"))
 
 
+def keep_screenshot(page: Any, name: str, **options: Any) -> None:
+    """Into the folder VELODROME_SCREENSHOTS, if it is set; else tests leave no files."""
+    folder = os.environ.get("VELODROME_SCREENSHOTS")
+    if folder:
+        page.screenshot(path=Path(folder) / name, **options)
+
+
 def lacking(what: str) -> NoReturn:
     """Skip for want of something; under CI=true that is a failure."""
     if os.environ.get("CI") == "true":
