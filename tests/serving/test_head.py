@@ -51,18 +51,20 @@ def test_a_state_that_is_not_there_yet_is_no_servers(tmp_path: Path, data: bytes
 class Short(HttpProtocol):
     """The same with small bounds."""
 
-    head_timeout_s = 0.2
+    head_timeout_s = 0.5
     max_head_bytes = 1000
 
 
-def with_head(directory: Path, act: Callable[[int], Awaitable[Any]], *, token: str | None = None) -> Any:
+def with_head(
+    directory: Path, act: Callable[[int], Awaitable[Any]], *, token: str | None = None, protocol: Any = HttpProtocol
+) -> Any:
     """What `act` returns, done while a head serves at a port."""
     (directory / "s.json").write_bytes(orjson.dumps([STATE]))
     app = head_app(Status("head_server", "head_server", "head"), directory / "s.json", "a: 1\n", Limits(token=token))
     sock = listening("test", "127.0.0.1", 0, None)
 
     async def whole() -> Any:
-        server = uvicorn.Server(uvicorn.Config(app, http=Short, ws="none", log_config=None, access_log=False))
+        server = uvicorn.Server(uvicorn.Config(app, http=protocol, ws="none", log_config=None, access_log=False))
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -114,7 +116,7 @@ def test_a_head_that_does_not_end_in_time_or_in_size_ends_the_connection(tmp_pat
         writer.close()
         return received
 
-    assert with_head(tmp_path, act).partition(b"\r\n")[0] == answer
+    assert with_head(tmp_path, act, protocol=Short).partition(b"\r\n")[0] == answer
 
 
 def test_beyond_loopback_a_token_is_wanted():

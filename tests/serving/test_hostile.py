@@ -65,8 +65,11 @@ def test_a_body_that_drips_is_given_up_and_holds_up_nobody() -> None:
         writer.close()
         return slow, quick
 
-    with hosting.hosted(KIND, Calculator, limits=Limits(body_timeout_s=0.3)) as url:
-        slow, quick = asyncio.run(use(url))
+    for limit_s in (0.3, 3, 30):  # a busy machine may need more for the quick one's body too
+        with hosting.hosted(KIND, Calculator, limits=Limits(body_timeout_s=limit_s)) as url:
+            slow, quick = asyncio.run(use(url))
+        if quick[0] != 408:
+            break
     assert quick == (200, "42")
     assert slow.startswith(b"HTTP/1.1 408")
 

@@ -140,6 +140,7 @@ class Finished(NamedTuple):
 
     folder: Path
     waited_s: list[float]
+    asked_s: float  # what the caller of these waited
     thought_s: list[float]
     burned_s: list[float]
     text: str
@@ -155,7 +156,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     (cwd / "env.yaml").write_text(f"server_token: {TOKEN}\n")
     with start(cwd) as session:
         at = {name: each["url"] for name, each in session.up().instances(TOKEN).items()}
+        began = time.perf_counter()
         waited = [score["waited_s"] for score in verify(at["busy"], 12, TOKEN, wait_s=0.05)]
+        asked_s = time.perf_counter() - began
         thought = [float(running.http(f"{at['busy']}/think", {"seconds": 0.02}, TOKEN)[1]) for _ in range(10)]
         burned = [score["burned_s"] for score in verify(at["crunch"], 30, TOKEN, burn_s=0.01)]
         text = stats(f"{at['busy']}/stats", token=TOKEN)[1]
@@ -168,7 +171,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         no_such = stats(f"{at['crunch']}/stats?worker=2", token=TOKEN)
         assert session.ends(signal.SIGINT) == 0
     assert "profiles: prof/<name>.log" in session.said
-    return Finished(cwd / "prof", waited, thought, burned, text, data, per_worker, refused, no_such)
+    return Finished(cwd / "prof", waited, asked_s, thought, burned, text, data, per_worker, refused, no_such)
 
 
 def test_every_server_leaves_its_files_and_the_head_none(finished: Finished):
@@ -204,9 +207,11 @@ def test_a_wait_is_charged_on_the_wall_clock_and_costs_no_cpu(finished: Finished
     waited_s = sum(finished.waited_s)
     assert waited_s >= 12 * 0.05
     assert (wall["Busy.verify"].ncall, wall["Busy.ask_judge"].ncall) == (12, 12)
-    assert wall["Busy.verify"].ttot == pytest.approx(waited_s, rel=0.1)
-    assert wall["Busy.ask_judge"].tsub == pytest.approx(waited_s, rel=0.1)
-    assert wall["Busy.verify"].tsub < 0.05 * waited_s
+    slack_s = 12 * 1e-6  # what the columns round
+    assert waited_s - slack_s <= wall["Busy.ask_judge"].tsub <= wall["Busy.ask_judge"].ttot
+    assert wall["Busy.ask_judge"].ttot <= wall["Busy.verify"].ttot <= finished.asked_s
+    own_s = wall["Busy.verify"].ttot - wall["Busy.ask_judge"].ttot
+    assert wall["Busy.verify"].tsub == pytest.approx(own_s, abs=slack_s)
     cpu = read_log((finished.folder / "busy.log").read_text())
     assert cpu["Busy.verify"].ttot < 0.05 * waited_s
 
