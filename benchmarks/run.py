@@ -20,7 +20,7 @@ from benchmarks import collector, scale, served, startup
 from benchmarks.commands import measure
 from benchmarks.summary import Check, Json, concluded, shown, spread, table
 
-PARTS = ("collector", "served", "scale", "startup", "spans", "trace", "hop")
+PARTS = ("collector", "served", "scale", "startup", "spans", "trace", "hop", "folding")
 MILLION = 1_000_000
 
 
@@ -49,6 +49,8 @@ def measured(parts: list[str], folder: Path, given: argparse.Namespace) -> Json:
         found["trace"] = measure("trace_cost", cwd=folder)
     if "hop" in parts:
         found["hop"] = measure("hop", cwd=folder)
+    if "folding" in parts:
+        found["folding"] = measure("folding", cwd=folder)
     if "startup" in parts:
         found["startup"] = startup.run(folder, 10 if given.quick else 15)
     if "collector" in parts:
@@ -93,6 +95,9 @@ def checks(found: Json) -> list[Check]:
             )
     if "span_share" in found:
         made.append(Check("always-on timing, share of collector CPU", found["span_share"], 3.0, "%"))
+    if "folding" in found:
+        ratio = found["folding"]["ratio"]["median"]
+        made.append(Check("one chunk of a streamed answer, 80,000 of them over 8,000", ratio, 2.0, "x"))
     if "startup" in found:
         made.append(Check("velo --help", found["startup"]["help_s"]["median"], 0.25, "s"))
         made.append(Check("first rollout after the command", found["startup"]["first_rollout_s"]["median"], 2.0, "s"))
@@ -128,6 +133,9 @@ def report(found: Json) -> None:
             [name.replace("_", ", "), *(shown(cost[key], 1) for key in cost)] for name, cost in found["hop"].items()
         ]
         print(table(["call", "CPU us", "wall us"], rows))
+    if "folding" in found:
+        short, long = (shown(found["folding"][f"chunks_{size}"], 1) for size in (8_000, 80_000))
+        print(f"\nOne chunk of a streamed answer: {short} us of 8,000, {long} us of 80,000.")
     if "startup" in found:
         helped, first = found["startup"]["help_s"], found["startup"]["first_rollout_s"]
         print(f"\nvelo --help: {shown(helped)} s. First rollout: {shown(first)} s after the command.")

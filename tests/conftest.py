@@ -15,6 +15,11 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Hypothesis fails a test that takes longer than 0.2 s, or draws slowly: on a busy machine that says nothing.
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")
 
 # scripts/test_needs.py and `velo model pull` fetch what tests need; the libraries would look for newer versions.
 _OFFLINE = (

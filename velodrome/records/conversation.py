@@ -62,7 +62,7 @@ def messages(items: list[Json]) -> list[Json]:
     """Response items -> the messages of a rollouts file. What has a flaw is kept as it is."""
     found: list[Json] = []
     names: dict[str, deque[str]] = {}  # of calls without a result, by id: servers use an id again
-    turn: Json | None = None  # the assistant message being put together
+    turn: Json | None = None  # the assistant message being put together; its texts are lists until the end
     for item in items:
         if flaw(item) is not None:
             turn = None
@@ -102,6 +102,11 @@ def messages(items: list[Json]) -> list[Json]:
         for name in TOKEN_FIELDS:
             if name in item:
                 turn[name] = item[name]
+    for message in found:
+        if message["role"] == "assistant":
+            for name in ("content", "reasoning_content", "refusal"):
+                if name in message:
+                    message[name] = "".join(message[name])
     return found
 
 
@@ -110,20 +115,19 @@ def _add_reasoning(turn: Json, item: Json) -> None:
     parts = [summary] if isinstance(summary, str) else [[part] for part in summary]
     text = text_of(item.get("content")) or "\n\n".join(map(text_of, parts))
     if text:
-        turn["reasoning_content"] = turn["reasoning_content"] + text if "reasoning_content" in turn else text
+        turn.setdefault("reasoning_content", []).append(text)
     if item.get("encrypted_content"):
         turn["reasoning_encrypted"] = item["encrypted_content"]
 
 
 def _add_text(turn: Json, item: Json) -> None:
     content = item.get("content")
-    text = text_of(content)
-    turn["content"] = turn["content"] + text if "content" in turn else text
+    turn.setdefault("content", []).append(text_of(content))
     if not isinstance(content, list):
         return
     for part in content:
         if part.get("type") == "refusal" and isinstance(part.get("refusal"), str):
-            turn["refusal"] = turn.get("refusal", "") + part["refusal"]
+            turn.setdefault("refusal", []).append(part["refusal"])
         for extra in ("annotations", "logprobs"):
             if part.get(extra) and isinstance(part[extra], list):
                 turn.setdefault(extra, []).extend(part[extra])

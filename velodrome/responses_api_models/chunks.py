@@ -1,7 +1,8 @@
 """Chat-completion chunks: put together again, and told as the events of a streamed Response.
 
 `Fold` adds chunks up to the completion they are the pieces of. `Turn` tells the pieces as they come, and at the end
-the Response, whose items have the ids and places under which their pieces were told.
+the Response, whose items have the ids and places under which their pieces were told. Pieces are kept in lists and
+joined once, so the work grows with the length of an answer, not with its square.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Fold:
     def __init__(self, where: str) -> None:
         self._where = where
         self._head: Json = {}
-        self._message: Json = {"role": "assistant", "content": None}
-        self._calls: dict[int, Json] = {}
+        self._texts: dict[str, list[str]] = {}
+        self._annotations: list[Json] = []
+        self._calls: dict[int, _Call] = {}
         self._logprobs: list[Json] = []
         self._token_ids: list[int] = []
         self._finish: str | None = None
@@ -50,11 +52,12 @@ class Fold:
         """The completion; raises `ModelError` if the last chunk has not come."""
         if self._finish is None:
             raise ModelError(f"{self._where}: the answer has no end")
-        message = self._message
-        if message["content"] is None and not self._calls:
-            message["content"] = ""
+        message: Json = {"role": "assistant", "content": None if self._calls else ""}
+        message |= {name: "".join(pieces) for name, pieces in self._texts.items()}
+        if self._annotations:
+            message["annotations"] = self._annotations
         if self._calls:
-            message["tool_calls"] = [self._calls[index] for index in sorted(self._calls)]
+            message["tool_calls"] = [self._calls[index].whole() for index in sorted(self._calls)]
         choice: Json = {"index": 0, "finish_reason": self._finish, "message": message}
         if self._logprobs:
             choice["logprobs"] = {"content": self._logprobs}
@@ -76,9 +79,10 @@ class Fold:
         if "reasoning_content" not in delta and isinstance(given.get("reasoning"), str):
             delta["reasoning_content"] = given["reasoning"]
         for name, text in delta.items():
-            self._message[name] = (self._message.get(name) or "") + text
-        if given.get("annotations"):
-            self._message.setdefault("annotations", []).extend(given["annotations"])
+            if not isinstance(text, str):
+                raise ModelError(f'{self._where}: "{name}" of a chunk must be text, found {type(text).__name__}')
+            self._texts.setdefault(name, []).append(text)
+        self._annotations += given.get("annotations") or ()
         if given.get("tool_calls"):
             delta["tool_calls"] = [self._call(piece) for piece in given["tool_calls"]]
         probs = (choice.get("logprobs") or {}).get("content")
@@ -91,17 +95,40 @@ class Fold:
 
     def _call(self, piece: Json) -> Json:
         index = piece.get("index")
+        if index is not None and not isinstance(index, int):
+            raise TypeError("the index of a call must be a number")
         if index is None:  # some servers send whole calls and do not count them
             index = len(self._calls) if piece.get("id") else max(len(self._calls) - 1, 0)
         call = self._calls.get(index)
         if call is None:
-            new: Json = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-            call = self._calls[index] = new | {"id": piece.get("id") or f"call_{uuid4().hex}"}
+            call = self._calls[index] = _Call(piece.get("id") or f"call_{uuid4().hex}")
         function = piece.get("function") or {}
-        for name in ("name", "arguments"):
-            call["function"][name] += function.get(name) or ""
-        added = function.get("arguments") or ""
-        return {"index": index, "id": call["id"], "name": call["function"]["name"], "arguments": added}
+        arguments = function.get("arguments") or ""
+        call.add(function.get("name") or "", arguments)
+        return {"index": index, "id": call.id, "name": call.name[0] if call.name else "", "arguments": arguments}
+
+
+class _Call:
+    """The pieces of one tool call."""
+
+    __slots__ = ("arguments", "id", "name")
+
+    def __init__(self, call_id: str) -> None:
+        self.id = call_id
+        self.name: list[str] = []
+        self.arguments: list[str] = []
+
+    def add(self, name: str, arguments: str) -> None:
+        if not isinstance(name, str) or not isinstance(arguments, str):
+            raise TypeError("the name and the arguments of a call must be text")
+        if name:
+            self.name.append(name)
+        if arguments:
+            self.arguments.append(arguments)
+
+    def whole(self) -> Json:
+        function = {"name": "".join(self.name), "arguments": "".join(self.arguments)}
+        return {"id": self.id, "type": "function", "function": function}
 
 
 class Turn:
@@ -110,9 +137,9 @@ class Turn:
     def __init__(self, request: Json) -> None:
         self._request = request
         self._id = ""
-        self._order: list[str] = []  # the items told so far: "reasoning", "message", the ids of calls
+        self._order: dict[str, int] = {}  # the items told so far and their places: "reasoning", "message", ids of calls
         self._parts: list[str] = []  # those of the message
-        self._early: dict[int, str] = {}  # arguments that came before the name of their call
+        self._early: dict[int, list[str]] = {}  # arguments that came before the name of their call
 
     def begin(self, chunk: Json) -> list[Json]:
         """The first events, from the first chunk."""
@@ -150,16 +177,16 @@ class Turn:
     def _place(self, item: Json) -> int:
         """Where an item was told; what was not comes last."""
         key = item.get("call_id") or item["type"]
-        return self._order.index(key) if key in self._order else len(self._order)
+        return self._order.get(key, len(self._order))
 
     def _open(self, key: str, item: Json) -> Iterator[Json]:
         if key not in self._order:
             index = len(self._order)
-            self._order.append(key)
+            self._order[key] = index
             yield events.opened({"id": item_id(item["type"], self._id, index), **item}, index)
 
     def _at(self, key: str, kind: str) -> Json:
-        index = self._order.index(key)
+        index = self._order[key]
         return {"item_id": item_id(kind, self._id, index), "output_index": index}
 
     def _text(self, key: str, name: str, delta: Json) -> Iterator[Json]:
@@ -178,10 +205,10 @@ class Turn:
 
     def _call(self, piece: Json) -> Iterator[Json]:
         index = piece["index"]
-        arguments = self._early.pop(index, "") + piece["arguments"]
         if not piece["name"]:
-            self._early[index] = arguments
+            self._early.setdefault(index, []).append(piece["arguments"])
             return
+        arguments = "".join((*self._early.pop(index, ()), piece["arguments"]))
         key = piece["id"]
         yield from self._open(key, {"type": "function_call", "call_id": key, "name": piece["name"]})
         if arguments:

@@ -15,7 +15,7 @@ from uuid import uuid4
 from velodrome.errors import ModelError, blame
 from velodrome.records.bounds import usage_flaw
 from velodrome.records.conversation import TOKEN_FIELDS
-from velodrome.responses_api_models.turns import ADD, chat_messages, flat, nested, response_items, turn_items
+from velodrome.responses_api_models.turns import ADD, chat_messages, flat, joined, nested, response_items, turn_items
 
 Json = dict[str, Any]
 
@@ -252,6 +252,7 @@ def chat_from_response(response: Json) -> Json:
         for part in (item.get("content") or ()) if kind == "message" else ():
             probs += part.get("logprobs") or ()
             notes += [nested(note) for note in part.get("annotations") or ()]
+    joined(message)
     if notes:
         message["annotations"] = notes
     reason = (response.get("incomplete_details") or {}).get("reason")

@@ -22,6 +22,10 @@ _CHAT_FIELDS = frozenset(("tool_calls", "reasoning_content", "reasoning", "reaso
 _CHAT_PARTS = frozenset(("text", "image_url", "file"))
 
 
+class Pieces(list[str]):
+    """A text of a turn that is still being put together; a plain list is content in parts."""
+
+
 def nested(spec: Json) -> Json:
     """`{type: T, …}` -> `{type: T, T: {…}}`: how chat writes tools, tool choices, schemas and citations."""
     kind = spec.get("type")
@@ -150,7 +154,15 @@ def chat_messages(conversation: Iterable[Json]) -> list[Json]:
             ADD[kind](turn, item)
         else:
             raise ModelError(f'input[{index}]: "{kind}" has no form in chat completions (set endpoint: responses)')
-    return found
+    return [joined(message) for message in found]
+
+
+def joined(turn: Json) -> Json:
+    """The turn with its texts, which `ADD` collects piece by piece, as texts."""
+    for name in ("content", "reasoning_content", "refusal"):
+        if isinstance(turn.get(name), Pieces):
+            turn[name] = "".join(turn[name])
+    return turn
 
 
 def _ends(turn: Json, kind: str) -> bool:
@@ -161,7 +173,7 @@ def _ends(turn: Json, kind: str) -> bool:
 def _add_reasoning(turn: Json, item: Json) -> None:
     text = text_of(item.get("content")) or "\n\n".join(text_of([part]) for part in item.get("summary") or ())
     if text:
-        turn["reasoning_content"] = turn["reasoning_content"] + text if "reasoning_content" in turn else text
+        turn.setdefault("reasoning_content", Pieces()).append(text)
 
 
 def _add_text(turn: Json, item: Json) -> None:
@@ -169,9 +181,11 @@ def _add_text(turn: Json, item: Json) -> None:
     text = text_of(content)
     refusal = _refusal(content)
     if refusal:
-        turn["refusal"] = turn.get("refusal", "") + refusal
+        turn.setdefault("refusal", Pieces()).append(refusal)
     if text or not refusal:
-        turn["content"] = (turn["content"] or "") + text
+        if turn["content"] is None:
+            turn["content"] = Pieces()
+        turn["content"].append(text)
 
 
 def _refusal(content: Any) -> str:

@@ -86,12 +86,16 @@ class Reading:
     def __init__(self) -> None:
         self._rest = ""
         self._begun = False
+        self._is_call = False
 
     def feed(self, text: str) -> str:
         """Take more of the JSON; the text that it adds comes back."""
-        self._rest += text
+        if self._is_call:
+            return ""
+        self._rest += text  # never long: what has been read is taken off
         if not self._begun:
             if not self._rest.startswith(_ANSWER):
+                self._is_call = not _ANSWER.startswith(self._rest)
                 return ""
             self._begun = True
             self._rest = self._rest[len(_ANSWER) :]
