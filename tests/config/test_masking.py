@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
+import base64
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
 
+import pytest
+import yaml
+
+import velodrome
+from velodrome.cli import collect, run, status, verify
+from velodrome.cli.main import main
 from velodrome.config import is_secret_key, mask, mask_text, secrets
+from velodrome.config.masking import found_secrets
+from velodrome.responses_api_agents.simple_agent.app import SETTINGS as AGENT
+from velodrome.responses_api_models.local_model.app import _SETTINGS as LOCAL
+from velodrome.responses_api_models.openai_model.settings import _CHECKS as OPENAI
+from velodrome.responses_api_models.scripted_model.app import SETTINGS as SCRIPTED
 
 FILES = "+config_paths=[model.yaml,agent.yaml]"
 
@@ -13,7 +29,9 @@ FILES = "+config_paths=[model.yaml,agent.yaml]"
     "key",
     ["api_key", "policy_api_key", "apiKey", "x-api-key", "token", "hf_token", "accessToken", "client_secret",
      "password", "db_passwd", "Authorization", "credentials", "aws_secret_access_key", "private_key", "bearer_token",
-     "Cookie", "Ocp-Apim-Subscription-Key", "X-Auth"],
+     "Cookie", "Ocp-Apim-Subscription-Key", "X-Auth", "pwd", "db_pass", "pass", "openai_key", "OPENAI_KEY",
+     "signing_key", "creds", "cred", "bearer", "jwt", "auth_tokens", "refreshTokens", "user_tokens", "dbPassword",
+     "dbpassword", "sig", "X-Amz-Signature", "sas", "auth_header", "authHeader", "keys.openai_key", "service_keys"],
 )  # fmt: skip
 def test_these_keys_hold_secrets(key):
     assert is_secret_key(key)
@@ -23,7 +41,9 @@ def test_these_keys_hold_secrets(key):
     "key",
     ["max_tokens", "total_tokens", "max_output_tokens", "tokens", "tokenizer", "eos_token_id", "token_ids",
      "stop_token", "name", "key", "keys", "max_total_tokens", "token_count", "return_token_id", "tokenize",
-     "author", "auth_type"],
+     "author", "auth_type", "keyboard", "keyframes", "monkey", "key_count", "sort_key", "public_key", "pass_rate",
+     "passes", "pass_threshold", "compass", "bypass", "signal", "design", "tokens_per_second", "cached_tokens",
+     "num_new_tokens", "tokenizer_path", "oauth_url", "path", "pattern", "patience_s"],
 )  # fmt: skip
 def test_these_keys_do_not(key):
     assert not is_secret_key(key)
@@ -99,3 +119,155 @@ def test_a_short_secret_is_masked_only_where_it_is_the_whole_value():
 def test_a_lot_of_text_without_a_secret_comes_back_as_it_is_and_soon(part):
     text = part * 300_000  # a pattern that backtracks would run into the suite's timeout
     assert mask_text(text) == text
+
+
+def keys_in(data: Any) -> Iterator[str]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield str(key)
+            yield from keys_in(value)
+    elif isinstance(data, list):
+        for item in data:
+            yield from keys_in(item)
+
+
+def shipped() -> list[Path]:
+    return sorted(Path(velodrome.__file__).parent.glob("*/*/configs/*.yaml"))
+
+
+def test_of_all_keys_that_the_package_ships_only_the_secrets_are_masked():
+    settings = [each.name for table in (collect, run, status, verify) for each in table.SETTINGS]
+    keys = {*settings, *AGENT, *LOCAL, *OPENAI, *SCRIPTED, "host", "port", "url", "token"}
+    assert shipped()
+    for path in shipped():
+        keys |= set(keys_in(yaml.safe_load(path.read_text())))
+    assert {key for key in keys if is_secret_key(key)} == {"openai_api_key", "server_token", "token"}
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_no_value_that_the_package_ships_looks_like_a_secret(path: Path):
+    for line in path.read_text().splitlines():
+        if "api_key" not in line:
+            assert mask_text(line) == line
+
+
+HARMLESS = [
+    "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf",
+    "DeepSeek-R1-Distill-Qwen-1.5B",
+    "Qwen2VLForConditionalGeneration",
+    "POST http://127.0.0.1:11002/v1/chat/completions: 500 Internal Server Error after 5 retries",
+    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    "b6c7a264cab1a2ada8a44bef0e0c9fa6cba99ea3a6f7ef544931ba9edc65739d",
+    "123e4567-e89b-12d3-a456-426614174000",
+    "resources_servers/example_session_state_mgmt/data/example.jsonl:17: no such thing",
+    "max_output_tokens=512, total_tokens=1024; sort_key=name",
+    "a bearer token is wanted (server_token, or VELODROME_TOKEN)",
+    "policy_api_key: expected a text; set server_token (env.yaml), or VELODROME_TOKEN in the environment",
+    "temperature=0.7 key=task-17/0 at 12:30:45, user@example.com, see http://host/a:b/c",
+    "TypeError: unsupported operand type(s) for +: 'NoneType' and 'str'",
+]
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_is_no_secret_is_shown(text: str):
+    assert mask_text(text) == text
+
+
+BASE62 = string.ascii_letters + string.digits
+
+
+def shapes(random: Random) -> dict[str, str]:
+    """Secrets in the forms that their issuers give them."""
+
+    def some(count: int, letters: str = BASE62) -> str:
+        return "".join(random.choices(letters, k=count))
+
+    def encoded(count: int) -> str:
+        return base64.urlsafe_b64encode(random.randbytes(count)).decode().rstrip("=")
+
+    return {
+        "openai": f"sk-{some(32)}",
+        "project": f"sk-proj-{encoded(60)}",
+        "github": f"ghp_{some(36)}",
+        "aws": f"AKIA{some(16, string.ascii_uppercase + string.digits)}",
+        "jwt": f"eyJhbGciOiJIUzI1NiJ9.{encoded(40)}.{encoded(32)}",
+        "slack": f"xoxb-{some(11, string.digits)}-{some(24)}",
+        "hugging face": f"hf_{some(34)}",
+        "anything": some(40),
+        "base64": base64.b64encode(random.randbytes(48)).decode() + "==",
+        "pem": f"-----BEGIN RSA PRIVATE KEY-----\n{some(64)}\n{some(20)}\n-----END RSA PRIVATE KEY-----",
+    }
+
+
+PLACES = {
+    "alone": "{}",
+    "sentence": "401: the key {} is not valid here",
+    "path": "POST https://hooks.example/services/{}/send: 500",
+    "query": "https://host/a?page=2&state={}",
+    "mapping": "{{'note': '{}'}}",
+    "argument": "--option={} --other",
+}
+
+
+@pytest.mark.parametrize("kind", shapes(Random(0)))
+def test_what_has_the_form_of_a_secret_is_masked_wherever_it_stands(kind: str):
+    for seed in range(200):
+        secret = shapes(Random(seed))[kind]
+        for name, place in PLACES.items():
+            text = place.format(secret)
+            shown = mask_text(text)
+            assert secret not in shown, (name, shown)
+            assert not any(part in shown for part in pieces(secret)), (name, shown)
+        assert secret not in str(mask({"note": [secret], "copy": f"see {secret}"}))
+
+
+def pieces(secret: str) -> list[str]:
+    """Parts of a secret that say much about it."""
+    return [secret[at : at + 12] for at in range(12, len(secret) - 12, 12) if "-" not in secret[at : at + 12]]
+
+
+NAMED = {
+    "connection string": "Server=db;User Id=me;Password={};Timeout=3",
+    "short name": "Driver=x;Uid=me;Pwd={};",
+    "account key": "AccountName=a;AccountKey={}==;EndpointSuffix=core.example",
+    "signature": "https://host/blob?sv=2020&sig={}&se=1",
+    "api key in a query": "https://host/v1?key={}",
+    "userinfo": "postgres://me:{}@db:5432/x",
+    "userinfo without a scheme": "me:{}@db.example",
+    "path": "https://host/token/{}/send",
+    "environment": "OPENAI_KEY={} velo collect",
+    "printed mapping": "{{'db_pass': '{}', 'n': 1}}",
+    "printed JSON": '{{"creds": "{}"}}',
+    "header": "sent x-api-key: {}",
+    "bearer": "Authorization: Bearer {}",
+}
+
+
+@pytest.mark.parametrize("place", NAMED)
+def test_what_a_name_in_the_text_calls_a_secret_is_masked_whatever_its_form(place: str):
+    for secret in ("hunter22", "Correct-Horse7", "abcdef.123"):
+        shown = mask_text(NAMED[place].format(secret))
+        assert secret not in shown
+        assert "***" in shown
+
+
+def test_an_error_of_a_command_is_masked(capsys: pytest.CaptureFixture[str]):
+    secret = shapes(Random(1))["github"]
+    assert main(["config", f"+config_paths=[{secret}.yaml]"]) == 2
+    assert "no file" in (said := capsys.readouterr().err)
+    assert secret not in said
+
+
+def test_headers_that_somebody_made_up_are_masked():
+    data = {"default_headers": {"X-Team": "blue", "X-Gate": "open-5-sesame", "Accept": "text/plain"}, "note": "blue"}
+    assert mask({**data, "log": "sent open-5-sesame"}) == {
+        "default_headers": {"X-Team": "***", "X-Gate": "***", "Accept": "text/plain"},
+        "note": "blue",
+        "log": "sent ***",
+    }
+
+
+def test_a_secret_of_several_lines_is_masked_line_by_line():
+    lines = ["-----BEGIN PRIVATE KEY-----", "a" * 64, "b" * 30, "-----END PRIVATE KEY-----"]
+    known = found_secrets({"tls": "\n".join(lines)})
+    assert mask_text(f"load: {lines[1]}", known) == "load: ***"

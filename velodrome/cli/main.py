@@ -102,19 +102,28 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has seen enough
         return 0
     except Exception as error:  # noqa: BLE001 - the edge of the process
-        print(f"velo: a fault of its own: {describe(error)}; -v shows where", file=sys.stderr)
+        from velodrome.config import mask_text
+
+        print(f"velo: a fault of its own: {mask_text(describe(error))}; -v shows where", file=sys.stderr)
         if verbose:
-            traceback.print_exception(error)
+            _trace(error)
         return 1
 
 
 def _tell(error: VelodromeError, verbose: bool) -> None:
+    from velodrome.config import mask_text
     from velodrome.timing.unseen import escaped
 
-    for line in str(error).strip("\n").split("\n"):
+    for line in mask_text(str(error)).strip("\n").split("\n"):
         print(f"velo: {escaped(line)}", file=sys.stderr)
     if verbose and error.__cause__ is not None:
-        traceback.print_exception(error.__cause__)
+        _trace(error.__cause__)
+
+
+def _trace(error: BaseException) -> None:
+    from velodrome.config import mask_text
+
+    print(mask_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
 
 
 def collect_rollouts() -> int:

@@ -6,7 +6,8 @@ from velodrome.config.blocks import Config, Instance
 from velodrome.config.files import find_file
 from velodrome.config.kinds import KINDS
 from velodrome.config.load import load
-from velodrome.config.masking import found_secrets, is_secret_key, mask, mask_text
+from velodrome.config.masking import found_secrets, mask, mask_text
+from velodrome.config.secret_names import is_secret_key
 from velodrome.config.spelling import hint, nearest
 
 __all__ = [

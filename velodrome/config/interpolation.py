@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from velodrome.config.masking import is_secret_key
+from velodrome.config.secret_names import is_secret_key
 from velodrome.config.spelling import hint
 from velodrome.config.tree import MISSING, Path, Tree, child, has, is_block, walk
 

@@ -1,107 +1,136 @@
 """Keep secrets out of everything that is printed or written.
 
-A value is a secret when its key says so, or when it stands before the `@` of a URL; once known, it is masked
-wherever it stands.
+A value is a secret when its name or its own form says so, or when it stands before the `@` of a URL; once known, it is
+masked wherever it stands.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from velodrome.config.kinds import KINDS
+from velodrome.config.secret_names import is_secret_key, secret_pieces
 
 MASK = "***"
 MIN_INSIDE = 6  # a shorter secret is masked only where it is the whole value: "x" stands inside too many words
+_LONG_LINE = 16  # of a secret with several lines, such as a key in PEM
 
-_SECRET = re.compile(
-    r"(?:api|private|access|auth|subscription)_?key|secret|passw(?:or)?d|passphrase|authorization|credential|cookie"
-    r"|(?:^|_)auth$"
-)
-# One token is a secret; many tokens are a count; these are parts of a vocabulary.
-_TOKEN = re.compile(r"token(?!s|i[sz]|_(?:id|ids|count|limit|budget|type|index|logprob))")
-_VOCABULARY = re.compile(r"(?:bos|eos|pad|unk|sep|cls|mask|stop|image|think)_?token$|^per_token|(?:num|max|min)_token")
 # Bounded repeats: masking a megabyte of text takes time in proportion to it, whatever it holds.
 _USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^/?#\s\"'<>]{1,1000})@")
-_QUERY = re.compile(r"([?&])([^=?&#\s]{1,100})=([^&#\s\"']+)")
+_PLAIN_USERINFO = re.compile(r"(?<![\w.+/@:-])[\w.+-]{1,64}:([^\s:@/\"'<>]{3,200})@(?=[\w\[])")
+_SCHEME = re.compile(r"(?i)\b(?:bearer|basic)\s{1,3}([\w.~+/=-]{6,8000})")
+# `?sig=…` of a URL, where a mere `key` is one too; `Password=…;` of a connection string; `API_KEY=…` of an environment.
+_PARAMETER = re.compile(r"[?&]([^=?&#\s]{1,100})=([^&#\s\"']{1,4000})")
+_ASSIGNED = re.compile(
+    r"(?<![\w.-])([A-Za-z_][\w.-]{0,60}(?: [A-Za-z][\w.-]{0,30})?)="
+    r"(\"[^\"\n]{1,2000}\"|'[^'\n]{1,2000}'|[^&;#,\s\"']{1,4000})"
+)
+# `'api_key': '…'` of a printed mapping, `x-api-key: …` of a printed header, `/token/…` of a URL.
+_QUOTED = re.compile(r"[\"']([\w.-]{1,60})[\"']\s{0,3}:\s{0,3}[\"']([^\"'\n]{1,4000})[\"']")
+_HEADER = re.compile(
+    r"(?i)(?<![\w-])(x-[\w-]{1,60}|(?:proxy-)?authorization|(?:set-)?cookie):\s{0,3}([^\r\n\"']{1,4000})"
+)
+_PATH = re.compile(r"/([\w.-]{1,60})/([^/?#\s\"'<>]{6,1000})")
+
+_HEADERS = re.compile(r"(?:^|_)headers?$")
+_SHOWN_HEADERS = re.compile(r"accept(?:-.*)?|content-(?:type|length|language)|user-agent|cache-control|connection")
 
 
-def is_secret_key(key: str) -> bool:
-    """Whether what stands under this key must not be shown."""
-    name = key.lower().replace("-", "_").replace(" ", "_")
-    return bool(_SECRET.search(name) or (_TOKEN.search(name) and not _VOCABULARY.search(name)))
+class _State(NamedTuple):
+    """What is known of a value from the keys above it."""
+
+    hidden: bool = False  # it is a secret
+    made_up: bool = False  # it is the value of a header that is not a usual one, which is there to let somebody in
+    names: bool = False  # its keys are names of implementations: they do not say that their settings are secret
+    headers: bool = False  # its keys are names of headers
+
+    def below(self, key: str, value: Any) -> _State:
+        """The same for what stands under a key."""
+        is_name = self.names or (isinstance(value, Mapping) and any(kind in value for kind in KINDS))
+        made_up = self.made_up or (self.headers and not _SHOWN_HEADERS.fullmatch(key.lower()))
+        hidden = self.hidden or (not is_name and is_secret_key(key))
+        return _State(hidden, made_up, key in KINDS, bool(_HEADERS.search(key.lower())))
 
 
 def mask(data: Any, secrets: Collection[str] = ()) -> Any:
     """A copy of plain data with its secrets, and every value in `secrets`, replaced by `***`."""
-    return _masked(data, frozenset(secrets) | found_secrets(data))
+    return _masked(data, frozenset(secrets) | found_secrets(data), _State())
 
 
 def mask_text(text: str, secrets: Collection[str] = ()) -> str:
-    """Text without passwords in URLs and without the values in `secrets`."""
+    """Text without what looks like a secret and without the values in `secrets`."""
     if text in secrets:
         return MASK
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= MIN_INSIDE:
             text = text.replace(secret, MASK)
-    text = _USERINFO.sub(rf"\1{MASK}@", text)
-    return _QUERY.sub(_mask_parameter, text)
+    kept, done = [], 0
+    for start, end in sorted([*_places(text), *(match.span(2) for match in _USERINFO.finditer(text))]):
+        if start >= done:
+            kept += [text[done:start], MASK]
+        done = max(done, end)
+    return "".join([*kept, text[done:]]) if kept else text
 
 
 def found_secrets(data: Any) -> frozenset[str]:
     """Every secret in plain data, as text."""
-    return frozenset(_secrets(data))
+    whole = frozenset(_secrets(data, _State()))
+    lines = (line for secret in whole if "\n" in secret for line in secret.splitlines()[1:])
+    return whole | {line for line in lines if len(line) >= _LONG_LINE}  # logs are masked line by line
 
 
-def _mask_parameter(match: re.Match[str]) -> str:
-    mark, name, value = match.groups()
-    return f"{mark}{name}={MASK if is_secret_key(name) else value}"
-
-
-def _children(data: Mapping[str, Any], *, hidden: bool, named: bool) -> Iterator[tuple[str, Any, bool, bool]]:
-    """Each key, its value, whether that value is secret, and whether its keys are names.
-
-    The name of an instance or an implementation says what it is, not that its settings are secret.
-    """
-    for key, value in data.items():
-        is_name = named or (isinstance(value, Mapping) and any(kind in value for kind in KINDS))
-        yield key, value, hidden or (not is_name and is_secret_key(str(key))), key in KINDS
-
-
-def _masked(data: Any, secrets: frozenset[str], *, hidden: bool = False, named: bool = False) -> Any:
+def _masked(data: Any, secrets: frozenset[str], state: _State) -> Any:
     if isinstance(data, Mapping):
-        return {
-            key: _masked(value, secrets, hidden=secret, named=names)
-            for key, value, secret, names in _children(data, hidden=hidden, named=named)
-        }
+        return {key: _masked(value, secrets, state.below(str(key), value)) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_masked(item, secrets, hidden=hidden) for item in data]
-    if hidden and _can_hide(data):
+        return [_masked(item, secrets, state) for item in data]
+    if (state.hidden or state.made_up) and _can_hide(data):
         return MASK
     return mask_text(data, secrets) if isinstance(data, str) else data
 
 
-def _secrets(data: Any, *, hidden: bool = False, named: bool = False) -> Iterator[str]:
+def _secrets(data: Any, state: _State) -> Iterator[str]:
     if isinstance(data, Mapping):
-        for _, value, secret, names in _children(data, hidden=hidden, named=named):
-            yield from _secrets(value, hidden=secret, named=names)
+        for key, value in data.items():
+            yield from _secrets(value, state.below(str(key), value))
     elif isinstance(data, list | tuple):
         for item in data:
-            yield from _secrets(item, hidden=hidden)
-    elif hidden and _can_hide(data):
+            yield from _secrets(item, state)
+    elif state.hidden and _can_hide(data):
         yield str(data)
     elif isinstance(data, str):
-        yield from _secrets_in_urls(data)
+        if state.made_up and not data.isalpha():  # a header's plain word may stand anywhere
+            yield data
+        yield from _secrets_in(data)
 
 
-def _secrets_in_urls(text: str) -> Iterator[str]:
+def _secrets_in(text: str) -> Iterator[str]:
     for match in _USERINFO.finditer(text):
         user, _, password = match[2].partition(":")
         yield password or user
-    for match in _QUERY.finditer(text):
-        if is_secret_key(match[2]):
-            yield match[3]
+    for start, end in _places(text):
+        yield text[start:end].strip("\"'")
+
+
+def _places(text: str) -> Iterator[tuple[int, int]]:
+    """Where in a text secrets stand, other than before the `@` of a URL."""
+    yield from secret_pieces(text)
+    for match in _PLAIN_USERINFO.finditer(text):
+        yield match.span(1)
+    for match in _SCHEME.finditer(text):
+        if not (match[1].isalpha() and match[1].islower()):  # "a bearer please": a word of a sentence
+            yield match.span(1)
+    for pattern in (_PARAMETER, _ASSIGNED, _QUOTED, _HEADER):
+        for match in pattern.finditer(text):
+            bare = pattern is _PARAMETER and match[1].lower() == "key"
+            if (bare or is_secret_key(match[1])) and match[2] != MASK:
+                yield match.span(2)
+    if "://" in text:
+        for match in _PATH.finditer(text):
+            if match[1] in ("key", "keys") or is_secret_key(match[1]):
+                yield match.span(2)
 
 
 def _can_hide(value: Any) -> bool:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from velodrome.config.documents import MAX_DEPTH
-from velodrome.config.masking import is_secret_key, mask_text
+from velodrome.config.masking import mask_text
+from velodrome.config.secret_names import is_secret_key
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override

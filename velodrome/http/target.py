@@ -21,7 +21,7 @@ HEADERS = {
     "Content-Type": "application/json",
     "User-Agent": "velodrome",
 }
-_SECRET_HEADER = re.compile(r"authorization|cookie|key|token|secret", re.IGNORECASE)
+_PLAIN_HEADERS = frozenset(("accept", "accept-encoding", "content-type", "user-agent"))  # any other may let in
 _KEY_LIKE = re.compile(r"(?:\bsk-|\bbearer\s+)[\w.~+/=*-]{6,}", re.IGNORECASE)
 
 
@@ -81,6 +81,6 @@ def excerpt(body: bytes, secrets: Sequence[str] = ()) -> str:
 
 
 def _secrets(headers: Mapping[str, str], url: URL) -> tuple[str, ...]:
-    found = [value.rpartition(" ")[2] for name, value in headers.items() if _SECRET_HEADER.search(name)]
+    found = [value.rpartition(" ")[2] for name, value in headers.items() if name.lower() not in _PLAIN_HEADERS]
     found += [url.password or "", *(value for value in url.query.values())]
     return tuple(secret for secret in found if len(secret) >= 4)
