@@ -206,6 +206,54 @@ def test_waiting_is_charged_to_back_off_and_counted(wire: Any) -> None:
     assert (tree.total("backoff"), tree.count("retries"), tree.count("rate_limited")) == (1.5, 2.0, 1.0)
 
 
+@pytest.mark.parametrize(("limits", "name"), [({"limit_per_host": 1}, "limit_per_host"), ({"limit": 1}, "limit")])
+def test_a_wait_for_a_connection_is_a_span_of_its_own_that_names_the_limit(
+    wire: Any, limits: dict[str, int], name: str
+) -> None:
+    async def both(client: http.Http) -> spans.Span:
+        async with wire(wire.reply(200, b"a"), wire.reply(200, b"b")) as server:
+            target = http.Target(f"{server.url}/v1/responses")
+            with spans.root("rollout") as tree:
+                await asyncio.gather(client.post(target, b"{}", QUICK), client.post(target, b"{}", QUICK))
+        return tree
+
+    (wait,) = run(both, **limits).children
+    assert (wait.name, wait.counts, wait.end is not None) == ("connection", {name: 1}, True)
+
+
+def test_no_call_waits_for_a_connection_while_there_are_some(wire: Any) -> None:
+    async def both(client: http.Http) -> spans.Span:
+        async with wire(wire.reply(200, b"a"), wire.reply(200, b"b"), wire.reply(200, b"c")) as server:
+            target = http.Target(f"{server.url}/v1/responses")
+            with spans.root("rollout") as tree:
+                await asyncio.gather(client.post(target, b"{}", QUICK), client.post(target, b"{}", QUICK))
+                await client.post(target, b"{}", QUICK)  # those that are over give theirs back
+        return tree
+
+    assert run(both, limit_per_host=2, limit=2).children == ()
+
+
+def test_a_call_that_gets_no_connection_in_time_names_the_limit_and_not_the_server(wire: Any) -> None:
+    async def second(client: http.Http) -> http.CallError:
+        arrived = asyncio.Event()
+
+        def never(seen: Any) -> str:
+            arrived.set()
+            return str(wire.NEVER)
+
+        async with wire(never) as server:
+            target = http.Target(f"{server.url}/v1/responses")
+            first = asyncio.create_task(client.post(target, b"{}", http.Retry(timeout_s=60.0)))
+            await arrived.wait()
+            with pytest.raises(http.CallError) as caught:
+                await client.post(target, b"{}", http.Retry(timeout_s=0.05, max_retries=0))
+            first.cancel()
+            return caught.value
+
+    message = str(run(second, limit_per_host=1))
+    assert message.endswith("all connections were in use for 0.05 s (global_aiohttp_connector_limit_per_host=1)")
+
+
 def test_an_excerpt_is_one_short_line_without_control_characters_or_keys() -> None:
     assert http.excerpt(b" a\r\n\tb \x1b[31m\x00 \xff ") == "a b \\x1b[31m\\x00 \ufffd"
     assert http.excerpt("é".encode() * 500) == "é" * 299 + "…"

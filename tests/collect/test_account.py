@@ -44,6 +44,8 @@ def test_the_time_of_a_rollout_is_taken_apart_by_its_spans():
             with span("model"):
                 with span("queue"):
                     clock.now += 1
+                with span("connection"):
+                    clock.now += 64
                 with span("backoff"):
                     clock.now += 2
                     tally("retries", 2)
@@ -55,8 +57,12 @@ def test_the_time_of_a_rollout_is_taken_apart_by_its_spans():
         clock.now += 32
     second = 1_000_000
     waits = [
-        [["queue", at, second, {}, []], ["backoff", at + second, 2 * second, {"retries": 2.0}, []]]
-        for at in (0, 7 * second)
+        [
+            ["queue", at, second, {}, []],
+            ["connection", at + second, 64 * second, {}, []],
+            ["backoff", at + 65 * second, 2 * second, {"retries": 2.0}, []],
+        ]
+        for at in (0, 71 * second)
     ]
     assert timing(spans) == {
         "queue_s": 2.0,
@@ -64,16 +70,17 @@ def test_the_time_of_a_rollout_is_taken_apart_by_its_spans():
         "model_s": 8.0,
         "tools_s": 8.0,
         "verify_s": 16.0,
+        "connection_s": 128.0,
         "backoff_s": 4.0,
         "other_s": 32.0,
-        "total_s": 70.0,
+        "total_s": 198.0,
         "model_calls": 2,
         "retries": 4,
         "tree": [
-            ["model", 0, 7 * second, {}, waits[0]],
-            ["model", 7 * second, 7 * second, {}, waits[1]],
-            ["tools", 14 * second, 8 * second, {}, [["tool:f", 14 * second, 8 * second, {}, []]]],
-            ["verify", 22 * second, 16 * second, {}, []],
+            ["model", 0, 71 * second, {}, waits[0]],
+            ["model", 71 * second, 71 * second, {}, waits[1]],
+            ["tools", 142 * second, 8 * second, {}, [["tool:f", 142 * second, 8 * second, {}, []]]],
+            ["verify", 150 * second, 16 * second, {}, []],
         ],
     }
 
@@ -131,7 +138,7 @@ def test_a_rate_limit_is_counted_wherever_it_was_met():
 
 
 names = st.sampled_from(
-    ["model", "tools", "verify", "session", "queue", "backoff", "@there", "tool:x", "judge", "plan"]
+    ["model", "tools", "verify", "session", "queue", "connection", "backoff", "@there", "tool:x", "judge", "plan"]
 )
 nodes = st.recursive(
     st.tuples(names, st.integers(0, 1000), st.just([])),

@@ -47,7 +47,7 @@ class Strict(Environment):
         return {"reward": 0.5}
 """
 ANSWERS = [{"tool_calls": [{"name": "look", "arguments": {"where": "here"}}]}, "it is there"]
-PARTS = {"queue", "session", "model", "backoff", "tools", "verify", "other"}
+PARTS = {"queue", "connection", "session", "model", "backoff", "tools", "verify", "other"}
 
 
 class Noted:
@@ -171,6 +171,7 @@ def test_parts_retries_and_tools_are_those_of_the_tree_also_inside_a_server():
     part = "velodrome_rollout_part_seconds_total"
     assert {name: found[part, ("part", name)] for name in PARTS} == {
         "queue": 0,
+        "connection": 0,
         "session": 0,
         "model": 1.5,
         "backoff": 0.5,

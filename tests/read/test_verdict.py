@@ -59,9 +59,9 @@ def run(made: Made, count: int = 200, slots: int = 16, **timing: Any) -> list[Js
 
 
 def _row(number: int, end: float, total: float, tree: list[Node], in_flight: int, slots: int, timing: Json) -> Json:
-    parts = dict.fromkeys(("queue", "session", "model", "backoff", "tools", "verify"), 0.0)
+    parts = dict.fromkeys(("queue", "connection", "session", "model", "backoff", "tools", "verify"), 0.0)
     for each in _plain(tree):
-        waits = {name: sum(_lengths(each, name)) / 1e6 for name in ("queue", "backoff")}
+        waits = {name: sum(_lengths(each, name)) / 1e6 for name in ("queue", "connection", "backoff")}
         parts[each[0]] += each[2] / 1e6 - sum(waits.values())
         for name, seconds in waits.items():
             parts[name] += seconds
@@ -126,11 +126,11 @@ def test_too_low_a_limit_is_named_and_more_rollouts_at_once_are_predicted():
     assert (found["bound"], found["what"], found["part"]) == ("concurrency", "the concurrency limit", "model")
     assert found["rollouts_per_s"] == pytest.approx(16 / 0.21, rel=0.06)
     first, second = found["advice"]
-    assert first["override"] == "+num_samples_in_parallel=128"
-    assert first["predicted_rollouts_per_s"] == pytest.approx(128 / 0.21, rel=0.35)  # the end weighs more
+    assert first["override"] == "+num_samples_in_parallel=32"  # twice what the model was seen to bear, and no more
+    assert first["predicted_rollouts_per_s"] == pytest.approx(32 / 0.21, rel=0.1)
     assert first["gain"] == pytest.approx(first["predicted_rollouts_per_s"] / found["rollouts_per_s"])
     assert second == {
-        "change": "or let the collector find the number",
+        "change": "let the collector find the number",
         "override": "+num_samples_in_parallel=auto",
         "predicted_rollouts_per_s": None,
         "gain": None,
@@ -142,16 +142,21 @@ def test_too_low_a_limit_is_named_and_more_rollouts_at_once_are_predicted():
 def test_a_verify_that_waits_is_the_limit_with_verify_as_its_part():
     found = verdict(run(waiting(model_s=0.01, verify_s=0.3)))
     assert (found["bound"], found["part"]) == ("concurrency", "verify")
-    assert found["advice"][0]["gain"] > 2
+    assert found["advice"][0]["gain"] == pytest.approx(2, rel=0.1)
 
 
-def test_that_it_is_not_known_whether_the_model_can_take_more_is_said():
+def test_without_a_varying_load_it_is_not_known_whether_the_model_can_take_more_and_no_number_is_told():
     def constant(start: float) -> tuple[float, list[Node]]:
         return 0.2, [node("model", 0.0, 0.2)]
 
     found = verdict(run(constant, count=160, slots=16))
     assert found["bound"] == "concurrency"
-    assert "is not known" in found["paragraph"]
+    assert "not known: the load on the model did not vary" in found["paragraph"]
+    assert "predicted" not in found["paragraph"]
+    assert [(each["override"], each["predicted_rollouts_per_s"]) for each in found["advice"]] == [
+        ("+num_samples_in_parallel=auto", None),
+        ("+num_samples_in_parallel=32", None),
+    ]
 
 
 def test_the_models_own_limit_is_named_with_the_override_of_its_block():
@@ -161,8 +166,7 @@ def test_the_models_own_limit_is_named_with_the_override_of_its_block():
     found = verdict(run(made), config({"max_concurrent": 4}))
     assert (found["bound"], found["part"]) == ("model_limit", "queue")
     (advice,) = found["advice"]
-    assert advice["override"] == "++policy_model.responses_api_models.openai_model.max_concurrent=16"
-    assert advice["gain"] == pytest.approx(4.0, rel=0.1)
+    assert advice["override"] == "++policy_model.responses_api_models.openai_model.max_concurrent=8"
 
 
 def test_a_limit_that_no_config_tells_is_worked_out_from_what_was_in_use():
@@ -170,8 +174,8 @@ def test_a_limit_that_no_config_tells_is_worked_out_from_what_was_in_use():
         return 0.4, [node("model", 0.0, 0.4, [node("queue", 0.0, 0.3)])]
 
     found = verdict(run(made), {})
-    assert "from 4 to 16" in found["advice"][0]["change"]
-    assert found["advice"][0]["override"] == "++policy_model.responses_api_models.openai_model.max_concurrent=16"
+    assert "from 4 to 8" in found["advice"][0]["change"]
+    assert found["advice"][0]["override"] == "++policy_model.responses_api_models.openai_model.max_concurrent=8"
 
 
 def queueing_model(places: int, alone_s: float) -> list[Json]:
@@ -239,7 +243,7 @@ def test_verification_that_burns_cpu_is_named_and_deferring_it_predicted():
     assert deferred["override"] == "+defer_verification=true"
     assert deferred["predicted_rollouts_per_s"] == pytest.approx(16 / 0.2, rel=0.1)
     assert workers["override"] == "++math.resources_servers.math.num_workers=2"
-    assert 1.2 < workers["gain"] <= deferred["gain"] * 1.01
+    assert workers["gain"] is None  # nobody knows whether there are idle cores
 
 
 def test_a_tool_that_burns_cpu_is_named():
@@ -311,10 +315,31 @@ def test_a_collector_that_needs_all_of_its_interpreter_says_so():
     assert [(each["override"], each["gain"]) for each in found["advice"]] == [("", None)]
 
 
-def test_a_model_in_the_same_process_is_not_mistaken_for_a_busy_event_loop():
+@pytest.mark.parametrize(("slots", "cpu"), [(1, 1.9), (4, 1.9), (16, 0.98), (4, 0.3)])
+def test_a_model_that_computes_in_the_process_is_the_bound_and_nothing_is_predicted(slots: int, cpu: float):
     local = config()
     local["policy_model"] = {"responses_api_models": {"local_model": {}}}
-    assert verdict(run(waiting(), cpu=0.98), local)["bound"] == "concurrency"
+    found = verdict(run(waiting(), slots=slots, cpu=cpu), local)
+    assert (found["bound"], found["part"]) == ("model", "model")
+    assert [(each["override"], each["predicted_rollouts_per_s"]) for each in found["advice"]] == [("", None)]
+    assert "num_samples_in_parallel" not in found["paragraph"]
+
+
+def test_a_model_in_the_process_is_known_by_its_cpu_where_no_config_tells():
+    in_process = verdict(run(waiting(), cpu=1.9), {})
+    assert (in_process["bound"], in_process["part"]) == ("model", "model")
+
+    def behind_http(start: float) -> tuple[float, list[Node]]:
+        return 0.016, [node("model", 0.0, 0.015, first_byte_us=14_000)]
+
+    assert verdict(run(behind_http, count=2000, cpu=0.97), {})["bound"] == "event_loop"
+
+
+def test_a_local_model_that_has_little_to_do_is_not_the_bound():
+    local = config()
+    local["policy_model"] = {"responses_api_models": {"local_model": {}}}
+    rows = run(waiting(model_s=0.2, verify_s=0.3), slots=1, count=40)
+    assert verdict(rows, local)["bound"] == "concurrency"
 
 
 def test_too_few_threads_are_named_with_the_override_of_the_environment():
@@ -325,7 +350,7 @@ def test_too_few_threads_are_named_with_the_override_of_the_environment():
     found = verdict(run(made), config(environment={"threads": 2}))
     assert (found["bound"], found["part"]) == ("threads", "queue")
     assert found["advice"][0]["override"].startswith("++math.resources_servers.math.threads=")
-    assert found["advice"][0]["gain"] > 2
+    assert "from 2 to 4" in found["advice"][0]["change"]
 
 
 def test_a_short_wait_for_one_of_many_threads_is_not_a_bound():
@@ -344,7 +369,7 @@ def test_the_judges_limit_is_named():
     found = verdict(run(made), of)
     assert found["bound"] == "judge_limit"
     assert found["advice"][0]["override"].startswith("++math.resources_servers.math_with_judge.judge_max_concurrent=")
-    assert found["advice"][0]["gain"] > 1.5
+    assert "from 3 to 6" in found["advice"][0]["change"]
 
 
 def queued_for_the_library(start: float) -> tuple[float, list[Node]]:
@@ -352,9 +377,9 @@ def queued_for_the_library(start: float) -> tuple[float, list[Node]]:
     return 0.5, [node("model", 0.0, 0.1), node("verify", 0.1, 0.4, [library])]
 
 
-@pytest.mark.parametrize(("cores", "processes", "gain"), [(3, 3, 1.5), (64, 8, 2.6)])
+@pytest.mark.parametrize(("cores", "processes"), [(3, 3), (64, 4)])
 def test_too_few_processes_for_the_library_are_verification_cpu_and_no_more_are_advised_than_cores(
-    monkeypatch: pytest.MonkeyPatch, cores: int, processes: int, gain: float
+    monkeypatch: pytest.MonkeyPatch, cores: int, processes: int
 ):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     of = config(environment={"verify_processes": 2}, implementation="math_with_judge")
@@ -362,7 +387,7 @@ def test_too_few_processes_for_the_library_are_verification_cpu_and_no_more_are_
     assert found["bound"] == "verify_cpu"
     (advice,) = found["advice"]
     assert advice["override"] == f"++math.resources_servers.math_with_judge.verify_processes={processes}"
-    assert advice["gain"] == pytest.approx(gain, rel=0.1)
+    assert advice["gain"] is None
 
 
 @pytest.mark.parametrize(
@@ -421,6 +446,80 @@ def test_too_few_tasks_for_so_many_slots_are_named():
     assert found["advice"][0]["gain"] > 1.2
 
 
+def connected(name: str, places: int) -> Made:
+    """Calls that wait for one of so many connections."""
+    free = [0.0] * places
+
+    def made(start: float) -> tuple[float, list[Node]]:
+        begun = max(heapq.heappop(free), start)
+        heapq.heappush(free, begun + 0.2)
+        took = begun + 0.2 - start
+        wait = node("connection", 0.0, begun - start, **{name: float(places)})
+        return took, [node("model", 0.0, took, [wait] if begun > start else [], first_byte_us=199_000)]
+
+    return made
+
+
+@pytest.mark.parametrize("name", ["limit", "limit_per_host"])
+def test_a_wait_for_connections_is_the_collectors_own_limit_and_not_the_models(name: str):
+    found = verdict(run(connected(name, 4), slots=60, count=300))
+    key = f"global_aiohttp_connector_{name}"
+    assert (found["bound"], found["what"], found["part"]) == (
+        "connection_limit",
+        f"the connection limit ({key})",
+        "connection",
+    )
+    assert f"waiting for one of 4 connections ({key})" in found["evidence"][0]
+    assert [(each["override"], each["gain"]) for each in found["advice"]] == [(f"+{key}=60", None)]
+    assert "the model was not asked more than 4 at once" in found["paragraph"]
+
+
+def test_what_is_gained_by_twice_the_connections_is_predicted_where_the_model_was_seen_to_bear_the_load():
+    chance = random.Random(1)
+    free = [0.0] * 8
+
+    def made(start: float) -> tuple[float, list[Node]]:
+        begun = max(heapq.heappop(free), start)
+        took = begun + 0.15 + 0.1 * chance.random() - start
+        heapq.heappush(free, start + took)
+        wait = node("connection", 0.0, begun - start, limit_per_host=8.0)
+        return took, [node("model", 0.0, took, [wait] if begun > start else [])]
+
+    found = verdict(run(made, slots=16, count=300))
+    assert found["bound"] == "connection_limit"
+    assert found["advice"][0]["gain"] == pytest.approx(2.0, rel=0.1)
+
+
+def test_one_rollout_that_ran_alone_at_the_end_is_named_with_its_key():
+    slow = iter([False] * 50 + [True] + [False] * 100)
+
+    def made(start: float) -> tuple[float, list[Node]]:
+        took = 6.0 if next(slow) else 0.1
+        return took, [node("model", 0.0, took)]
+
+    found = verdict(run(made, count=100, slots=8))
+    assert (found["bound"], found["what"], found["part"]) == ("straggler", "one slow rollout", "model")
+    assert found["evidence"][0] == "50/0 took 6 s, where no other took more than 100 ms"
+    assert found["advice"][0]["predicted_rollouts_per_s"] == pytest.approx(100 / 1.4, rel=0.1)  # with one slot fewer
+
+
+def test_a_slow_input_is_named():
+    read = 0.0
+
+    def made(start: float) -> tuple[float, list[Node]]:
+        return 0.1, [node("model", 0.0, 0.1)]
+
+    rows = []
+    for number in range(100):
+        read += 0.05
+        total, tree = made(read)
+        rows.append(_row(number, START + read + total, total, tree, 3, 16, {"read_s": 0.05}))
+    found = verdict(rows)
+    assert (found["bound"], found["what"]) == ("slow_input", "reading the tasks")
+    assert found["advice"][0]["override"].startswith("+input_jsonl_fpath=")
+    assert found["advice"][0]["gain"] > 3
+
+
 def test_few_rollouts_tell_nothing():
     found = verdict(run(waiting(), count=FEWEST - 1))
     assert (found["bound"], found["advice"]) == ("unknown", [])
@@ -443,7 +542,7 @@ def test_a_servers_busy_process_is_seen_and_more_of_them_advised():
     assert (found["bound"], found["part"]) == ("verify_cpu", "verify")
     (advice,) = found["advice"]
     assert advice["override"] == "++math.resources_servers.math.num_workers=2"
-    assert advice["gain"] == pytest.approx(2.0, rel=0.15)
+    assert advice["gain"] is None  # nobody knows whether there are idle cores
 
 
 def test_rows_without_a_tree_still_have_a_verdict():
@@ -476,7 +575,7 @@ def test_failed_attempts_use_slots_but_are_not_throughput():
 def test_every_bound_has_its_words():
     assert set(WHAT) == {
         *("concurrency", "model", "model_limit", "verify_cpu", "judge_limit", "tool", "threads", "event_loop", "disk"),
-        *("rate_limit", "input", "server", "unknown"),
+        *("rate_limit", "input", "server", "unknown", "connection_limit", "straggler", "slow_input"),
     }
 
 

@@ -88,7 +88,9 @@ def test_a_model_that_always_takes_as_long_is_not_slow_however_late_its_answers_
     assert {each["bound"] for each in found} == {"concurrency"}
     assert not [each for each in found if "with few others in flight" in each["paragraph"]]
     predicted = [each["advice"][0]["predicted_rollouts_per_s"] for each in found]
-    assert max(predicted) < 1.1 * min(predicted)
+    told = [each for each in predicted if each is not None]
+    assert len(told) >= 4
+    assert max(told) < 1.1 * min(told)
 
 
 def by_load(extra_s: float) -> Made:
@@ -105,14 +107,16 @@ def test_what_a_late_event_loop_explains_is_not_the_models():
     assert "the model took no longer" in late["evidence"][-1]
 
 
-def test_a_model_that_gets_somewhat_slower_is_told_by_its_times_and_the_prediction_is_lower():
+def test_a_model_that_gets_somewhat_slower_is_told_by_its_times_and_nothing_is_predicted():
     slower = verdict(run(by_load(0.045), stagger_s=0.02))
     free = verdict(run(by_load(0.0), stagger_s=0.02))
     assert (slower["bound"], free["bound"]) == ("concurrency", "concurrency")
     (told,) = [each for each in slower["evidence"] if "with few others in flight" in each]
     assert told.startswith("a call took ")
     assert told.endswith(" ms with 16")
-    assert slower["advice"][0]["gain"] < 0.8 * free["advice"][0]["gain"]
+    assert [each["gain"] for each in slower["advice"]] == [None, None]
+    assert "the model got slower with more at once" in slower["paragraph"]
+    assert free["advice"][0]["gain"] == pytest.approx(2, rel=0.1)
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.floats(0.01, 1), st.integers(1, 9)), min_size=8, max_size=60))
@@ -227,10 +231,10 @@ def noisy(seed: int) -> Made:
     return made
 
 
-def test_advice_that_brings_nothing_is_not_given_and_the_limit_not_blamed():
+def test_times_that_say_little_promise_nothing():
     found = verdict(run(noisy(8), stagger_s=0.02))
-    assert (found["bound"], found["advice"]) == ("unknown", [])
-    assert found["evidence"][0] == ("nothing that shows here was used up, and more rollouts at once would bring little")
+    assert [each["gain"] for each in found["advice"]] == [None, None]
+    assert "What that gives is not known: the model got slower with more at once." in found["paragraph"]
 
 
 def test_places_that_are_as_many_as_the_slots_are_told_when_more_slots_alone_bring_nothing():
@@ -297,7 +301,7 @@ def test_nothing_is_promised_of_more_rollouts_while_a_server_is_half_busy(share:
     found = verdict(run(served(share)))
     assert found["bound"] == "concurrency"
     assert (found["advice"][0]["predicted_rollouts_per_s"] is not None) is promised
-    assert "The CPU of servers is seen only coarsely" in found["paragraph"]
+    assert ("a server is half busy already" in found["paragraph"]) is not promised
 
 
 def test_what_a_server_cannot_know_in_the_first_second_does_not_count():
@@ -308,7 +312,7 @@ def test_what_a_server_cannot_know_in_the_first_second_does_not_count():
     assert "needed 100% of a core" in verdict(rows)["evidence"][0]
 
 
-def test_a_local_model_may_use_all_its_cores():
+def test_a_local_model_that_uses_all_the_cores_of_its_server_is_the_bound_and_not_its_process():
     def made(start: float, at_once: int) -> tuple[float, list[Node]]:
         took, (model,) = waits(start, at_once)
         model[4] = [node("@policy_model", 0.0, took, pid=5, busy_pct=190)]
@@ -316,7 +320,7 @@ def test_a_local_model_may_use_all_its_cores():
 
     local = {**CONFIG, "policy_model": {"responses_api_models": {"local_model": {}}}}
     assert verdict(run(made))["bound"] == "server"
-    assert verdict(run(made), local)["bound"] == "concurrency"
+    assert verdict(run(made), local)["bound"] == "model"
 
 
 def test_two_parts_that_take_about_as_long_are_both_named():

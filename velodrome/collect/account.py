@@ -1,7 +1,7 @@
 """`meta.timing`: where the time of one rollout went, and what surrounded it.
 
-The parts and `other_s` add up to `total_s`. A wait for a slot and a back-off are parts of their own: they are taken out
-of the part they happened in.
+The parts and `other_s` add up to `total_s`. A wait for a slot, a wait for a connection and a back-off are parts of
+their own: they are taken out of the part they happened in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ Json = dict[str, Any]
 
 # In microseconds, so that sums are exact.
 _NONE = {"queue_s": 0, "session_s": 0, "model_s": 0, "tools_s": 0, "verify_s": 0}
-_FIELDS = {name: f"{name}_s" for name in ("queue", "session", "model", "tools", "verify", "backoff")}
+_FIELDS = {name: f"{name}_s" for name in ("queue", "session", "model", "tools", "verify", "backoff", "connection")}
+_LEAST_READ_S = 1e-4
+_WAITS = ("queue", "connection", "backoff")  # inside other parts
 
 
 @dataclass(slots=True)
@@ -24,6 +26,7 @@ class Surroundings:
 
     in_flight: int = 0
     limit: int = 0
+    read_s: float = 0.0  # of tasks, since the row before
     write_s: float | None = None  # of the line before; a line cannot tell how long it took itself to write
     cpu: float | None = None  # share of one core, of late
     lag_s: float | None = None  # the event loop's, of late
@@ -32,6 +35,9 @@ class Surroundings:
         """Tell it in `meta.timing`."""
         found["in_flight"] = self.in_flight
         found["limit"] = self.limit
+        if self.read_s >= _LEAST_READ_S:
+            found["read_s"] = round(self.read_s * 1e6) / 1e6
+        self.read_s = 0.0
         if self.write_s is not None:
             found["write_s"] = round(self.write_s * 1e6) / 1e6
         if self.cpu is not None and self.lag_s is not None:
@@ -77,34 +83,30 @@ def _charge(tree: list[Told], parts: dict[str, int], counts: dict[str, int]) -> 
             continue
         if children:
             _count_below(children, counts)
-            queued, delayed = _waits(name, children)
-            length -= queued + delayed
-            if queued:
-                parts["queue_s"] += queued
-            if delayed:
-                parts["backoff_s"] = parts.get("backoff_s", 0) + delayed
+            for wait, lasted in _waits(name, children).items():
+                length -= lasted
+                parts[_FIELDS[wait]] = parts.get(_FIELDS[wait], 0) + lasted
         if name != "other":  # what is left is that anyway
             field = _FIELDS.get(name) or ("tools_s" if name[:5] == "tool:" else f"{name}_s")
             parts[field] = parts.get(field, 0) + length
 
 
-def _waits(above: str, children: list[Told]) -> tuple[int, int]:
-    """Microseconds queued and backed off below a span. Of calls side by side the one that waited most counts."""
-    queued = delayed = 0
+def _waits(above: str, children: list[Told]) -> dict[str, int]:
+    """Microseconds of each wait below a span. Of calls side by side the one that waited most counts."""
+    waits: dict[str, int] = {}
     for name, _, length, _, below in children:
-        if name == "queue":
-            found = length, 0
-        elif name == "backoff":
-            found = 0, length
+        if name in _WAITS:
+            found = {name: length}
         elif below:
             found = _waits(name, below)
         else:
             continue
         if above != "tools":
-            queued, delayed = queued + found[0], delayed + found[1]
-        elif sum(found) > queued + delayed:
-            queued, delayed = found
-    return queued, delayed
+            for each, lasted in found.items():
+                waits[each] = waits.get(each, 0) + lasted
+        elif sum(found.values()) > sum(waits.values()):
+            waits = found
+    return waits
 
 
 def _count_below(children: list[Told], counts: dict[str, int]) -> None:

@@ -76,7 +76,7 @@ class Collector:
         limit = time_limit(self.stop, options.budget.max_wall_s)
         async with interruptible(self.stop), shown(self), limit, beating(self._sampled):
             with rare_garbage_collection():
-                await run(self.work.jobs, self._work, self.pace, self.stop, drain_s=options.drain_s)
+                await run(self._timed(self.work.jobs), self._work, self.pace, self.stop, drain_s=options.drain_s)
         self.sink.finish()
         return self.outcome()
 
@@ -104,6 +104,17 @@ class Collector:
         if changed is not None and self.stop.reason is None:
             self.note(f"{changed}; no new rollouts are started")
             self.stop.ask("another program changed a file of the run")
+
+    def _timed(self, jobs: Iterator[Job]) -> Iterator[Job]:
+        """The same jobs; how long it takes to read them is told in the rows, because nothing else runs meanwhile."""
+        around = self.work.around
+        while True:
+            began = time.perf_counter()
+            job = next(jobs, None)
+            around.read_s += time.perf_counter() - began
+            if job is None:
+                return
+            yield job
 
     async def _work(self, job: Job) -> bool:
         around, watchers = self.work.around, self.options.watchers

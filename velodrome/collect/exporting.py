@@ -20,7 +20,9 @@ from velodrome.timing.spans import Span
 LINGER_S = 3.0  # how long the end of a collection waits for a receiver
 
 _TOOL = "tool:"
-_PARTS = {f"{part}_s": (part,) for part in ("queue", "session", "model", "backoff", "tools", "verify", "other")}
+_PARTS = {
+    f"{part}_s": (part,) for part in ("queue", "connection", "session", "model", "backoff", "tools", "verify", "other")
+}
 _DURATIONS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 
 

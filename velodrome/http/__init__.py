@@ -13,9 +13,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from datetime import UTC
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from types import TracebackType
@@ -26,6 +24,8 @@ import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from velodrome.errors import CallError, describe
+from velodrome.http.connections import Connections, Wait, tracing
+from velodrome.http.retry import CONNECT_TIMEOUT_S, Retry, retry_after_s
 from velodrome.http.streamed import Stream
 from velodrome.http.target import HEADERS, Replicas, Target, excerpt
 from velodrome.timing import spans, trace
@@ -51,8 +51,7 @@ LIMIT_PER_HOST = 1024
 SETTLED = "x-velodrome-settled"  # on an error whose sender has done its own retrying: asking again would multiply them
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
-_CONNECT_TIMEOUT_S = 30.0
-_UNTIMED = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S)  # a `deadline` costs less than its timers
+_UNTIMED = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)  # a `deadline` costs less than its timers
 _BUFFERED_BYTES = 1024 * 1024  # aiohttp asks that larger bodies be sent in pieces
 
 
@@ -63,34 +62,6 @@ class Reply(NamedTuple):
     body: bytes
     headers: CIMultiDictProxy[str]
     target: Target
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """How long and how often to try. Back-off before retry n is uniform in 0 … backoff_s * 2**n, capped."""
-
-    max_retries: int = 5
-    backoff_s: float = 0.5
-    backoff_cap_s: float = 30.0
-    retry_after_cap_s: float = 120.0
-    timeout_s: float = 600.0
-    total_timeout_s: float = 1800.0
-    replay: bool = True  # whether a request that may have arrived may be sent again
-    first_timeout: aiohttp.ClientTimeout = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "first_timeout", self.timeout(self.total_timeout_s))
-
-    def timeout(self, left_s: float) -> aiohttp.ClientTimeout:
-        """The timeout of one attempt, with so much of the whole left."""
-        total_s = min(self.timeout_s, left_s)
-        return aiohttp.ClientTimeout(total=total_s, sock_connect=min(_CONNECT_TIMEOUT_S, total_s))
-
-    def delay_s(self, retries: int, jitter: float, retry_after_s: float | None) -> float:
-        """How long to wait; Retry-After is a lower bound, so the jitter goes on top of it."""
-        # The exponent is bounded: 2.0**1024 does not exist.
-        wait_s = jitter * min(self.backoff_cap_s, self.backoff_s * 2.0 ** min(retries, 64))
-        return wait_s if retry_after_s is None else wait_s + min(retry_after_s, self.retry_after_cap_s)
 
 
 class _Failure(Exception):
@@ -138,7 +109,9 @@ class Http:
         self._jitter = jitter
         self._clock = clock
         self._now = now
+        self._connections = Connections(limit, limit_per_host)
         self._session: aiohttp.ClientSession | None = None
+        self._traced: aiohttp.ClientSession | None = None  # over the same connections
 
     async def post(
         self, to: Target | Replicas, body: bytes, policy: Retry, *, headers: Mapping[str, str] | None = None
@@ -157,9 +130,11 @@ class Http:
 
     async def aclose(self) -> None:
         """Close every connection. Closing twice is fine; a later call opens a new pool."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        sessions = self._session, self._traced
+        self._session = self._traced = None
+        for session in sessions:
+            if session is not None:
+                await session.close()
 
     async def _call(
         self,
@@ -206,15 +181,19 @@ class Http:
         timeout: aiohttp.ClientTimeout,
         headers: Mapping[str, str] | None,
     ) -> Reply:
-        with _losses(timeout.total), deadline(timeout.total or _CONNECT_TIMEOUT_S):
-            started = time.perf_counter()
-            response = await self._request(method, target, body, _UNTIMED, headers)
-            spans.put("first_byte_us", round((time.perf_counter() - started) * 1e6))
-            try:
-                content = await self._read(response, target)
-            finally:
-                if not response.closed:  # a body read to its end has given its connection back
-                    response.close()
+        wait = self._connections.take(target.host)
+        try:
+            with _losses(timeout.total, wait), deadline(timeout.total or CONNECT_TIMEOUT_S):
+                started = time.perf_counter()
+                response = await self._request(method, target, body, _UNTIMED, headers, wait)
+                _put_first_byte(started, wait)
+                try:
+                    content = await self._read(response, target)
+                finally:
+                    if not response.closed:  # a body read to its end has given its connection back
+                        response.close()
+        finally:
+            self._connections.give_back(target.host)
         return _good(Reply(response.status, content, response.headers, target))
 
     async def _begin(
@@ -229,15 +208,18 @@ class Http:
         silence_s, left_s = timeout.total, until - self._clock()
         timeout = aiohttp.ClientTimeout(total=left_s, sock_connect=timeout.sock_connect, sock_read=silence_s)
         started = time.perf_counter()
-        with _losses(silence_s), ExitStack() as failed:
-            response = await self._request(method, target, body, timeout, headers)
+        wait = self._connections.take(target.host)
+        over = partial(self._connections.give_back, target.host)
+        with _losses(silence_s, wait), ExitStack() as failed:
+            failed.callback(over)
+            response = await self._request(method, target, body, timeout, headers, wait)
             failed.callback(response.close)
             if not 200 <= response.status < 300:
                 _good(Reply(response.status, await self._read(response, target), response.headers, target))
             first = await response.content.readany()
-            spans.put("first_byte_us", round((time.perf_counter() - started) * 1e6))
+            _put_first_byte(started, wait)
             failed.pop_all()
-        return Stream(response, first, target, self._max_body_bytes)
+        return Stream(response, first, target, self._max_body_bytes, over)
 
     async def _request(
         self,
@@ -246,8 +228,17 @@ class Http:
         body: bytes | None,
         timeout: aiohttp.ClientTimeout,
         headers: Mapping[str, str] | None,
+        wait: Wait | None,
     ) -> aiohttp.ClientResponse:
         session = self._session or self._open()
+        if wait is not None:
+            session = self._traced = self._traced or aiohttp.ClientSession(
+                connector=session.connector,
+                connector_owner=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=HEADERS,
+                trace_configs=[tracing()],
+            )
         return await session.request(
             method,
             target.url,
@@ -255,6 +246,7 @@ class Http:
             headers=_headers(target, headers),
             timeout=timeout,
             allow_redirects=False,
+            trace_request_ctx=wait,
         )
 
     async def _read(self, response: aiohttp.ClientResponse, target: Target) -> bytes:
@@ -285,10 +277,11 @@ class Http:
 class _losses:
     """Turns what a connection can do to an attempt into a `_Failure`. A class: it stands in every call."""
 
-    __slots__ = ("_patience_s",)
+    __slots__ = ("_patience_s", "_wait")
 
-    def __init__(self, patience_s: float | None) -> None:
+    def __init__(self, patience_s: float | None, wait: Wait | None) -> None:
         self._patience_s = patience_s
+        self._wait = wait
 
     def __enter__(self) -> None:
         return None
@@ -300,10 +293,19 @@ class _losses:
             return
         if isinstance(error, aiohttp.ClientConnectorError):
             raise _Failure(f"connection lost ({describe(error)})", passing=True, sent=False) from error
+        if isinstance(error, TimeoutError) and self._wait is not None and self._wait.in_vain:
+            what = f"all connections were in use for {self._patience_s:g} s ({self._wait.setting})"
+            raise _Failure(what, passing=True, sent=False) from error
         if isinstance(error, TimeoutError):
             raise _Failure(f"no answer within {self._patience_s:g} s", passing=True) from error
         if isinstance(error, aiohttp.ClientError | OSError):
             raise _Failure(f"connection lost ({describe(error)})", passing=True) from error
+
+
+def _put_first_byte(started: float, wait: Wait | None) -> None:
+    """How long the answer took to begin, from when the call had its connection."""
+    waited_s = 0.0 if wait is None else wait.seconds
+    spans.put("first_byte_us", max(round((time.perf_counter() - started - waited_s) * 1e6), 0))
 
 
 def _headers(target: Target, more: Mapping[str, str] | None) -> CIMultiDict[str]:
@@ -326,21 +328,6 @@ def _good(reply: Reply) -> Reply:
         spans.tally("rate_limited")
     passing = _passing(reply.status) and SETTLED not in reply.headers
     raise _Failure(_status_line(reply.status), passing=passing, reply=reply)
-
-
-def retry_after_s(header: str | None, now: float) -> float | None:
-    """Seconds to wait, from either form of Retry-After; None if there is none that makes sense."""
-    if not header:
-        return None
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            date = parsedate_to_datetime(header)
-        except ValueError:
-            return None
-        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
-    return max(seconds, 0.0) if seconds == seconds else None  # NaN is not a time
 
 
 def _passing(status: int) -> bool:

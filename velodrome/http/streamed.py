@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 
 import aiohttp
@@ -14,13 +14,21 @@ from velodrome.http.target import Target
 class Stream:
     """An answer that is still arriving, its first bytes there. Leaving it early closes the connection."""
 
-    def __init__(self, response: aiohttp.ClientResponse, first: bytes, target: Target, most_bytes: int) -> None:
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        first: bytes,
+        target: Target,
+        most_bytes: int,
+        over: Callable[[], None] = lambda: None,
+    ) -> None:
         self.status = response.status
         self.headers = response.headers
         self.target = target
         self._response = response
         self._first = first
         self._most_bytes = most_bytes
+        self._over = over
 
     async def __aenter__(self) -> Stream:
         self.target.in_flight += 1
@@ -31,6 +39,7 @@ class Stream:
     ) -> None:
         self.target.in_flight -= 1
         self._response.close()
+        self._over()
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it comes, read once; raises `CallError` where it breaks off."""

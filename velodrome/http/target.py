@@ -28,7 +28,7 @@ _KEY_LIKE = re.compile(r"(?:\bsk-|\bbearer\s+)[\w.~+/=*-]{6,}", re.IGNORECASE)
 class Target:
     """One address, made once: the parsed URL, the headers of its own, and how busy it is."""
 
-    __slots__ = ("headers", "in_flight", "label", "secrets", "strikes", "url")
+    __slots__ = ("headers", "host", "in_flight", "label", "secrets", "strikes", "url")
 
     def __init__(self, url: str | URL, headers: Mapping[str, str] | None = None) -> None:
         parsed = URL(url)
@@ -39,6 +39,7 @@ class Target:
             pair = f"{parsed.user}:{parsed.password or ''}".encode()
             self.headers["Authorization"] = f"Basic {b64encode(pair).decode()}"
         self.url = parsed.with_user(None)
+        self.host = str(self.url.origin())  # which connections its calls share
         self.label = str(self.url.with_query(None).with_fragment(None))
         self.secrets = _secrets(self.headers, parsed)
         self.in_flight = 0

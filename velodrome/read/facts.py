@@ -15,7 +15,7 @@ from velodrome.read.parts import HOSTILE, PARTS, timed_parts
 from velodrome.read.replay import HERE
 from velodrome.read.sample import Run
 from velodrome.read.saturation import Call, Effect, load_effect
-from velodrome.read.stages import Rollout, Span, taken_apart
+from velodrome.read.stages import Limit, Rollout, Span, taken_apart
 
 Json = dict[str, Any]
 Used = dict[tuple[str, str], float]  # seconds a rollout, by process and stage
@@ -54,16 +54,40 @@ class Facts:
     threaded: set[str]
     cpu_share: float | None
     lag_s: float | None
+    read_s: float
     write_s: float
     agent: str | None
     windows: list[list[Rollout]]  # of which none in between is missing
     shares: dict[str, float] = field(default_factory=dict)  # of a core, that a server's processes said they needed
     calls: dict[str, float] = field(default_factory=dict)
+    connected: set[str] = field(default_factory=set)  # stages that waited for a connection
+    connection_limit: Limit | None = None
 
     @cached_property
     def model(self) -> Effect | None:
         """What the load does to the model."""
         return self.effect("model", self.lag_s or 0.0)
+
+    @property
+    def model_in_process(self) -> bool:
+        """Whether the model answers in the collector's own process, and not over HTTP."""
+        spans = [span for each in self.rollouts for span in each.spans if span.stage.name == "model"]
+        return bool(spans) and not any(span.remote or span.stage.where != HERE for span in spans)
+
+    @property
+    def model_use(self) -> float:
+        """The share of the time in which the model had at least one call to answer."""
+        used = lasted = 0.0
+        for window in self.windows:
+            calls = sorted(
+                (span.start, span.end) for each in window for span in each.spans if span.stage.name == "model"
+            )
+            end = calls[0][0] if calls else 0.0
+            for start, ended in calls:
+                used += max(ended - max(start, end), 0.0)
+                end = max(end, ended)
+            lasted += end - calls[0][0] if calls else 0.0
+        return used / lasted if lasted > 0 else 0.0
 
     def effect(self, name: str, late_s: float = 0.0) -> Effect | None:
         """What the load does to one stage. Of calls that were folded into one span nobody knows when they were."""
@@ -179,6 +203,7 @@ def gather(run: Run, seconds: float) -> Facts | None:
         threaded=set(),
         cpu_share=_mean(_numbers(timings, "cpu")),
         lag_s=_median(_numbers(timings, "lag_s")),
+        read_s=sum(_numbers(timings, "read_s")) / count,
         write_s=_mean(_numbers(timings, "write_s")) or 0.0,
         agent=run.agent,
         windows=_windows(run, rollouts),
@@ -190,6 +215,7 @@ def gather(run: Run, seconds: float) -> Facts | None:
 
 def _add_spans(found: Facts) -> None:
     spans = [span for rollout in found.rollouts for span in rollout.spans]
+    _add_connections(found, spans)
     for span in spans:
         if span.stage.name not in LIMITERS and (span.queue_s or span.stage.cpu_s):
             found.threaded.add(span.stage.name)
@@ -203,6 +229,24 @@ def _add_spans(found: Facts) -> None:
         if limiter is not None:
             found.queues[limiter] = found.queues.get(limiter, 0.0) + span.queue_s * share
             found.busy_s[limiter] = found.busy_s.get(limiter, 0.0) + (span.end - span.start) * share
+
+
+def _add_connections(found: Facts, spans: Sequence[Span]) -> None:
+    """How long was waited for connections, and how long they were in use; a served rollout holds one all its time."""
+    found.connected = {span.stage.name for span in spans if span.connection_s}
+    waited: dict[Limit | None, float] = {}
+    waits = [(each.limit, each.connection_s) for each in found.rollouts]
+    waits += [(span.limit, span.connection_s) for span in spans]
+    for limit, seconds in waits:
+        waited[limit] = waited.get(limit, 0.0) + seconds
+    waited.pop(None, None)
+    if not waited:
+        return
+    found.connection_limit = max(waited, key=lambda limit: waited[limit])
+    used = sum(span.end - span.start for span in spans if span.stage.name in found.connected)
+    used += sum(each.recorded.total_s - each.connection_s for each in found.rollouts if each.limit is not None)
+    found.queues["connection"] = sum(waited.values()) / len(found.rollouts)
+    found.busy_s["connection"] = used / len(found.rollouts)
 
 
 def _add_servers(found: Facts) -> None:

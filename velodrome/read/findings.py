@@ -18,6 +18,7 @@ Json = dict[str, Any]
 _BOTH = 0.3  # of a rollout's time: a second part that long is named as well
 _DOING = {
     "queue": "waiting for a place",
+    "connection": "waiting for a connection",
     "session": "opening and closing its session",
     "model": "waiting for the model",
     "backoff": "backing off",

@@ -7,9 +7,10 @@ from typing import Any
 from velodrome.timing.percentiles import Histogram
 
 Json = dict[str, Any]
-Parts = tuple[float, float, float, float, float, float, float]
+Parts = tuple[float, float, float, float, float, float, float, float]
 
-PARTS = ("queue", "session", "model", "backoff", "tools", "verify", "other")
+PARTS = ("queue", "connection", "session", "model", "backoff", "tools", "verify", "other")
+WAITS = ("queue", "connection", "backoff")  # spans inside others, whose time is not that of those
 LONGEST_S = 1e8
 AT_ONCE = 256  # times are sorted into histograms many at once, which is much quicker than one by one
 # What reading a row that somebody else wrote can raise.
@@ -21,21 +22,22 @@ def timed_parts(timing: Json) -> tuple[float, Parts]:
     told = timing.get
     total = timing["total_s"]
     queue, session, backoff = told("queue_s", 0.0), told("session_s", 0.0), told("backoff_s", 0.0)
+    connection = told("connection_s", 0.0)
     model, tools, verify = told("model_s", 0.0), told("tools_s", 0.0), told("verify_s", 0.0)
     if "other_s" not in timing:  # of an older format, in which the model's part holds its waits
         model = max(model - queue - backoff, 0.0)
-    other = total - (queue + session + model + backoff + tools + verify)
+    other = total - (queue + connection + session + model + backoff + tools + verify)
     fine = queue >= 0 and session >= 0 and model >= 0 and backoff >= 0 and tools >= 0 and verify >= 0
-    if not (fine and 0 <= total < LONGEST_S and other > -LONGEST_S):
+    if not (fine and connection >= 0 and 0 <= total < LONGEST_S and other > -LONGEST_S):
         raise ValueError(total)
     if other < 0:  # rounded, or put together from several clocks
         total, other = total - other, 0.0
-    return total, (queue, session, model, backoff, tools, verify, other)
+    return total, (queue, connection, session, model, backoff, tools, verify, other)
 
 
 def waited_us(children: list[Any]) -> float:
-    """Microseconds that a call waited for its turn, which are the queue's and not its own."""
-    return sum(child[2] for child in children if child[0] in ("queue", "backoff")) if children else 0
+    """Microseconds that a call waited for its turn, which are not its own."""
+    return sum(child[2] for child in children if child[0] in WAITS) if children else 0
 
 
 def row_flaw(row: Any) -> str:

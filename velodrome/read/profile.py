@@ -32,9 +32,10 @@ _MOST_NOTES = 20
 _MOST_FAILED = 100_000
 _MOST_NODES = 10_000  # of one tree; what the collector writes has 200
 _LATEST = 1e11  # in seconds since 1970
-_CLOSED = frozenset(("model", "queue", "backoff", "session"))  # below these there is no tool and no judge
+_CLOSED = frozenset(("model", "queue", "connection", "backoff", "session"))  # below these there is no tool and no judge
 _NAMES = {
     "queue": "Queue",
+    "connection": "Connection",
     "session": "Session",
     "model": "Model",
     "backoff": "Back-off",
@@ -44,7 +45,7 @@ _NAMES = {
     "other": "Other",
 }
 _NOT_WORTH_A_LINE_S = 50e-6
-_ONLY_WHEN_ANY = ("session", "backoff")
+_ONLY_WHEN_ANY = ("connection", "session", "backoff")
 _SHOWN = 10  # tools that have a line of their own in the tree
 _DRAWN = ("total", "model", "tools", "verify", "queue")
 
@@ -111,7 +112,7 @@ class Profile:
         if self._failed:
             self._failed.discard(hash(str(meta.get("key"))))
         if end:
-            self._place(Recorded(end - total, total, timing, True, nodes), end)
+            self._place(Recorded(end - total, total, timing, True, nodes, str(meta.get("key"))), end)
             agent = meta.get("agent")
             self._run.agent = agent if isinstance(agent, str) else None
 
@@ -132,7 +133,7 @@ class Profile:
         else:
             self._failed_more += 1
         if end:
-            self._place(Recorded(end - total, total, timing, False, 0), end)
+            self._place(Recorded(end - total, total, timing, False, 0, failure["key"]), end)
 
     def note(self, text: str) -> None:
         """Say something about the file; the first few are kept."""

@@ -1,7 +1,8 @@
 """The rules that name what bounded a run. Each looks for one thing and says what it found, with what would help.
 
 They are asked in order; a limit that shows is named before one that is only inferred, and when none applies there are
-simply too few rollouts in flight.
+simply too few rollouts in flight. A number is predicted only where the file tells what it rests on: what answers calls
+may be asked twice as many at once as it was seen to answer without getting slower, and no more.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
+from velodrome.read.busy_rules import BUSY, DEFERRED, computing_model, interpreter, served, server
 from velodrome.read.facts import Facts
 from velodrome.read.findings import (
     Case,
@@ -24,26 +26,28 @@ from velodrome.read.findings import (
     took,
 )
 from velodrome.read.overrides import Block
-from velodrome.read.replay import HERE
 from velodrome.read.saturation import Effect
-from velodrome.read.whatif import Gain, elsewhere, in_thread, without
+from velodrome.read.stages import Rollout
+from velodrome.read.whatif import Gain
 
 QUEUED = 0.05  # of a rollout's time, in a limiter's queue
 HELPS = 1.05  # times as many: less is nothing
-LATER = "+defer_verification=true"
-_BUSY = 0.75  # of an interpreter
-_SERVER_BUSY, _SERVER_LOADED = 0.8, 0.5  # of a core, by one process
+_SERVER_LOADED = 0.5  # of a core, by one process
 _BACKED_OFF = 0.1
 _IDLE = 0.6  # of the slots
 _FEW = 3  # rollouts for each slot
 _MANY = 20
+_MOST_TIMES = 2  # as much load as was seen
+_WAITED = 0.2  # of a rollout's waits for others: what it waits for has to bear a higher load
+_ALONE = 0.25  # of the run
+_ALL = 0.75  # a growth from which on it may well be that the model can bear no more
+_SLOW = 2  # times as long as all others
 _SETTINGS = {
     "model": ("model_limit", "max_concurrent"),
     "threads": ("threads", "threads"),
     "judge": ("judge_limit", "judge_max_concurrent"),
     "library": ("verify_cpu", "verify_processes"),
 }
-_LATER = ("leave verification for later and score the file with velo verify", LATER)
 
 
 def _rate_limit(case: Case) -> Found | None:
@@ -72,144 +76,115 @@ def _rate_limit(case: Case) -> Found | None:
     return Found("rate_limit", "backoff", evidence, advice, remark="Beyond that only a higher rate helps.")
 
 
-def _interpreter(case: Case) -> Found | None:
-    """One thing at a time can run on the interpreter; find what takes it."""
-    facts, what_if = case.facts, case.what_if
-    per_s = facts.tried_per_s
-    users: dict[tuple[str, str], float] = {("write", ""): facts.write_s}
-    if facts.cpu_s is not None:
-        users["own", ""] = what_if.own_s
-    users |= {("held", name): seconds for (where, name), seconds in facts.held.items() if where == HERE}
-    if not facts.cpu_is_parallel:
-        users |= {("cpu", name): seconds for (where, name), seconds in facts.cpu.items() if where == HERE}
-    busy = sum(users.values()) * per_s
-    (kind, name), most = max(users.items(), key=lambda each: each[1])
-    late = what_if.loaded and kind in ("held", "cpu") and (facts.lag_s or 0.0) > most
-    if busy < _BUSY and not late:
-        return None
-    if kind == "held" and not facts.held_burns:
-        held = per_s * sum(seconds for (how, _), seconds in users.items() if how == "held")
-        evidence = [f"the event loop was held {min(held, 1.0):.0%} of the time"]
-    else:
-        evidence = [f"Python ran {min(busy, 1.0):.0%} of the time, and runs one thing at a time"]
-    if facts.lag_s is not None:
-        evidence.append(f"the event loop was {ms(facts.lag_s)} late")
-    if kind == "held":
-        return _held(case, name, most, evidence)
-    if kind == "cpu":
-        return _burned(case, name, most, evidence)
-    if kind == "write":
-        return _disk(case, evidence)
-    evidence.insert(0, f"the collector itself needs {ms(what_if.own_s)} of CPU a rollout")
-    change = "share the tasks between two collectors, each with an output of its own, if there are idle cores"
-    return Found("event_loop", "other", evidence, [make_advice(change)])
-
-
-def _held(case: Case, name: str, held_s: float, evidence: list[str]) -> Found:
-    facts, what_if = case.facts, case.what_if
-    burns, known = facts.held_burns, facts.cpu_s is not None
-    doing = "it computes without await" if burns else "it waits without await"
-    if not known:
-        doing = "whether it computes or waits meanwhile is not known"
-    evidence.insert(0, f"{code(name)} is async and kept the event loop for {ms(held_s)} a rollout: {doing}")
-    deferred = make_advice(*_LATER, what_if.gain(change=without("verify")))
-    limits = replace(what_if.limits, places={"threads": 32, **case.places})
-    moved = make_advice(
-        f"write {code(name)} as def, not async def: then it runs in a thread",
-        "",
-        what_if.gain(limits, in_thread(name, burns=burns)) if known else None,
-    )
-    if name != "verify":
-        advice = [moved]
-    elif burns:
-        advice = [deferred]
-    else:
-        advice = [deferred, moved]
-    remark = "What the model takes by itself is an estimate, since its answers were read late."
-    return Found("event_loop", name, evidence, advice, remark=remark)
-
-
-def _burned(case: Case, name: str, burned_s: float, evidence: list[str]) -> Found:
-    what_if = case.what_if
-    evidence.insert(
-        0, f"{code(name)} burned {ms(burned_s)} of CPU a rollout in a thread, and threads share one interpreter"
-    )
-    block = case.blocks.environment
-    limits = replace(what_if.limits, processes={**what_if.limits.processes, block.name: 2})
-    workers = make_advice(
-        f"start {block.name} with velo run, in two processes, if there are idle cores",
-        block.override("num_workers", 2),
-        what_if.gain(limits, elsewhere(block.name)),
-    )
-    if name == "verify":
-        deferred = make_advice(*_LATER, what_if.gain(change=without("verify")))
-        return Found("verify_cpu", "verify", evidence, [deferred, workers])
-    return Found("tool", name, evidence, [workers], what=f"the tool {name.removeprefix('tool:')}")
-
-
-def _disk(case: Case, evidence: list[str]) -> Found:
-    facts, what_if = case.facts, case.what_if
-    evidence.insert(0, f"writing a line took {ms(facts.write_s)}, {facts.write_s * facts.per_s:.0%} of the time in all")
-    gain = what_if.gain(change=without("write"))
-    change = "write to a faster disk, one of this machine, and copy the file afterwards"
-    return Found(
-        "disk", "write", evidence, [make_advice(change, "+output_jsonl_fpath=<a faster disk>/rollouts.jsonl", gain)]
-    )
-
-
-def _served(case: Case) -> Found | None:
-    """The processes of a server have one interpreter each, too."""
+def _limiter(case: Case) -> Found | None:
+    """A queue in front of something that lets only so many through."""
     facts = case.facts
-    where = max(sorted(facts.servers), key=facts.busy, default=HERE)
-    if where == HERE or not facts.crowded(where):
-        return None
-    busy = facts.busy(where)
-    processes = facts.processes.get(where, 1)
-    names: dict[str, float] = {}
-    for (place, name), seconds in (*facts.cpu.items(), *facts.held.items()):
-        if place == where:
-            names[name] = names.get(name, 0.0) + seconds
-    name = max(names, key=lambda each: names[each])
-    count = "its process was" if processes == 1 else f"its {processes} processes were"
-    evidence = [
-        f"{code(name)} burned {ms(names[name])} of CPU a rollout in the server {where}",
-        f"{count} busy {min(busy, 1.0):.0%} of the time with it",
-    ]
-    limits = replace(case.what_if.limits, processes={**facts.processes, where: 2 * processes})
-    gain = case.what_if.gain(limits)
-    override = _block(case, where).override("num_workers", 2 * processes)
-    change = f"run {where} in {2 * processes} processes, if there are idle cores"
-    advice = [make_advice(change, override, gain)]
-    if name == "verify":
-        return Found("verify_cpu", "verify", evidence, advice)
-    return Found("tool", name, evidence, advice, what=f"the tool {name.removeprefix('tool:')}")
-
-
-def _server(case: Case) -> Found | None:
-    """A server whose process has no time left, whatever for: what its code needs of it, and what answering does."""
-    facts = case.facts
-    shares = {
-        name: share
-        for name, share in facts.shares.items()
-        if _block(case, name).implementation != "local_model"  # which computes on many cores
+    queued = {
+        name: seconds
+        for name, seconds in facts.queues.items()
+        if seconds > QUEUED * facts.total_s and facts.tried_per_s * facts.busy_s[name] > _IDLE * case.places[name]
     }
-    where = max(sorted(shares), key=lambda name: shares[name], default=HERE)
-    if where == HERE or shares[where] < _SERVER_BUSY:
+    if not queued:
         return None
-    processes = facts.processes.get(where, 1)
-    share = f"{shares[where]:.0%} of a core"
-    if processes == 1:
-        evidence = [f"the process of {where} needed {share}, and one process runs one thing at a time"]
-    else:
-        evidence = [f"each of the {processes} processes of {where} needed {share}, and runs one thing at a time"]
-    evidence.append(time_spent(facts))
-    change = f"run {where} in {2 * processes} processes, if there are idle cores"
-    advice = make_advice(change, _block(case, where).override("num_workers", 2 * processes))
-    return Found("server", None, evidence, [advice], what=f"the server {where}")
+    # a connection is what a call takes last: while it waits for one it has its place in every other queue
+    limiter = "connection" if "connection" in queued else max(queued, key=lambda each: queued[each])
+    if limiter in ("model", "connection") and facts.model is not None and facts.model.saturated:
+        return None
+    if limiter == "connection":
+        return _connections(case, queued[limiter])
+    bound, key = _SETTINGS[limiter]
+    block = case.blocks.model if limiter == "model" else case.blocks.environment
+    places = case.places[limiter]
+    evidence = [_queued(facts, queued[limiter], _one_of(places, "place"), key), slots_in_use(facts)]
+    if limiter == "library":
+        return _verify_processes(case, block, evidence)
+    enough = min(_MOST_TIMES * places, max(facts.limit, places + 1))
+    doubt = _doubt(case, enough / places)
+    gain = None if doubt else case.what_if.gain(replace(case.what_if.limits, places={**case.places, limiter: enough}))
+    change = f"raise {key} of {block.name} from {places} to {enough}"
+    return Found(bound, "queue", evidence, [make_advice(change, block.override(key, enough), gain)], remark=doubt)
 
 
-def _block(case: Case, name: str) -> Block:
-    return case.named.get(name) or Block(name, "<kind>", "<implementation>")
+def _queued(facts: Facts, seconds: float, what: str, key: str) -> str:
+    return f"{took(facts)}, {ms(seconds)} of it waiting for {what} ({key})"
+
+
+def _one_of(places: int, what: str) -> str:
+    return f"the one {what}" if places == 1 else f"one of {places} {what}s"
+
+
+def _connections(case: Case, waited_s: float) -> Found:
+    """A limit of ours. Raised to as many as there are slots, it asks nothing of the model that was not to be asked."""
+    facts, places = case.facts, case.places["connection"]
+    name = "limit_per_host" if facts.connection_limit is None else facts.connection_limit[0]
+    key = f"global_aiohttp_connector_{name}"
+    evidence = [_queued(facts, waited_s, _one_of(places, "connection"), key), slots_in_use(facts)]
+    enough = max(facts.limit, _MOST_TIMES * places)
+    doubt = _doubt(case, enough / places)
+    gain = None
+    if not doubt and facts.connected:
+        gain = case.what_if.gain(replace(case.what_if.limits, places={**case.places, "connection": enough}))
+    advice = make_advice(f"raise {key} from {places} to {enough}", f"+{key}={enough}", gain)
+    return Found(
+        "connection_limit", "connection", evidence, [advice], what=f"the connection limit ({key})", remark=doubt
+    )
+
+
+def _verify_processes(case: Case, block: Block, evidence: list[str]) -> Found:
+    places = case.places["library"]
+    enough = min(2 * places, case.cores)
+    if enough > places:
+        change = f"raise verify_processes of {block.name} from {places} to {enough}, if the cores are idle"
+        return Found("verify_cpu", "queue", evidence, [make_advice(change, block.override("verify_processes", enough))])
+    evidence.append(f"they are as many as the cores here: {case.cores}")
+    change = f"{DEFERRED[0]}, or use a machine with more cores"
+    return Found("verify_cpu", "queue", evidence, [make_advice(change, DEFERRED[1])])
+
+
+def _doubt(case: Case, times: float) -> str:
+    """Why it is not known what so many times the load would do; nothing if it is known."""
+    facts = case.facts
+    waits: dict[str, float] = {}
+    for span in (span for each in facts.rollouts for span in each.spans):
+        waits[span.stage.name] = waits.get(span.stage.name, 0.0) + span.stage.wait_s / len(facts.rollouts)
+    worked_s = sum(waits.values())
+    for name, seconds in waits.items():
+        if name == "other" or seconds < _WAITED * worked_s:
+            continue
+        effect, what = facts.effect(name, facts.lag_s or 0.0), "the model" if name == "model" else code(name)
+        if effect is not None and times > _MOST_TIMES:
+            return f"What that gives is not known: {what} was not asked more than {effect.at_once} at once."
+        if effect is None or effect.growth is None:
+            return f"What that gives is not known: the load on {what} did not vary."
+        if effect.saturated is not False:
+            return f"What that gives is not known: {what} got slower with more at once."
+    return ""
+
+
+def _straggler(case: Case) -> Found | None:
+    """A rollout that took many times as long as any other, and ran alone at the end."""
+    facts = case.facts
+    few = max(facts.limit // 16, 1)
+    rollouts = sorted(facts.rollouts, key=_end)
+    if facts.limit == 1 or facts.attempts < 2 * facts.limit:
+        return None
+    alone_s = _end(rollouts[-1]) - _end(rollouts[-1 - few])
+    others_s = sorted(each.recorded.total_s for each in rollouts)[-1 - few]  # the longest of them
+    longest = max(rollouts[-few:], key=lambda each: each.recorded.total_s).recorded
+    if alone_s < _ALONE * facts.seconds or longest.total_s < _SLOW * others_s:
+        return None
+    alone = "it ran alone" if few == 1 else f"no more than {few} ran"
+    evidence = [
+        f"{longest.key} took {ms(longest.total_s)}, where no other took more than {ms(others_s)}",
+        f"{alone} for the last {ms(alone_s)} of {ms(facts.seconds)}",
+    ]
+    times = facts.seconds / (facts.seconds - alone_s)
+    change = "find out why it takes so long (velo show); without it the run ends earlier"
+    return Found("straggler", None, evidence, [make_advice(change, "", Gain(times * facts.per_s, times))])
+
+
+def _end(rollout: Rollout) -> float:
+    return rollout.recorded.start + rollout.recorded.total_s
 
 
 def _input(case: Case) -> Found | None:
@@ -231,55 +206,6 @@ def _too_few(case: Case) -> Found:
         override = f"+num_repeats={ceil(enough * case.repeats / facts.attempts)}"
     change = "give it more at once: more tasks, or more repeats of each"
     return Found("input", None, evidence, [make_advice(change, override, case.what_if.gain(attempts=enough))])
-
-
-def _limiter(case: Case) -> Found | None:
-    """A queue in front of something that lets only so many through."""
-    facts = case.facts
-    queued = {
-        name: seconds
-        for name, seconds in facts.queues.items()
-        if seconds > QUEUED * facts.total_s and facts.tried_per_s * facts.busy_s[name] > _IDLE * case.places[name]
-    }
-    if not queued:
-        return None
-    limiter = max(queued, key=lambda each: queued[each])
-    bound, key = _SETTINGS[limiter]
-    block = case.blocks.model if limiter == "model" else case.blocks.environment
-    places = case.places[limiter]
-    if limiter == "model" and facts.model is not None and facts.model.saturated:
-        return None
-    one = "the one place" if places == 1 else f"one of {places} places"
-    evidence = [
-        f"{took(facts)}, {ms(queued[limiter])} of it waiting for {one} ({key})",
-        slots_in_use(facts),
-    ]
-    enough = _enough(case, limiter)
-    if limiter == "library":
-        enough = min(enough, case.cores)
-        if enough <= places:
-            evidence.append(f"they are as many as the cores here: {case.cores}")
-            change = f"{_LATER[0]}, or use a machine with more cores"
-            return Found(bound, "queue", evidence, [make_advice(change, LATER)])
-    gain = case.what_if.gain(replace(case.what_if.limits, places={**case.places, limiter: enough}))
-    change = f"raise {key} of {block.name} from {places} to {enough}"
-    remark = ""
-    if limiter == "model":
-        remark = "That holds if the model can answer so many at once; the file cannot tell."
-    return Found(bound, "queue", evidence, [make_advice(change, block.override(key, enough), gain)], remark=remark)
-
-
-def _enough(case: Case, limiter: str) -> int:
-    """Places beyond which more bring little; as many as there are slots are always enough for calls made one by one."""
-    places, most = case.places[limiter], max(case.facts.limit, case.places[limiter] * 2)
-    best = Gain(0.0, 1.0)
-    found = places
-    for wider in [*(places * 2**power for power in range(1, 11) if places * 2**power < most), most]:
-        gain = case.what_if.gain(replace(case.what_if.limits, places={**case.places, limiter: wider}))
-        if gain.gain < best.gain * 1.05:
-            break
-        found, best = wider, gain
-    return max(found, min(2 * places, most))
 
 
 def _model(case: Case) -> Found | None:
@@ -314,44 +240,35 @@ def _urls(block: Block) -> str:
 
 def concurrency(case: Case) -> Found:
     """Nothing is short but rollouts in flight; if more of them would bring nothing, it is not known what is."""
-    facts, effect, remarks = case.facts, case.facts.model, []
+    facts, effect = case.facts, case.facts.model
     part = longest_part(facts)
     evidence = [slots_in_use(facts), time_spent(facts)]
-    growth = 0.0
     if part == "model" and effect is not None and effect.growth is not None:
-        growth = effect.slows
         evidence.append(_by_load(effect))
-    elif part == "model":
-        remarks.append(
-            "Whether the model can answer more at once is not known, since its load did not vary; "
-            "the prediction holds if it can."
-        )
-    if facts.served:
-        remarks.append("The CPU of servers is seen only coarsely: one that is busy may bound it sooner.")
-    if facts.steady:
-        slots, gain = case.what_if.more_slots(growth=growth)
-        change = "run more rollouts at once"
-    else:
+    slots, change = _MOST_TIMES * facts.limit, "run more rollouts at once"
+    if not facts.steady:
         evidence.append(_changing(facts))
-        slots = facts.limit
-        gain = case.what_if.gain(replace(case.what_if.limits, slots=slots))
-        change = "begin with what auto came to"
-    if gain.gain < HELPS:
+        slots, change = facts.limit, "begin with what auto came to"
+    gain = case.what_if.gain(replace(case.what_if.limits, slots=slots))
+    slows = part == "model" and effect is not None and effect.slows > 0 and effect.slows + effect.doubt >= _ALL
+    if gain.gain < HELPS or slows:
         if facts.steady and facts.attempts < _FEW * facts.limit:
             return _too_few(case)
         return Found("unknown", part, [_nothing_helps(case), *evidence])
-    loaded = any(share >= _SERVER_LOADED for share in facts.shares.values())
-    advice = [make_advice(change, f"+num_samples_in_parallel={slots}", None if loaded else gain)]
-    if facts.steady:
-        advice.append(make_advice("or let the collector find the number", "+num_samples_in_parallel=auto"))
-    return Found("concurrency", part, evidence, advice, remark=" ".join(remarks))
+    doubt = _doubt(case, slots / facts.limit)
+    if any(share >= _SERVER_LOADED for share in facts.shares.values()):
+        doubt = "What that gives is not known: a server is half busy already."
+    more = make_advice(change, f"+num_samples_in_parallel={slots}", None if doubt else gain)
+    auto = make_advice("let the collector find the number", "+num_samples_in_parallel=auto")
+    advice = [more] if not facts.steady else [auto, more] if doubt else [more, auto]
+    return Found("concurrency", part, evidence, advice, remark=doubt)
 
 
 def _nothing_helps(case: Case) -> str:
     facts = case.facts
     for limiter, places in case.places.items():
         used = facts.tried_per_s * facts.busy_s.get(limiter, 0.0)
-        if used > _BUSY * places:
+        if limiter in _SETTINGS and used > BUSY * places:
             key = _SETTINGS[limiter][1]
             return f"more rollouts at once need more places ({key}), too: {used:.1f} of {places} were in use"
     return "nothing that shows here was used up, and more rollouts at once would bring little"
@@ -369,4 +286,14 @@ def _changing(facts: Facts) -> str:
     return f"the limit was still changing: auto went from {low} to {high}{now}"
 
 
-RULES: tuple[Rule, ...] = (_rate_limit, _interpreter, _served, _server, _limiter, _input, _model)
+RULES: tuple[Rule, ...] = (
+    _rate_limit,
+    computing_model,
+    interpreter,
+    served,
+    server,
+    _limiter,
+    _straggler,
+    _input,
+    _model,
+)

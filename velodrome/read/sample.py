@@ -21,13 +21,14 @@ _MOST_NODES = 20_000  # in each of the three; trees can be large
 
 
 class Recorded(NamedTuple):
-    """One attempt: when it began (seconds since 1970), how long it took, its `meta.timing`, and whether it was kept."""
+    """One attempt: when it began (seconds since 1970), how long it took, its `meta.timing`, whether it was kept."""
 
     start: float
     total_s: float
     timing: Json
     kept: bool
     nodes: int
+    key: str = ""
 
 
 class Run:

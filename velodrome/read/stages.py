@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from velodrome.read.parts import HOSTILE, timed_parts
+from velodrome.read.parts import HOSTILE, WAITS, timed_parts
 from velodrome.read.replay import HERE, Stage, Step
 from velodrome.read.sample import Recorded
 
@@ -23,9 +23,12 @@ _LONGEST_S = 1e9
 _S = 1e-6
 
 
+Limit = tuple[str, int]  # of connections: its name, and how many it allows
+
+
 @dataclass(slots=True)
 class Span:
-    """One stage as it was recorded: `start` in seconds since 1970, after its wait for a place."""
+    """One stage as it was recorded: `start` in seconds since 1970, after its wait for a place and a connection."""
 
     stage: Stage
     start: float
@@ -33,6 +36,9 @@ class Span:
     backoff_s: float
     tokens: float
     calls: float = 1  # more where calls were folded into one span
+    connection_s: float = 0.0
+    limit: Limit | None = None  # of the connections it waited for
+    remote: bool = False  # whether it was answered over HTTP
 
     @property
     def end(self) -> float:
@@ -55,6 +61,8 @@ class Rollout:
     recorded: Recorded
     steps: list[list[Span]]
     servers: dict[str, Served] = field(default_factory=dict)
+    connection_s: float = 0.0  # that it waited to reach its agent's server
+    limit: Limit | None = None
 
     @property
     def spans(self) -> Iterator[Span]:
@@ -68,6 +76,9 @@ class _Use:
     """What the spans below one used, as far as they have no stage of their own."""
 
     queue_us: float = 0.0
+    connection_us: float = 0.0
+    limit: Limit | None = None
+    remote: bool = False
     backoff_us: float = 0.0
     cpu_us: float = 0.0
     held_us: float = 0.0
@@ -90,17 +101,20 @@ def taken_apart(recorded: Sequence[Recorded]) -> list[Rollout]:
 def _rollout(recorded: Recorded) -> Rollout:
     tree = recorded.timing.get("tree")
     steps = list(_steps(tree, recorded.start)) if tree else _from_parts(recorded)
-    taken = sum(max(span.end - span.start + span.queue_s for span in step) for step in steps)
+    reaching = _Use()
+    if tree:
+        _add_use(["", 0, 0, {}, [node for node in tree if node[0] == "connection"]], reaching, 0)
+    taken = sum(max(span.end - span.start + span.queue_s + span.connection_s for span in step) for step in steps)
     if not (0 <= taken < _LONGEST_S and len(steps) <= _MOST_STEPS):
         raise ValueError(taken)
-    rest = recorded.total_s - taken
+    rest = recorded.total_s - taken - reaching.connection_us * _S
     if rest > 0:
         steps.append([Span(Stage("other", rest), recorded.start, 0.0, 0.0, 0.0)])
     elif taken > 1.05 * recorded.total_s > 0:  # an agent that does several things at once: as long as it was in all
         share = recorded.total_s / taken
         for span in (span for step in steps for span in step):
             span.stage = span.stage._replace(wait_s=span.stage.wait_s * share)
-    found = Rollout(recorded, steps)
+    found = Rollout(recorded, steps, connection_s=reaching.connection_us * _S, limit=reaching.limit)
     if tree:
         _add_servers(tree, found.servers, 0)
     return found
@@ -117,6 +131,14 @@ def _add_servers(nodes: list[Any], found: dict[str, Served], depth: int) -> None
                 server.shares.append(busy_pct / 100 / max(folded, 1))
         if below and depth < _MOST_DEPTH:
             _add_servers(below, found, depth + 1)
+
+
+def _limit(counts: Mapping[str, Any] | None) -> Limit | None:
+    for name in ("limit_per_host", "limit"):
+        value = _count(counts or {}, name) / max(_count(counts or {}, "folded"), 1)
+        if value >= 1:
+            return name, round(value)
+    return None
 
 
 def _count(counts: Mapping[str, Any], name: str) -> float:
@@ -142,7 +164,7 @@ def _unwrapped(nodes: list[Any], where: str, depth: int) -> Iterator[tuple[list[
         name = node[0]
         if name[0] == "@" and depth < _MOST_DEPTH:
             yield from _unwrapped(node[4], name[1:], depth + 1)
-        elif name not in ("queue", "backoff"):
+        elif name not in WAITS:
             yield node, where
 
 
@@ -151,7 +173,8 @@ def _spans(node: list[Any], where: str, origin: float) -> Iterator[Span]:
     use = _Use(where=where, apart=[])
     _add_use(node, use, 0)
     apart = use.apart or []
-    length_us = node[2] - sum(each[2] for each, _ in apart) - use.queue_us
+    waited_us = use.queue_us + use.connection_us
+    length_us = node[2] - sum(each[2] for each, _ in apart) - waited_us
     used_us = min(use.cpu_us + use.held_us, max(length_us, 0.0))
     held_us = min(use.held_us, used_us)
     stage = Stage(
@@ -161,9 +184,19 @@ def _spans(node: list[Any], where: str, origin: float) -> Iterator[Span]:
         held_s=held_us * _S,
         where=use.where,
     )
-    start = origin + (node[1] + use.queue_us) * _S
+    start = origin + (node[1] + waited_us) * _S
     calls = max(_count(node[3] or {}, "folded"), 1)
-    yield Span(stage, start, use.queue_us * _S, use.backoff_us * _S, use.tokens, calls)
+    yield Span(
+        stage,
+        start,
+        use.queue_us * _S,
+        use.backoff_us * _S,
+        use.tokens,
+        calls,
+        use.connection_us * _S,
+        use.limit,
+        use.remote,
+    )
     for each, inner in apart:
         yield from _spans(each, inner, origin)
 
@@ -174,12 +207,16 @@ def _add_use(node: list[Any], use: _Use, depth: int) -> None:
         use.cpu_us += max(counts.get("cpu_us", 0.0), 0.0)
         use.held_us += max(counts.get("held_us", 0.0), 0.0)
         use.tokens += max(counts.get("tokens", 0.0), 0.0)
+        use.remote = use.remote or "first_byte_us" in counts
     if depth > _MOST_DEPTH:
         return
     for below in node[4]:
         name = below[0]
         if name == "queue":
             use.queue_us += max(below[2], 0.0)
+        elif name == "connection":
+            use.connection_us += max(below[2], 0.0)
+            use.limit = _limit(below[3])
         elif name == "backoff":
             use.backoff_us += max(below[2], 0.0)
         elif name in _APART and use.apart is not None:
@@ -191,7 +228,7 @@ def _add_use(node: list[Any], use: _Use, depth: int) -> None:
 
 
 def _from_parts(recorded: Recorded) -> list[list[Span]]:
-    _, (queue, session, model, backoff, tools, verify, _) = timed_parts(recorded.timing)
+    _, (queue, _, session, model, backoff, tools, verify, _) = timed_parts(recorded.timing)
     calls = max(int(recorded.timing.get("model_calls", 0)), 1)
     stages = [("session", session), *[("model", (model + backoff) / calls)] * min(calls, 50)]
     stages += [("tools", tools), ("verify", verify)]
@@ -210,11 +247,13 @@ Change = Callable[[Stage], Stage | None]  # None: it is left out
 def as_steps(
     rollouts: Sequence[Rollout],
     own_s: float,
+    read_s: float,
     write_s: float,
     limiters: Mapping[str, str],
     change: Change = lambda stage: stage,
 ) -> list[list[Step]]:
     """For the replay: each stage changed and given its limiter, and the collector's own CPU spread over them."""
+    reading = change(Stage("read", held_s=read_s)) if read_s else None
     writing = change(Stage("write", held_s=write_s)) if write_s else None
     found: list[list[Step]] = []
     for rollout in rollouts:
@@ -223,6 +262,8 @@ def as_steps(
         steps: list[Step] = [tuple(_loaded(stage, each_s, limiters) for stage in step) for step in kept if step]
         if all(stage.where != HERE for step in steps for stage in step):
             steps.append((Stage("own", held_s=own_s),))
+        if reading is not None:
+            steps.insert(0, (reading,))
         if writing is not None:
             steps.append((writing,))
         found.append(steps)

@@ -9,10 +9,11 @@ import os
 from math import ceil
 from typing import Any
 
+from velodrome.read.busy_rules import LATER
 from velodrome.read.facts import Facts, gather
 from velodrome.read.findings import Case, Found, number
 from velodrome.read.overrides import UNKNOWN, Blocks, find_blocks, named_blocks
-from velodrome.read.rules import HELPS, LATER, QUEUED, RULES, concurrency
+from velodrome.read.rules import HELPS, QUEUED, RULES, concurrency
 from velodrome.read.sample import Run
 from velodrome.read.whatif import WhatIf
 from velodrome.timing.report import counted
@@ -22,6 +23,7 @@ Json = dict[str, Any]
 FEWEST = 20  # rollouts; fewer say nothing
 SHORTEST_S = 0.5
 WHAT = {
+    "connection_limit": "the connection limit",
     "concurrency": "the concurrency limit",
     "model": "the model",
     "model_limit": "the model's own limit (max_concurrent)",
@@ -34,6 +36,8 @@ WHAT = {
     "server": "a server",
     "rate_limit": "rate limits",
     "input": "too few tasks",
+    "straggler": "one slow rollout",
+    "slow_input": "reading the tasks",
     "unknown": "not known",
 }
 _DEFAULT_PLACES = {"threads": 32, "judge": 16}
@@ -88,6 +92,8 @@ def _places(facts: Facts, blocks: Blocks, cores: int) -> dict[str, int]:
             found[limiter] = size or max(round(used), 1)
         elif size or limiter in _DEFAULT_PLACES:
             found[limiter] = max(size or _DEFAULT_PLACES[limiter], ceil(used))
+    if facts.connection_limit is not None:
+        found["connection"] = facts.connection_limit[1]
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from math import ceil
 from statistics import fmean
 
 from velodrome.read.facts import LIMITERS, Facts
@@ -39,9 +38,13 @@ class WhatIf:
         self.facts = facts
         self.own_s = facts.own_s(at_most=own_at_most)
         self._limiters = {**LIMITERS, **dict.fromkeys(facts.threaded, "threads")}
+        for name in facts.connected:  # the narrower of two limits is the one that counts
+            limiter = self._limiters.get(name, "")
+            if places.get("connection", 0) <= places.get(limiter, facts.limit):
+                self._limiters[name] = "connection"
         burned = 0.0 if facts.cpu_is_parallel else facts.at(facts.cpu, HERE)
         seen_s = 0.0 if facts.cpu_s is None else self.own_s
-        self.busy = facts.tried_per_s * (seen_s + facts.write_s + facts.at(facts.held, HERE) + burned)
+        self.busy = facts.tried_per_s * (seen_s + facts.read_s + facts.write_s + facts.at(facts.held, HERE) + burned)
         late = (facts.lag_s or 0.0) >= _LATE_S
         self.loaded = self.busy >= _LOADED or (late and self.busy >= _LOADED / 2)
         self._rollouts = facts.rollouts
@@ -71,7 +74,9 @@ class WhatIf:
     def _replayed(self, limits: Limits, change: Change = lambda stage: stage, attempts: int | None = None) -> Replayed:
         facts = self.facts
         here = _parallel if facts.cpu_is_parallel else _slowed(self._slow, held=facts.held_burns)
-        steps = as_steps(self._rollouts, self._slow * self.own_s, facts.write_s, self._limiters, chained(here, change))
+        steps = as_steps(
+            self._rollouts, self._slow * self.own_s, facts.read_s, facts.write_s, self._limiters, chained(here, change)
+        )
         return replay(steps, limits, attempts or facts.attempts)
 
     def gain(
@@ -86,25 +91,6 @@ class WhatIf:
             idle = 1.0 - min(found.busy.get(HERE, 0.0), 1.0)
             ratio *= (base / facts.tried_per_s) ** idle if base > 0 else 1.0
         return Gain(facts.per_s * ratio, ratio)
-
-    def more_slots(self, most: int = 1024, growth: float = 0.0) -> tuple[int, Gain]:
-        """The number of slots beyond which more bring little, and what it brings.
-
-        `growth` is by which power of the load the model slows down.
-        """
-        facts = self.facts
-        slots, best = facts.limit, Gain(facts.per_s, 1.0)
-        most = max(min(most, 8 * facts.limit, facts.attempts // 3), facts.limit)
-        for wider in (2 * facts.limit, 4 * facts.limit, 8 * facts.limit):
-            if wider > most and slots > facts.limit:
-                break
-            wider = min(wider, max(most, ceil(1.5 * facts.limit)))
-            slower = (wider / facts.limit) ** max(growth, 0.0)
-            found = self.gain(replace(self.limits, slots=wider), _slower_model(slower))
-            if found.gain < best.gain * 1.2:
-                break
-            slots, best = wider, found
-        return slots, best
 
 
 def chained(first: Change, then: Change) -> Change:
@@ -133,29 +119,18 @@ def _slowed(times: float, *, held: bool) -> Change:
     return slower
 
 
-def elsewhere(where: str) -> Change:
-    """Code that burns CPU does so in the processes of a server."""
-    return lambda stage: stage._replace(where=where) if stage.cpu_s and stage.where == HERE else stage
-
-
-def _slower_model(times: float) -> Change:
-    return lambda stage: stage._replace(wait_s=stage.wait_s * times) if stage.name == "model" else stage
-
-
 def without(name: str) -> Change:
     """The stage and what stands inside it is left out."""
     names = ("verify", "judge", "library") if name == "verify" else (name,)
     return lambda stage: None if stage.name in names else stage
 
 
-def in_thread(name: str, *, burns: bool) -> Change:
+def in_thread(name: str) -> Change:
     """The code runs in a thread in place of the event loop: what it waits for holds nobody up."""
 
     def moved(stage: Stage) -> Stage:
         if stage.name != name:
             return stage
-        if burns:
-            return stage._replace(held_s=0.0, cpu_s=stage.cpu_s + stage.held_s, limiter="threads")
         return stage._replace(held_s=0.0, wait_s=stage.wait_s + stage.held_s, limiter="threads")
 
     return moved

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 _OWN = frozenset({"responses_create_params", "output", "response", "usage", "meta", "partial"})
 _EXPECTED = ("expected_answer", "ground_truth", "reference_answer", "target", "answer")
-_TIMES = ("total_s", "model_s", "tools_s", "verify_s", "queue_s", "backoff_s", "session_s")
+_TIMES = ("total_s", "model_s", "tools_s", "verify_s", "queue_s", "connection_s", "backoff_s", "session_s")
 _FAILURE = frozenset(
     ("key", "task_index", "rollout_index", "agent", "schema", "finished_at", "timing", "boundary", "error", "attempt")
 )

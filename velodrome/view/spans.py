@@ -6,12 +6,19 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from velodrome.read.parts import WAITS
 from velodrome.view import charts
 
 MOST_SPANS = 2000
 _DEEPEST = 12
 _LATEST_US = 1e15
-_PARTS = {"model": "model", "tools": "tools", "verify": "verify", "judge": "verify", "queue": "wait", "backoff": "wait"}
+_PARTS = {
+    "model": "model",
+    "tools": "tools",
+    "verify": "verify",
+    "judge": "verify",
+    **dict.fromkeys(WAITS, "wait"),
+}
 
 
 def waterfall(tree: Any, total_s: Any, *, label: str) -> str:

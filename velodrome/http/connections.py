@@ -1,0 +1,92 @@
+"""How many connections of a pool are in use, and how long a call waited for one.
+
+aiohttp tells of a wait through its tracing, which costs every call of a session something. So a pool has two sessions
+over one connector, and a call goes through the traced one only when as many calls run as a limit allows.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+
+from velodrome.timing import spans
+
+PER_HOST, IN_ALL = "limit_per_host", "limit"  # what the span of a wait counts: the limit that it was
+
+
+class Wait:
+    """A call that may have to wait for a connection, and for how long it did."""
+
+    __slots__ = ("_limit", "_name", "_span", "in_vain", "seconds")
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._limit = limit
+        self._span: spans.Span | None = None
+        self.seconds = 0.0
+        self.in_vain = False
+
+    def begin(self) -> None:
+        """From here on it waits."""
+        self._span = spans.span("connection")
+        self._span.counts = {self._name: self._limit}
+
+    def end(self, *, in_vain: bool = False) -> None:
+        """It has a connection, or is given up while it waits."""
+        if self._span is not None:
+            self.in_vain = in_vain
+            self._span.end = self._span.clock()
+            self.seconds += self._span.seconds
+            self._span = None
+
+    @property
+    def setting(self) -> str:
+        """The setting to raise, with its value."""
+        return f"global_aiohttp_connector_{self._name}={self._limit}"
+
+
+class Connections:
+    """Calls in flight, by host."""
+
+    def __init__(self, limit: int, limit_per_host: int) -> None:
+        self.limit = limit
+        self.limit_per_host = limit_per_host
+        self._in_all = 0
+        self._by_host: dict[str, int] = {}
+
+    def take(self, host: str) -> Wait | None:
+        """Count a call. A `Wait` if there may be no connection for it; the host's own limit is named first."""
+        self._in_all += 1
+        calls = self._by_host[host] = self._by_host.get(host, 0) + 1
+        if calls > self.limit_per_host > 0:
+            return Wait(PER_HOST, self.limit_per_host)
+        return Wait(IN_ALL, self.limit) if self._in_all > self.limit > 0 else None
+
+    def give_back(self, host: str) -> None:
+        """The call is over."""
+        self._in_all -= 1
+        if self._by_host[host] == 1:
+            del self._by_host[host]  # hosts come and go
+        else:
+            self._by_host[host] -= 1
+
+
+def tracing() -> aiohttp.TraceConfig:
+    """Tells each call's `Wait`, its `trace_request_ctx`, when it begins and ends."""
+
+    async def begin(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
+        context.trace_request_ctx.begin()
+
+    async def end(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
+        context.trace_request_ctx.end()
+
+    async def fail(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
+        context.trace_request_ctx.end(in_vain=True)
+
+    found = aiohttp.TraceConfig()
+    found.on_connection_queued_start.append(begin)
+    found.on_connection_queued_end.append(end)
+    found.on_request_exception.append(fail)
+    return found
