@@ -173,6 +173,12 @@ def test_overrides_change_what_the_model_is_asked_but_not_the_key(tmp_path: Path
     assert job.key == f"{task_id(task('hi'))}/0"
 
 
+def test_an_override_of_a_wrong_shape_is_a_mistake(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"))
+    [line] = problems(selection(path, overrides={"tools": [5]}))
+    assert line == 'command line: responses_create_params: "tools" is a list of objects (see docs/rollouts.md#task)'
+
+
 @pytest.mark.parametrize("asked", [None, "", [], 5, ["text"]])
 def test_an_override_that_leaves_the_model_nothing_to_answer_is_a_mistake(tmp_path: Path, asked: Any):
     path = write(tmp_path / "t.jsonl", task(id="a"))

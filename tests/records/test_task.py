@@ -22,8 +22,12 @@ def test_a_task_is_returned_as_it_stands():
     assert parse_task(line(responses_create_params=messages))["responses_create_params"] == messages
 
 
+def test_an_empty_list_is_a_task_for_whoever_brings_the_prompt():
+    assert parse_task(line(responses_create_params={"input": []}))["responses_create_params"] == {"input": []}
+
+
 SEE = "(see docs/rollouts.md#task)"
-LIST = '"responses_create_params.input" is a text or a list of messages that is not empty'
+LIST = '"responses_create_params.input" is a text that is not empty, or a list of messages'
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,6 @@ LIST = '"responses_create_params.input" is a text or a list of messages that is 
         (line(responses_create_params="x"), f'"responses_create_params" is an object, not a text {SEE}'),
         (line(responses_create_params={}), f'no "responses_create_params.input" {SEE}'),
         (line(responses_create_params={"input": ""}), f"{LIST} {SEE}"),
-        (line(responses_create_params={"input": []}), f"{LIST} {SEE}"),
         (line(responses_create_params={"input": 5}), f"{LIST} {SEE}"),
         (
             line(responses_create_params={"input": ["hi"]}),

@@ -142,6 +142,19 @@ def test_a_task_is_run_from_its_prompt_to_its_score():
     assert TASK == {"responses_create_params": {"input": "go"}, "expected": "3"}
 
 
+def test_a_task_with_nothing_to_ask_is_blamed_on_the_input_and_instructions_are_something():
+    agent, desk = make("It is 3")
+    error = failure(agent, {"responses_create_params": {"input": []}})
+    assert (error.boundary, str(error)) == (
+        "input",
+        'the task has nothing to ask ("input" is empty); simple_agent brings no prompt of its own, so give the task '
+        "one, or an agent that does",
+    )
+    assert (desk.opened, desk.open_now) == (1, set())
+    agent, _ = make("It is 3")
+    assert run(agent, {"responses_create_params": {"input": [], "instructions": "Say 3."}, "expected": "3"})["reward"]
+
+
 def test_without_verify_there_is_no_score():
     agent, desk = make("3")
     result = run(agent, verify=False)

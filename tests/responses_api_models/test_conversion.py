@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from velodrome.errors import ModelError
+from velodrome.records.task import check_task
 from velodrome.responses_api_models.conversion import (
     chat_from_response,
     chat_request,
@@ -623,3 +624,62 @@ def test_garbage_is_never_anything_but_a_model_error(garbage: Any) -> None:
             assert isinstance(function(*arguments), dict | list)
         except ModelError:
             pass
+
+
+ODD: list[Any] = [None, "", "x", 0, 5, True, [], ["x"], [["x"]], [5], [None], {}, {"a": 1}, [{}], [{"a": 1}]]
+PARTS = [
+    *({"type": kind} for kind in ("text", "input_text", "output_text", "refusal", "image_url", "file", "input_file")),
+    *({"type": kind, kind: odd} for kind in ("text", "refusal", "image_url", "file") for odd in ODD),
+    *({"type": kind, "text": odd} for kind in ("input_text", "output_text", ["text"]) for odd in ODD),
+    {"type": "image_url", "image_url": {"url": 5}},
+    {"type": "image_url", "image_url": {"url": "data:"}},
+]
+CALLS = [*ODD, *({"function": odd} for odd in ODD), {"name": "f"}, {"function": {"name": "f", "arguments": 5}}]
+ITEMS = [
+    *ODD,
+    *({"role": role, "content": odd} for role in ("user", "assistant", "tool", "other", 5, []) for odd in ODD),
+    *({"role": role, "content": [part]} for role in ("user", "assistant", "tool") for part in PARTS),
+    *({"role": "assistant", "tool_calls": odd} for odd in ODD),
+    *({"role": "assistant", "tool_calls": [call]} for call in CALLS),
+    *({"role": "assistant", name: odd} for name in ("annotations", "reasoning", "refusal", "type") for odd in ODD),
+    *({"role": "assistant", "content": "x", "annotations": odd} for odd in ODD),
+    *({"type": "reasoning", name: odd} for name in ("content", "summary") for odd in ODD),
+    *({"type": "function_call_output", "call_id": "c", "output": odd} for odd in [*ODD, *([part] for part in PARTS)]),
+    *({"type": "function_call", name: odd} for name in ("name", "arguments", "call_id") for odd in ODD),
+]
+PARAMS = [
+    *({"input": odd} for odd in ODD),
+    *({"input": [item]} for item in ITEMS),
+    *({"input": "x", name: odd} for name in ("tools", "tool_choice", "text", "reasoning", "include") for odd in ODD),
+    *({"input": "x", "text": {"format": odd}} for odd in ODD),
+    *({"input": "x", "tool_choice": {"tools": odd}} for odd in ODD),
+    *({"input": "x", "tool_choice": {"allowed_tools": odd}} for odd in ODD),
+]
+
+
+def wire_problem(params: Json) -> str | None:
+    """Why a request cannot be made of this, unless that is a matter of the endpoint."""
+    try:
+        if isinstance(params["input"], list):
+            response_items(params["input"])
+        chat_request(params)
+    except ModelError as error:
+        return None if "has no form in chat completions" in str(error) else str(error)
+    return None
+
+
+def test_what_the_survey_of_tasks_lets_through_can_be_put_on_the_wire():
+    refused = 0
+    for params in PARAMS:
+        try:
+            check_task({"responses_create_params": params})
+        except ValueError:
+            refused += 1
+            continue
+        assert wire_problem(params) is None, params
+    assert 100 < refused < len(PARAMS) - 100
+
+
+def test_a_flaw_that_an_agent_brought_is_named_by_its_place():
+    with pytest.raises(ModelError, match=r'^input\[1\]: "content" is a text or a list of objects$'):
+        chat_request({"input": [{"role": "user", "content": "x"}, {"role": "user", "content": [["x"]]}]})

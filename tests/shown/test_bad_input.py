@@ -21,7 +21,11 @@ BAD_ROWS = {
         'tasks.jsonl:2: "responses_create_params" is an object, not a text',
     ),
     "no input": ('{"responses_create_params": {}}', 'tasks.jsonl:2: no "responses_create_params.input"'),
-    "empty input": ('{"responses_create_params": {"input": []}}', 'tasks.jsonl:2: "responses_create_params.input" is'),
+    "empty input": ('{"responses_create_params": {"input": ""}}', 'tasks.jsonl:2: "responses_create_params.input" is'),
+    "nested content": (
+        '{"responses_create_params": {"input": [{"role": "user", "content": [["hi"]]}]}}',
+        'tasks.jsonl:2: "responses_create_params": input[0]: "content" is a text or a list of objects',
+    ),
     "input number": ('{"responses_create_params": {"input": 7}}', 'tasks.jsonl:2: "responses_create_params.input" is'),
     "input of texts": ('{"responses_create_params": {"input": ["x"]}}', "tasks.jsonl:2: a message of"),
     "nan": (LINE.replace('"36"', "NaN"), "tasks.jsonl:2: not JSON"),

@@ -21,6 +21,7 @@ import orjson
 
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError, read_lines
+from velodrome.records.prompt import request_flaw
 from velodrome.records.rollout import meta_in
 from velodrome.records.task import agent_of, check_input, digest, own_id, parse_task
 from velodrome.serving.connect import unknown
@@ -140,11 +141,7 @@ class Problems:
 
 def survey(selection: Selection, agents: Collection[str]) -> Survey:
     """Check every row and give every task its name."""
-    if "input" in selection.overrides:
-        try:
-            check_input(selection.overrides["input"])
-        except ValueError as error:
-            raise InputError(f"command line: {error}") from None
+    _check_overrides(selection.overrides)
     found = Survey(selection.repeats, repeated=selection.repeats > 1)
     names = Names(found.places)
     problems = Problems(selection.path)
@@ -172,6 +169,18 @@ def survey(selection: Selection, agents: Collection[str]) -> Survey:
     if not found.tasks:
         raise InputError(f"{selection.path}: no tasks in it (see docs/rollouts.md#task)")
     return found
+
+
+def _check_overrides(overrides: Json) -> None:
+    """What the command line puts into every task must leave it one."""
+    if "input" in overrides:
+        try:
+            check_input(overrides["input"])
+        except ValueError as error:
+            raise InputError(f"command line: {error}") from None
+    flaw = request_flaw(overrides)
+    if flaw is not None:
+        raise InputError(f"command line: responses_create_params: {flaw} (see docs/rollouts.md#task)")
 
 
 def _known(agent: str | None, agents: Collection[str]) -> str:

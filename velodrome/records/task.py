@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from velodrome.records.prompt import request_flaw
+
 Json = dict[str, Any]
 
 _SEE = "(see docs/rollouts.md#task)"
@@ -39,7 +41,11 @@ def check_task(row: Any) -> None:
         raise ValueError(f'no "responses_create_params" {_SEE}')
     if not isinstance(params, dict):
         raise ValueError(f'"responses_create_params" is an object, not {_kind(params)} {_SEE}')
-    check_input(params.get("input"))
+    if params.get("input") != []:  # an agent or an environment may bring the prompt
+        check_input(params.get("input"))
+    flaw = request_flaw(params)
+    if flaw is not None:
+        raise ValueError(f'"responses_create_params": {flaw} {_SEE}')
     if row.get("agent_ref") is not None and agent_of(row) is None:
         raise ValueError('"agent_ref" is an object with the name of an agent: {"name": "my_agent"}')
 
@@ -49,7 +55,7 @@ def check_input(asked: Any) -> None:
     if asked is None:
         raise ValueError(f'no "responses_create_params.input" {_SEE}')
     if not asked or not isinstance(asked, str | list):
-        raise ValueError(f'"responses_create_params.input" is a text or a list of messages that is not empty {_SEE}')
+        raise ValueError(f'"responses_create_params.input" is a text that is not empty, or a list of messages {_SEE}')
     if isinstance(asked, list) and not all(isinstance(message, dict) for message in asked):
         raise ValueError(f'a message of "responses_create_params.input" is not an object {_SEE}')
 

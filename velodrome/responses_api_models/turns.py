@@ -12,8 +12,9 @@ from uuid import uuid4
 
 import orjson
 
-from velodrome.errors import ModelError, blame
+from velodrome.errors import ModelError, blame, describe
 from velodrome.records.conversation import TOKEN_FIELDS, text_of
+from velodrome.records.prompt import item_flaw
 
 Json = dict[str, Any]
 
@@ -60,8 +61,11 @@ def _items(conversation: Iterable[Json]) -> list[Json]:
                 item = {name: value for name, value in item.items() if name not in TOKEN_FIELDS}
         if item.get("type", "message") != "message":
             found.append(item)
-        else:
+            continue
+        try:
             found.extend(_message_items(item))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ModelError(f"input[{index}]: {item_flaw(item) or describe(error)}") from error
     return found
 
 

@@ -28,10 +28,12 @@ _ERROR: Json = {
 _OBJECT: Json = {"type": "object"}
 _INPUT: Json = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1, "items": _OBJECT}]}
 _REQUEST: Json = {"type": "object", "required": ["input"], "properties": {"input": _INPUT}}
+_ASKED: Json = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": _OBJECT}]}
+_PARAMS: Json = {"type": "object", "required": ["input"], "properties": {"input": _ASKED}}
 _TASK: Json = {
     "type": "object",
     "required": ["responses_create_params"],
-    "properties": {"responses_create_params": _REQUEST},
+    "properties": {"responses_create_params": _PARAMS},
 }
 _MESSAGES: Json = {
     "type": "object",

@@ -65,7 +65,7 @@ class Survey:
         params = task["responses_create_params"]
         self.lengths.append(prompt_length(params))
         tools = params.get("tools")
-        for tool in tools if isinstance(tools, list) else ():
+        for tool in tools or ():
             self.tools.add(_tool_name(tool))
         agent = agent_of(task)
         if agent is not None:
@@ -98,9 +98,7 @@ def _at(lengths: list[int], share: float) -> int | None:
     return lengths[min(int(len(lengths) * share), len(lengths) - 1)] if lengths else None
 
 
-def _tool_name(tool: Any) -> str:
-    if not isinstance(tool, dict):
-        return "(not an object)"
+def _tool_name(tool: Json) -> str:
     function = tool.get("function")
     name = tool.get("name", function.get("name") if isinstance(function, dict) else None)
     return name if isinstance(name, str) else str(tool.get("type", "(without a name)"))

@@ -67,6 +67,8 @@ def _task(request: Json, fields: Json) -> Json:
     wanted = {name: value for name, value in request.items() if name not in _PER_CALL and value is not None}
     if not isinstance(wanted.get("messages"), list):
         raise ValueError('no list "messages" in the request')
+    if not wanted["messages"]:
+        raise ValueError("no question in it")
     task = {**fields, "responses_create_params": responses_request(wanted)}
     check_task(task)
     return task

@@ -16,7 +16,17 @@ from typing import Any
 import orjson
 
 from velodrome.contracts import Json, Model, Resources
-from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ToolError, VerifyError, blame, describe
+from velodrome.errors import (
+    AgentError,
+    InputError,
+    ModelError,
+    RolloutError,
+    TaskError,
+    ToolError,
+    VerifyError,
+    blame,
+    describe,
+)
 from velodrome.records.bounds import usage_flaw
 from velodrome.records.model_answer import answer_flaw
 from velodrome.timing.deadline import deadline
@@ -107,6 +117,11 @@ class SimpleAgent:
 
     async def _converse(self, session: str, request: Json, items: list[Json]) -> Json:
         asked = request["input"]
+        if not asked and not request.get("instructions"):
+            raise TaskError(
+                'the task has nothing to ask ("input" is empty); simple_agent brings no prompt of its own, '
+                "so give the task one, or an agent that does"
+            )
         history = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
         usage: Json = {}
         for step in range(self.max_steps):
