@@ -167,6 +167,7 @@ def test_a_damaged_line_counts_for_no_reader_and_its_rollout_runs_again(workplac
     assert "rollouts.jsonl:3: not a rollout" in done.stderr
     assert "9 of 10 rollouts are there already" in done.stderr
     assert json.loads(done.stdout)["rollouts/kept"] == 10
+    assert json.loads((workplace.folder / "rollouts.profile.json").read_text())["rollouts"] == 10
     lines = path.read_text().splitlines()
     assert len(lines) == 11
     assert json.loads(lines[10])["meta"]["key"] == lost
