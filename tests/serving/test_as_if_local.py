@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import itertools
 from collections.abc import Awaitable, Callable
@@ -215,6 +216,13 @@ def test_an_environment_that_cannot_be_asked_for_its_tools_is_not_one_without_to
     assert asyncio.run(use("404 Not Found")) == []
     with pytest.raises(ToolError):
         asyncio.run(use("501 Not Implemented"))
+
+
+def test_a_full_disk_behind_the_log_of_a_server_costs_its_lines_alone():
+    with open("/dev/full", "w") as full, contextlib.suppress(OSError):  # what is in its buffer fails again at the end
+        output = Masked(full, ["hunter2-hunter2"])
+        assert output.write("a line\nhalf a") == 13
+        assert output.write(" line\n") == 6
 
 
 def test_whatever_a_component_does_with_its_output_works_in_a_worker() -> None:

@@ -188,13 +188,15 @@ def refuse_output(output: Path, source: Path) -> None:
 def use_limits(config: Config) -> None:
     """Hand the connection limits to the HTTP client, and ask the system for as many."""
     from velodrome import http
-    from velodrome.serving.limits import raise_file_limit
+    from velodrome.serving.limits import connections_within, raise_file_limit
 
-    raise_file_limit()
+    files = raise_file_limit()
     limits = read_settings(config.settings, LIMITS)
-    http.configure(
-        limit=limits["global_aiohttp_connector_limit"], limit_per_host=limits["global_aiohttp_connector_limit_per_host"]
-    )
+    most, per_host = (limits[setting.name] for setting in LIMITS)
+    possible = connections_within(files)
+    if possible < min(most, per_host):
+        say(f"at most {possible} connections at once, because this process may open {files} files (ulimit -n)")
+    http.configure(limit=min(most, possible), limit_per_host=per_host)
 
 
 def say(line: str) -> None:

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
+from velodrome.cli.streams import mend_streams, settled
 from velodrome.errors import InputError, VelodromeError, describe
 
 VERBS = {
@@ -54,7 +55,15 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb."""
+    """Run one verb, and see that what it printed is printed."""
+    mend_streams()
+    try:
+        return settled(_run(argv))
+    except BrokenPipeError:
+        return _seen_enough()
+
+
+def _run(argv: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     verbose = "-v" in given or "--verbose" in given
     given = [word for word in given if word not in ("-v", "--verbose")]
@@ -85,7 +94,7 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     try:
         code: int = import_module(f"velodrome.cli.{MODULES.get(verb, verb)}").run(rest)
-        sys.stdout.flush()
+        code = settled(code)
         if import_module("velodrome.cli.main").leave_at_once:  # by name: this file may be running as __main__
             sys.stderr.flush()
             os._exit(code)
@@ -99,8 +108,7 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has seen enough
-        return 0
+        return _seen_enough()
     except Exception as error:  # noqa: BLE001 - the edge of the process
         from velodrome.config import mask_text
 
@@ -108,6 +116,12 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
         if verbose:
             _trace(error)
         return 1
+
+
+def _seen_enough() -> int:
+    """Whoever read stdout has closed it; that is no fault."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _tell(error: VelodromeError, verbose: bool) -> None:

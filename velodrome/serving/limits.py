@@ -6,6 +6,7 @@ import contextlib
 import resource
 
 WANTED = 65535
+_FOR_FILES = 32  # what is open beside connections: streams, the loop, input, output, a file that is being replaced
 
 
 def raise_file_limit(wanted: int = WANTED) -> int:
@@ -16,3 +17,8 @@ def raise_file_limit(wanted: int = WANTED) -> int:
         with contextlib.suppress(ValueError, OSError):  # some systems refuse what they told: then it stays as it is
             resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def connections_within(files: int) -> int:
+    """How many connections leave room for files, where so many descriptors may be open."""
+    return files - _FOR_FILES if files >= 2 * _FOR_FILES else max(files // 2, 1)

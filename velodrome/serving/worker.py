@@ -165,8 +165,9 @@ class Masked(io.TextIOBase):
         with self._lock:
             *lines, self._begun = (self._begun + text).split("\n")
             if lines:
-                self._stream.write(mask_text("\n".join(lines), self._secrets) + "\n")
-                self._stream.flush()
+                with contextlib.suppress(OSError):  # a full disk behind the log costs its lines, and no rollout
+                    self._stream.write(mask_text("\n".join(lines), self._secrets) + "\n")
+                    self._stream.flush()
         return len(text)
 
     def flush(self) -> None:

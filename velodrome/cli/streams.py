@@ -1,0 +1,69 @@
+"""The standard streams, whatever the shell made of them: closed, on a full disk, or a pipe that nobody reads.
+
+What is printed must not cost a rollout. A write to stderr that fails is passed over; one to stdout is remembered, and
+the exit code says so.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Any, TextIO
+
+
+class _Stream(io.FileIO):
+    """One descriptor. A write that fails is kept in `problem`; with `piped` a pipe nobody reads is raised."""
+
+    def __init__(self, fd: int, *, piped: bool) -> None:
+        super().__init__(fd, "w", closefd=False)
+        self.problem: OSError | None = None
+        self._piped = piped
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if self._piped and isinstance(error, BrokenPipeError):
+                raise
+            self.problem = error
+            return len(data)
+
+
+def mend_streams() -> None:
+    """Open what is closed, so that no file or socket gets a standard number, and take over stdout and stderr."""
+    for fd, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):  # so that a write to a closed stdout fails
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest free number: this one
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for as long as the process lives
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _text(_Stream(1, piped=True), sys.stdout)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _text(_Stream(2, piped=False), sys.stderr)
+
+
+def _text(raw: _Stream, before: TextIO | None) -> TextIO:
+    """The text stream that Python would have made, over another descriptor object."""
+    through = bool(getattr(before, "write_through", False))
+    return io.TextIOWrapper(
+        raw if through else io.BufferedWriter(raw),  # unbuffered, as Python does it
+        encoding=before.encoding if before else "utf-8",
+        errors=before.errors if before else "backslashreplace",
+        line_buffering=raw.isatty() or raw.fileno() == 2,
+        write_through=through,
+    )
+
+
+def settled(code: int) -> int:
+    """The exit code, once all is printed: 1 if stdout did not take the result."""
+    sys.stdout.flush()
+    buffer = getattr(sys.stdout, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)
+    if not isinstance(raw, _Stream) or raw.problem is None:
+        return code
+    print(f"velo: stdout: {raw.problem.strerror}; the result could not be printed", file=sys.stderr)
+    raw.problem = None
+    return 1
