@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import itertools
 from collections.abc import Awaitable, Callable
@@ -219,7 +218,7 @@ def test_an_environment_that_cannot_be_asked_for_its_tools_is_not_one_without_to
 
 
 def test_a_full_disk_behind_the_log_of_a_server_costs_its_lines_alone():
-    with open("/dev/full", "w") as full, contextlib.suppress(OSError):  # what is in its buffer fails again at the end
+    with io.TextIOWrapper(io.FileIO("/dev/full", "w"), write_through=True) as full:
         output = Masked(full, ["hunter2-hunter2"])
         assert output.write("a line\nhalf a") == 13
         assert output.write(" line\n") == 6
