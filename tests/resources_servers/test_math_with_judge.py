@@ -94,8 +94,50 @@ def test_an_answer_that_never_ends_is_killed_and_the_next_one_is_scored(says: Sa
         ({"expected_answer": "7"}, says(r"\boxed{7}")),
     )
     assert isinstance(hung, VerifyError)
-    assert str(hung) == "math-verify: no answer within 0.5 s"
+    assert str(hung) == "math-verify: no answer within library_timeout_s=0.5 of CPU time"
     assert right["reward"] == 1.0
+
+
+async def started(environment: MathWithJudge) -> int:
+    """The id of a process of the library's that waits for its first request."""
+    assert environment._library is not None
+    process = await environment._library._start()
+    environment._library._idle.append(process)
+    return process.pid
+
+
+def test_a_score_does_not_depend_on_how_long_the_machine_was_busy(says: Says) -> None:
+    environment = MathWithJudge({"verify_processes": 1, "library_timeout_s": 0.5})
+
+    async def main() -> Any:
+        try:
+            pid = await started(environment)
+            os.kill(pid, signal.SIGSTOP)  # as on a machine that is busy with something else
+            scoring = asyncio.create_task(environment.score("1", {"expected_answer": "7"}, says(r"\boxed{7}")))
+            done, _ = await asyncio.wait([scoring], timeout=1.5)  # three times what it may compute
+            os.kill(pid, signal.SIGCONT)
+            assert not done
+            return await scoring
+        finally:
+            await environment.aclose()
+
+    assert asyncio.run(main())["reward"] == 1.0
+
+
+def test_wall_time_that_runs_out_is_blamed_on_verify_and_no_judge_decides_instead(says: Says) -> None:
+    judge = Scripted("[[SAME]]", "[[SAME]]")
+    environment = judged(judge, fast_mode=False, verify_processes=1, library_wall_timeout_s=0.2)
+
+    async def main() -> Any:
+        try:
+            os.kill(await started(environment), signal.SIGSTOP)
+            return await environment.score("1", {"expected_answer": "7"}, says(r"\boxed{8}"))
+        finally:
+            await environment.aclose()
+
+    with pytest.raises(VerifyError, match="library_wall_timeout_s") as caught:
+        asyncio.run(main())
+    assert (type(caught.value), judge.requests) == (VerifyError, [])
 
 
 def test_a_library_process_that_dies_is_an_error_and_is_replaced(says: Says) -> None:
@@ -128,7 +170,7 @@ def test_the_processes_die_with_a_collector_that_is_killed() -> None:
 import asyncio
 from velodrome.resources_servers.math_with_judge.library import Library
 async def main():
-    library = Library(1, 600.0)
+    library = Library(1, 600.0, 600.0)
     await library.check("7", "7")
     task = asyncio.create_task(library.check("7", r"%s"))
     await asyncio.sleep(0)

@@ -34,7 +34,9 @@ class MathWithJudge(Environment):
                     'math_with_judge needs math-verify: pip install "velodrome[math]", or set fast_mode: true'
                 )
             size = self._positive("verify_processes", cores())
-            self._library = Library(int(size), self._positive("library_timeout_s", 10.0))
+            cpu_s = self._positive("library_timeout_s", 10.0)
+            wall_s = self._positive("library_wall_timeout_s", max(240.0, 4 * cpu_s))
+            self._library = Library(int(size), cpu_s, wall_s)
 
     async def verify(self, task: dict[str, Any], response: Response) -> dict[str, Any]:
         """`library_reward` is what was found without the judge."""

@@ -1,12 +1,14 @@
 """math-verify, in a few processes of its own.
 
-What it parses was written by a model and can keep sympy busy for ever, so it never runs in the loop's process: one that
-does not answer in time is killed and replaced.
+What it parses was written by a model and can keep sympy busy for ever, so it never runs in the loop's process. CPU time
+decides whether an answer takes too long, so that a busy machine gives the same scores as an idle one. Wall time only
+ends a hang: running out of it is a failure, never a score. A process that did not answer is replaced.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import dataclass
@@ -30,21 +32,22 @@ class Verdict:
 
 
 class LibraryTimeout(VerifyError):
-    """The library did not come to an end with this answer."""
+    """The library used up its CPU time on this answer."""
 
 
 class Library:
     """Up to `size` processes, started as they are needed."""
 
-    def __init__(self, size: int, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, size: int, cpu_s: float, wall_s: float) -> None:
+        self._cpu_s = cpu_s
+        self._wall_s = wall_s
         self._free = asyncio.Semaphore(size)
         self._idle: list[Process] = []
         self._all: set[Process] = set()
 
     async def check(self, expected: str, text: str) -> Verdict:
         """Whether the answer at the end of `text` equals what was expected."""
-        request = orjson.dumps({"expected": expected, "text": text, "timeout_s": self._timeout_s}) + b"\n"
+        request = orjson.dumps({"expected": expected, "text": text, "cpu_s": self._cpu_s}) + b"\n"
         with span("library"):
             await acquired(self._free)
             try:
@@ -60,15 +63,22 @@ class Library:
         process = self._idle.pop() if self._idle else await self._start()
         line = b""
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._wall_s):
                 line = await _exchange(process, request)
+                if not line.endswith(b"\n"):
+                    await process.wait()  # it is ending; how it ended says why
         except TimeoutError:
-            raise LibraryTimeout(f"math-verify: no answer within {self._timeout_s:g} s") from None
+            raise VerifyError(
+                f"math-verify: no answer within library_wall_timeout_s={self._wall_s:g}; its CPU time was not used up:"
+                " the machine is overloaded or the process was stopped"
+            ) from None
         finally:
             if line.endswith(b"\n"):
                 self._idle.append(process)
             else:
                 await self._end(process)
+        if process.returncode == -signal.SIGPROF:
+            raise LibraryTimeout(f"math-verify: no answer within library_timeout_s={self._cpu_s:g} of CPU time")
         return line
 
     async def aclose(self) -> None:
