@@ -18,11 +18,15 @@ from typing import Any
 import pytest
 from patience import DEADLINE_S
 
+from velodrome.read.index import Index
+from velodrome.records.jsonl import read_lines
+
 COMMAND = (
     "exec ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl"
     " +num_samples_in_parallel=6"
 )
 ACCOUNT = re.compile(r"requested (\d+) = kept (\d+) \+ failed (\d+)(?: \+ (\d+) not run.*)?  ->  (\S+)$", re.MULTILINE)
+TASKS = 150
 FAILURES = re.compile(r"([\d,]+) of its failures are saved in (\S+);")
 
 
@@ -50,10 +54,9 @@ def disturbed(workplace: Any, command: str, change: Callable[[Path], None], chan
         stderr=subprocess.PIPE,
         text=True,
     )
-    output, deadline = workplace.folder / "rollouts.jsonl", time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline and process.poll() is None:
-        if output.exists() and output.stat().st_size:
-            break
+    output = workplace.folder / (PACKED if PACKED in command else OUTPUT)
+    size, deadline = size_of(output), time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline and process.poll() is None and size_of(output) <= size:
         time.sleep(0.002)
     time.sleep(chance.random() * 0.4)  # the random moment itself, not a wait for something
     assert process.poll() is None, process.communicate()[1]
@@ -62,10 +65,14 @@ def disturbed(workplace: Any, command: str, change: Callable[[Path], None], chan
     return Ended(process.returncode, stderr)
 
 
+def size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def kept_in(path: Path) -> list[str]:
     """The keys of the lines that are whole."""
     keys = []
-    for line in path.read_bytes().splitlines():
+    for _, line in read_lines(path, lost=lambda *_: None):
         try:
             keys.append(json.loads(line)["meta"]["key"])
         except (ValueError, KeyError, TypeError):
@@ -118,47 +125,65 @@ def put_a_folder_there(path: Path) -> None:
     path.mkdir()
 
 
-CHANGES = [remove, rename, replace_by_a_copy, drop_lines, empty, cut, overwrite, append_half_a_line]
+OUTPUT, PACKED = "rollouts.jsonl", "rollouts.jsonl.zst"
 ROUNDS = [
-    *(("rollouts.jsonl", change) for change in (*CHANGES, put_a_folder_there)),
+    *((OUTPUT, change) for change in (remove, rename, replace_by_a_copy, drop_lines, empty, cut, overwrite)),
+    *((OUTPUT, change) for change in (append_half_a_line, put_a_folder_there)),
+    *((PACKED, change) for change in (remove, cut, overwrite)),
     *(("rollouts.failures.jsonl", change) for change in (remove, replace_by_a_copy, empty, append_half_a_line)),
-    *(("tasks.jsonl", change) for change in (remove, replace_by_a_copy, drop_lines, empty, cut, overwrite)),
-    *(("rollouts.run.json", change) for change in (remove, empty, put_a_folder_there)),
-    *((name, empty) for name in ("rollouts.metrics.json", "rollouts.jsonl.index.sqlite", "env.yaml")),
+    *(("tasks.jsonl", change) for change in (remove, drop_lines, empty, cut, overwrite)),
+    *(("rollouts.run.json", change) for change in (remove, put_a_folder_there)),
+    *((name, empty) for name in ("rollouts.metrics.json", "rollouts.jsonl.index.sqlite", "env.yaml", "trace.json")),
 ]
 
 
 def chaos(workplace: Any, name: str, change: Callable[[Path], None], seed: int) -> None:
     """One disturbed collection, held to the law."""
     folder = workplace.folder
-    workplace.scripted(latency_s=0.02)
-    faults = "      faults: [{kind: status, status: 400, every: 9}]\n"
-    workplace.write("model.yaml", (folder / "model.yaml").read_text() + faults)
-    workplace.tasks("tasks.jsonl", 150)
-    ended = disturbed(workplace, COMMAND, lambda place: change(place / name), random.Random(seed))
+    output = name if name == PACKED else OUTPUT
+    command = COMMAND.replace(OUTPUT, output) + " +trace_path=trace.json"
+    before = len(records(folder))
+    ended = disturbed(workplace, command, lambda place: change(place / name), random.Random(seed))
 
     assert "Traceback" not in ended.stderr
     assert "fault of its own" not in ended.stderr
     requested, kept, failed, left, named = ended.account
-    assert requested == 150 == kept + failed + left
+    assert requested == TASKS == kept + failed + left
     keys = kept_in(folder / named)
     assert len(set(keys)) == len(keys) == kept
-    if name.startswith("rollouts.failures"):
-        for count, saved in FAILURES.findall(ended.stderr):
-            assert int(count.replace(",", "")) == len((folder / saved).read_text().splitlines())
-        assert FAILURES.search(ended.stderr) or "none of its failures could be saved" in ended.stderr or ended.code == 3
-    elif name == "rollouts.jsonl":
-        assert ended.code == 1
-        assert named == "rollouts.saved-1.jsonl"
+    if name == output:
+        assert (ended.code, named) == (1, output.replace("rollouts", "rollouts.saved-1"))
     else:
-        assert ended.code == (1 if change is put_a_folder_there else 3)
-        assert named == "rollouts.jsonl"
-        assert len((folder / "rollouts.failures.jsonl").read_text().splitlines()) == failed
+        assert named == output
+    if name == "rollouts.failures.jsonl":
+        saved = FAILURES.findall(ended.stderr)
+        assert ended.code == 1 or not failed
+        assert all(int(count.replace(",", "")) == len(records(folder, file)) for count, file in saved)
+    else:
+        assert len(records(folder)) == before + failed
+    if name == "trace.json":
+        assert "trace.json: another program removed or changed it" in ended.stderr
+
+
+def records(folder: Path, name: str = "rollouts.failures.jsonl") -> list[str]:
+    return (folder / name).read_text().splitlines() if (folder / name).exists() else []
 
 
 @pytest.mark.slow
-def test_whatever_is_changed_under_a_run_what_is_claimed_is_in_the_file(workplace: Any) -> None:
-    places = [type(workplace)(workplace.folder / f"{number}") for number in range(len(ROUNDS))]
+def test_whatever_is_changed_under_a_run_what_is_claimed_is_in_the_file(workplace: Any, tmp_path: Path) -> None:
+    """Every second collection is a resumed one."""
+    workplace.scripted(latency_s=0.02)
+    faults = "      faults: [{kind: status, status: 400, every: 9}]\n"
+    workplace.write("model.yaml", (workplace.folder / "model.yaml").read_text() + faults)
+    workplace.tasks("tasks.jsonl", TASKS)
+    fresh, resumed = tmp_path / "fresh", tmp_path / "resumed"
+    shutil.copytree(workplace.folder, fresh, ignore=lambda *_: {"fresh"})
+    shutil.copytree(fresh, resumed)
+    type(workplace)(resumed).run(f"{COMMAND} +limit=60")
+    places = []
+    for number, (name, _) in enumerate(ROUNDS):
+        shutil.copytree(resumed if number % 2 and name != PACKED else fresh, tmp_path / f"{number}")
+        places.append(type(workplace)(tmp_path / f"{number}"))
     with ThreadPoolExecutor(4) as pool:
         rounds = [
             pool.submit(chaos, place, name, change, number)
@@ -182,9 +207,22 @@ def test_the_way_out_that_is_named_leads_to_every_rollout_once(workplace: Any) -
     assert f"rollouts.jsonl: it was replaced by another file during the run; {kept} of its rollouts" in ended.stderr
 
     os.replace(workplace.folder / named, workplace.folder / "rollouts.jsonl")
-    done = workplace.run(COMMAND.replace("parallel=6", "parallel=64"))
+    done = workplace.run(COMMAND.replace("parallel=6", "parallel=64") + " +trace_path=trace.json")
 
     assert done.returncode == 0, done.stderr
     assert f"{kept} of 400 rollouts are there already" in done.stderr
     assert json.loads(done.stdout)["rollouts/kept"] == 400
     assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(400))
+    name_every_file(workplace.folder)
+
+
+def name_every_file(folder: Path) -> None:
+    """The table in the docs names every file that a collection, and a look at it, leaves or reads."""
+    index = Index(folder / "rollouts.jsonl")
+    index.refresh()
+    index.close()
+    page = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+    table = page.partition("### Files that change under a run")[2].partition("\n## ")[0]
+    named = set(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE))
+    assert {each.name for each in folder.iterdir()} - {"agent.yaml", "model.yaml"} <= named
+    assert {"rollouts.failures.jsonl", "rollouts.saved-1.jsonl", "rollouts.jsonl.zst"} <= named

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -377,3 +378,13 @@ def test_the_checker_finds_the_fault(events: list[chrome.Event], fault: str) -> 
 def test_the_checker_has_nothing_against_nesting_and_touching(tmp_path: Path) -> None:
     nested = [stretch(0, 10), stretch(0, 4), stretch(4, 10), stretch(4, 4), stretch(10, 12)]
     assert faults([*names(), *nested, *chrome.flow(1, "call", (PID, 1, 4), (PID, 1, 4))]) == []
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["removed", "emptied"])
+def test_a_trace_that_another_program_changed_is_said_to_be_none(tmp_path: Path, change: Callable[[Path], object]):
+    writer = TraceWriter(tmp_path / "t.json")
+    change(writer.path)
+    writer.close()
+    assert writer.notes == [
+        f"{writer.path}: another program removed or changed it during the run; it is no whole trace"
+    ]

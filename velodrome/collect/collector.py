@@ -25,6 +25,7 @@ from velodrome.collect.run import Stop, own_task, run
 from velodrome.collect.sink import Sink
 from velodrome.collect.watch import Done, Sample
 from velodrome.config import mask_text
+from velodrome.errors import InputError
 from velodrome.read.metrics import failed_keys
 from velodrome.records.jsonl import read_lines
 from velodrome.records.rollout import key_in
@@ -115,6 +116,13 @@ class Collector:
             if job is None:
                 return
             yield job
+
+    def _jobs(self) -> Iterator[Job]:
+        """The jobs, as far as the input can be read. What changed since it was surveyed is left."""
+        try:
+            yield from self.work.jobs
+        except InputError as error:
+            self.note(f"{error}; no new rollouts are started")
 
     async def _work(self, job: Job) -> bool:
         around, watchers = self.work.around, self.options.watchers

@@ -110,6 +110,7 @@ class TraceWriter:
         self.open = True
         self._ended: str | None = None
         self._closed = False
+        self._gone = False
         self._clock = clock
         self._clock_name = clock_name
         self._epoch_us = epoch_us  # None: found out now
@@ -172,7 +173,11 @@ class TraceWriter:
         self._closed = True
         if not self._file.closed:
             self._finish()
-        if self.dropped or self._ended:
+        if self._gone:
+            self.notes.append(
+                f"{self.path}: another program removed or changed it during the run; it is no whole trace"
+            )
+        elif self.dropped or self._ended:
             self.notes.append(self._note())
 
     def _finish(self) -> None:
@@ -182,9 +187,18 @@ class TraceWriter:
         if self._pack is not None:
             self._write(self._pack.flush(zlib.Z_FINISH))
         try:
+            self._gone = self._gone or (self._ended is None and not self._still_there())
             self._file.close()
         except OSError as error:
             self._end(error.strerror or str(error))
+
+    def _still_there(self) -> bool:
+        """Whether the path leads to what was written here."""
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            return False
+        return os.path.samestat(there, os.fstat(self._file.fileno()))
 
     def _end(self, why: str) -> None:
         self.open = False
@@ -212,6 +226,7 @@ class TraceWriter:
             return
         whole = self._file.tell()
         try:
+            self._gone = self._gone or os.fstat(self._file.fileno()).st_size != whole
             while data:
                 data = data[self._file.write(data) or 0 :]
         except OSError as error:
