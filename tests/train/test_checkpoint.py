@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,6 +164,48 @@ def test_a_metrics_file_in_which_something_was_written_ends_where_a_line_does(tm
     found = [json.loads(line) for line in path.read_text().splitlines()]
     assert found == [{"step": 1, "loss": 5}, *LINES[:2], {"lost_bytes": log.lost}]
     assert path.stat().st_size == places[-1]
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def replaced(path: Path) -> None:
+    path.with_name("other").write_text('{"step": 1}\n')
+    path.with_name("other").replace(path)
+
+
+def appended_to(path: Path) -> None:
+    with path.open("ab") as stream:
+        stream.write(b"half a line")
+
+
+@pytest.mark.parametrize("change", [removed, replaced, appended_to], ids=lambda change: change.__name__)
+def test_a_metrics_file_that_others_change_while_the_run_lasts_is_put_back(
+    tmp_path: Path, change: Callable[[Path], None]
+):
+    path = tmp_path / "metrics.jsonl"
+    log = Log(path, 0)
+    log.write(LINES[0])
+    change(path)
+    log.write(LINES[1])
+    change(path)
+    log.settle()
+    log.close()
+    assert [json.loads(line) for line in path.read_text().splitlines()] == LINES[:2]
+    assert (log.lost, os.listdir(tmp_path)) == (0, ["metrics.jsonl"])
+
+
+def test_a_metrics_file_that_is_emptied_while_the_run_lasts_says_how_much_is_gone(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    log = Log(path, 0)
+    log.write(LINES[0])
+    place = log.place
+    path.write_bytes(b"")
+    log.write(LINES[1])
+    log.close()
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"lost_bytes": place}, LINES[1]]
+    assert log.lost == place
 
 
 def test_a_log_that_nobody_touched_loses_nothing(tmp_path: Path):

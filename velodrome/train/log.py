@@ -2,12 +2,14 @@
 
 A run that goes on from a checkpoint cuts the file back to what was there then, so no step stands in it twice. What
 somebody has taken out of it costs these lines and not the run: a line `{"lost_bytes": ...}` of their length stands for
-them, so that the places older checkpoints know stay those of lines.
+them, so that the places older checkpoints know stay those of lines. A file that is removed or replaced while the run
+lasts is put back.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ class Log:
     def write(self, line: Json) -> None:
         """Add a line. One that does not fit on the disk is taken back."""
         data = orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+        self._put_right()
         try:
             done = os.write(self._file, data)
             while done < len(data):
@@ -60,8 +63,35 @@ class Log:
             ) from error
         self.place += len(data)
 
+    def _put_right(self) -> None:
+        """Undo what another program did to the file since the last line."""
+        try:
+            if os.fstat(self._file).st_size != self.place:
+                os.ftruncate(self._file, min(os.fstat(self._file).st_size, self.place))
+                self.lost += self._fill(self.place)
+                os.lseek(self._file, self.place, os.SEEK_SET)
+            if not (self._path.exists() and os.path.samestat(self._path.stat(), os.fstat(self._file))):
+                self._put_back()
+        except OSError as error:
+            raise StorageError(
+                f"{self._path}: another program removed or changed it, and it cannot be put back "
+                f"({error.strerror or error}). The last checkpoint is good; the same command goes on from there."
+            ) from error
+
+    def _put_back(self) -> None:
+        part = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
+        file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        with os.fdopen(os.dup(self._file), "rb") as held, os.fdopen(os.dup(file), "wb") as copy:
+            held.seek(0)
+            shutil.copyfileobj(held, copy)
+        os.replace(part, self._path)
+        os.close(self._file)
+        self._file = file
+        os.lseek(file, self.place, os.SEEK_SET)
+
     def settle(self) -> None:
         """Make it survive a power cut."""
+        self._put_right()
         os.fsync(self._file)
 
     def close(self) -> None:
