@@ -19,6 +19,7 @@ import pytest
 from patience import DEADLINE_S
 
 from velodrome.read.index import Index
+from velodrome.records.appender import Appender
 from velodrome.records.jsonl import read_lines
 
 COMMAND = (
@@ -214,6 +215,41 @@ def test_the_way_out_that_is_named_leads_to_every_rollout_once(workplace: Any) -
     assert json.loads(done.stdout)["rollouts/kept"] == 400
     assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(400))
     name_every_file(workplace.folder)
+
+
+CUTTING = """
+import os
+from velodrome import Environment
+
+
+class Cutting(Environment):
+    async def verify(self, task, response):
+        os.truncate("INPUT", min(os.stat("INPUT").st_size, 300_000))
+        return {"reward": 1.0}
+"""
+
+
+@pytest.mark.parametrize("name", ["tasks.jsonl", "tasks.jsonl.zst"])
+def test_what_is_cut_off_the_input_while_it_is_read_counts_as_not_run(workplace: Any, name: str) -> None:
+    workplace.scripted()
+    workplace.write("resources_servers/cutting/app.py", CUTTING.replace("INPUT", name))
+    agent = (workplace.folder / "agent.yaml").read_text()
+    workplace.write("agent.yaml", agent.replace("calculator: {entrypoint", "cutting: {entrypoint"))
+    workplace.write("model.yaml", "policy_model: {responses_api_models: {scripted_model: {answers: [hi]}}}\n")
+    file = Appender(workplace.folder / name)
+    for number in range(200):  # more than is read ahead
+        prompt = random.Random(number).randbytes(10_000).hex()
+        file.append(json.dumps({"id": f"{number}", "responses_create_params": {"input": prompt}}).encode() + b"\n")
+    file.close()
+
+    done = workplace.run(COMMAND.replace("tasks.jsonl", name))
+
+    ended = Ended(done.returncode, done.stderr)
+    requested, kept, failed, left, _ = ended.account
+    assert (ended.code, requested, kept + failed + left) == (3, 200, 200)
+    assert kept == len(workplace.rows()) > 0
+    assert left > 0
+    assert "the input changed while it was read" in ended.stderr
 
 
 def name_every_file(folder: Path) -> None:

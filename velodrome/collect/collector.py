@@ -77,7 +77,7 @@ class Collector:
         limit = time_limit(self.stop, options.budget.max_wall_s)
         async with interruptible(self.stop), shown(self), limit, beating(self._sampled):
             with rare_garbage_collection():
-                await run(self._timed(self.work.jobs), self._work, self.pace, self.stop, drain_s=options.drain_s)
+                await run(self._timed(self._jobs()), self._work, self.pace, self.stop, drain_s=options.drain_s)
         self.sink.finish()
         return self.outcome()
 
