@@ -121,6 +121,40 @@ def test_a_bad_command_or_config_is_one_clear_line(workplace: Any, command: str,
     refused(workplace, command, words)
 
 
+def test_every_misspelt_key_of_a_block_is_told_at_once_with_the_nearest_name(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.write("tasks.jsonl", LINE + "\n")
+    workplace.write("resources_servers/mine/app.py", MINE)
+    words = " +my_agent.responses_api_agents.simple_agent.max_step=1"
+    words += " +calculator.resources_servers.calculator.thread=2"
+    words += " +policy_model.responses_api_models.scripted_model.latency=1"
+    done = workplace.run(COLLECT + words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert [line.partition(".yaml: ")[2] for line in sorted(done.stderr.splitlines())] == [
+        'calculator.resources_servers.calculator: unknown key "thread"; did you mean "threads"?',
+        'my_agent.responses_api_agents.simple_agent: unknown key "max_step"; did you mean "max_steps"?',
+        'policy_model.responses_api_models.scripted_model: unknown key "latency"; did you mean "latency_s"?',
+    ]
+    agent = (workplace.folder / "agent.yaml").read_text().replace("calculator: {entry", "mine: {strict: 1, entry")
+    workplace.write("agent.yaml", agent)
+    words = " +calculator.resources_servers.mine.strickt=2 +limit=1 +output_jsonl_fpath=mine.jsonl"
+    assert 'unknown key "strickt"; did you mean "strict"?' in workplace.run(COLLECT + words).stderr
+    workplace.write("resources_servers/mine/app.py", MINE.replace("SETTINGS", "other"))
+    assert workplace.run(COLLECT + words).returncode == 0  # nothing is declared, so nothing is a mistake
+
+
+MINE = """
+from velodrome import Environment
+
+
+class Mine(Environment):
+    SETTINGS = ("strict",)
+
+    def verify(self, task, response):
+        return {"reward": 1.0}
+"""
+
+
 def test_an_empty_input_is_said(workplace: Any) -> None:
     workplace.scripted()
     workplace.write("tasks.jsonl", "\n\n")

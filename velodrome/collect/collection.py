@@ -48,6 +48,7 @@ async def collect(
     if not options.allow_mixed:
         refuse_taken(found, options.input, options.output, lambda row, index: task_id(row) + found.again.get(index, ""))
     components = Components(config, servers=servers)
+    components.check(found.agents)
     agents = {name: components.agent(name) for name in sorted(found.agents)}
     for name, agent in agents.items():
         if options.defer and not await agent.deferrable():

@@ -21,7 +21,7 @@ from velodrome.records.conversation import Response
 from velodrome.resources_servers.deadline import within
 from velodrome.resources_servers.results import score_fields, tool_text
 from velodrome.resources_servers.schema import Tool, complaint
-from velodrome.resources_servers.shape import Hook, Shape, make_limits, make_shape, tool
+from velodrome.resources_servers.shape import Hook, Limits, Shape, make_limits, make_shape, tool
 from velodrome.resources_servers.threads import Escaped, NoAnswer, Threads
 
 __all__ = ["Environment", "tool"]
@@ -36,7 +36,10 @@ class Environment:
 
     `self.config` is the environment's block of the configuration, `self.links` the components it refers to.
     A parameter named `session` of a tool or of `verify` is given what `seed_session` returned.
+    A subclass that names the keys of its block in `SETTINGS` has every other key refused.
     """
+
+    SETTINGS: Collection[str] = (*Limits.__dataclass_fields__, "tell_tool_errors")
 
     def __init__(self, config: Mapping[str, Any] | None = None, links: Mapping[str, Any] | None = None) -> None:
         self.config: Mapping[str, Any] = {} if config is None else config

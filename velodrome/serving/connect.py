@@ -19,7 +19,8 @@ from types import ModuleType
 from typing import Any
 
 from velodrome.config import Config, Instance
-from velodrome.config.kinds import AGENTS, MODELS, RESOURCES
+from velodrome.config.kinds import AGENTS, FOREIGN, MODELS, RESOURCES
+from velodrome.config.spelling import hint
 from velodrome.contracts import Agent, Model, Resources
 from velodrome.errors import InputError, blame
 from velodrome.serving.source import source_digest
@@ -51,6 +52,7 @@ class Components:
         self._cwd = cwd or Path.cwd()
         self._servers = servers or Servers()
         self._live: dict[str, Any] = {}
+        self._classes: dict[str, type[Any]] = {}
         self.sources: dict[str, str] = dict(self._servers.sources)
 
     @property
@@ -64,8 +66,18 @@ class Components:
             instance = self._config.instances.get(name)
             if instance is None:
                 raise InputError(unknown("instance", name, list(self._config.instances)))
+            self.check([name])
             self._live[name] = self._client(instance) or self._component(instance)
         return self._live[name]
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise if a block of these, or of one they refer to, has a key that its component does not know."""
+        problems = []
+        for instance in self.family(names).values():
+            if "url" not in instance.settings and instance.name not in self._servers.urls:
+                problems += unknown_keys(instance, self._class(instance))
+        if problems:
+            raise InputError(*problems)
 
     def _client(self, instance: Instance) -> Any:
         """The client of an instance that is a server somewhere; None if it is not."""
@@ -87,13 +99,19 @@ class Components:
 
     def _component(self, instance: Instance) -> Any:
         links = {key: self.connect(there) for key, there in instance.references().items()}
-        entry = entry_file(instance, self._cwd)
-        if instance.kind == RESOURCES or not entry.is_relative_to(_PACKAGE):
-            self.sources[instance.name] = source_digest(entry)
-        make = component_class(instance, self._cwd)
+        make = self._class(instance)
         wall.before_making(make)
         with blame(InputError, f"{instance.source}: {instance.name}: cannot be made"):
             return make(instance.settings, links)
+
+    def _class(self, instance: Instance) -> type[Any]:
+        """The class of an instance, loaded once; what its code is by then is noted."""
+        if instance.name not in self._classes:
+            entry = entry_file(instance, self._cwd)
+            if instance.kind == RESOURCES or not entry.is_relative_to(_PACKAGE):
+                self.sources[instance.name] = source_digest(entry)
+            self._classes[instance.name] = component_class(instance, self._cwd)
+        return self._classes[instance.name]
 
     def agent(self, name: str) -> Agent:
         """The agent of this name."""
@@ -169,6 +187,20 @@ def entry_file(instance: Instance, cwd: Path) -> Path:
     raise InputError(
         f"{instance.source}: {instance.name}: " + unknown("implementation", instance.implementation, there)
     )
+
+
+def unknown_keys(instance: Instance, made: type[Any]) -> list[str]:
+    """A line for each key of a block that its class does not name in `SETTINGS`; nothing if it names none."""
+    if "SETTINGS" not in vars(made):
+        return []
+    known = {name for each in made.__mro__ for name in vars(each).get("SETTINGS", ())}
+    where = f"{instance.source}: {instance.name}.{instance.kind}.{instance.implementation}"
+    keys = ", ".join(sorted(known))
+    return [
+        f'{where}: unknown key "{key}"{hint(key, known) or f"; the keys are {keys}"}'
+        for key in instance.settings
+        if key not in known and key not in FOREIGN
+    ]
 
 
 def _module(instance: Instance, cwd: Path) -> ModuleType:

@@ -22,6 +22,11 @@ from velodrome.resources_servers.math_with_judge.quick import equal, extract
 class MathWithJudge(Environment):
     """The reward is 1.0 if the answer equals `expected_answer`."""
 
+    SETTINGS = (
+        *("fast_mode", "library_timeout_s", "verify_processes"),
+        *("should_use_judge", "judge_model_server", "judge_responses_create_params", "judge_max_concurrent"),
+    )
+
     def __init__(self, config: Mapping[str, Any] | None = None, links: Mapping[str, Any] | None = None) -> None:
         super().__init__(config, links)
         self._library: Library | None = None

@@ -45,6 +45,8 @@ class SimpleAgent:
     With `offer_tools` a task that does not say which tools it wants is given all of the environment's.
     """
 
+    SETTINGS = (*SETTINGS, "model_server", "resources_server")
+
     def __init__(self, config: Mapping[str, Any], links: Mapping[str, Any]) -> None:
         for name in ("model_server", "resources_server"):
             if name not in links:

@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 class LocalModel:
     """Answers with a GGUF model: `model` (a name that can be pulled) or `model_path`."""
 
+    SETTINGS = tuple(_SETTINGS)
+
     def __init__(self, config: Mapping[str, Any], links: Mapping[str, Any] | None = None) -> None:
         _refuse_unknown(config)
         if importlib.util.find_spec("xllamacpp") is None:

@@ -20,7 +20,7 @@ from velodrome.errors import CallError, ModelError
 from velodrome.records.model_answer import answer_flaw
 from velodrome.responses_api_models import events
 from velodrome.responses_api_models.conversion import chat_request, response_from_chat
-from velodrome.responses_api_models.openai_model.settings import Endpoint, Settings, read_settings
+from velodrome.responses_api_models.openai_model.settings import NAMES, Endpoint, Settings, read_settings
 from velodrome.responses_api_models.openai_model.streams import chat_stream, is_stream, response_stream
 from velodrome.responses_api_models.turns import response_items
 from velodrome.timing.spans import acquired
@@ -42,6 +42,8 @@ _HINTS = {
 
 class OpenAIModel:
     """A model behind HTTP. The connections belong to the process: `http.close_shared()` closes them."""
+
+    SETTINGS = NAMES
 
     def __init__(self, config: Json, links: Json) -> None:
         settings = read_settings(config)

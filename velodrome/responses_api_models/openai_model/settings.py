@@ -106,3 +106,4 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "max_concurrent": (_number(1, whole=True), "a whole number, 1 or more"),
     "max_tokens_field": (_one_of("max_tokens", "max_completion_tokens"), "max_tokens or max_completion_tokens"),
 }
+NAMES = tuple(_CHECKS)

@@ -32,6 +32,8 @@ SETTINGS = ("answers", "file", "function", "latency_s", "jitter_s", "seed", "fau
 class ScriptedModel:
     """Answers from `answers` (a list), `file` (JSONL of `{match, answers}`) or `function` (`file.py:name`)."""
 
+    SETTINGS = SETTINGS
+
     def __init__(self, config: Mapping[str, Any], links: Mapping[str, Any] | None = None) -> None:
         for name in config:
             if name not in SETTINGS and name not in FOREIGN:
