@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from velodrome.config import find_file
+from velodrome.config.files import PACKAGE, way_to_data
 
 FILES = "+config_paths=[model.yaml,agent.yaml]"
 
@@ -246,3 +249,18 @@ def test_a_real_pair_of_files_becomes_instances(math):
         "base_url": "http://127.0.0.1:1/v1",
         "api_key": "sk-very-secret",
     }
+
+
+def test_every_data_file_that_a_shipped_config_names_is_there_or_comes_with_the_command_that_fetches_it():
+    absent = []
+    for config in sorted(PACKAGE.glob("*/*/configs/*.yaml")):
+        for named in re.findall(r"jsonl_fpath: (\S+)", config.read_text()):
+            if not (PACKAGE / named).is_file():
+                absent.append(named)
+                command = way_to_data(Path(named)).removeprefix("; to fetch it: python -m ")
+                module, _, output = command.partition(" --output ")
+                assert output == named
+                assert callable(importlib.import_module(module).main)
+    assert absent == ["resources_servers/math_with_judge/data/dapo17k_bytedtsinghua_train.jsonl"]
+    assert way_to_data(Path("resources_servers/calculator/data/none.jsonl")) == ""
+    assert way_to_data(Path("none.jsonl")) == ""

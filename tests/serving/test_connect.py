@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Any
 import pytest
 from patience import DEADLINE_S
 
+import velodrome
 from velodrome.config import Config, Instance
 from velodrome.errors import InputError
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving.connect import Components, unknown
+from velodrome.serving.connect import Components, component_class, unknown, unknown_keys
 from velodrome.serving.source import source_digest
 
 ENV = """
@@ -221,3 +223,13 @@ def test_the_source_of_a_component_is_its_folder_without_tests_and_caches(tmp_pa
     edited = source_digest(tmp_path / "app.py")
     (tmp_path / "rules" / "deep.py").rename(tmp_path / "deep.py")
     assert len({before, edited, source_digest(tmp_path / "app.py")}) == 3
+
+
+def test_every_key_that_a_component_of_the_package_reads_is_one_it_names():
+    for app in sorted(Path(velodrome.__file__).parent.glob("*/*/app.py")):
+        kind, implementation = app.parent.parent.name, app.parent.name
+        made = component_class(Instance("x", kind, implementation, {}, "t.yaml"), app.parent)
+        pattern = r'(?:config\.get\(|config\[|_positive\(|_whole\(config, |_seconds\(config, )"(\w+)"'
+        read = dict.fromkeys(re.findall(pattern, app.read_text()), 1)
+        assert unknown_keys(Instance("x", kind, implementation, read, "t.yaml"), made) == []
+        assert len(unknown_keys(Instance("x", kind, implementation, {"no_such": 1}, "t.yaml"), made)) == 1

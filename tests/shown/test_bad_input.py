@@ -82,9 +82,14 @@ def test_every_kind_of_bad_row_is_told_at_once_and_the_same_kind_once(workplace:
     refused(workplace, COLLECT, 'tasks.jsonl:3: no "responses_create_params"', lines=2)
 
 
+DAPO = "resources_servers/math_with_judge/data/dapo17k_bytedtsinghua_train.jsonl"
 COMMANDS = {
     "no input": ("ng_collect_rollouts +output_jsonl_fpath=rollouts.jsonl", "no input: give +input_jsonl_fpath"),
     "missing input": ("ng_collect_rollouts +input_jsonl_fpath=nowhere.jsonl", "nowhere.jsonl: no such file"),
+    "data to be fetched": (
+        f"ng_collect_rollouts +input_jsonl_fpath={DAPO}",
+        f"to fetch it: python -m velodrome.resources_servers.math_with_judge.prepare --output {DAPO}",
+    ),
     "input is a folder": (
         "mkdir d; ng_collect_rollouts +input_jsonl_fpath=d; c=$?; rmdir d; exit $c",
         "d: not a regular file",

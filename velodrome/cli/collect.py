@@ -17,6 +17,7 @@ from velodrome.collect.collection import collect
 from velodrome.collect.order import Options, Outcome
 from velodrome.collect.pace import DEFAULT_PARALLEL
 from velodrome.config import Config, find_file, load
+from velodrome.config.files import way_to_data
 from velodrome.errors import InputError
 from velodrome.read.profile_text import profile_tree, verdict_text
 from velodrome.records.rollout import beside
@@ -157,7 +158,7 @@ def find_input(path: Path) -> Path:
     """The input file: in the working directory, else in the package."""
     found = find_file(str(path), Path.cwd())
     if found is None:
-        raise InputError(f"{path}: no such file (looked in this folder and in the package)")
+        raise InputError(f"{path}: no such file (looked in this folder and in the package){way_to_data(path)}")
     if not found.is_file():
         raise InputError(f"{path}: not a regular file; the input is read twice, so a pipe will not do")
     return path if path.exists() else found

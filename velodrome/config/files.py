@@ -32,6 +32,14 @@ def find_file(path: str, cwd: Path) -> Path | None:
     return next((place for place in found if place.is_file()), found[0] if found else None)
 
 
+def way_to_data(path: Path) -> str:
+    """`; to fetch it: COMMAND` if a component of the package can prepare this file of its data, else nothing."""
+    kind, name, *below = (*path.parts, "", "")
+    if path.is_absolute() or below[:1] != ["data"] or not _exists(PACKAGE / kind / name / "prepare.py"):
+        return ""
+    return f"; to fetch it: python -m velodrome.{kind}.{name}.prepare --output {path}"
+
+
 def _exists(place: Path) -> bool:
     try:
         return place.exists()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from velodrome.config.files import way_to_data
 from velodrome.errors import InputError
 from velodrome.read.problems import Problems
 from velodrome.records.conversation import text_of
@@ -116,7 +117,7 @@ def prompt_length(params: Json) -> int:
 def survey(path: Path) -> Survey:
     """Read a file of tasks, line by line."""
     if not path.is_file():
-        raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
+        raise InputError(f"{path}: {'not a regular file' if path.exists() else f'no such file{way_to_data(path)}'}")
     found = Survey()
     for number, line in read_lines(path):
         try:

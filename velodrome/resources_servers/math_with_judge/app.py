@@ -23,7 +23,7 @@ class MathWithJudge(Environment):
     """The reward is 1.0 if the answer equals `expected_answer`."""
 
     SETTINGS = (
-        *("fast_mode", "library_timeout_s", "verify_processes"),
+        *("fast_mode", "library_timeout_s", "library_wall_timeout_s", "verify_processes"),
         *("should_use_judge", "judge_model_server", "judge_responses_create_params", "judge_max_concurrent"),
     )
 
