@@ -1,16 +1,15 @@
 """The runs whose verdict is put to the test: each is bound by one thing, on purpose.
 
-Times are chosen so that the collector's own CPU is small beside them: the machine may be slow or shared.
+Times are chosen so that the collector's own CPU is small beside them: the machine may be slow or shared. Almost all of
+them are sleeps; only the two cases with `burn` and the local model need cores.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
@@ -38,6 +37,11 @@ policy_model:
     openai_model:
       {{openai_base_url: "{url}", openai_model: m, endpoint: responses, backoff_s: 0.1, max_retries: 9, {settings}}}
 """
+LOCAL = """
+policy_model:
+  responses_api_models:
+    local_model: {entrypoint: app.py}
+"""
 APP = """
 import asyncio
 import time
@@ -61,16 +65,36 @@ TOOL = '[{{tool_calls: [{{name: look, arguments: {{}}}}]}}, "{{tool_result}}"]'.
 
 
 class Slots(ScriptedModel):
-    """A model that answers so many at once; the others wait in line."""
+    """A model that answers so many at once; the others wait in line. Its times vary by the share `varies`."""
 
-    def __init__(self, slots: int, latency_s: float) -> None:
+    def __init__(self, slots: int, latency_s: float, varies: float = 0.0) -> None:
         super().__init__({"answers": ["an answer"]})
+        self._varies = varies
         self._slots = asyncio.Semaphore(slots)
         self._takes_s = latency_s
 
     async def wait(self) -> None:
         async with self._slots:
-            await asyncio.sleep(self._takes_s)
+            await asyncio.sleep(self._takes_s * self._wobble.uniform(1 - self._varies, 1 + self._varies))
+
+
+class Shared(ScriptedModel):
+    """A model that shares its strength: beyond so many at once, each call takes the longer the more there are."""
+
+    def __init__(self, at_once: int, latency_s: float) -> None:
+        super().__init__({"answers": ["an answer"]})
+        self._at_once = at_once
+        self._takes_s = latency_s
+        self._running = 0
+
+    async def wait(self) -> None:
+        self._running += 1
+        left_s = self._takes_s * self._wobble.uniform(0.7, 1.3)
+        while left_s > 0:
+            step_s = min(left_s, self._takes_s / 8)
+            await asyncio.sleep(step_s * max(self._running / self._at_once, 1.0))
+            left_s -= step_s
+        self._running -= 1
 
 
 class Allowance(ScriptedModel):
@@ -115,6 +139,11 @@ class Case:
     by_hand: Mapping[str, str] = field(default_factory=dict)  # what in the code an advice without an override changes
     implementation: str | None = None
     config: str = ""
+    overrides: tuple[str, ...] = ()
+    served: bool = False
+    local: bool = False
+    read_s: float = 0.0  # that a disk takes for one line
+    write_s: float = 0.0
 
 
 def _sleeping(kind: str, call: str) -> str:
@@ -141,22 +170,53 @@ judge_model:
     scripted_model: {answers: ["[[DIFFERENT]]"], latency_s: 0.1}
 """
 
+SLOW_TASK = _sleeping("async def", 'await asyncio.sleep(3.0 if task["id"] == "30" else 0.01)')
+
 CASES = (
-    Case("limit too low", "concurrency", 100, 4, latency_s=0.08),
+    Case("limit too low", "concurrency", 160, 8, latency_s=0.06, jitter_s=0.06),
+    Case(
+        "verify waits", "concurrency", 160, 8, body=_sleeping("async def", "await asyncio.sleep(0.08)"), latency_s=0.01
+    ),
+    Case(
+        "connection limit",
+        "connection_limit",
+        120,
+        60,
+        server=lambda: Slots(1000, 0.1),
+        overrides=("+global_aiohttp_connector_limit_per_host=4",),
+    ),
+    Case(
+        "half the connections",
+        "connection_limit",
+        160,
+        16,
+        server=lambda: Slots(1000, 0.1, 0.6),
+        overrides=("+global_aiohttp_connector_limit=8",),
+    ),
+    Case(
+        "connections to servers",
+        "connection_limit",
+        120,
+        32,
+        overrides=("+global_aiohttp_connector_limit_per_host=4",),
+        served=True,
+    ),
     Case(
         "max_concurrent too low",
         "model_limit",
-        112,
+        160,
         16,
-        server=lambda: Slots(1000, 0.08),
-        model_settings="max_concurrent: 4",
+        server=lambda: Slots(1000, 0.08, 0.6),
+        model_settings="max_concurrent: 8",
     ),
-    Case("model saturated", "model", 144, 16, server=lambda: Slots(4, 0.05)),
-    Case("verify burns CPU", "verify_cpu", 96, 16, body=_sleeping("def", "burn(0.02)"), latency_s=0.2),
+    Case("rate limit", "rate_limit", 96, 32, server=lambda: Allowance(50, 0.05)),
+    Case("model with a queue", "model", 144, 16, server=lambda: Slots(4, 0.05)),
+    Case("model slower with load", "model", 192, 32, server=lambda: Shared(4, 0.04)),
+    Case("model in the process", "model", 24, 4, local=True),
     Case(
-        "verify waits", "concurrency", 100, 4, body=_sleeping("async def", "await asyncio.sleep(0.08)"), latency_s=0.01
+        "tool holds the GIL", "tool", 96, 16, body=_tool("def", "burn(0.03)"), latency_s=0.1, jitter_s=0.1, answers=TOOL
     ),
-    Case("verify holds the loop", "event_loop", 96, 16, body=_sleeping("async def", "time.sleep(0.02)"), latency_s=0.2),
+    Case("verify burns CPU", "verify_cpu", 96, 16, body=_sleeping("def", "burn(0.02)"), latency_s=0.2),
     Case(
         "few threads",
         "threads",
@@ -167,7 +227,17 @@ CASES = (
         latency_s=0.05,
         answers=TOOL,
     ),
-    Case("rate limit", "rate_limit", 96, 32, server=lambda: Allowance(50, 0.05)),
+    Case("verify holds the loop", "event_loop", 96, 16, body=_sleeping("async def", "time.sleep(0.02)"), latency_s=0.2),
+    Case(
+        "tool holds the loop",
+        "event_loop",
+        96,
+        16,
+        body=_tool("async def", "time.sleep(0.02)"),
+        latency_s=0.1,
+        answers=TOOL,
+        by_hand={"async def look": "def look"},
+    ),
     Case(
         "judge's limit",
         "judge_limit",
@@ -180,48 +250,9 @@ CASES = (
         ),
         config=JUDGE,
     ),
-    Case(
-        "tool holds the loop",
-        "event_loop",
-        96,
-        16,
-        body=_tool("async def", "time.sleep(0.02)"),
-        latency_s=0.1,
-        answers=TOOL,
-        by_hand={"async def look": "def look"},
-    ),
+    Case("slow disk", "disk", 96, 16, write_s=0.03),
+    Case("slow server worker", "server", 120, 16, body=_sleeping("async def", "time.sleep(0.04)"), served=True),
+    Case("too few tasks", "input", 36, 32, latency_s=0.3),
+    Case("one straggler", "straggler", 80, 8, body=SLOW_TASK, by_hand={"3.0 if": "0.01 if"}),
+    Case("slow input", "slow_input", 96, 16, read_s=0.03),
 )
-
-
-def other_cases(seed: int) -> tuple[Case, ...]:
-    """The same bounds with times, limits and numbers of rollouts drawn by chance, and models whose times vary."""
-    chance = random.Random(seed)
-    found = []
-    for case in CASES:
-        parallel = max(round(case.parallel * chance.uniform(0.7, 1.6)), 4)
-        scale = chance.uniform(0.6, 1.6)
-        latency_s = round(case.latency_s * scale * chance.uniform(0.5, 1.0), 3)
-        found.append(
-            replace(
-                case,
-                parallel=parallel,
-                rollouts=round(chance.uniform(0.9, 1.4) * case.rollouts),
-                latency_s=latency_s,
-                jitter_s=round(chance.choice((0.1, 0.5, 1.5)) * latency_s, 3),
-                body=_scaled(case.body, chance.uniform(0.8, 1.6)),
-                server=_other_server(case, chance.uniform(0.7, 1.5)) if case.server else None,
-            )
-        )
-    return tuple(found)
-
-
-def _scaled(body: str, times: float) -> str:
-    return re.sub(r"\((0\.\d+)\)", lambda found: f"({float(found[1]) * times:.4f})", body)
-
-
-def _other_server(case: Case, times: float) -> Any:
-    if case.bound == "rate_limit":
-        return lambda: Allowance(50 * times, 0.05 / times)
-    if case.bound == "model":
-        return lambda: Slots(round(4 * times), 0.05 * times)
-    return lambda: Slots(1000, 0.08 * times)

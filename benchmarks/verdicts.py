@@ -1,36 +1,87 @@
 """Is the verdict right, and does its advice give what it predicts? `python -m benchmarks.verdicts [--quick] [--check]`
 
-Each case is a real collection that is bound by one thing. Its verdict is taken, the first advice applied as it is
-written, and the same collection run again: the predicted throughput stands beside the real one. Each pair is run
-several times; the one with the median error is told, and the errors of all. `--others SEED` draws other numbers for the
-same cases, which nothing was tuned on.
+Each case is a real collection that is bound by one thing. Its verdict is taken; where it predicts a number, the first
+advice is applied as it is written and the same collection run again: the predicted throughput stands beside the real
+one. Each pair is run several times; the one with the median error is told, and the errors of all. `--record FOLDER`
+keeps what the verdict reads of each run, for the tests (tests/read/verdicts).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gzip
+import io
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
+from benchmarks.servers import Servers
 from benchmarks.summary import table
-from benchmarks.verdict_cases import AGENT, APP, BEHIND_HTTP, CASES, IN_PROCESS, Case, other_cases
-from velodrome.cli.collect import SETTINGS, make_options, run_async
+from benchmarks.verdict_cases import AGENT, APP, BEHIND_HTTP, CASES, IN_PROCESS, LOCAL, Case
+from velodrome.cli.collect import SETTINGS, find_servers, make_options, run_async, use_limits
 from velodrome.collect.collection import collect
-from velodrome.config import load
+from velodrome.config import Config, load
 from velodrome.read.profile import read_profile
 from velodrome.serving.scripted import ScriptedServer
 
 Json = dict[str, Any]
 
-MOST_ERROR = 0.2
+MOST_ERROR = 0.3
+_CONFIGS = "+config_paths=[agent.yaml,model.yaml]"
+
+
+class SlowFile(io.RawIOBase):
+    """A file of which each read takes a while and gives one line."""
+
+    def __init__(self, path: Path, read_s: float) -> None:
+        self._file = path.open("rb", buffering=0)
+        self._lines = iter(self._file.readlines())
+        self._read_s = read_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        time.sleep(self._read_s)
+        line = next(self._lines, b"")
+        memoryview(buffer)[: len(line)] = line
+        return len(line)
+
+
+@contextlib.contextmanager
+def slow_disk(read_s: float, write_s: float) -> Iterator[None]:
+    """A disk that takes so long for each line of the input and of the output."""
+    opened, written = Path.open, os.write
+
+    def slow_open(path: Path, *args: Any, **options: Any) -> Any:
+        if read_s and path.name == "tasks.jsonl":
+            with contextlib.ExitStack() as back:
+                back.callback(setattr, Path, "open", slow_open)
+                setattr(Path, "open", opened)  # noqa: B010
+                return io.BufferedReader(SlowFile(path, read_s))
+        return opened(path, *args, **options)
+
+    def slow_write(descriptor: int, data: Any) -> int:
+        if write_s and descriptor > 2 and os.readlink(f"/proc/self/fd/{descriptor}").endswith("rollouts.jsonl"):
+            time.sleep(write_s)
+        return written(descriptor, data)
+
+    setattr(Path, "open", slow_open)  # noqa: B010
+    setattr(os, "write", slow_write)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(Path, "open", opened)  # noqa: B010
+        setattr(os, "write", written)  # noqa: B010
 
 
 class Bench:
@@ -41,15 +92,19 @@ class Bench:
         self._folder = folder
         self._runs = 0
 
-    def run(self, override: str | None) -> Json:
-        """Collect once and read the profile. `override` None is the run as it is, "" the change made by hand."""
+    def run(self, override: str | None) -> Path:
+        """Collect once. `override` None is the run as it is; one that no command line takes is a change by hand."""
         self._runs += 1
         folder = self._folder / f"run{self._runs}"
         folder.mkdir(parents=True)
-        self._write(folder, by_hand=override == "")
+        by_hand = override is not None and (not override or "<a faster disk>" in override)
+        self._write(folder, by_hand=by_hand)
         os.chdir(folder)
-        run_async(self._collect(folder, [override] if override else []))
-        return read_profile(folder / "rollouts.jsonl")
+        more = [override] if override and not by_hand else []
+        case = self.case
+        with slow_disk(*((0.0, 0.0) if by_hand else (case.read_s, case.write_s))):
+            self._collect(folder, more)
+        return folder / "rollouts.jsonl"
 
     def _write(self, folder: Path, *, by_hand: bool) -> None:
         case = self.case
@@ -62,35 +117,56 @@ class Bench:
             app.parent.mkdir(parents=True)
             app.write_text(APP.format(body=body))
         (folder / "agent.yaml").write_text(AGENT.format(implementation=name, settings=case.settings) + case.config)
+        params = {"input": "what?", **({"max_output_tokens": 16} if case.local else {})}
         rows = [
-            {"id": str(n), "responses_create_params": {"input": "what?"}, "expected_answer": "36"}
-            for n in range(case.rollouts)
+            {"id": str(n), "responses_create_params": params, "expected_answer": "36"} for n in range(case.rollouts)
         ]
         (folder / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
 
-    async def _collect(self, folder: Path, overrides: list[str]) -> None:
+    def _collect(self, folder: Path, overrides: list[str]) -> None:
+        if not self.case.served:
+            run_async(self._embedded(folder, overrides))
+            return
+        (folder / "model.yaml").write_text(self._in_process())
+        with Servers(folder, _CONFIGS, *self.case.overrides, *overrides) as servers:
+            config, found = find_servers(self._config(f"+head_server.port={servers.head_port}", *self.case.overrides))
+            use_limits(config)
+            run_async(self._checked(config, found))
+
+    def _in_process(self) -> str:
+        case = self.case
+        if case.local:
+            return LOCAL
+        return IN_PROCESS.format(answers=case.answers, latency_s=case.latency_s, jitter_s=case.jitter_s)
+
+    async def _embedded(self, folder: Path, overrides: list[str]) -> None:
         case = self.case
         async with AsyncExitStack() as servers:
-            if case.server is None:
-                model = IN_PROCESS.format(answers=case.answers, latency_s=case.latency_s, jitter_s=case.jitter_s)
-            else:
+            model = self._in_process()
+            if case.server is not None:
                 first = await servers.enter_async_context(ScriptedServer(case.server()))
                 second = await servers.enter_async_context(ScriptedServer(case.server()))
                 model = BEHIND_HTTP.format(url=first.url, settings=case.model_settings)
                 overrides = [each.replace(_old_url(each), first.url) for each in overrides]
                 overrides = [each.replace("<the second server>/v1", second.url) for each in overrides]
             (folder / "model.yaml").write_text(model)
-            argv = [
-                "+config_paths=[agent.yaml,model.yaml]",
-                "+input_jsonl_fpath=tasks.jsonl",
-                "+output_jsonl_fpath=rollouts.jsonl",
-                f"+num_samples_in_parallel={case.parallel}",
-                *overrides,
-            ]
-            config = load(argv, known=[setting.name for setting in SETTINGS])
-            outcome = await collect(make_options(config), config, lambda line: None)
-        if outcome.kept != case.rollouts:
-            raise SystemExit(f"{case.name}: not the work that was to be measured: {outcome.summary()}")
+            config = self._config(_CONFIGS, *case.overrides, *overrides, "+embedded=true")
+            use_limits(config)
+            await self._checked(config, None)
+
+    def _config(self, *settings: str) -> Config:
+        argv = [
+            "+input_jsonl_fpath=tasks.jsonl",
+            "+output_jsonl_fpath=rollouts.jsonl",
+            f"+num_samples_in_parallel={self.case.parallel}",
+            *settings,
+        ]
+        return load(argv, known=[setting.name for setting in SETTINGS])
+
+    async def _checked(self, config: Config, servers: Any) -> None:
+        outcome = await collect(make_options(config), config, lambda line: None, servers)
+        if outcome.failed or outcome.kept < self.case.rollouts:
+            raise SystemExit(f"{self.case.name}: not the work that was to be measured: {outcome.summary()}")
 
 
 def _old_url(override: str) -> str:
@@ -99,12 +175,15 @@ def _old_url(override: str) -> str:
     return value.split(",")[0] if value.startswith("http") else "<no address>"
 
 
-def measure(case: Case, folder: Path, rounds: int) -> Json:
+def measure(case: Case, folder: Path, rounds: int, record: Path | None) -> Json:
     """Before and after, in turn. Each prediction is held against the run that followed it; told is the median pair."""
     bench = Bench(case, folder)
     pairs: list[Json] = []
-    for _ in range(rounds):
-        verdict = bench.run(None)["verdict"]
+    for _ in range(max(rounds, 1)):
+        rollouts = bench.run(None)
+        verdict = read_profile(rollouts)["verdict"]
+        if record is not None:
+            keep(case, rollouts, record)
         advice = verdict["advice"][0] if verdict["advice"] else {"change": "", "override": ""}
         pair: Json = {
             "case": case.name,
@@ -118,14 +197,27 @@ def measure(case: Case, folder: Path, rounds: int) -> Json:
             "real": None,
             "error": None,
         }
-        if verdict["bound"] != case.bound or pair["predicted"] is None:
-            return {**pair, "errors": [], "kept": False}
-        pair["real"] = bench.run(advice["override"])["verdict"]["rollouts_per_s"]
+        right = verdict["bound"] == case.bound
+        if not right or pair["predicted"] is None or not rounds:
+            return {**pair, "errors": [], "kept": right}
+        pair["real"] = read_profile(bench.run(advice["override"]))["verdict"]["rollouts_per_s"]
         pair["error"] = pair["predicted"] / pair["real"] - 1
         pairs.append(pair)
-    pairs.sort(key=lambda each: each["error"])
+    pairs.sort(key=lambda each: cast("float", each["error"]))
     found = pairs[len(pairs) // 2]
     return {**found, "errors": [each["error"] for each in pairs], "kept": abs(found["error"]) <= MOST_ERROR}
+
+
+def keep(case: Case, rollouts: Path, folder: Path) -> None:
+    """What the verdict reads of a run, as one file: the configuration first, then what each row says of its time."""
+    config = orjson.loads(rollouts.with_suffix(".run.json").read_bytes())["config"]
+    rows = [orjson.loads(line)["meta"] for line in rollouts.read_bytes().splitlines()]
+    names = ("key", "agent", "finished_at", "timing")
+    lines: list[Json] = [{"case": case.name, "bound": case.bound, "config": config}]
+    lines += [{name: row[name] for name in names} for row in rows]
+    folder.mkdir(parents=True, exist_ok=True)
+    data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    (folder / f"{re.sub('[^a-zA-Z]+', '_', case.name)}.jsonl.gz").write_bytes(gzip.compress(data, mtime=0))
 
 
 def shown(results: Sequence[Json]) -> str:
@@ -148,28 +240,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the cases, print the table, and with --check fail if one is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="each case once")
+    parser.add_argument("--causes", action="store_true", help="only whether the bound is named; no advice is applied")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a bound or a prediction is wrong")
-    parser.add_argument(
-        "--others", type=int, metavar="SEED", help="the same bounds with other numbers, drawn by chance"
-    )
-    parser.add_argument("--only", help="cases whose name has this in it")
+    parser.add_argument("--only", nargs="+", default=[""], help="cases whose name has one of these in it")
     parser.add_argument("--keep", type=Path, help="leave the files of every run in this folder")
-    given = parser.parse_args(argv)
+    parser.add_argument("--record", type=Path, help="write what the verdict reads of each case to this folder")
+    args = parser.parse_args(argv)
     home = Path.cwd()
+    record = args.record.resolve() if args.record else None
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        for number, case in enumerate(CASES if given.others is None else other_cases(given.others)):
-            if given.only and given.only not in case.name:
+        for number, case in enumerate(CASES):
+            if not any(name in case.name for name in args.only):
                 continue
-            place = Path(given.keep or folder).resolve() / str(number)
-            results.append(measure(case, place, 1 if given.quick else 3))
+            place = Path(args.keep or folder).resolve() / str(number)
+            rounds = 0 if args.causes else 1 if args.quick else 3
+            results.append(measure(case, place, rounds, record))
             os.chdir(home)
             print(f"{case.name}: {results[-1]['paragraph']}", file=sys.stderr, flush=True)
     print(shown(results))
-    if given.json:
-        (home / given.json).write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    return int(given.check and not all(each["kept"] for each in results))
+    if args.json:
+        (home / args.json).write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return int(args.check and not all(each["kept"] for each in results))
 
 
 if __name__ == "__main__":

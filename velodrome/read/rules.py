@@ -7,6 +7,7 @@ may be asked twice as many at once as it was seen to answer without getting slow
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from math import ceil
 
@@ -99,7 +100,7 @@ def _limiter(case: Case) -> Found | None:
     if limiter == "library":
         return _verify_processes(case, block, evidence)
     enough = min(_MOST_TIMES * places, max(facts.limit, places + 1))
-    doubt = _doubt(case, enough / places)
+    doubt = _doubt(case, enough / places, facts.threaded if limiter == "threads" else {limiter})
     gain = None if doubt else case.what_if.gain(replace(case.what_if.limits, places={**case.places, limiter: enough}))
     change = f"raise {key} of {block.name} from {places} to {enough}"
     return Found(bound, "queue", evidence, [make_advice(change, block.override(key, enough), gain)], remark=doubt)
@@ -120,7 +121,7 @@ def _connections(case: Case, waited_s: float) -> Found:
     key = f"global_aiohttp_connector_{name}"
     evidence = [_queued(facts, waited_s, _one_of(places, "connection"), key), slots_in_use(facts)]
     enough = max(facts.limit, _MOST_TIMES * places)
-    doubt = _doubt(case, enough / places)
+    doubt = _doubt(case, enough / places, facts.connected)
     gain = None
     if not doubt and facts.connected:
         gain = case.what_if.gain(replace(case.what_if.limits, places={**case.places, "connection": enough}))
@@ -141,15 +142,15 @@ def _verify_processes(case: Case, block: Block, evidence: list[str]) -> Found:
     return Found("verify_cpu", "queue", evidence, [make_advice(change, DEFERRED[1])])
 
 
-def _doubt(case: Case, times: float) -> str:
-    """Why it is not known what so many times the load would do; nothing if it is known."""
+def _doubt(case: Case, times: float, only: Set[str] | None = None) -> str:
+    """Why it is not known what so many times the load on these stages would do; nothing if it is known."""
     facts = case.facts
     waits: dict[str, float] = {}
     for span in (span for each in facts.rollouts for span in each.spans):
         waits[span.stage.name] = waits.get(span.stage.name, 0.0) + span.stage.wait_s / len(facts.rollouts)
     worked_s = sum(waits.values())
     for name, seconds in waits.items():
-        if name == "other" or seconds < _WAITED * worked_s:
+        if name == "other" or seconds < _WAITED * worked_s or (only and name not in only):
             continue
         effect, what = facts.effect(name, facts.lag_s or 0.0), "the model" if name == "model" else code(name)
         if effect is not None and times > _MOST_TIMES:
@@ -250,8 +251,7 @@ def concurrency(case: Case) -> Found:
         evidence.append(_changing(facts))
         slots, change = facts.limit, "begin with what auto came to"
     gain = case.what_if.gain(replace(case.what_if.limits, slots=slots))
-    slows = part == "model" and effect is not None and effect.slows > 0 and effect.slows + effect.doubt >= _ALL
-    if gain.gain < HELPS or slows:
+    if gain.gain < HELPS or (part == "model" and effect is not None and _may_be_all(effect)):
         if facts.steady and facts.attempts < _FEW * facts.limit:
             return _too_few(case)
         return Found("unknown", part, [_nothing_helps(case), *evidence])
@@ -262,6 +262,11 @@ def concurrency(case: Case) -> Found:
     auto = make_advice("let the collector find the number", "+num_samples_in_parallel=auto")
     advice = [more] if not facts.steady else [auto, more] if doubt else [more, auto]
     return Found("concurrency", part, evidence, advice, remark=doubt)
+
+
+def _may_be_all(effect: Effect) -> bool:
+    """Whether the model surely got slower with the load, and perhaps so much that it answers no more with more."""
+    return effect.slows > effect.doubt and effect.slows + effect.doubt >= _ALL
 
 
 def _nothing_helps(case: Case) -> str:

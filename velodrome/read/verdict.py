@@ -146,4 +146,6 @@ def _change(advice: Json, *, served: bool) -> str:
         text += " Its work is left for velo verify, not saved."
     elif served and override.startswith("++"):
         text += " Servers read it when they start: give it to velo run."
+    elif served and "connector_limit" in override:
+        text += " Servers have the same limit: give it to velo run, too."
     return text

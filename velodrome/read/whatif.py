@@ -51,7 +51,7 @@ class WhatIf:
         rates = {}
         if self.loaded:
             late_s = min(self.busy, 1.0) * (facts.lag_s or 0.0)
-            self._rollouts = _unheld(facts.rollouts, facts.limit, facts.write_s, late_s)
+            self._rollouts = _unheld(facts.rollouts, facts, late_s)
         elif facts.model is not None and facts.model.saturated and facts.model.per_s > 0:
             # it answers so many calls a second, each in the time it takes alone
             rates["model"] = facts.model.per_s
@@ -136,7 +136,7 @@ def in_thread(name: str) -> Change:
     return moved
 
 
-def _unheld(rollouts: list[Rollout], limit: int, write_s: float, late_s: float) -> list[Rollout]:
+def _unheld(rollouts: list[Rollout], facts: Facts, late_s: float) -> list[Rollout]:
     """With the times that the model takes by itself.
 
     An answer that comes while the interpreter is in use is read when it is free again, `late_s` later on average. The
@@ -151,10 +151,10 @@ def _unheld(rollouts: list[Rollout], limit: int, write_s: float, late_s: float) 
             turns[turn].append(span)
     if not turns:
         return rollouts
-    early = turns[0][: min(limit, _EARLY)]
+    early = turns[0][: min(facts.limit, _EARLY)]
     since = min(call.start for call in early)
     around = rollouts[: 4 * len(early)]
-    used = sorted(use for rollout in around for use in _uses(rollout, write_s) if use[0] >= since)
+    used = sorted(use for rollout in around for use in _uses(rollout, facts.read_s, facts.write_s) if use[0] >= since)
     alone = fmean(max(_used_since(call.end, used) - call.start, 0.0) for call in early)
     everyone = fmean(span.stage.wait_s for calls in turns for span in calls)
     if alone < everyone - late_s:
@@ -175,20 +175,25 @@ def _unheld(rollouts: list[Rollout], limit: int, write_s: float, late_s: float) 
 
 
 def _uncrowded(rollouts: list[Rollout], places: set[str]) -> list[Rollout]:
-    """With code that burns CPU in a busy process as it ran when it was alone there: what waits is the other code."""
+    """With code that needs a busy process as it ran when it was alone there: what waits is the other code."""
     least: dict[str, float] = {}
     for span in (span for rollout in rollouts for span in rollout.spans):
-        if span.stage.cpu_s and span.stage.where in places:
+        if _needs_its_process(span.stage) and span.stage.where in places:
             least[span.stage.name] = min(least.get(span.stage.name, span.stage.wait_s), span.stage.wait_s)
     if not least:
         return rollouts
 
     def alone(span: Span) -> Span:
-        if span.stage.name not in least or not span.stage.cpu_s:
+        if span.stage.name not in least or not _needs_its_process(span.stage):
             return span
         return replace(span, stage=span.stage._replace(wait_s=least[span.stage.name]))
 
     return [Rollout(each.recorded, [[alone(span) for span in step] for step in each.steps]) for each in rollouts]
+
+
+def _needs_its_process(stage: Stage) -> bool:
+    """Of code that keeps the collector's own event loop, `_unheld` takes care."""
+    return bool(stage.cpu_s or (stage.held_s and stage.where != HERE))
 
 
 def _with_model(rollouts: list[Rollout], wait_s: Callable[[Span, int], float]) -> list[Rollout]:
@@ -209,8 +214,10 @@ def _with_model(rollouts: list[Rollout], wait_s: Callable[[Span, int], float]) -
     return found
 
 
-def _uses(rollout: Rollout, write_s: float) -> Iterator[tuple[float, float]]:
+def _uses(rollout: Rollout, read_s: float, write_s: float) -> Iterator[tuple[float, float]]:
     """When a rollout had or wanted the interpreter."""
+    if read_s:
+        yield rollout.recorded.start - read_s, rollout.recorded.start
     for span in rollout.spans:
         if span.stage.cpu_s and span.stage.where == HERE:
             yield span.start, span.end
