@@ -35,8 +35,8 @@ B  {b}: 20 rollouts, 0 failed
 20 tasks in both, 0 only in A, 0 only in B
 
 field     A     B  B - A  95% interval  tasks
-reward  0.2  0.95  +0.75  [0.45, 0.95]     20  *
-pass@1  0.2  0.95  +0.75  [0.45, 0.95]     20  *
+reward  0.2  0.95  +0.75   [0.4925, 1]     20  *
+pass@1  0.2  0.95  +0.75   [0.4925, 1]     20  *
 * the interval does not reach zero
 
 flipped: 16 tasks from fail to pass, 1 from pass to fail
@@ -57,7 +57,7 @@ def test_the_report_has_both_runs_the_differences_the_flips_and_the_verdict_last
     assert out.splitlines()[-3:] == [
         "and 7 more; --flips lists them",
         "",
-        "B is better: reward +0.75 [0.45, 0.95] (95%, 20 tasks in both runs)",
+        "B is better: reward +0.75 [0.493, 1] (95%, 20 tasks in both runs)",
     ]
 
 

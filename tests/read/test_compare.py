@@ -13,7 +13,7 @@ import pytest
 from velodrome.errors import InputError
 from velodrome.read.compare import compare, verdict
 from velodrome.read.group import Settings
-from velodrome.read.intervals import Sampling
+from velodrome.read.intervals import paired_interval
 from velodrome.read.metrics import read_metrics
 from velodrome.records.rollout import encode
 
@@ -57,6 +57,7 @@ def test_every_task_counts_alike_and_is_compared_with_itself(tmp_path: Path):
         "tasks": 2,
         "tasks_a": 2,
         "tasks_b": 2,
+        "too_few": True,
     }
     assert found["tasks"] == {"both": 2, "only_a": 1, "only_b": 1}
     assert (found["a"], found["b"]) == (read_metrics(a)[0], read_metrics(b)[0])
@@ -81,12 +82,12 @@ def test_a_difference_that_noise_between_tasks_would_hide_is_found_by_pairing_th
 
 
 def test_the_interval_is_of_the_differences_of_tasks(tmp_path: Path):
-    before = {f"t{n}": float(n % 3) for n in range(12)}
-    after = {f"t{n}": float(n % 4) for n in range(12)}
+    before = {f"t{n}": float(n % 3) for n in range(24)}
+    after = {f"t{n}": float(n % 4) for n in range(24)}
     a = write(tmp_path / "a.jsonl", *(row(f"{task}/0", value) for task, value in before.items()))
     b = write(tmp_path / "b.jsonl", *(row(f"{task}/0", value) for task, value in reversed(after.items())))
-    told = field(compare([a], [b], Settings(sampling=Sampling(seed=5))), "reward")
-    expected = Sampling(seed=5).mean([after[task] - before[task] for task in before], [1] * 12)
+    told = field(compare([a], [b]), "reward")
+    expected = paired_interval([after[task] - before[task] for task in before], 0.95, furthest=None)
     assert (told["low"], told["high"]) == expected
 
 
@@ -101,16 +102,16 @@ def test_two_runs_that_are_the_same_do_not_differ(tmp_path: Path):
 
 
 def test_rounding_is_no_difference(tmp_path: Path):
-    a = write(tmp_path / "a.jsonl", *(row(f"t{task}/{n}", 0.1) for task in range(9) for n in range(3)))
-    b = write(tmp_path / "b.jsonl", *(row(f"t{task}/0", 0.1) for task in range(9)))
-    assert compare([a], [b])["verdict"] == "no difference: the same mean reward in every one of 9 tasks in both runs"
+    a = write(tmp_path / "a.jsonl", *(row(f"t{task}/{n}", 0.1) for task in range(20) for n in range(3)))
+    b = write(tmp_path / "b.jsonl", *(row(f"t{task}/0", 0.1) for task in range(20)))
+    assert compare([a], [b])["verdict"] == "no difference: the same mean reward in every one of 20 tasks in both runs"
 
 
 def test_false_alarms_are_as_rare_as_the_level_says(tmp_path: Path):
     alarms = 0
     for seed in range(60):
-        a = noisy(tmp_path / "a.jsonl", 15, better=0.0, seed=2 * seed)
-        b = noisy(tmp_path / "b.jsonl", 15, better=0.0, seed=2 * seed + 1)
+        a = noisy(tmp_path / "a.jsonl", 20, better=0.0, seed=2 * seed)
+        b = noisy(tmp_path / "b.jsonl", 20, better=0.0, seed=2 * seed + 1)
         alarms += compare([a], [b])["verdict"].startswith("B is ")
     assert alarms <= 7  # of 60 at 5% a mean of 3; 8 or more happen once in a hundred
 
@@ -164,15 +165,15 @@ def test_runs_of_several_files_are_one_run_each(tmp_path: Path):
 
 def test_groups_are_compared_on_their_own(tmp_path: Path):
     def run(path: Path, hard: float) -> Path:
-        easy = [row(f"e{n}/0", 1.0, kind="easy") for n in range(10)]
+        easy = [row(f"e{n}/0", 1.0, kind="easy") for n in range(20)]
         return write(
-            path, *easy, *(row(f"h{n}/0", hard + n / 100, kind="hard") for n in range(10)), row("o/0", kind=path.name)
+            path, *easy, *(row(f"h{n}/0", hard + n / 100, kind="hard") for n in range(20)), row("o/0", kind=path.name)
         )
 
     found = compare([run(tmp_path / "a", 0.0)], [run(tmp_path / "b", 0.5)], Settings(by="kind"))
     assert [(group["group"], group["tasks"]["both"], group["verdict"]) for group in found["groups"]] == [
-        ("easy", 10, "no difference: the same mean reward in every one of 10 tasks in both runs"),
-        ("hard", 10, "B is better: reward +0.5 in every one of 10 tasks in both runs"),
+        ("easy", 20, "no difference: the same mean reward in every one of 20 tasks in both runs"),
+        ("hard", 20, "B is better: reward +0.5 in every one of 20 tasks in both runs"),
     ]
     assert found["notes"] == ["in one run only, and not compared: a, b"]
     with pytest.raises(InputError, match="--by task"):
@@ -198,14 +199,14 @@ def test_a_number_that_no_common_task_has_in_both_runs_has_no_difference(tmp_pat
 def test_runs_of_different_size_say_how_many_tasks_each_has(tmp_path: Path):
     a, b, c = (
         write(tmp_path / f"{name}.jsonl", *(row(f"{name}{n}/0", float(n % 2)) for n in range(count)))
-        for name, count in (("a", 20), ("b", 2), ("c", 7))
+        for name, count in (("a", 20), ("b", 2), ("c", 11))
     )
     few, more = compare([a], [b]), compare([a], [c])
     assert few["verdict"] == "too few tasks to tell: reward +0, 20 tasks in A and 2 in B, not the same ones"
-    assert more["verdict"].startswith("no difference that so many tasks could show: reward -0.0714 [")
-    assert more["verdict"].endswith(" (95%, 20 tasks in A and 7 in B, not the same ones)")
+    assert more["verdict"].startswith("no difference that so many tasks could show: reward -0.0455 [")
+    assert more["verdict"].endswith(" (95%, 20 tasks in A and 11 in B, not the same ones)")
     told = field(more, "reward")
-    assert (told["tasks"], told["tasks_a"], told["tasks_b"]) == (7, 20, 7)
+    assert (told["tasks"], told["tasks_a"], told["tasks_b"]) == (11, 20, 11)
 
 
 @pytest.mark.parametrize("later", [{"verify_s": 0, "verify_later_s": 0.3}, {"verify_s": 0}])
@@ -256,8 +257,19 @@ def test_empty_runs_can_be_compared(tmp_path: Path):
 def told(
     difference: float, low: float | None, high: float | None, tasks: int = 200, **more: Any
 ) -> list[dict[str, Any]]:
-    counts = {"tasks": tasks, "tasks_a": tasks, "tasks_b": tasks}
-    return [{"name": "reward", "difference": difference, "low": low, "high": high, **counts, "paired": True, **more}]
+    counts = {"tasks": tasks, "tasks_a": tasks, "tasks_b": tasks, "too_few": tasks < 20}
+    return [
+        {
+            "name": "reward",
+            "difference": difference,
+            "low": low,
+            "high": high,
+            **counts,
+            "paired": True,
+            "too_few": tasks < 20,
+            **more,
+        }
+    ]
 
 
 @pytest.mark.parametrize(
@@ -283,11 +295,11 @@ def test_the_verdict_says_no_more_than_the_interval(fields: list[dict[str, Any]]
     assert verdict(fields, level) == line
 
 
-def test_means_that_no_number_holds_are_told_and_not_compared(tmp_path: Path):
-    a, b = (write(tmp_path / f"{name}.jsonl", *(row(f"t{n}/0", 1e308) for n in range(8))) for name in "ab")
+def test_sums_beyond_a_float_have_means_all_the_same(tmp_path: Path):
+    a, b = (write(tmp_path / f"{name}.jsonl", *(row(f"t{n}/0", 1e308) for n in range(20))) for name in "ab")
     found = compare([a], [b])
-    nothing = dict.fromkeys(("a", "b", "difference", "low", "high"))
-    assert found["fields"][0] == {"name": "reward", **nothing, "paired": True, "tasks": 8, "tasks_a": 8, "tasks_b": 8}
-    assert found["verdict"] == "no reward that both runs have: nothing to judge by"
-    note = "reward: the sum is beyond what a number can hold; it has no mean"
-    assert found["notes"] == [f"A: {note}", f"B: {note}"]
+    told = field(found, "reward")
+    assert (told["a"], told["b"], told["difference"], told["low"]) == (1e308, 1e308, 0.0, None)
+    assert found["verdict"] == "no difference: the same mean reward in every one of 20 tasks in both runs"
+    assert found["a"]["reward"] == 1e308
+    assert found["notes"] == []

@@ -16,13 +16,11 @@ from velodrome.errors import InputError
 from velodrome.read.draws import MOST_VOTES
 from velodrome.read.group import Group, Rollout, Settings, answer_of
 from velodrome.read.groups import Reading, natural, read_groups
-from velodrome.read.intervals import Sampling
+from velodrome.read.intervals import mean_interval
 from velodrome.read.metrics import read_metrics
 from velodrome.read.numbers import numbers_of
 from velodrome.records.rollout import encode
 from velodrome.records.zst import pack
-
-NO_INTERVALS = Sampling(level=0)
 
 
 def row(key: str, reward: float | None = 1.0, *, agent: str = "a", **fields: Any) -> dict[str, Any]:
@@ -78,7 +76,7 @@ def test_a_field_is_described_over_the_rows_that_have_it(tmp_path: Path):
     path = write(
         tmp_path / "r.jsonl", row("a/0", 1, score=2), row("b/0", 0.0, score=4), row("c/0", None), row("d/0", 0.5)
     )
-    found = read_groups([path], Settings(sampling=NO_INTERVALS))
+    found = read_groups([path], Settings(level=0))
     assert found["run"]["fields"]["reward"] == {
         "n": 3,
         "mean": 0.5,
@@ -149,11 +147,11 @@ def test_every_group_is_what_a_file_of_its_rows_alone_would_be(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Any]
 ):
     folder = tmp_path_factory.mktemp("g")
-    wanted = Settings(by="kind", ks=(1, 2), sampling=Sampling(resamples=50))
+    wanted = Settings(by="kind", ks=(1, 2))
     found = read_groups([write(folder / "all.jsonl", *rows)], wanted)
     for kind in {each["kind"] for each in rows}:
         own = [each for each in rows if each["kind"] == kind]
-        alone = read_groups([write(folder / "own.jsonl", *own)], Settings(ks=(1, 2), sampling=Sampling(resamples=50)))
+        alone = read_groups([write(folder / "own.jsonl", *own)], Settings(ks=(1, 2)))
         group = next(each for each in found["groups"] if each["group"] == kind)
         assert group == {"group": kind, **alone["run"]}
     for name, field in found["run"]["fields"].items():
@@ -170,7 +168,7 @@ def test_the_means_and_pass_rates_are_those_that_are_printed_without_a_flag(
 ):
     path = write(tmp_path_factory.mktemp("g") / "r.jsonl", *rows)
     flat, _ = read_metrics(path)
-    found = read_groups([path], Settings(sampling=NO_INTERVALS))
+    found = read_groups([path], Settings(level=0))
     assert found["metrics"] == flat
     for name in ("reward", "score"):
         if name in flat:
@@ -183,7 +181,7 @@ def test_the_means_and_pass_rates_are_those_that_are_printed_without_a_flag(
 def test_rates_are_over_the_tasks_that_have_k_scored_rollouts(tmp_path: Path):
     rows = [row(f"a/{n}", float(n < 2), extracted_answer="36" if n < 2 else None) for n in range(3)]
     rows += [row("b/0", 1.0, extracted_answer="1"), row("b/1", 0.0, extracted_answer="2"), row("b/2", None)]
-    found = read_groups([write(tmp_path / "r.jsonl", *rows)], Settings(ks=(1, 2, 3, 9), sampling=NO_INTERVALS))
+    found = read_groups([write(tmp_path / "r.jsonl", *rows)], Settings(ks=(1, 2, 3, 9), level=0))
     rates = {name: (rate["tasks"], rate["value"]) for name, rate in found["run"]["rates"].items()}
     assert rates == {
         "pass@1": (2, pytest.approx((2 / 3 + 1 / 2) / 2)),
@@ -201,9 +199,9 @@ def test_a_few_tasks_with_more_rollouts_than_the_others_make_no_rate_unless_aske
     rows = [row(f"{task}/{n}", extracted_answer="1") for task in range(5) for n in range(9 if task < 2 else 3)]
     path = write(tmp_path / "r.jsonl", *rows)
     kinds = ("pass@", "pass^", "majority@")
-    usual = read_groups([path], Settings(sampling=NO_INTERVALS))["run"]["rates"]
+    usual = read_groups([path], Settings(level=0))["run"]["rates"]
     assert list(usual) == ["pass@1", *(f"{kind}{k}" for k in (2, 3) for kind in kinds)]
-    asked = read_groups([path], Settings(ks=(9,), sampling=NO_INTERVALS))["run"]["rates"]
+    asked = read_groups([path], Settings(ks=(9,), level=0))["run"]["rates"]
     assert {name: rate["tasks"] for name, rate in asked.items()} == {f"{kind}9": 2 for kind in kinds}
 
 
@@ -243,44 +241,31 @@ def test_an_empty_answer_is_no_answer(none: Any):
     assert answer_of(none) == 0
 
 
-def test_of_very_many_tries_a_fair_sample_votes_and_every_try_counts_for_pass_rates():
-    group = Group(Settings())
-    group.extend([Rollout("t", {"reward": float(n < 300)}, 2 + (n >= 300), False, False) for n in range(400)])
-    (answers, silent) = group.ballot(0)
-    assert (sum(count for count, _ in answers), silent) == (MOST_VOTES, 0)
-    assert 0.5 < sum(right for _, right in answers) / MOST_VOTES < 0.95  # the first 32 alone would all be right
-    assert dict(group.rates([1]))["pass@1"] == [(0, 0.75)]
-    assert [name for name, _ in group.rates([64])] == ["pass@64", "pass^64"]
+def test_of_very_many_tries_the_first_repeats_vote_whatever_their_order_and_every_try_counts_for_pass_rates():
+    tries = [Rollout("t", n, {"reward": float(n % 4 < 3)}, 2 + (n % 4 == 3), False, False) for n in range(400)]
+    ballots = []
+    for seed in range(3):
+        random.Random(seed).shuffle(tries)
+        group = Group(Settings())
+        group.extend(tries)
+        ballots.append(group.ballot(0))
+        assert dict(group.rates([1]))["pass@1"] == [(0, 0.75)]
+        assert [name for name, _ in group.rates([64])] == ["pass@64", "pass^64"]
+    assert ballots == [(((8, 0), (24, 24)), 0)] * 3
+    assert MOST_VOTES == 32
 
 
-def test_intervals_are_from_resampling_tasks_and_are_the_same_for_a_seed(tmp_path: Path):
+def test_intervals_are_of_tasks_and_not_of_their_rollouts(tmp_path: Path):
     chance = random.Random(1)
     rows = [row(f"t{task}/{n}", float(chance.random() < task / 30)) for task in range(30) for n in range(4)]
-    path = write(tmp_path / "r.jsonl", *rows)
-    first, again, other = (read_groups([path], Settings(sampling=Sampling(seed=seed)))["run"] for seed in (1, 1, 2))
-    assert first == again
-    assert first["fields"]["reward"] != other["fields"]["reward"]
-    sums = [sum(each["reward"] for each in rows[at : at + 4]) for at in range(0, 120, 4)]
-    assert Sampling(seed=1).mean(sums, [4] * 30) == (
-        first["fields"]["reward"]["low"],
-        first["fields"]["reward"]["high"],
-    )
-
-
-def test_more_tasks_than_clusters_are_dealt_out_as_the_file_would_be_if_each_were_its_own(tmp_path: Path):
-    chance = random.Random(2)
-    rows = [row(f"t{task}/0", chance.random()) for task in range(1300)]
-    path = write(tmp_path / "r.jsonl", *rows)
-    field = read_groups([path])["run"]["fields"]["reward"]
-    assert Sampling().mean([each["reward"] for each in rows], [1] * 1300) == (
-        pytest.approx(field["low"]),
-        pytest.approx(field["high"]),
-    )
+    reward = read_groups([write(tmp_path / "r.jsonl", *rows)])["run"]["fields"]["reward"]
+    means = [sum(each["reward"] for each in rows[at : at + 4]) / 4 for at in range(0, 120, 4)]
+    assert mean_interval(means, [4] * 30, 0.95, share_of=(0.0, 1.0)) == (reward["low"], reward["high"])
 
 
 def test_rows_are_counted_where_they_belong_however_many_there_are(tmp_path: Path):
     rows = [row(f"t{n // 4}/{n % 4}", float(n % 3 == 0), kind="xyz"[n % 3]) for n in range(5000)]
-    found = read_groups([write(tmp_path / "r.jsonl", *rows)], Settings(by="kind", sampling=NO_INTERVALS))
+    found = read_groups([write(tmp_path / "r.jsonl", *rows)], Settings(by="kind", level=0))
     told = [
         (each["group"], each["rollouts"], each["tasks"], each["fields"]["reward"]["mean"]) for each in found["groups"]
     ]
@@ -366,12 +351,12 @@ def test_hostile_rows_are_notes_or_counted_exactly_as_without_a_flag(tmp_path: P
         == notes
         == [
             *(f"{path}:{number}: not a rollout; it is not counted" for number in range(1, len(HOSTILE) + 1)),
-            "output: 1 of 14 rollouts have it in a wrong type; they are counted without it",
-            "usage: 1 of 14 rollouts have it in a wrong type; they are counted without it",
-            "meta.key: 2 of 14 rollouts have it in a wrong type; they are counted without it",
             "meta: 1 of 14 rollouts have it in a wrong type; they are counted without it",
-            "reward: 1 of 14 rollouts have it in a wrong type; they are counted without it",
+            "meta.key: 2 of 14 rollouts have it in a wrong type; they are counted without it",
             "meta.timing: 1 of 14 rollouts have it in a wrong type; they are counted without it",
+            "output: 1 of 14 rollouts have it in a wrong type; they are counted without it",
+            "reward: 1 of 14 rollouts have it in a wrong type; they are counted without it",
+            "usage: 1 of 14 rollouts have it in a wrong type; they are counted without it",
             "usage.total_tokens: 1 of 14 rollouts have it in a wrong type; they are counted without it",
             "reward: 12 of 13 numbers are counted; the rest are NaN or infinite",
         ]
@@ -400,10 +385,12 @@ def test_too_many_bad_lines_are_counted_and_not_listed(tmp_path: Path):
 
 @pytest.mark.parametrize(("by", "hint"), [("task", ""), ("kind", "; --fields reward keeps more apart")])
 def test_groups_without_end_end_in_one(tmp_path: Path, by: str, hint: str):
-    path = write(tmp_path / "r.jsonl", *(row(f"t{n}/0", 1.0, kind=f"t{n}") for n in range(30)))
+    rows = [row(f"t{n:02}/0", 1.0, kind=f"t{n:02}") for n in range(30)]
+    random.Random(3).shuffle(rows)  # the first by name are kept, not the first in the file
+    path = write(tmp_path / "r.jsonl", *rows)
     reading = Reading(Settings(by=by), most_cells=10 if by == "task" else 40).read([path])
     assert {name: group.rows for name, group in reading.groups.items()} == {
-        **{f"t{n}": 1 for n in range(10)},
+        **{f"t{n:02}": 1 for n in range(10)},
         "(others)": 20,
     }
     assert reading.notes == [f"there are too many groups to keep apart: 20 rollouts are in '(others)'{hint}"]

@@ -94,7 +94,7 @@ def test_the_aggregation_script_prints_what_velo_metrics_prints_with_every_flag(
     workplace.write("scripts/print_aggregate_results.py", SCRIPT.read_text())
     script = "python scripts/print_aggregate_results.py +jsonl_fpath=rollouts.jsonl"
     assert printed(workplace, script) == printed(workplace, "velo metrics rollouts.jsonl")
-    for flags in ("--json --by task", "--json --k 1,3 --seed 4"):
+    for flags in ("--json --by task", "--json --k 1,3 --ci 0.9"):
         assert printed(workplace, f"{script} {flags}") == printed(workplace, f"velo metrics rollouts.jsonl {flags}")
     several = printed(workplace, f"{script} +jsonl_fpath=more.jsonl")
     assert several == printed(workplace, "velo metrics rollouts.jsonl more.jsonl")

@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   velo compare --a shard-0.jsonl shard-1.jsonl --b after.jsonl --json | jq .verdict
 
 Tasks that both runs have are compared with themselves; each counts alike. The interval is of the difference B - A,
-from resampling tasks. docs/metrics.md#comparing-runs says how to read it."""
+from how much that differs between tasks. docs/metrics.md#comparing-runs says how to read it."""
 
 
 def run(argv: Sequence[str]) -> int:

@@ -25,23 +25,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add("--pass-at", type=number, metavar="REWARD", help=f"the reward from which a rollout passed [{PASS_REWARD}]")
     add("--ci", type=_level, metavar="LEVEL", help="the level of confidence intervals, 0 for none [0.95]")
-    add("--seed", type=_whole, metavar="N", help="of the resampling behind the intervals [0]")
 
 
 def settings_of(given: argparse.Namespace) -> Settings:
     """The flags, with defaults for those that were not given."""
     from velodrome.read.group import Settings
-    from velodrome.read.intervals import Sampling
 
-    told = Sampling()
+    usual = Settings()
     return Settings(
         by=given.by,
         ks=given.k,
         pass_at=PASS_REWARD if given.pass_at is None else given.pass_at,
-        sampling=Sampling(
-            level=told.level if given.ci is None else given.ci,
-            seed=told.seed if given.seed is None else given.seed,
-        ),
+        level=usual.level if given.ci is None else given.ci,
         fields=None if given.fields is None else frozenset(given.fields),
     )
 
@@ -65,9 +60,3 @@ def _level(text: str) -> float:
     if value and not 0.5 <= value <= 0.999:
         raise argparse.ArgumentTypeError(f"a share from 0.5 to 0.999, such as 0.95, or 0 for none; not {text!r:.40}")
     return value
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"a whole number from 0 on, not {text!r:.40}")
-    return int(text)

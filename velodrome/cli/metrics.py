@@ -35,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     """Read the files, print their metrics."""
     given = _parser().parse_args(argv)
     files = rollouts_files(given.files)
-    asked = (given.by, given.k, given.pass_at, given.ci, given.seed, given.fields, given.form)
+    asked = (given.by, given.k, given.pass_at, given.ci, given.fields, given.form)
     if any(value is not None for value in asked):
         _print_groups(files, given)
     else:

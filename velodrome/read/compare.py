@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import isclose, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from velodrome.errors import InputError
-from velodrome.read.group import Group, Settings
+from velodrome.read.exact import mean_of
+from velodrome.read.group import Cell, Group, Settings
 from velodrome.read.groups import Reading, natural
-from velodrome.read.intervals import FEWEST, Interval, Sampling
+from velodrome.read.intervals import FEWEST, FEWEST_NUMBERS, Interval, mean_interval, paired_interval, unpaired_interval
 from velodrome.read.metrics import sizes
 from velodrome.read.parts import HOSTILE
 from velodrome.read.unread import Unread
@@ -37,26 +38,25 @@ def compare(a: Sequence[Path], b: Sequence[Path], settings: Settings | None = No
     settings = settings or Settings()
     if settings.by == "task":
         raise InputError("--by task: one task is too little to compare; --flips lists the tasks that changed")
-    before = Reading(settings, clusters=None).read(a)
-    after = Reading(settings, clusters=None).read(b)
+    before = Reading(settings).read(a)
+    after = Reading(settings).read(b)
     ks = _ks(before.run, after.run, settings.ks)
     flips, flipped = _flips(before.run, after.run)
     _add_prompts(flips[:MOST_PROMPTS], [*b, *a])
     found: Json = {
         "files": {"a": [str(path) for path in a], "b": [str(path) for path in b]},
         "pass_at": settings.pass_at,
-        "level": settings.sampling.level,
-        "seed": settings.sampling.seed,
+        "level": settings.level,
         "a": before.metrics,
         "b": after.metrics,
-        **_sides(before.run, after.run, ks, settings.sampling),
+        **_sides(before.run, after.run, ks, settings.level),
         "flipped": flipped,
         "flips": flips,
     }
     if settings.by is not None:
         found["by"] = settings.by
         found["groups"] = [
-            {"group": name, **_sides(before.groups[name], after.groups[name], ks, settings.sampling)}
+            {"group": name, **_sides(before.groups[name], after.groups[name], ks, settings.level)}
             for name in sorted(before.groups, key=natural)
             if name in after.groups
         ]
@@ -71,64 +71,84 @@ def _ks(a: Group, b: Group, asked: Sequence[int] | None) -> list[int]:
     return [k for k in sorted(set(asked)) if k <= min(a.most_tried, b.most_tried)]
 
 
-def _sides(a: Group, b: Group, ks: Sequence[int], sampling: Sampling) -> Json:
+def _sides(a: Group, b: Group, ks: Sequence[int], level: float) -> Json:
     both = [(place, b.tasks[task]) for task, place in a.tasks.items() if task in b.tasks]
     tasks = {"both": len(both), "only_a": len(a.tasks) - len(both), "only_b": len(b.tasks) - len(both)}
     paired = 0 < min(len(a.tasks), len(b.tasks)) <= 2 * len(both)
-    fields = [_field(name, a, b, both if paired else None, sampling) for name in _names(a, b)]
+    fields = [_field(name, a, b, both if paired else None, level) for name in _names(a, b)]
     a_rates = {name: dict(values) for name, values in a.rates(ks)}
     b_rates = {name: dict(values) for name, values in b.rates(ks)}
     rates = [
-        _rate(name, values, b_rates[name], both if paired else None, sampling)
+        _rate(name, values, b_rates[name], both if paired else None, level)
         for name, values in a_rates.items()
         if name in b_rates
     ]
     first = 1 if fields and fields[0]["name"] == "reward" else 0
     fields[first:first] = rates
-    return {"tasks": tasks, "fields": fields, "verdict": verdict(fields, sampling.level)}
+    return {"tasks": tasks, "fields": fields, "verdict": verdict(fields, level)}
 
 
 def _names(a: Group, b: Group) -> list[str]:
     return sorted(a.cells.keys() | b.cells.keys(), key=lambda name: (name != "reward", name))
 
 
-def _field(name: str, a: Group, b: Group, both: list[tuple[int, int]] | None, sampling: Sampling) -> Json:
+def _field(name: str, a: Group, b: Group, both: list[tuple[int, int]] | None, level: float) -> Json:
     a_cell, b_cell = a.cells.get(name), b.cells.get(name)
     if a_cell is None or b_cell is None:
         means = [None if cell is None else cell.spread.mean for cell in (a_cell, b_cell)]
-        return _entry(name, means[0], means[1], None, None, (0, 0))
+        return _entry(name, means[0], means[1], None, None, (0, 0), None)
+    furthest = _furthest(name, a_cell, b_cell)
     if both is None:
-        interval = sampling.difference((a_cell.sums, a_cell.counts), (b_cell.sums, b_cell.counts))
-        tasks = (sum(map(bool, a_cell.counts)), sum(map(bool, b_cell.counts)))
-        return _entry(name, a_cell.spread.mean, b_cell.spread.mean, interval, False, tasks)
-    return _paired(name, a.task_means(name), b.task_means(name), both, sampling, None)
+        return _unpaired(name, _side(name, a_cell, level), _side(name, b_cell, level), furthest)
+    return _paired(name, a.task_means(name), b.task_means(name), both, level, furthest)
 
 
-def _rate(name: str, a: Values, b: Values, both: list[tuple[int, int]] | None, sampling: Sampling) -> Json:
+def _furthest(name: str, a: Cell, b: Cell) -> float | None:
+    """How far the means can be apart, if rollouts of both runs have the same two values, as rewards of 0 and 1 are."""
+    values = a.share_of(name)
+    return None if values is None or values != b.share_of(name) else values[1] - values[0]
+
+
+class Side(NamedTuple):
+    """One run alone: its mean, the interval of that, and how many tasks it is over."""
+
+    mean: float
+    interval: Interval | None
+    tasks: int
+
+
+def _side(name: str, cell: Cell, level: float) -> Side:
+    spread, tasks = cell.spread, sum(map(bool, cell.tasks.counts))
+    if cell.share_of(name) is None and spread.low == spread.high and level and tasks >= FEWEST_NUMBERS:
+        return Side(spread.low, (spread.low, spread.low), tasks)  # the same in every rollout: the other run may differ
+    return Side(cell.mean, cell.interval(name, level), tasks)
+
+
+def _rate(name: str, a: Values, b: Values, both: list[tuple[int, int]] | None, level: float) -> Json:
     if both is not None:
-        return _paired(name, a, b, both, sampling, (-1.0, 1.0))
-    before, after = list(a.values()), list(b.values())
-    interval = sampling.difference((before, [1] * len(before)), (after, [1] * len(after)))
-    return _entry(name, _mean(before), _mean(after), interval, False, (len(before), len(after)))
+        return _paired(name, a, b, both, level, 1.0)
+    sides = []
+    for values in (list(a.values()), list(b.values())):
+        interval = mean_interval(values, [1] * len(values), level, share_of=(0.0, 1.0))
+        sides.append(Side(mean_of(values), interval, len(values)))
+    return _unpaired(name, sides[0], sides[1], 1.0)
 
 
-def _paired(
-    name: str, a: Values, b: Values, both: list[tuple[int, int]], sampling: Sampling, within: Interval | None
-) -> Json:
+def _unpaired(name: str, a: Side, b: Side, furthest: float | None) -> Json:
+    interval = None
+    if a.interval is not None and b.interval is not None:
+        interval = unpaired_interval(a.mean, a.interval, b.mean, b.interval)
+        interval = interval if interval[0] < interval[1] else None
+    return _entry(name, a.mean, b.mean, interval, False, (a.tasks, b.tasks), furthest)
+
+
+def _paired(name: str, a: Values, b: Values, both: list[tuple[int, int]], level: float, furthest: float | None) -> Json:
     pairs = [(a[left], b[right]) for left, right in both if left in a and right in b]
     if not pairs:
-        return _entry(name, None, None, None, None, (0, 0))
-    differences = [_apart(before, after) for before, after in pairs]
-    if not any(differences):
-        within = None  # no task differs: resampling them has nothing to say, of a rate as of any number
-    interval = sampling.mean(differences, [1] * len(pairs), within=within)
-    tasks = (len(pairs), len(pairs))
-    return _entry(name, _mean([x for x, _ in pairs]), _mean([y for _, y in pairs]), interval, True, tasks)
-
-
-def _mean(values: Sequence[float]) -> float:
-    """The mean; infinite if the sum is. `fmean` raises there."""
-    return sum(values) / len(values)
+        return _entry(name, None, None, None, None, (0, 0), furthest)
+    interval = paired_interval([_apart(before, after) for before, after in pairs], level, furthest=furthest)
+    before, after = mean_of([x for x, _ in pairs]), mean_of([y for _, y in pairs])
+    return _entry(name, before, after, interval, True, (len(pairs), len(pairs)), furthest)
 
 
 def _apart(before: float, after: float) -> float:
@@ -143,6 +163,7 @@ def _entry(
     interval: Interval | None,
     paired: bool | None,
     tasks: tuple[int, int],
+    furthest: float | None,
 ) -> Json:
     a, b = (value if value is not None and isfinite(value) else None for value in (a, b))
     low, high = interval if interval is not None and all(map(isfinite, interval)) else (None, None)
@@ -158,6 +179,7 @@ def _entry(
         "tasks": min(tasks),
         "tasks_a": tasks[0],
         "tasks_b": tasks[1],
+        "too_few": min(tasks) < (FEWEST_NUMBERS if furthest is None else FEWEST),
     }
 
 
@@ -166,13 +188,13 @@ def verdict(fields: Sequence[Json], level: float, name: str = "reward") -> str:
     told = next((each for each in fields if each["name"] == name), None)
     if told is None or told["difference"] is None:
         return f"no {name} that both runs have: nothing to judge by"
-    difference, low, high, tasks = told["difference"], told["low"], told["high"], told["tasks"]
+    difference, low, high = told["difference"], told["low"], told["high"]
     change = f"{name} {difference:+.3g}"
     where, many = _where(told)
     better = "better" if difference > 0 else "worse"
     if not level:
         return f"{change}, {where}; whether that is chance was not asked (--ci 0)"
-    if low is None and tasks < FEWEST:
+    if low is None and told["too_few"]:
         return f"too few tasks to tell: {change}, {where}"
     if low is None:
         if not difference:

@@ -6,20 +6,19 @@ docs/metrics.md defines every number.
 
 from __future__ import annotations
 
-import random
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
 from operator import itemgetter
-from sys import byteorder
 from typing import Any, NamedTuple
 
 import orjson
 
 from velodrome.read.draws import MOST_VOTES, Ballot, ballot, majority_at_k, pass_hat_k
-from velodrome.read.intervals import MOST, Sampling
+from velodrome.read.exact import TaskSums, mean_of
+from velodrome.read.intervals import Interval, mean_interval
 from velodrome.read.metrics import PASS_REWARD, largest_k, pass_at_k
 from velodrome.read.numbers import final_text, numbers_of
 from velodrome.read.spread import Spread
@@ -28,7 +27,7 @@ from velodrome.records.rollout import split_key
 Json = dict[str, Any]
 
 MOST_FIELDS = 1000
-_VOTE_BYTES = 8
+_VOTE_BYTES = 16  # the repeat, then the answer and whether it passed
 _RATES = (("pass@", pass_at_k), ("pass^", pass_hat_k))
 
 
@@ -39,37 +38,46 @@ class Settings:
     by: str | None = None
     ks: tuple[int, ...] | None = None
     pass_at: float = PASS_REWARD
-    sampling: Sampling = field(default_factory=Sampling)
+    level: float = 0.95  # of confidence intervals; 0 for none
     fields: frozenset[str] | None = None
 
 
 class Cell:
-    """One field of one group: its spread, and its sum in each cluster of tasks."""
+    """One field of one group: its spread, and its sum in each task."""
 
-    __slots__ = ("counts", "spread", "sums")
+    __slots__ = ("spread", "tasks")
 
     def __init__(self) -> None:
         self.spread = Spread()
-        self.sums = array("d")
-        self.counts = array("i")
+        self.tasks = TaskSums()
 
-    def extend(self, values: list[float], clusters: list[int]) -> None:
-        """Count numbers, each in the cluster beside it."""
+    def extend(self, values: list[float], places: list[int]) -> None:
+        """Count numbers, each in the task beside it."""
         self.spread.extend(values)
-        short = max(clusters) + 1 - len(self.sums)
-        if short > 0:
-            self.sums.extend([0.0] * short)
-            self.counts.extend([0] * short)
-        sums, counts = self.sums, self.counts
-        for cluster, value in zip(clusters, values, strict=True):
-            sums[cluster] += value
-            counts[cluster] += 1
+        self.tasks.extend(values, places)
+
+    @property
+    def mean(self) -> float:
+        """The mean over rollouts, of which a cell has at least one."""
+        return self.spread.mean or 0.0
+
+    def share_of(self, name: str) -> Interval | None:
+        """The two values that rollouts have; a reward that is always 0 or always 1 could have been the other."""
+        if name == "reward" and self.spread.low == self.spread.high and self.spread.low in (0.0, 1.0):
+            return 0.0, 1.0
+        return self.spread.two_values
+
+    def interval(self, name: str, level: float) -> Interval | None:
+        """The confidence interval of the mean over rollouts."""
+        weights = [count for count in self.tasks.counts if count]
+        return mean_interval(list(self.tasks.means().values()), weights, level, share_of=self.share_of(name))
 
 
 class Rollout(NamedTuple):
     """What a group needs to know of one rollout."""
 
     task: str | None
+    repeat: int
     numbers: dict[str, float]
     answer: int
     deferred: bool
@@ -83,8 +91,10 @@ class Rollout(NamedTuple):
 def rollout_of(row: Json) -> Rollout:
     """The facts of a row as a `Tally` gives it back."""
     meta = row.get("meta") or {}
+    task, repeat = split_key(meta["key"]) if meta.get("key") is not None else (None, 0)
     return Rollout(
-        split_key(meta["key"])[0] if meta.get("key") is not None else None,
+        task,
+        repeat,
         numbers_of(row),
         answer_of(row),
         meta.get("verification") == "deferred",
@@ -93,20 +103,16 @@ def rollout_of(row: Json) -> Rollout:
 
 
 class Group:
-    """Running sums over the rollouts of one group.
+    """Running sums over the rollouts of one group. The order they come in makes no difference."""
 
-    For the intervals tasks are dealt out to so many `clusters`; with None each is its own.
-    """
-
-    def __init__(self, settings: Settings, *, clusters: int | None = MOST) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._clusters = clusters
-        self._chance: random.Random | None = None  # made when needed: it is larger than all else in a small group
         self.rows = 0
         self.deferred = 0
         self.incomplete = 0
         self.tasks: dict[str, int] = {}
         self.cells: dict[str, Cell] = {}
+        self._past_last: str | None = None  # this field and all after it, in their order, are not kept
         self._places = 0  # of tasks, and of rows without a key, which are each their own
         self.tried = array("i")
         self.passed = array("i")
@@ -116,32 +122,41 @@ class Group:
         """Count rollouts; many at once take a fraction of the time."""
         self.rows += len(rollouts)
         pass_at = self._settings.pass_at
-        clusters = []
-        for task, numbers, answer, deferred, incomplete in rollouts:
+        places = []
+        for task, repeat, numbers, answer, deferred, incomplete in rollouts:
             self.deferred += deferred
             self.incomplete += incomplete
             place = self._place(task)
-            clusters.append(place if self._clusters is None else place % self._clusters)
+            places.append(place)
             reward = numbers.get("reward")
             if task is not None and reward is not None:
                 passed = reward >= pass_at
                 self.tried[place] += 1
                 self.passed[place] += passed
-                self._vote(place, answer << 1 | passed)
-        self._spread([rollout.numbers for rollout in rollouts], clusters)
+                self._vote(place, _packed(repeat, answer << 1 | passed))
+        self._spread([rollout.numbers for rollout in rollouts], places)
 
-    def _spread(self, rows: list[dict[str, float]], clusters: list[int]) -> None:
+    def _spread(self, rows: list[dict[str, float]], places: list[int]) -> None:
         for name in dict.fromkeys(chain.from_iterable(rows)):
-            cell = self.cells.get(name)
+            cell = self._cell(name)
             if cell is None:
-                if len(self.cells) >= MOST_FIELDS:
-                    continue
-                cell = self.cells[name] = Cell()
+                continue
             try:
-                cell.extend(list(map(itemgetter(name), rows)), clusters)
+                cell.extend(list(map(itemgetter(name), rows)), places)
             except KeyError:  # some rows are without it
-                having = [(row[name], cluster) for row, cluster in zip(rows, clusters, strict=True) if name in row]
-                cell.extend([value for value, _ in having], [cluster for _, cluster in having])
+                having = [(row[name], place) for row, place in zip(rows, places, strict=True) if name in row]
+                cell.extend([value for value, _ in having], [place for _, place in having])
+
+    def _cell(self, name: str) -> Cell | None:
+        """The cell of a field. Of too many fields the first by name are kept, whichever came first."""
+        if name not in self.cells:
+            if self._past_last is not None and _field_order(name) >= _field_order(self._past_last):
+                return None
+            self.cells[name] = Cell()
+            if len(self.cells) > MOST_FIELDS:
+                self._past_last = max(self.cells, key=_field_order)
+                del self.cells[self._past_last]
+        return self.cells.get(name)
 
     def _place(self, task: str | None) -> int:
         place = self._places if task is None else self.tasks.setdefault(task, self._places)
@@ -152,27 +167,46 @@ class Group:
             self._votes.append(b"")
         return place
 
-    def _vote(self, place: int, vote: int) -> None:
-        """Keep the vote, or of many a fair sample."""
-        votes, packed = self._votes[place], vote.to_bytes(_VOTE_BYTES, byteorder)
-        tried = self.tried[place]
-        if tried <= MOST_VOTES:
-            self._votes[place] = votes + packed
-            return
-        self._chance = self._chance or random.Random(self._settings.sampling.seed)
-        at = self._chance.randrange(tried) * _VOTE_BYTES
-        if at < len(votes):
-            self._votes[place] = votes[:at] + packed + votes[at + _VOTE_BYTES :]
+    def _vote(self, place: int, vote: bytes) -> None:
+        """Keep the vote; of many, those of the first repeats."""
+        votes = self._votes[place] + vote
+        if len(votes) > MOST_VOTES * _VOTE_BYTES:
+            votes = b"".join(sorted(_apart(votes))[:MOST_VOTES])
+        self._votes[place] = votes
 
     def ballot(self, place: int) -> Ballot:
-        """How the tries of a task voted; of very many, those in a fair sample."""
-        return ballot((vote >> 1, bool(vote & 1)) for vote in array("Q", self._votes[place]))
+        """How the tries of a task voted; of very many, the first repeats."""
+        votes = (int.from_bytes(vote[8:]) for vote in _apart(self._votes[place]))
+        return ballot((vote >> 1, bool(vote & 1)) for vote in votes)
+
+    def merge(self, other: Group) -> None:
+        """Count the rollouts of another group as well."""
+        self.rows += other.rows
+        self.deferred += other.deferred
+        self.incomplete += other.incomplete
+        names: list[str | None] = [None] * other._places
+        for task, place in other.tasks.items():
+            names[place] = task
+        places = [self._place(task) for task in names]
+        for place, tried, passed, votes in zip(places, other.tried, other.passed, other._votes, strict=True):
+            self.tried[place] += tried
+            self.passed[place] += passed
+            for vote in _apart(votes):
+                self._vote(place, vote)
+        for name, theirs in other.cells.items():
+            cell = self._cell(name)
+            if cell is not None:
+                cell.spread.merge(theirs.spread)
+                cell.tasks.merge(theirs.tasks, places)
 
     def task_means(self, name: str) -> dict[int, float]:
-        """The mean of a field in every task that has it, by place; only where each task is its own cluster."""
-        cell = self.cells[name]
-        counted = zip(cell.sums, cell.counts, strict=True)
-        return {place: total / count for place, (total, count) in enumerate(counted) if count}
+        """The mean of a field in every task that has it, by place."""
+        return self.cells[name].tasks.means()
+
+    @property
+    def cut(self) -> bool:
+        """Whether rollouts have more different numbers than are kept."""
+        return self._past_last is not None
 
     @property
     def most_tried(self) -> int:
@@ -205,19 +239,16 @@ class Group:
 
     def summary(self, ks: Sequence[int]) -> Json:
         """Everything the group says, as JSON."""
-        sampling = self._settings.sampling
+        level = self._settings.level
         found: Json = {"rollouts": self.rows, "tasks": len(self.tasks)}
         found |= {name: count for name, count in self._odd() if count}
-        found["fields"] = {name: _described(cell, sampling) for name, cell in sorted(self.cells.items(), key=_first)}
+        names = sorted(self.cells, key=_field_order)
+        found["fields"] = {name: _described(name, self.cells[name], level) for name in names}
         found["rates"] = {}
         for name, values in self.rates(ks):
             rates = [rate for _, rate in values]
-            interval = sampling.mean(rates, [1] * len(rates), within=(0.0, 1.0))
-            found["rates"][name] = {
-                "tasks": len(rates),
-                "value": sum(rates) / len(rates),
-                **_ends(interval),
-            }
+            interval = mean_interval(rates, [1] * len(rates), level, share_of=(0.0, 1.0))
+            found["rates"][name] = {"tasks": len(rates), "value": mean_of(rates), **_ends(interval)}
         return found
 
     def _odd(self) -> Iterator[tuple[str, int]]:
@@ -225,15 +256,24 @@ class Group:
         yield "incomplete", self.incomplete
 
 
-def _first(named: tuple[str, Cell]) -> tuple[bool, str]:
-    return named[0] != "reward", named[0]
+def _field_order(name: str) -> tuple[bool, str]:
+    return name != "reward", name
+
+
+def _packed(repeat: int, vote: int) -> bytes:
+    """A vote as bytes that sort by repeat."""
+    return min(max(repeat, 0), 2**63).to_bytes(8) + vote.to_bytes(8)
+
+
+def _apart(votes: bytes) -> list[bytes]:
+    return [votes[at : at + _VOTE_BYTES] for at in range(0, len(votes), _VOTE_BYTES)]
 
 
 def _ends(interval: tuple[float, float] | None) -> Json:
     return {"low": None, "high": None} if interval is None else {"low": interval[0], "high": interval[1]}
 
 
-def _described(cell: Cell, sampling: Sampling) -> Json:
+def _described(name: str, cell: Cell, level: float) -> Json:
     spread = cell.spread
     numbers = {
         "mean": spread.mean,
@@ -241,9 +281,9 @@ def _described(cell: Cell, sampling: Sampling) -> Json:
         "min": spread.low,
         "median": spread.median,
         "max": spread.high,
-        **_ends(sampling.mean(cell.sums, cell.counts)),
+        **_ends(cell.interval(name, level)),
     }
-    known = {name: value if value is not None and isfinite(value) else None for name, value in numbers.items()}
+    known = {each: value if value is not None and isfinite(value) else None for each, value in numbers.items()}
     return {"n": spread.n, **known, "median_error": spread.error}
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from velodrome.errors import InputError
 from velodrome.read.draws import MOST_VOTES
 from velodrome.read.group import MOST_FIELDS, Group, Rollout, Settings, rollout_of, text_for
-from velodrome.read.intervals import MOST
 from velodrome.read.metrics import Tally, sizes
 from velodrome.read.shards import Taken, read_shards
 
@@ -44,16 +43,14 @@ def picker(by: str) -> Callable[[Json, str | None], str]:
 class Reading:
     """The run and its groups, being read."""
 
-    def __init__(self, settings: Settings, *, clusters: int | None = MOST, most_cells: int = MOST_CELLS) -> None:
+    def __init__(self, settings: Settings, *, most_cells: int = MOST_CELLS) -> None:
         self.settings = settings
         self.tally = Tally(pass_at=settings.pass_at)
-        self.run = Group(settings, clusters=clusters)
+        self.run = Group(settings)
         self.groups: dict[str, Group] = {}
-        self.folded = 0
         self.taken = Taken()
-        self._clusters = clusters
-        self._cells = 0
         self._most_cells = most_cells
+        self._first_other: str | None = None  # this group and all after it, in their order, are in OTHERS
         self._waiting: list[Rollout] = []
         self._names: list[str] = []  # of the groups they are in
         self._pick = picker(settings.by) if settings.by is not None else None
@@ -90,17 +87,28 @@ class Reading:
         for name, rollouts in apart.items():
             if self.settings.by == "task" and self.settings.fields is None:  # there are many, each of few rollouts
                 rollouts = [rollout.only("reward") for rollout in rollouts]
-            self._group(name, rollouts).extend(rollouts)
+            self._group(name).extend(rollouts)
         self._waiting, self._names = [], []
+        self._fold()
 
-    def _group(self, name: str, rollouts: Sequence[Rollout]) -> Group:
-        if name not in self.groups and self._cells >= self._most_cells:
-            self.folded += len(rollouts)
+    def _group(self, name: str) -> Group:
+        if self._first_other is not None and natural(name) >= natural(self._first_other):
             name = OTHERS
-        if name not in self.groups:
-            self.groups[name] = Group(self.settings, clusters=self._clusters)
-            self._cells += len(rollouts[0].numbers) or 1
-        return self.groups[name]
+        return self.groups.setdefault(name, Group(self.settings))
+
+    def _fold(self) -> None:
+        """Of too many groups the first are kept apart, in the order they are shown in, whichever came first."""
+        apart = {name: len(group.cells) or 1 for name, group in self.groups.items() if name != OTHERS}
+        cells = sum(apart.values())
+        if cells <= self._most_cells:
+            return
+        for name in sorted(apart, key=natural, reverse=True):
+            if cells <= self._most_cells:
+                break
+            cells -= apart[name]
+            self._first_other = name
+            others = self.groups.setdefault(OTHERS, Group(self.settings))
+            others.merge(self.groups.pop(name))
 
     @property
     def metrics(self) -> Json:
@@ -117,11 +125,13 @@ class Reading:
     def notes(self) -> list[str]:
         """What was not counted, or not as one would expect."""
         found = [*self.taken.notes, *self.tally.notes()]
-        if self.folded:
+        if OTHERS in self.groups:
             fewer = len(self.settings.fields or ()) != 1 and self.settings.by != "task"
             hint = "; --fields reward keeps more apart" if fewer else ""
-            found.append(f"there are too many groups to keep apart: {self.folded} rollouts are in {OTHERS!r}{hint}")
-        if len(self.run.cells) >= MOST_FIELDS:
+            found.append(
+                f"there are too many groups to keep apart: {self.groups[OTHERS].rows} rollouts are in {OTHERS!r}{hint}"
+            )
+        if self.run.cut:
             found.append(f"rollouts have more different numbers than are kept; {MOST_FIELDS} of them are here")
         wanted = self.settings.fields
         found += [f"no rollout has a number {name!r}" for name in sorted((wanted or set()) - self.run.cells.keys())]
@@ -140,8 +150,7 @@ def read_groups(paths: Sequence[Path], settings: Settings | None = None) -> Json
     return {
         "files": [str(path) for path in paths],
         "pass_at": settings.pass_at,
-        "level": settings.sampling.level,
-        "seed": settings.sampling.seed,
+        "level": settings.level,
         "metrics": reading.metrics,
         "run": reading.run.summary(ks),
         "by": settings.by,

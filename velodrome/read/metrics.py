@@ -12,6 +12,7 @@ from math import comb, isfinite
 from pathlib import Path
 from typing import Any
 
+from velodrome.read.exact import Exact, mean_of
 from velodrome.read.mend import LATEST_S, mended
 from velodrome.read.parts import HOSTILE, LONGEST_S
 from velodrome.read.series import Stretches
@@ -36,7 +37,7 @@ class Tally:
         self.incomplete = 0
         self.tool_calls = 0
         self.tokens: dict[str, int] = {}
-        self._sums: dict[str, float] = {"reward": 0.0}
+        self._sums: dict[str, Exact] = {"reward": Exact()}
         self._counts: dict[str, int] = {"reward": 0}
         self._infinite: dict[str, int] = {}  # of a field, how many of its numbers are none to count with
         self._wrong: dict[str, int] = {}  # of a part, how many rows have it in a wrong type
@@ -60,7 +61,9 @@ class Tally:
         for name, value in row.items():
             if isinstance(value, int | float) and name not in _NAMES:
                 if isfinite(value):
-                    sums[name] = sums.get(name, 0.0) + value
+                    if name not in sums:
+                        sums[name] = Exact()
+                    sums[name].add(value)
                     counts[name] = counts.get(name, 0) + 1
                 else:
                     self._infinite[name] = self._infinite.get(name, 0) + 1
@@ -107,27 +110,24 @@ class Tally:
     def notes(self) -> list[str]:
         """What of the rows is in no number, and why."""
         found = []
-        for name, count in self._wrong.items():
+        for name, count in sorted(self._wrong.items()):
             what = f"{clean(name)}: {count:,} of {self.rows:,} rollouts have it in a wrong type"
             found.append(f"{what}; they are counted without it")
-        for name, count in self._infinite.items():
+        for name, count in sorted(self._infinite.items()):
             counted = self._counts.get(name, 0)
             what = f"{counted:,} of {counted + count:,} numbers are counted; the rest are NaN or infinite"
             found.append(f"{clean(name)}: {what}")
-        for name in self._counts:
-            if not isfinite(self.mean(name) or 0.0):
-                found.append(f"{clean(name)}: the sum is beyond what a number can hold; it has no mean")
         return found
 
     def mean(self, name: str) -> float | None:
         """The mean of one field over the rows that have it."""
         count = self._counts.get(name)
-        return self._sums[name] / count if count else None
+        return self._sums[name].over(count) if count else None
 
     def metrics(self, *, failed: int = 0) -> Json:
         """Everything, under the names of docs/metrics.md."""
-        means = {name: self.mean(name) for name in self._counts}
-        found: Json = {name: mean for name, mean in means.items() if mean is not None and isfinite(mean)}
+        means = {name: self.mean(name) for name in sorted(self._counts, key=lambda name: (name != "reward", name))}
+        found: Json = {name: mean for name, mean in means.items() if mean is not None}
         if self.rows:
             found.setdefault("avg_tool_calls", self.tool_calls / self.rows)
         found["rollouts/kept"] = self.rows
@@ -156,7 +156,7 @@ class Tally:
         tasks = {}
         for k in sizes(most):
             rates = [pass_at_k(n, passed, k) for n, passed in tries if n >= k]
-            found[f"pass@{k}"] = sum(rates) / len(rates)
+            found[f"pass@{k}"] = mean_of(rates)
             tasks[f"tasks/pass@{k}"] = len(rates)
         return found if len(set(tasks.values())) == 1 else found | tasks
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from velodrome.read.intervals import FEWEST, FEWEST_NUMBERS
 from velodrome.timing.report import clean, counted, table
 
 Json = dict[str, Any]
@@ -36,7 +37,15 @@ def metrics_report(found: Json, *, fields: Sequence[str] = (), ascii_only: bool 
             if name != "reward" and name in found["run"]["fields"]:
                 parts.append(clean(name, ascii_only=ascii_only))
                 parts.append(_groups_table(found, name, level, ascii_only))
-    return "\n\n".join(filter(None, [*parts, _notes(found, ascii_only)]))
+    return "\n\n".join(filter(None, [*parts, _too_few(found), _notes(found, ascii_only)]))
+
+
+def _too_few(found: Json) -> str:
+    """Why numbers that vary have no interval; what all rollouts share needs none."""
+    fields = [field for group in (found["run"], *found["groups"]) for field in group["fields"].values()]
+    without = any(field["low"] is None and field["min"] != field["max"] for field in fields)
+    least = f"{FEWEST} tasks for shares and rates, {FEWEST_NUMBERS} for other numbers"
+    return f"-: too few tasks for an interval; it takes {least}" if found["level"] and without else ""
 
 
 def _title(found: Json) -> str:

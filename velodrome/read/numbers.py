@@ -25,7 +25,7 @@ def numbers_of(row: Json) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, value in row.items():
         if type(value) in _KINDS and name not in NAMES and isfinite(value):
-            found[name] = float(value)
+            found[name] = float(value) + 0.0  # -0.0 is 0.0
     tools = turns = 0
     for message in row.get("output") or ():
         tools += len(message.get("tool_calls") or ())
@@ -59,4 +59,4 @@ def _take(names: dict[str, str], source: Any, found: dict[str, float], kinds: fr
         for theirs, ours in names.items():
             value: Any = source.get(theirs)
             if type(value) in kinds and isfinite(value):
-                found.setdefault(ours, float(value))
+                found.setdefault(ours, float(value) + 0.0)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import exp, log, sqrt
-from operator import mul
+from math import exp, log
 from typing import Any
+
+from velodrome.read.exact import Moments
 
 MOST_DISTINCT = 4096
 ERROR = 0.01
@@ -19,56 +20,80 @@ _ZERO = 100_000  # beyond the bucket of any float, so that the sign of a bucket 
 
 
 class Spread:
-    """Running sums over finite numbers."""
+    """What is kept of finite numbers; the order they come in makes no difference, not to the last digit."""
 
-    __slots__ = ("_buckets", "_counts", "_shift", "_squares", "_sum", "high", "low", "n", "total")
+    __slots__ = ("_buckets", "_counts", "_moments", "high", "low", "n")
 
     def __init__(self) -> None:
         self.n = 0
-        self.total = 0.0
         self.low = self.high = 0.0
-        self._shift = 0.0  # the first number: squares of distances from it lose no digits to a large mean
-        self._sum = 0.0
-        self._squares = 0.0
         self._counts: Counter[float] = Counter()
-        self._buckets: Counter[int] | None = None
+        self._buckets: Counter[int] | None = None  # once too many numbers are different; then `_moments` has their sums
+        self._moments = Moments()
 
     def extend(self, values: Sequence[float]) -> None:
         """Count numbers, any but none."""
         low, high = min(values), max(values)
-        if not self.n:
-            self.low, self.high, self._shift = low, high, values[0]
-        elif low < self.low:
+        if not self.n or low < self.low:
             self.low = low
-        if high > self.high:
+        if not self.n or high > self.high:
             self.high = high
         self.n += len(values)
-        shift = self._shift
-        self.total = sum(values, self.total)
-        distances = [value - shift for value in values]
-        self._sum += sum(distances)
-        self._squares += sum(map(mul, distances, distances))
         if self._buckets is None:
             self._counts.update(values)
-            if len(self._counts) > MOST_DISTINCT:
-                self._buckets = Counter()
-                for value, count in self._counts.items():
-                    self._buckets[_bucket(value)] += count
-                self._counts.clear()
+            self._fold()
         else:
             self._buckets.update(map(_bucket, values))
+            self._moments.extend(values)
+
+    def merge(self, other: Spread) -> None:
+        """Count the numbers of another."""
+        if not other.n:
+            return
+        self.low = min(self.low, other.low) if self.n else other.low
+        self.high = max(self.high, other.high) if self.n else other.high
+        self.n += other.n
+        if other._buckets is not None:
+            self._fold(at_once=True)
+            self._moments.merge(other._moments)
+            self._buckets = (self._buckets or Counter()) + other._buckets
+        elif self._buckets is None:
+            self._counts.update(other._counts)
+            self._fold()
+        else:
+            for value, count in other._counts.items():
+                self._buckets[_bucket(value)] += count
+            self._moments.extend(other._counts, other._counts.values())
+
+    def _fold(self, *, at_once: bool = False) -> None:
+        """Keep buckets in place of numbers, if too many are different."""
+        if self._buckets is None and (at_once or len(self._counts) > MOST_DISTINCT):
+            self._buckets, self._moments = Counter(), self._sums()
+            for value, count in self._counts.items():
+                self._buckets[_bucket(value)] += count
+            self._counts.clear()
+
+    def _sums(self) -> Moments:
+        if self._buckets is None:
+            found = Moments()
+            found.extend(self._counts, self._counts.values())
+            return found
+        return self._moments
 
     @property
     def mean(self) -> float | None:
         """The mean; None of nothing."""
-        return self.total / self.n if self.n else None
+        return self._sums().mean
 
     @property
     def std(self) -> float | None:
         """The standard deviation of a sample, with n - 1 below the line; None of fewer than two."""
-        if self.n < 2:
-            return None
-        return sqrt(max(self._squares - self._sum * self._sum / self.n, 0.0) / (self.n - 1))
+        return self._sums().std
+
+    @property
+    def two_values(self) -> tuple[float, float] | None:
+        """The lower and the higher, if no more and no fewer than two different numbers were counted."""
+        return (self.low, self.high) if self._buckets is None and len(self._counts) == 2 else None
 
     @property
     def median(self) -> float | None:

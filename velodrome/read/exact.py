@@ -1,0 +1,156 @@
+"""Sums that do not depend on the order of what is added, to the last digit, and that never overflow.
+
+A float is a whole number of some 2**-n. Whole numbers of Python are added exactly; one division at the end rounds once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from math import fsum, ldexp, sqrt
+
+
+class Exact:
+    """The sum of finite floats, as a whole number of `1 / unit`."""
+
+    __slots__ = ("unit", "whole")
+
+    def __init__(self) -> None:
+        self.whole = 0
+        self.unit = 1
+
+    def add(self, value: float, times: int = 1) -> None:
+        """Add a number, several times."""
+        numerator, denominator = value.as_integer_ratio()
+        self.add_ratio(numerator * times, denominator)
+
+    def add_ratio(self, numerator: int, denominator: int) -> None:
+        """Add `numerator / denominator`; the latter is a power of two."""
+        if denominator > self.unit:
+            self.whole *= denominator // self.unit
+            self.unit = denominator
+        self.whole += numerator * (self.unit // denominator)
+
+    def over(self, count: int) -> float:
+        """The sum divided by a count, rounded once; infinite where no float can hold it."""
+        return ratio(self.whole, count * self.unit)
+
+
+class Moments:
+    """The sums of finite floats and of their squares: all that a mean and a standard deviation need."""
+
+    __slots__ = ("_squares", "_sum", "n")
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._sum = Exact()
+        self._squares = Exact()
+
+    def extend(self, values: Iterable[float], times: Iterable[int] = repeat(1)) -> None:
+        """Add numbers, each so many times."""
+        for value, count in zip(values, times, strict=False):
+            numerator, denominator = value.as_integer_ratio()
+            self._sum.add_ratio(numerator * count, denominator)
+            self._squares.add_ratio(numerator * numerator * count, denominator * denominator)
+            self.n += count
+
+    def merge(self, other: Moments) -> None:
+        """Add the sums of another."""
+        self.n += other.n
+        self._sum.add_ratio(other._sum.whole, other._sum.unit)
+        self._squares.add_ratio(other._squares.whole, other._squares.unit)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean; None of nothing."""
+        return self._sum.over(self.n) if self.n else None
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation of a sample, with n - 1 below the line; None of fewer than two."""
+        if self.n < 2:
+            return None
+        total, squares = self._sum, self._squares
+        apart = self.n * squares.whole * total.unit * total.unit - total.whole * total.whole * squares.unit
+        return root(apart, self.n * (self.n - 1) * total.unit * total.unit * squares.unit)
+
+
+class TaskSums:
+    """One exact sum and one count for each place, in a common unit."""
+
+    __slots__ = ("_sums", "_unit", "counts")
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        self._sums: list[int] = []
+        self._unit = 1
+
+    def extend(self, values: Sequence[float], places: Sequence[int]) -> None:
+        """Add numbers, each at the place beside it."""
+        self._reach(max(places))
+        ratios = [value.as_integer_ratio() for value in values]
+        self._refine(max(denominator for _, denominator in ratios))
+        sums, counts, unit = self._sums, self.counts, self._unit
+        for place, (numerator, denominator) in zip(places, ratios, strict=True):
+            sums[place] += numerator if denominator == unit else numerator * (unit // denominator)
+            counts[place] += 1
+
+    def merge(self, other: TaskSums, places: Sequence[int]) -> None:
+        """Add the sums of another, whose places are these here."""
+        if not other.counts:
+            return
+        self._reach(max(places[: len(other.counts)]))
+        self._refine(other._unit)
+        factor = self._unit // other._unit
+        for place, total, count in zip(places, other._sums, other.counts, strict=False):
+            self._sums[place] += total * factor
+            self.counts[place] += count
+
+    def means(self) -> dict[int, float]:
+        """The mean at every place that has any."""
+        unit = self._unit
+        counted = zip(self._sums, self.counts, strict=True)
+        return {place: ratio(total, count * unit) for place, (total, count) in enumerate(counted) if count}
+
+    def _reach(self, place: int) -> None:
+        short = place + 1 - len(self._sums)
+        if short > 0:
+            self._sums.extend([0] * short)
+            self.counts.extend([0] * short)
+
+    def _refine(self, unit: int) -> None:
+        if unit > self._unit:
+            factor = unit // self._unit
+            self._sums = [total * factor for total in self._sums]
+            self._unit = unit
+
+
+def ratio(numerator: int, denominator: int) -> float:
+    """The quotient, rounded once; infinite where no float can hold it."""
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return float("inf") if numerator > 0 else float("-inf")
+
+
+def root(numerator: int, denominator: int) -> float:
+    """The square root of a quotient, whatever its size."""
+    if numerator <= 0:
+        return 0.0
+    places = (numerator.bit_length() - denominator.bit_length()) // 2
+    numerator, denominator = numerator << max(-2 * places, 0), denominator << max(2 * places, 0)
+    try:
+        return ldexp(sqrt(numerator / denominator), places)
+    except OverflowError:
+        return float("inf")
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean of finite numbers, whatever their order and size."""
+    try:
+        return fsum(values) / len(values)
+    except OverflowError:
+        total = Exact()
+        for value in values:
+            total.add(value)
+        return total.over(len(values))
