@@ -12,6 +12,7 @@ from velodrome.errors import InputError, ModelError
 from velodrome.read.mend import mended
 from velodrome.read.parts import HOSTILE
 from velodrome.read.transcript import transcript
+from velodrome.records.foreign import FOREIGN, is_foreign
 from velodrome.records.jsonl import read_lines
 from velodrome.records.lenient import loads
 from velodrome.records.rollout import key_in
@@ -93,6 +94,8 @@ def told(line: bytes) -> str:
         raise InputError("not a rollout: the line is not JSON") from None
     if not isinstance(row, dict):
         raise InputError("not a rollout: the line is not a JSON object")
+    if is_foreign(row):
+        raise InputError(FOREIGN)
     try:
         return transcript(row)
     except (ModelError, *HOSTILE):

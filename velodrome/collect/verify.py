@@ -22,6 +22,7 @@ from velodrome.config import Config
 from velodrome.contracts import Resources
 from velodrome.errors import InputError, RolloutError, VerifyError, blame
 from velodrome.records import rollout
+from velodrome.records.foreign import foreign_file
 from velodrome.records.jsonl import read_lines
 from velodrome.records.lenient import loads
 from velodrome.records.task import digest
@@ -62,6 +63,9 @@ async def verify(
 
 def survey(options: Options, config: Config) -> Survey:
     """Every line must be a rollout of an agent that the config knows."""
+    foreign = foreign_file(options.input)
+    if foreign is not None:
+        raise InputError(foreign)
     found = Survey()
     problems = Problems(options.input)
     for number, line in read_lines(options.input):

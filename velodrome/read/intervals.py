@@ -44,7 +44,7 @@ def paired_interval(differences: Sequence[float], level: float, *, furthest: flo
     if _alike(differences):
         seen = differences[0]
         return _unseen(seen, len(differences), level, (-furthest, furthest)) if furthest and seen else None
-    interval = _number_interval(differences, [1] * len(differences), level, skewed=furthest is None)
+    interval = _number_interval(differences, [1] * len(differences), level, skewed=False)  # alike runs: symmetric
     if interval is None or furthest is None:
         return interval
     return max(interval[0], -furthest), min(interval[1], furthest)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.errors import InputError
+from velodrome.records.foreign import is_foreign, where
 from velodrome.records.jsonl import Lost, Passed, read_lines
 from velodrome.records.lenient import loads
 
@@ -16,9 +17,9 @@ Json = dict[str, Any]
 def read_rows(path: Path, lost: Lost, passed: Passed | None = None) -> Iterator[tuple[int, Json, int]]:
     """Every row with the number of its line and its size in bytes; `lost` is told of each line that is none.
 
-    So is, if it is given, `passed` of bytes that are damaged.
+    So is, if it is given, `passed` of bytes that are damaged. A rollout of another project is an `InputError`.
     """
-    number = 0
+    number = foreign = 0
     try:
         for number, line in read_lines(path, lost=lost, passed=passed):
             try:
@@ -26,6 +27,9 @@ def read_rows(path: Path, lost: Lost, passed: Passed | None = None) -> Iterator[
             except ValueError as error:
                 lost(number, f"not JSON: {error}", line[-1:] != b"\n")
                 continue
+            if is_foreign(row):
+                foreign = number
+                break
             if type(row) is dict:
                 yield number, row, len(line)
             else:
@@ -35,3 +39,5 @@ def read_rows(path: Path, lost: Lost, passed: Passed | None = None) -> Iterator[
             raise  # no file, or none that could be read at all
         reason = str(error).removeprefix(f"{path}: ")
         lost(number + 1, f"{reason}; nothing after it was read", False)
+    if foreign:
+        raise InputError(where(path, foreign))

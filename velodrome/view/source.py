@@ -15,6 +15,7 @@ from typing import Any
 from velodrome.errors import InputError, blame
 from velodrome.read.index import Histogram, Index, Query, State
 from velodrome.read.index.source import GONE
+from velodrome.records.foreign import foreign_file
 from velodrome.records.rollout import beside
 from velodrome.view.facts import Fact, Facts
 from velodrome.view.left_behind import left_behind
@@ -202,6 +203,8 @@ def open_sources(paths: Sequence[Path], facts: Facts) -> list[Source]:
             problems.append(f"{path}: {'not a regular file' if path.exists() else _NOT_THERE}")
         elif path.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
             problems.append(f"{path}: give the rollouts file; the failures beside it are shown with it")
+        else:
+            problems += filter(None, [foreign_file(path)])
     if problems:
         raise InputError(*problems)
     taken: set[str] = set()

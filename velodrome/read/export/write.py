@@ -25,6 +25,7 @@ from velodrome.read.export.select import Remade, Selection
 from velodrome.read.export.splits import ALL, Splits, parts
 from velodrome.read.outfile import OutFile, refuse_existing
 from velodrome.read.problems import Problems
+from velodrome.records.foreign import foreign_file
 
 Json = dict[str, Any]
 
@@ -106,6 +107,7 @@ def _check_sources(sources: Sequence[Path]) -> None:
             problems.append(f"{source}: a failures file has no answers to export")
         if source.resolve() in [other.resolve() for other in sources[:at]]:
             problems.append(f"{source}: given twice")
+    problems += filter(None, [foreign_file(source) for source in sources if source.is_file()])
     if problems:
         raise InputError(*problems)
 

@@ -13,6 +13,7 @@ from zlib import crc32
 from velodrome.read.index.answers import DEFERRED_STATE, FAILED, STATES
 from velodrome.read.index.extract import Numbers, facts, hashed, hashed_key
 from velodrome.read.index.query import MEASURES
+from velodrome.records.foreign import FOREIGN, is_foreign
 from velodrome.records.jsonl import DAMAGED, MAX_LINE_BYTES
 from velodrome.records.lenient import loads
 
@@ -104,11 +105,11 @@ def _object(batch: Batch, line: int, text: bytes | memoryview | None) -> dict[st
         row = loads(text, finite=True)
     except ValueError:
         row = None
-    if isinstance(row, dict):
+    if isinstance(row, dict) and not is_foreign(row):
         return row
     if bytes(text).strip():
         batch.unreadable += 1
-        batch.note(line, "not a rollout; it is not shown")
+        batch.note(line, f"{FOREIGN if is_foreign(row) else 'not a rollout'}; it is not shown")
     return None
 
 
