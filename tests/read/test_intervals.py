@@ -7,7 +7,7 @@ from math import inf, sqrt
 
 import numpy as np
 import pytest
-from coverage import NUMBERS, ROWS, SHARES, Sample, coverage, number, paired_number, paired_share
+from simulated import NUMBERS, ROWS, SHARES, Sample, coverage, number, paired_number, paired_share
 
 from velodrome.read.intervals import FEWEST, FEWEST_NUMBERS, mean_interval, paired_interval, student, unpaired_interval
 
