@@ -414,7 +414,7 @@ def terminal(command: str, cwd: Path) -> Iterator[list[str]]:
             alarm.cancel()
             yield said
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
+            assert process.wait(DEADLINE_S) == 0
         finally:
             alarm.cancel()
             process.kill()

@@ -190,7 +190,7 @@ def test_who_waits_is_told_and_who_does_not_is_not():
         heard.set()
 
     with reassured("reading r.jsonl", tell, after_s=0.0):
-        assert heard.wait(30)
+        assert heard.wait(DEADLINE_S)
     assert told == ["reading r.jsonl: 0 s so far"]
     with reassured("reading r.jsonl", tell, after_s=60.0):
         pass

@@ -113,7 +113,7 @@ def test_a_viewer_answers_until_it_is_told_to_stop(run: Path, end: signal.Signal
         assert (status, "20 requested = " in re.sub(r"<[^>]+>", "", page)) == (200, True)
         assert fetched(url, Host="evil.example")[0] == 421
         process.send_signal(end)
-        assert process.wait(30) == 0
+        assert process.wait(DEADLINE_S) == 0
         assert process.stderr
         assert process.stderr.read() == ""
 
@@ -169,7 +169,7 @@ class Typed:
 
     def end(self) -> int:
         os.write(self._master, b"q\n")
-        return self._process.wait(30)
+        return self._process.wait(DEADLINE_S)
 
 
 def test_a_file_is_browsed_in_a_terminal(run: Path):

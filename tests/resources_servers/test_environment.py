@@ -516,12 +516,12 @@ def test_sync_code_does_not_hold_up_the_loop() -> None:
         @tool
         def one(self) -> bool:
             first.set()
-            return second.wait(10)
+            return second.wait(DEADLINE_S)
 
         @tool
         def two(self) -> bool:
             second.set()
-            return first.wait(10)
+            return first.wait(DEADLINE_S)
 
         def verify(self, task: Any, response: Any) -> Any: ...
 

@@ -176,7 +176,7 @@ def test_threads_end_when_the_pool_is_closed() -> None:
 
     mine = asyncio.run(main())
     for each in mine:
-        each.join(10)
+        each.join(DEADLINE_S)
     assert [1 <= len(mine) <= 3, any(each.is_alive() for each in mine)] == [True, False]
 
 

@@ -161,7 +161,7 @@ def test_a_signal_while_servers_start_stops_them(place: Any) -> None:
             assert process.stderr is not None
             assert process.stderr.readline().startswith("starting 3 servers and the head")
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 130
+            assert process.wait(DEADLINE_S) == 130
         finally:
             process.kill()
     assert not (place.folder / RESULTS / "rollouts.jsonl").exists()

@@ -52,7 +52,7 @@ def terminal(workplace: Any, command: str, ready: str) -> Iterator[subprocess.Po
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(30)
+            process.wait(DEADLINE_S)
         finally:
             process.kill()
     assert process.returncode == 0, log.read_text()

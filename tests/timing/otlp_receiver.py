@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         answer = self.receiver.answer(self.path, dict(self.headers), body)
         if answer is None:
-            self.receiver.closing.wait(60)
+            self.receiver.closing.wait(DEADLINE_S)
             self.close_connection = True
             return
         self.send_response(answer[0])

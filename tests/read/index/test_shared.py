@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.errors import InputError
 from velodrome.read.index import Index, Query, Sort, schema, store
@@ -157,14 +158,14 @@ def test_an_index_that_is_deleted_while_it_is_made_is_not_waited_for(path: Path)
     holder.execute("INSERT INTO note VALUES ('builder', '[\"somebody\",1004.0]')")
     holder.close()
     index.start()
-    assert building.wait(60)
+    assert building.wait(DEADLINE_S)
     schema.discard(index.path)
     rows: list[int] = []
     readers = [threading.Thread(target=lambda: rows.append(index.state.rows), daemon=True) for _ in range(3)]
     for reader in readers:
         reader.start()
     for reader in readers:
-        reader.join(60)
+        reader.join(DEADLINE_S)
     assert rows == [40, 40, 40]
     index.close()
 
