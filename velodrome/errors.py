@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from contextlib import ContextDecorator
 from types import TracebackType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 Boundary = Literal["model", "tool", "verify", "agent", "input"]
 
@@ -51,11 +51,25 @@ class TrainError(VelodromeError):
     """Training cannot go on: a loss that is no number. The last checkpoint is good."""
 
 
-class CallError(VelodromeError):
-    """A call that got no usable answer. `status` is None if there was none; `excerpt` is one safe line of the body."""
+class Away(NamedTuple):
+    """A server that did not answer: its address, whether the call was sent, and whether it was called from here."""
 
-    def __init__(self, message: str, *, status: int | None = None, excerpt: str = "", body: bytes = b"") -> None:
+    address: str
+    sent: bool = False
+    near: bool = True
+
+
+class CallError(VelodromeError):
+    """A call that got no usable answer. `status` is None if there was none; `excerpt` is one safe line of the body.
+
+    `away` is the server, if it could not be reached or the connection was lost.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, excerpt: str = "", body: bytes = b"", away: Away | None = None
+    ) -> None:
         super().__init__(message)
+        self.away = away
         self.status = status
         self.excerpt = excerpt
         self.body = body
@@ -64,7 +78,7 @@ class CallError(VelodromeError):
 class RolloutError(VelodromeError):
     """One rollout failed. `partial` is the conversation so far, as response items.
 
-    `spans` says where its time went, if a server told.
+    `spans` says where its time went, if a server told. `away` is the server that could not be reached, if that is why.
     """
 
     boundary: ClassVar[Boundary] = "agent"
@@ -73,6 +87,16 @@ class RolloutError(VelodromeError):
         super().__init__(message)
         self.partial = partial
         self.spans: str | None = None
+        self._away: Away | None = None
+
+    @property
+    def away(self) -> Away | None:
+        """As a server reported it, else as the call that caused this error met it."""
+        return self._away or (self.__cause__.away if isinstance(self.__cause__, CallError) else None)
+
+    @away.setter
+    def away(self, away: Away | None) -> None:
+        self._away = away
 
 
 class ModelError(RolloutError):

@@ -54,6 +54,7 @@ SETTINGS = (
     Setting("max_wall_s", "number", None, "stop after so many seconds"),
     Setting("max_failures", "number", None, "stop after more failures than this; below 1 a share"),
     Setting("drain_s", "number", 30.0, "how long Ctrl-C or a budget waits for what is in flight"),
+    Setting("server_wait_s", "number", 300.0, "how long to wait for a server that is away"),
     Setting("sync_every_s", "number", 1.0, "how often the disk is asked to keep what was written"),
     *WATCHING,
     *SERVERS,
@@ -149,6 +150,7 @@ def make_options(config: Config) -> Options:
         allow_mixed=given["allow_mixed"],
         budget=Budget(given["max_total_tokens"], given["max_wall_s"], given["max_failures"]),
         drain_s=given["drain_s"],
+        server_wait_s=given["server_wait_s"],
         sync_every_s=given["sync_every_s"],
         timing_every=given["timing_every"],
     )

@@ -38,7 +38,9 @@ def run(argv: Sequence[str]) -> int:
         return 0
     from velodrome.serving.discovery import read_head
     from velodrome.serving.listen import head_address
+    from velodrome.serving.run_folder import sweep
 
+    sweep()
     words = [word for word in argv if word != "--json"]
     config = load([*words, "+config_paths=[]"], known=[setting.name for setting in SETTINGS])
     head = read_head(config.settings)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from velodrome.collect.account import Surroundings, account
 from velodrome.collect.plan import Job
 from velodrome.contracts import Agent
-from velodrome.errors import AgentError, ModelError, RolloutError, TaskError, VerifyError, blame, describe
+from velodrome.errors import AgentError, Away, ModelError, RolloutError, TaskError, VerifyError, blame, describe
 from velodrome.records import conversation, rollout
 from velodrome.records.bounds import MAX_NUMBER, is_bounded, usage_flaw
 from velodrome.records.jsonl import MAX_LINE_BYTES
@@ -37,6 +37,7 @@ class Failed:
     """A failed attempt, as it stands in the failures file but for the number of the attempt."""
 
     failure: Json
+    away: Away | None = None  # the server that could not be reached, if that is why
 
 
 class Tried(NamedTuple):
@@ -148,7 +149,7 @@ def failed(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:
         "partial": partial(error),
         **asked(task),
     }
-    return Failed(failure)
+    return Failed(failure, error.away)
 
 
 def asked(task: Json) -> Json:

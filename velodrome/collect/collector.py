@@ -16,6 +16,7 @@ from typing import Any
 
 from velodrome.collect.attempt import Failed, Kept, Tried
 from velodrome.collect.order import Options, Outcome, Work
+from velodrome.collect.outage import Outage
 from velodrome.collect.pace import Auto, Fixed, Pace
 from velodrome.collect.plan import Job
 from velodrome.collect.progress import Progress
@@ -68,6 +69,7 @@ class Collector:
         self.workers: set[asyncio.Task[Any]] = set()
         self.reader = Reader(options.output.name, by_task=work.found.repeated, profiled=work.profiled)
         self.note: Callable[[str], None] = lambda text: None  # above the bar, while there is one
+        self.outage = Outage(self.stop, options.server_wait_s, lambda text: self.note(text))
         self.attempts = failed_keys(options.output)
         self.counts.unresolved = set(self.attempts)
 
@@ -77,7 +79,10 @@ class Collector:
         limit = time_limit(self.stop, options.budget.max_wall_s)
         async with interruptible(self.stop), shown(self), limit, beating(self._sampled):
             with rare_garbage_collection():
-                await run(self._timed(self._jobs()), self._work, self.pace, self.stop, drain_s=options.drain_s)
+                try:
+                    await run(self._timed(self._jobs()), self._work, self.pace, self.stop, drain_s=options.drain_s)
+                finally:
+                    await self.outage.aclose()
         self.sink.finish()
         return self.outcome()
 
@@ -130,10 +135,12 @@ class Collector:
         around.limit = self.pace.limit
         slot = self.slots.take() if watchers else 0
         try:
-            tried = await self.work.attempt(job)
+            tried = await self._tried(job)
         finally:
             if watchers:
                 self.slots.give_back(slot)
+        if tried is None:
+            return False
         written, error = self._settle(job, tried.outcome)
         if watchers:
             done = make_done(job, tried, slot, written, error)
@@ -146,6 +153,20 @@ class Collector:
             self.stop.ask(reason)
         self._look_at_output()
         return bool(timing_of(tried.outcome).get("rate_limited"))
+
+    async def _tried(self, job: Job) -> Tried | None:
+        """One attempt that reached its servers; None if the run stops before it could."""
+        outage, met = self.outage, None
+        while await outage.over():
+            tried = await self.work.attempt(job)
+            away = tried.outcome.away if isinstance(tried.outcome, Failed) else None
+            if met is not None and (away is None or away.address != met.address):
+                outage.returned(met)
+            if away is None or not await outage.explains(away):
+                return tried
+            self.counts.tokens += spent(tried)
+            outage.begin(met := away)
+        return None
 
     def _enlist(self) -> None:
         """Count the worker that runs this: between two jobs it is as good as in flight."""

@@ -33,6 +33,7 @@ class Options:
     allow_mixed: bool = False
     budget: Budget = field(default_factory=Budget)
     drain_s: float = 30.0
+    server_wait_s: float = 300.0
     sync_every_s: float = 1.0
     what: str = "Collecting rollouts"
     timing_every: int | None = None

@@ -40,6 +40,10 @@ class Stop:
         self._interrupted = True
         self.ask("interrupted")
 
+    async def asked(self) -> None:
+        """Return when somebody has asked to stop."""
+        await self._asked.wait()
+
     async def too_late(self, drain_s: float) -> None:
         """Return when what is in flight has had its time."""
         await self._asked.wait()

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -23,11 +22,11 @@ from weakref import WeakKeyDictionary
 import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from velodrome.errors import CallError, describe
+from velodrome.errors import Away, CallError, describe
 from velodrome.http.connections import Connections, Wait, tracing
 from velodrome.http.retry import CONNECT_TIMEOUT_S, Retry, retry_after_s
 from velodrome.http.streamed import Stream
-from velodrome.http.target import HEADERS, Replicas, Target, excerpt
+from velodrome.http.target import HEADERS, Replicas, Target, excerpt, status_line
 from velodrome.timing import spans, trace
 from velodrome.timing.deadline import deadline
 
@@ -52,6 +51,8 @@ SETTLED = "x-velodrome-settled"  # on an error whose sender has done its own ret
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
 _UNTIMED = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)  # a `deadline` costs less than its timers
+# Silence, and mistakes in an address, which waiting does not mend.
+_NOT_LOST = (TimeoutError, aiohttp.ClientConnectorDNSError, aiohttp.ClientSSLError)
 _BUFFERED_BYTES = 1024 * 1024  # aiohttp asks that larger bodies be sent in pieces
 
 
@@ -261,7 +262,7 @@ class Http:
                 return b"".join(chunks)
             chunks.append(chunk)
             size += len(chunk)
-        what = f"{_status_line(response.status)}, but the body is larger than {self._max_body_bytes} bytes"
+        what = f"{status_line(response.status)}, but the body is larger than {self._max_body_bytes} bytes"
         raise _Failure(what, passing=False, reply=Reply(response.status, b"", response.headers, target))
 
     def _delay_s(self, failure: _Failure, retries: int, policy: Retry) -> float:
@@ -327,25 +328,19 @@ def _good(reply: Reply) -> Reply:
     if reply.status == 429:
         spans.tally("rate_limited")
     passing = _passing(reply.status) and SETTLED not in reply.headers
-    raise _Failure(_status_line(reply.status), passing=passing, reply=reply)
+    raise _Failure(status_line(reply.status), passing=passing, reply=reply)
 
 
 def _passing(status: int) -> bool:
     return status in (408, 429) or (status >= 500 and status != 501)
 
 
-def _status_line(status: int) -> str:
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return str(status)
-
-
 def _error(method: str, target: Target, failure: _Failure, retries: int, why: str = "") -> CallError:
     tries = f" after {retries} {'retry' if retries == 1 else 'retries'}" if retries else ""
     message = f"{method} {target.label}: {failure.what}{tries}{why}"
     if failure.reply is None:
-        return CallError(message)
+        lost = failure.passing and not isinstance(failure.__cause__, _NOT_LOST)
+        return CallError(message, away=Away(str(target.url.origin()), failure.sent) if lost else None)
     text = target.excerpt(failure.reply.body)
     return CallError(
         f"{message}: {text}" if text else message,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 
 from multidict import CIMultiDict
 from yarl import URL
@@ -79,6 +80,14 @@ def excerpt(body: bytes, secrets: Sequence[str] = ()) -> str:
     text = _KEY_LIKE.sub("***", text)
     text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
     return text if len(text) <= _EXCERPT_CHARS else text[: _EXCERPT_CHARS - 1] + "…"
+
+
+def status_line(status: int) -> str:
+    """A status and what it is called."""
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
 
 
 def _secrets(headers: Mapping[str, str], url: URL) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from velodrome.serving.brief import problems_file
 from velodrome.serving.probe import fetch
 
 HEALTHY_S = 30.0
+HEALTH_EVERY_S = 10.0
 _ROOT = Path(__file__).parents[2]
 _FIRST_S = 0.2
 _LONGEST_S = 10.0
@@ -55,6 +56,8 @@ class Orders:
     log: Path
     environment: Mapping[str, str]
     start_timeout_s: float
+    health_timeout_s: float = 30.0
+    health_misses: int = 4
 
 
 @dataclass(eq=False)
@@ -89,7 +92,9 @@ class Child:
         if not ready.done():
             ready.set_result(None)
         while True:
+            watch = asyncio.create_task(self._watch_health())
             await self._ended()
+            watch.cancel()
             if self._stopping:
                 return
             healthy_s = 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
@@ -179,6 +184,18 @@ class Child:
         finally:
             health.cancel()
             ended.cancel()
+
+    async def _watch_health(self) -> None:
+        """End a process that hangs, so that it is started again: one that is stopped, or whose loop is stuck."""
+        (host, port), orders, missed = self.orders.private, self.orders, 0
+        if self._ready_at is None:
+            return
+        while missed < orders.health_misses:
+            await asyncio.sleep(min(HEALTH_EVERY_S, orders.health_timeout_s))
+            answer = await fetch(host, port, "/health", timeout_s=orders.health_timeout_s)
+            missed = 0 if answer is not None else missed + 1
+        self.say(f"{orders.label}: hangs: no answer to {missed} health checks in a row; it is ended")
+        self._signal(signal.SIGKILL)
 
     async def _healthy(self, limit_s: float) -> None:
         host, port = self.orders.private

@@ -11,10 +11,8 @@ import contextlib
 import os
 import re
 import secrets
-import shutil
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +38,7 @@ from velodrome.serving.listen import (
     server_token,
 )
 from velodrome.serving.profiling import claimed
+from velodrome.serving.run_folder import run_folder
 
 Json = dict[str, Any]
 _KILL_AFTER_S = 2.0  # on top of drain_s: what a worker has to close its component
@@ -54,6 +53,8 @@ class Options:
     host: str = LOOPBACK
     drain_s: float = 10.0
     start_timeout_s: float = 120.0
+    health_timeout_s: float = 30.0
+    health_misses: int = 4
     max_body_bytes: int = 64 * 1024 * 1024
     body_timeout_s: float = 60.0
     cors_origins: Sequence[str] = ()
@@ -186,18 +187,20 @@ class Supervisor:
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:
         """The private directory and the pipe."""
-        self._directory = Path(tempfile.mkdtemp(prefix="velodrome-"))
-        self._alive = os.pipe()
-        try:
+        with run_folder() as self._directory:
+            self._alive = os.pipe()
             try:
-                self.options.log_dir.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise InputError(f"log_dir {self.options.log_dir}: {error.strerror}; give another +log_dir") from error
-            yield
-        finally:
-            for number in self._alive:
-                os.close(number)
-            shutil.rmtree(self._directory, ignore_errors=True)
+                self._make_log_dir()
+                yield
+            finally:
+                for number in self._alive:
+                    os.close(number)
+
+    def _make_log_dir(self) -> None:
+        try:
+            self.options.log_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"log_dir {self.options.log_dir}: {error.strerror}; give another +log_dir") from error
 
     def _listen(self) -> None:
         """A socket for each server, before any is started: every address is known to all, and every mistake is told."""
@@ -269,6 +272,8 @@ class Supervisor:
                 log=self.options.log_dir / f"{_file_name(server.instance.name)}.log",
                 environment=environment,
                 start_timeout_s=self.options.start_timeout_s,
+                health_timeout_s=self.options.health_timeout_s,
+                health_misses=self.options.health_misses,
             )
             child = Child(orders, self._write_state, self._say)
             server.children.append(child)

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from velodrome.config import mask_text
-from velodrome.errors import AgentError, ModelError, RolloutError, TaskError, ToolError, VerifyError
+from velodrome.errors import AgentError, Away, ModelError, RolloutError, TaskError, ToolError, VerifyError
 from velodrome.timing import spans
 from velodrome.timing.spans import Span
 
@@ -55,6 +55,8 @@ def error_body(error: RolloutError, secrets: Collection[str] = ()) -> bytes:
         told["partial"] = error.partial
     if error.spans is not None:
         told["spans"] = error.spans
+    if error.away is not None and not error.away.sent:
+        told["away"] = mask_text(error.away.address, secrets)
     return orjson.dumps({"error": told}, default=str)
 
 
@@ -79,6 +81,8 @@ def error_in(body: bytes) -> RolloutError | None:
         found: RolloutError = ModelError(message, status=status if isinstance(status, int) else None, partial=partial)
     else:
         found = kind(message, partial=partial)
+    if isinstance(told.get("away"), str):
+        found.away = Away(told["away"], near=False)
     found.spans = told["spans"] if isinstance(told.get("spans"), str) else None
     return found
 

@@ -150,7 +150,8 @@ class SimpleAgent:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._answer(session, call)) for call in calls]
         except* RolloutError as errors:
-            raise errors.exceptions[0] from None
+            first = errors.exceptions[0]
+            raise first from first.__cause__
         return [task.result() for task in tasks]
 
     async def _answer(self, session: str, call: Json) -> Json:
