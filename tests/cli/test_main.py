@@ -112,7 +112,8 @@ def velo(cwd: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 
 def collect(cwd: Path, *more: str) -> subprocess.CompletedProcess[str]:
     paths = f"+config_paths=[{CALCULATOR},model.yaml]"
-    return velo(cwd, "collect", paths, "+input_jsonl_fpath=t.jsonl", "+output_jsonl_fpath=r.jsonl", *more)
+    files = ("+input_jsonl_fpath=t.jsonl", "+output_jsonl_fpath=r.jsonl")
+    return velo(cwd, "collect", paths, "+embedded=true", *files, *more)
 
 
 def write_tasks(cwd: Path, answers: Sequence[str]) -> None:

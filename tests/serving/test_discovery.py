@@ -174,9 +174,32 @@ def test_the_token_is_sent_and_a_wrong_one_is_one_line():
             )
 
 
-def test_another_servers_404_is_no_head():
+def test_another_program_at_the_address_is_named_and_a_config_is_run_here():
     with head(status=404) as port:
-        assert "running embedded" in find(config(port, model(answers=["x"])))[1].note
+        what = f"what answers at 127.0.0.1:{port} is not a Velodrome head server (it answers with status 404)"
+        note = f"{what}: running embedded, all in this process"
+        assert find(config(port, model(answers=["x"])))[1] == Servers(note=note)
+        with pytest.raises(InputError, match="is not a Velodrome head server"):
+            find(config(port))
+
+
+def test_a_program_that_does_not_speak_http_is_no_head():
+    def greet() -> None:
+        for _ in range(2):
+            connection, _ = sock.accept()
+            with connection:
+                connection.sendall(b"SSH-2.0-other\r\n\r\n")
+                while connection.recv(4096):
+                    pass
+
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        thread = threading.Thread(target=greet)
+        thread.start()
+        note = find(config(sock.getsockname()[1], model(answers=["x"])))[1].note
+        thread.join()
+    assert "is not a Velodrome head server (it does not speak HTTP): running embedded" in note
 
 
 @pytest.mark.parametrize(
@@ -192,7 +215,7 @@ def test_what_answers_but_is_no_head_is_said_with_a_way_out(instances: Any, bloc
     with head(instances, blocks) as port, pytest.raises(InputError) as caught:
         find(config(port))
     assert str(caught.value) == (
-        f"what answers at 127.0.0.1:{port} is no head server of ours ({why}); "
+        f"what answers at 127.0.0.1:{port} is not a Velodrome head server ({why}); "
         "give +head_server.port=…, or +embedded=true to run without servers"
     )
 

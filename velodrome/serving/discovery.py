@@ -29,6 +29,14 @@ _PLACE = frozenset(("host", "port", "num_workers", "entrypoint"))  # where a ser
 Json = dict[str, Any]
 
 
+class _ForeignError(InputError):
+    """Another program has the address of the head server."""
+
+    def __init__(self, address: str, why: str) -> None:
+        self.what = f"what answers at {address} is not a Velodrome head server ({why})"
+        super().__init__(f"{self.what}; give +head_server.port=…, or +embedded=true to run without servers")
+
+
 @dataclass(frozen=True)
 class Head:
     """What the head server told: the servers as they stand, and the blocks they were started with."""
@@ -46,8 +54,13 @@ def find(config: Config, *, embedded: bool = False, scoring: bool = False) -> tu
     """
     if embedded:
         return config, Servers()
-    head = read_head(config.settings)
     host, port = head_address(config.settings)
+    try:
+        head = read_head(config.settings)
+    except _ForeignError as error:
+        if not config.instances:
+            raise
+        return config, Servers(note=f"{error.what}: running embedded, all in this process")
     if head is None:
         if not config.instances:
             raise InputError(
@@ -92,17 +105,20 @@ async def _read_head(settings: Mapping[str, Any]) -> Head | None:
             f"something listens at {address} but does not answer as a head server within {TIMEOUT_S:g} s; "
             "try again, or give +embedded=true to run without servers"
         )
-    found = [answer[1] for answer in answers if answer is not None and answer[0] == 200]
-    if len(found) != len(answers):
+    given = [answer for answer in answers if answer is not None]
+    if len(given) != len(answers):
         return None
     try:
-        instances, text = (orjson.loads(body) for body in found)
+        instances, text = (_body(*answer) for answer in given)
         return Head(address, _checked(instances), _blocks(text))
     except ValueError as error:
-        raise InputError(
-            f"what answers at {address} is no head server of ours ({error}); "
-            "give +head_server.port=…, or +embedded=true to run without servers"
-        ) from error
+        raise _ForeignError(address, str(error)) from error
+
+
+def _body(status: int, body: bytes) -> Any:
+    if status != 200:
+        raise ValueError(f"it answers with status {status}" if status else "it does not speak HTTP")
+    return orjson.loads(body)
 
 
 async def _sources(urls: Mapping[str, str], token: str | None) -> dict[str, str]:
