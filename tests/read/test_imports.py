@@ -18,6 +18,7 @@ from velodrome.read.export.write import export
 from velodrome.read.imports import nemo_gym
 from velodrome.read.imports.read import Order, Outcome, import_file
 from velodrome.records.rollout import make_rollout
+from velodrome.records.task import digest
 
 Json = dict[str, Any]
 
@@ -59,6 +60,11 @@ THEIRS: Json = {
 }
 
 
+CONTENT = digest(
+    {"input": THEIRS["responses_create_params"]["input"], "tools": [], "expected_answer": "95"},
+)
+
+
 def lines(*rows: Any) -> bytes:
     return b"".join(row if isinstance(row, bytes) else orjson.dumps(row) + b"\n" for row in rows)
 
@@ -91,7 +97,7 @@ def test_a_rollout_of_nemo_gym_becomes_one_of_ours(tmp_path: Path):
             "extracted_answer": "95",
             "agent_ref": {"name": "math_agent"},
             "meta": {
-                "key": "task-4/2",
+                "key": f"{CONTENT}/2",
                 "task_index": 4,
                 "rollout_index": 2,
                 "agent": "math_agent",
@@ -106,13 +112,35 @@ def without(*names: str, **more: Any) -> Json:
     return {**{name: value for name, value in THEIRS.items() if name not in names}, **more}
 
 
-def test_the_key_is_the_tasks_own_name_else_its_number_else_what_was_asked(tmp_path: Path):
+def task_of_key(row: Json) -> str:
+    return str(row["meta"]["key"].rpartition("/")[0])
+
+
+def test_the_key_is_the_tasks_own_name_else_its_content(tmp_path: Path):
     unnumbered = without("_ng_task_index", "_ng_rollout_index")
     _, rows = imported(tmp_path, "nemo_gym", without(id="own"), THEIRS, unnumbered, unnumbered)
-    keys = [row["meta"]["key"] for row in rows]
-    assert keys[:2] == ["own/2", "task-4/2"]
-    assert [key.rpartition("/")[2] for key in keys[2:]] == ["0", "1"]
-    assert keys[2].rpartition("/")[0] == keys[3].rpartition("/")[0] not in ("own", "task-4")
+    assert [row["meta"]["key"] for row in rows] == ["own/2", *(f"{CONTENT}/{repeat}" for repeat in (2, 0, 1))]
+
+
+def test_the_same_task_has_one_key_in_two_files_and_another_task_has_another(tmp_path: Path):
+    def asked(text: str, **more: Any) -> Json:
+        return {"input": [{"role": "user", "content": text}], **more}
+
+    one = [without(responses_create_params=asked(f"q{n}"), _ng_task_index=n, expected_answer="1") for n in (0, 1, 2)]
+    two = [without(responses_create_params=asked(f"r{n}"), _ng_task_index=n, expected_answer="1") for n in (0, 1)]
+    two.append(without(responses_create_params=asked("q2", temperature=0.1), _ng_task_index=2, expected_answer="1"))
+    two.append(without(responses_create_params=asked("q1"), _ng_task_index=3, expected_answer="2"))
+    first = [task_of_key(row) for row in imported(tmp_path, "nemo_gym", *one)[1]]
+    second = [task_of_key(row) for row in imported(tmp_path, "nemo_gym", *two, overwrite=True)[1]]
+    assert [task_of_key(row) for row in imported(tmp_path, "nemo_gym", *one, overwrite=True)[1]] == first
+    assert len({*first, *second}) == 6
+    assert set(first) & set(second) == {first[2]} == {second[2]}
+
+
+def test_without_other_fields_an_empty_prompt_is_told_apart_by_what_the_verifier_compares_with(tmp_path: Path):
+    rows = [without(responses_create_params={"input": []}, verifier_metadata={"level": n}) for n in (1, 2)]
+    _, found = imported(tmp_path, "nemo_gym", *rows)
+    assert len({task_of_key(row) for row in found}) == 2
 
 
 def test_a_rollout_without_a_reward_is_deferred(tmp_path: Path):
@@ -407,7 +435,8 @@ def test_every_shape_of_a_log_gives_the_same_rollout(tmp_path: Path):
     assert [row["responses_create_params"]["input"] for row in rows] == [REQUEST["messages"]] * 4
     assert [row["responses_create_params"]["tools"] for row in rows] == [ASKED["tools"]] * 4
     assert [row["reward"] for row in rows] == [None] * 4
-    assert (rows[1]["id"], rows[1]["meta"]["key"]) == ("one", "one/0")
+    assert rows[1]["id"] == "one"
+    assert rows[1]["meta"]["key"] == rows[0]["meta"]["key"].replace("/0", "/1")  # a custom_id numbers lines, not tasks
     assert rows[3]["expected_answer"] == "2"
 
 

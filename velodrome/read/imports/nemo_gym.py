@@ -7,17 +7,17 @@ besides: what their shape has no place for. With it the rollout comes back as it
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
-import orjson
-
 from velodrome.records.rollout import SCHEMA, make_rollout, split_key, task_of
-from velodrome.records.task import agent_of, check_task
+from velodrome.records.task import agent_of, check_task, digest, own_id
 
 Json = dict[str, Any]
 
 TASK_INDEX, ROLLOUT_INDEX, OURS = "_ng_task_index", "_ng_rollout_index", "_velodrome"
+_ASKED = ("input", "instructions", "tools")
+# Of the fields beside the request, those that are surely the task's: the others may be the score's.
+_REFERENCES = ("expected_answer", "ground_truth", "verifier_metadata", "task_idx", "instance_id", "uuid")
 _NOT_TASK = frozenset(("response", "reward", TASK_INDEX, ROLLOUT_INDEX, OURS))
 
 
@@ -46,7 +46,7 @@ def plain_rollout(row: Json) -> Json:
     theirs = {name: value for name, value in row.items() if name not in (TASK_INDEX, ROLLOUT_INDEX, OURS)}
     theirs["responses_create_params"] = asked
     task_index, repeat = _whole(row.get(TASK_INDEX)), _whole(row.get(ROLLOUT_INDEX))
-    name = _task_name(row, asked, task_index)
+    name = own_id(row) or _content(row, asked)
     meta: Json = {"key": f"{name}/{repeat or 0}", "task_index": task_index or 0, "rollout_index": repeat or 0}
     agent = agent_of(row)
     if agent is not None:
@@ -56,15 +56,13 @@ def plain_rollout(row: Json) -> Json:
     return make_rollout(given, theirs, meta, deferred=row.get("reward") is None)
 
 
-def _task_name(row: Json, asked: Json, index: int | None) -> str:
-    """The task's own id, else its number, else a hash of what was asked: the same for all repeats."""
-    for name in ("id", "task_id"):
-        own = row.get(name)
-        if (isinstance(own, str) and own) or (isinstance(own, int) and not isinstance(own, bool)):
-            return str(own)
-    if index is not None:
-        return f"task-{index}"
-    return hashlib.blake2b(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+def _content(row: Json, asked: Json) -> str:
+    """A digest of the task: of what is asked, without how it is sampled, and of what the verifier compares with.
+
+    So all repeats have it, in every file; a task's number does not tell, for every file has a task 0.
+    """
+    content = {name: asked[name] for name in _ASKED if name in asked}
+    return digest(content | {name: row[name] for name in _REFERENCES if row.get(name) is not None})
 
 
 def _whole(value: Any) -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from velodrome.records.rollout import SCHEMA, make_rollout
-from velodrome.records.task import check_task, task_id
+from velodrome.records.task import check_task, digest, own_id
 from velodrome.responses_api_models.conversion import response_from_chat, responses_request
 from velodrome.responses_api_models.turns import response_items
 
@@ -37,7 +37,7 @@ class Chats:
         if not answers:
             raise ValueError("no answer in it; questions alone are imported with --as tasks")
         for answer in answers:
-            name = task_id(asked)
+            name = (None if "custom_id" in row else own_id(asked)) or content(asked)
             index = self._numbers.setdefault(name, len(self._numbers))
             repeat = self._repeats[name]
             self._repeats[name] += 1
@@ -46,6 +46,13 @@ class Chats:
                 meta["agent"] = self._agent
             meta["schema"] = SCHEMA
             yield make_rollout(asked, {**asked, "response": answer}, meta, deferred=True)
+
+
+def content(task: Json) -> str:
+    """A digest of what is asked, without how it is sampled. A `custom_id` numbers the lines of one file, not tasks."""
+    params = task["responses_create_params"]
+    asked = {name: params[name] for name in ("input", "instructions", "tools") if name in params}
+    return digest({**task, "id": None, "responses_create_params": asked})
 
 
 def read_line(row: Any, place: int) -> tuple[Json, list[Json]]:
