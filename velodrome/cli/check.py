@@ -13,6 +13,7 @@ from velodrome.cli.page import reassured
 from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
 from velodrome.read.checks import CHECKS, SEVERITIES, Checks, Finding, known_checks, read_checks, worst
+from velodrome.read.other_files import other_file
 from velodrome.timing.report import counted, padded, speaks_unicode
 from velodrome.timing.unseen import escaped, printed_json
 
@@ -89,6 +90,8 @@ def rollouts_files(words: Sequence[str]) -> list[Path]:
             problems.append(f"{word}: {'not a regular file' if Path(word).exists() else 'no such file'}")
         elif word.endswith((".failures.jsonl", ".failures.jsonl.zst")):
             problems.append(f"{word}: give the rollouts file; the failures beside it are checked with it")
+        elif (problem := other_file(Path(word))) is not None:
+            problems.append(problem)
     seen = [Path(word).resolve() for word in words]
     twice = [word for at, word in enumerate(words) if seen[at] in seen[:at]]
     problems += [f"{word}: named twice" for word in dict.fromkeys(twice)]

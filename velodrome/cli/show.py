@@ -10,6 +10,7 @@ from pathlib import Path
 from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError, ModelError
 from velodrome.read.mend import mended
+from velodrome.read.other_files import refuse_other_file
 from velodrome.read.parts import HOSTILE
 from velodrome.read.transcript import transcript
 from velodrome.records.foreign import FOREIGN, is_foreign
@@ -40,6 +41,7 @@ def run(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     if not given.file.is_file():
         raise InputError(f"{given.file}: no such file")
+    refuse_other_file(given.file, failures=True)
     lines = _show(given.file, every=given.all, which=given.which)
     if lines is not None and not _show_task(given.file, given.which):
         raise InputError(

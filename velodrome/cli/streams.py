@@ -6,10 +6,13 @@ the exit code says so.
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
 from typing import Any, TextIO
+
+ESCAPED = "velodrome.escaped"
 
 
 class _Stream(io.FileIO):
@@ -28,6 +31,17 @@ class _Stream(io.FileIO):
                 raise
             self.problem = error
             return len(data)
+
+
+def escape(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding has no form for, as JSON writes it: a line of JSON stays one, and its texts the same."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2)), error.end
+
+
+codecs.register_error(ESCAPED, escape)
 
 
 def mend_streams() -> None:
@@ -51,7 +65,7 @@ def _text(raw: _Stream, before: TextIO | None) -> TextIO:
     return io.TextIOWrapper(
         raw if through else io.BufferedWriter(raw),  # unbuffered, as Python does it
         encoding=before.encoding if before else "utf-8",
-        errors=before.errors if before else "backslashreplace",
+        errors=before.errors if before and before.errors not in ("strict", "surrogateescape") else ESCAPED,
         line_buffering=raw.isatty() or raw.fileno() == 2,
         write_through=through,
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from velodrome.cli.collect import say
 from velodrome.cli.parsing import Parser, count, place
 from velodrome.errors import InputError
+from velodrome.read.other_files import refuse_other_file
 
 EXAMPLES = """examples:
   velo view rollouts.jsonl                       a web viewer on 127.0.0.1; it follows the file while it grows
@@ -30,6 +31,9 @@ def run(argv: Sequence[str]) -> int:
     files = [Path(word).expanduser() for word in given.files]
     if not files:
         raise InputError("no rollouts: give a file, as in velo view rollouts.jsonl (see velo view --help)")
+    for file in files:
+        if file.is_file():
+            refuse_other_file(file)
     if given.terminal and given.export is not None:
         raise InputError("--terminal and --export: give one of them")
     if given.export is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.read.metrics import failed_keys
+from velodrome.read.other_files import other_file
 from velodrome.read.unread import Unread
 from velodrome.records.rollout import split_key
 from velodrome.records.rows import read_rows
@@ -109,6 +110,8 @@ def rollouts_files(paths: Sequence[Path]) -> list[Path]:
             problems.append(f"{path}: a failures file has no metrics; velo show {path} reads it")
         elif not path.is_file():
             problems.append(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
+        elif (problem := other_file(path)) is not None:
+            problems.append(problem)
     twice = {path for path in paths if sum(path == other for other in paths) > 1}
     problems += [f"{path}: named twice" for path in sorted(twice)]
     if problems:

@@ -23,6 +23,7 @@ from velodrome.read.export.files import Files, output_files
 from velodrome.read.export.format import FLAWS, Format, Settings, Tell, Unit, reason
 from velodrome.read.export.select import Remade, Selection
 from velodrome.read.export.splits import ALL, Splits, parts
+from velodrome.read.other_files import other_file
 from velodrome.read.outfile import OutFile, refuse_existing
 from velodrome.read.problems import Problems
 from velodrome.records.foreign import foreign_file
@@ -105,6 +106,8 @@ def _check_sources(sources: Sequence[Path]) -> None:
     for at, source in enumerate(sources):
         if source.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
             problems.append(f"{source}: a failures file has no answers to export")
+        elif source.is_file() and (problem := other_file(source)) is not None:
+            problems.append(problem)
         if source.resolve() in [other.resolve() for other in sources[:at]]:
             problems.append(f"{source}: given twice")
     problems += filter(None, [foreign_file(source) for source in sources if source.is_file()])

@@ -1,0 +1,61 @@
+"""Files that lie beside rollouts and are none: each is named with the command that reads it.
+
+A row is what its fields say. Only a file whose first rows are all of one such kind is refused: a rollouts file from
+elsewhere may lack any field.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from velodrome.errors import InputError
+from velodrome.records.jsonl import read_lines
+from velodrome.records.lenient import loads
+from velodrome.records.task import check_task
+
+Json = dict[str, Any]
+
+_ROWS = 20
+_MADE = (".run.json", ".metrics.json", ".profile.json")
+_ROLLOUT = frozenset(("output", "response", "reward", "usage", "meta", "episode"))
+_KINDS = {
+    "task": "a file of tasks, not of rollouts; velo data validate {path} reads it",
+    "failure": "a failures file, not rollouts; velo show {path} reads it",
+    "training": "the metrics of a training, not rollouts; velo profile {path} reads it",
+}
+
+
+def other_file(path: Path) -> str | None:
+    """What a file is that is not of rollouts, and what reads it; None if it may be of rollouts."""
+    if path.name.endswith(_MADE):
+        return f"{path}: made from rollouts, and none itself; give the .jsonl beside it"
+    kinds = {_kind(line) for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS)}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    return f"{path}: {_KINDS[kind].format(path=path)}" if kind is not None else None
+
+
+def refuse_other_file(path: Path, *, failures: bool = False) -> None:
+    """Raise if a file is none of rollouts; `failures` are let through where they can be read."""
+    problem = other_file(path)
+    if problem is not None and not (failures and _KINDS["failure"].format(path=path) in problem):
+        raise InputError(problem)
+
+
+def _kind(line: bytes) -> str | None:
+    try:
+        row = loads(line)
+    except ValueError:
+        return None
+    if not isinstance(row, dict) or not _ROLLOUT.isdisjoint(row):
+        return None
+    if {"boundary", "error", "key"} <= row.keys():
+        return "failure"
+    if {"step", "epoch"} <= row.keys():
+        return "training"
+    try:
+        check_task(row)
+    except ValueError:
+        return None
+    return "task"
