@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from velodrome.read.verdict import FEWEST
+
 DEMO = Path(__file__).parent.parent.parent / "examples" / "demo.py"
 
 
@@ -22,5 +24,8 @@ def test_the_demo_collects_with_a_real_model_and_earns_some_of_the_reward(workpl
     assert len(rows) == metrics["rollouts/kept"] >= 12
     assert {row["response"]["model"] for row in rows} == {"smollm2-135m"}
     assert any("tool_calls" in message for row in rows for message in row["output"])
+    verdict = json.loads((workplace.folder / "demo/rollouts.profile.json").read_text())["verdict"]
+    assert verdict["bound"] == ("model" if len(rows) >= FEWEST else "unknown"), verdict["paragraph"]
+    assert not [advice for advice in verdict["advice"] if advice["predicted_rollouts_per_s"] is not None]
     assert "Collecting rollouts:" in done.stderr
     assert "[tool call · calculator]" in done.stdout
