@@ -65,6 +65,15 @@ def test_every_task_counts_alike_and_is_compared_with_itself(tmp_path: Path):
     assert found["notes"] == ["2 tasks are in one run only; the differences leave them out"]
 
 
+def test_a_task_with_the_same_id_and_another_prompt_is_told(tmp_path: Path):
+    a = write(tmp_path / "a.jsonl", row("x/0"), row("y/0"))
+    other = {"responses_create_params": {"input": "Something else"}}
+    b = write(tmp_path / "b.jsonl", row("y/0") | other, row("x/0"))
+    assert compare([a], [b])["notes"] == [
+        "1 task with the same id in both runs and another prompt (the first: y); they are paired all the same"
+    ]
+
+
 def test_a_difference_that_noise_between_tasks_would_hide_is_found_by_pairing_them(tmp_path: Path):
     a = noisy(tmp_path / "a.jsonl", 60, better=0.0, seed=1)
     b = noisy(tmp_path / "b.jsonl", 60, better=0.3, seed=2)

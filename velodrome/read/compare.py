@@ -38,8 +38,7 @@ def compare(a: Sequence[Path], b: Sequence[Path], settings: Settings | None = No
     settings = settings or Settings()
     if settings.by == "task":
         raise InputError("--by task: one task is too little to compare; --flips lists the tasks that changed")
-    before = Reading(settings).read(a)
-    after = Reading(settings).read(b)
+    before, after = Reading(settings, prompts=True).read(a), Reading(settings, prompts=True).read(b)
     ks = _ks(before.run, after.run, settings.ks)
     flips, flipped = _flips(before.run, after.run)
     _add_prompts(flips[:MOST_PROMPTS], [*b, *a])
@@ -280,6 +279,10 @@ def _notes(a: Reading, b: Reading, tasks: Json) -> Iterator[str]:
     if lone:
         more = f" and {len(lone) - 5} more" if len(lone) > 5 else ""
         yield f"in one run only, and not compared: {', '.join(lone[:5])}{more}"
+    others = [task for task, asked in (a.asked or {}).items() if (b.asked or {}).get(task, asked) != asked]
+    if others:
+        tell = f"{counted(len(others), 'task')} with the same id in both runs and another prompt"
+        yield f"{tell} (the first: {others[0]}); they are paired all the same"
     apart = tasks["only_a"] + tasks["only_b"]
     if not tasks["both"]:
         yield "no task is in both runs: a difference may come from the tasks"

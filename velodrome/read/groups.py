@@ -43,11 +43,12 @@ def picker(by: str) -> Callable[[Json, str | None], str]:
 class Reading:
     """The run and its groups, being read."""
 
-    def __init__(self, settings: Settings, *, most_cells: int = MOST_CELLS) -> None:
+    def __init__(self, settings: Settings, *, most_cells: int = MOST_CELLS, prompts: bool = False) -> None:
         self.settings = settings
         self.tally = Tally(pass_at=settings.pass_at)
         self.run = Group(settings)
         self.groups: dict[str, Group] = {}
+        self.asked: dict[str, int] | None = {} if prompts else None  # of each task a hash of its prompt
         self.taken = Taken()
         self._most_cells = most_cells
         self._first_other: str | None = None  # this group and all after it, in their order, are in OTHERS
@@ -68,6 +69,9 @@ class Reading:
         """Count one rollout; what of it has a wrong type is left out."""
         row = self.tally.add(row)
         rollout = rollout_of(row)
+        if self.asked is not None and rollout.task is not None and rollout.task not in self.asked:
+            params = row.get("responses_create_params")
+            self.asked[rollout.task] = hash(str(params.get("input")) if isinstance(params, dict) else "")
         wanted = self.settings.fields
         if wanted is not None:
             for name in [name for name in rollout.numbers if name not in wanted and name != "reward"]:
