@@ -17,6 +17,7 @@ from velodrome.read.mend import LATEST_S, mended
 from velodrome.read.parts import HOSTILE, LONGEST_S
 from velodrome.read.series import Stretches
 from velodrome.read.unread import Unread
+from velodrome.records.bounds import MAX_TOKENS, is_count
 from velodrome.records.rollout import beside, split_key
 from velodrome.records.rows import read_rows
 from velodrome.timing.report import clean
@@ -25,7 +26,7 @@ Json = dict[str, Any]
 
 PASS_REWARD = 1.0
 _NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
-_TOKENS = frozenset({"input_tokens", "output_tokens", "total_tokens"})
+_TOKENS = ("input_tokens", "output_tokens", "total_tokens")
 
 
 class Tally:
@@ -41,6 +42,7 @@ class Tally:
         self._counts: dict[str, int] = {"reward": 0}
         self._infinite: dict[str, int] = {}  # of a field, how many of its numbers are none to count with
         self._wrong: dict[str, int] = {}  # of a part, how many rows have it in a wrong type
+        self._damaged: dict[str, int] = {}  # of a count, how many rows have one that cannot be
         self._active = Stretches()
         self._pass_at = pass_at
         self._passes: dict[int, tuple[int, int]] | None = {} if by_task else None
@@ -67,11 +69,12 @@ class Tally:
                     counts[name] = counts.get(name, 0) + 1
                 else:
                     self._infinite[name] = self._infinite.get(name, 0) + 1
-        for name, value in usage.items():
-            if isinstance(value, int):
+        for name in _TOKENS:
+            value = usage.get(name)
+            if is_count(value):
                 self.tokens[name] = self.tokens.get(name, 0) + value
-            elif name in _TOKENS and value is not None:
-                self._leave_out(f"usage.{name}")
+            elif value is not None:
+                self._leave_out(f"usage.{name}", damaged=type(value) is int)
         self.deferred += meta.get("verification") == "deferred"
         self.incomplete += response.get("status") == "incomplete"
         if stretch is not None:
@@ -104,8 +107,9 @@ class Tally:
             task = hash(split_key(meta["key"])[0])
         return tool_calls, usage, meta, response, stretch, task
 
-    def _leave_out(self, name: str) -> None:
-        self._wrong[name] = self._wrong.get(name, 0) + 1
+    def _leave_out(self, name: str, *, damaged: bool = False) -> None:
+        counts = self._damaged if damaged else self._wrong
+        counts[name] = counts.get(name, 0) + 1
 
     def notes(self) -> list[str]:
         """What of the rows is in no number, and why."""
@@ -113,6 +117,9 @@ class Tally:
         for name, count in sorted(self._wrong.items()):
             what = f"{clean(name)}: {count:,} of {self.rows:,} rollouts have it in a wrong type"
             found.append(f"{what}; they are counted without it")
+        for name, count in sorted(self._damaged.items()):
+            what = f"{name}: {count:,} of {self.rows:,} rollouts have a number there that is below 0 or beyond"
+            found.append(f"{what} {MAX_TOKENS:,}, so it is damaged; they are counted without it")
         for name, count in sorted(self._infinite.items()):
             counted = self._counts.get(name, 0)
             what = f"{counted:,} of {counted + count:,} numbers are counted; the rest are NaN or infinite"

@@ -9,15 +9,15 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
+from velodrome.records.bounds import is_count
 from velodrome.records.conversation import text_of
 
 Json = dict[str, Any]
 
 NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
 USAGE = {"total_tokens": "tokens", "input_tokens": "input_tokens", "output_tokens": "output_tokens"}
-TIMING = {name: name for name in ("total_s", "model_s", "tools_s", "verify_s", "queue_s", "retries")}
+TIMING = ("total_s", "model_s", "tools_s", "verify_s", "queue_s", "retries")
 _KINDS = frozenset({float, int, bool})
-_COUNTS = frozenset({int, bool})  # tokens are counted: 1.5 of them, or more than 64 bits hold, are a wrong type
 
 
 def numbers_of(row: Json) -> dict[str, float]:
@@ -33,13 +33,22 @@ def numbers_of(row: Json) -> dict[str, float]:
     found.setdefault("tools", float(tools))
     found.setdefault("turns", float(turns))
     found.setdefault("length", float(len(final_text(row))))
-    _take(USAGE, row.get("usage"), found, _COUNTS)
+    usage = row.get("usage")
+    if isinstance(usage, dict):
+        for theirs, ours in USAGE.items():
+            tokens = usage.get(theirs)
+            if is_count(tokens):
+                found.setdefault(ours, float(tokens))
     meta = row.get("meta") or {}
     timing = meta.get("timing")
     later = meta.get("verification") == "deferred" or (isinstance(timing, dict) and "verify_later_s" in timing)
     if later and isinstance(timing, dict) and not timing.get("verify_s"):
         timing = {**timing, "verify_s": None}  # verification was no part of this rollout: that is not zero seconds
-    _take(TIMING, timing, found, _KINDS)
+    if isinstance(timing, dict):
+        for name in TIMING:
+            length: Any = timing.get(name)
+            if type(length) in _KINDS and isfinite(length):
+                found.setdefault(name, float(length) + 0.0)
     return found
 
 
@@ -52,11 +61,3 @@ def final_text(row: Json) -> str:
         if message.get("role") == "assistant":
             return text_of(message.get("content"))
     return ""
-
-
-def _take(names: dict[str, str], source: Any, found: dict[str, float], kinds: frozenset[type]) -> None:
-    if isinstance(source, dict):
-        for theirs, ours in names.items():
-            value: Any = source.get(theirs)
-            if type(value) in kinds and isfinite(value):
-                found.setdefault(ours, float(value) + 0.0)

@@ -19,6 +19,7 @@ from velodrome.read.sample import Recorded, Run
 from velodrome.read.series import Series, Stretches
 from velodrome.read.unread import Unread
 from velodrome.read.verdict import FEWEST, make_verdict, marked
+from velodrome.records.bounds import MAX_TOKENS
 from velodrome.records.rollout import beside
 from velodrome.records.rows import read_rows
 from velodrome.timing.percentiles import Histogram
@@ -197,9 +198,10 @@ class Profile:
                     self._add_lag(lag_s)
                 if cpu > self._cpu_max:
                     self._cpu_max = cpu
-            if told("retries") or told("rate_limited"):
-                self._retries += int(told("retries", 0))
-                self._rate_limited += int(told("rate_limited", 0))
+            retries, limited = told("retries", 0), told("rate_limited", 0)
+            if (retries or limited) and 0 <= retries <= MAX_TOKENS and 0 <= limited <= MAX_TOKENS:
+                self._retries += int(retries)
+                self._rate_limited += int(limited)
         except HOSTILE:
             in_flight = cpu = None
         active = self._active

@@ -7,7 +7,7 @@ blames a larger one on the part that sent it; a reader treats it as damage.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 MAX_TOKENS = 10**9  # of one answer, and of one rollout: no context window is near it
 MAX_MEASURE = 2**53  # of what else a server reports beside its token counts: times, a price
@@ -37,7 +37,7 @@ def usage_flaw(usage: Any, where: str = "usage", depth: int = 0) -> str | None:
     return None
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: Any) -> TypeGuard[int]:
     """Whether this is a whole number from 0 to `MAX_TOKENS`."""
     return type(value) is int and 0 <= value <= MAX_TOKENS
 

@@ -13,12 +13,12 @@ import velodrome.read.checks.thresholds as at
 from velodrome.read.checks.texts import OPENINGS, is_error, is_refusal, is_tool_error, runs_in_circles
 from velodrome.read.episode import is_episode
 from velodrome.read.parts import HOSTILE
+from velodrome.records.bounds import is_count
 from velodrome.records.conversation import text_of
 
 Json = dict[str, Any]
 
 _TOKEN_LIMITS = frozenset(("max_output_tokens", "max_tokens", "length", "token_limit"))
-_NUMBERS = frozenset((int, float))
 _LARGEST = 1e100  # a reward beyond it is infinite for every purpose, and its square is
 _LONGEST_NAME = 64
 _TOLD_BY = 200  # characters at the end of a text; with the length of all of them they tell conversations apart
@@ -81,7 +81,7 @@ def facts(row: Json, line: int) -> Facts:
         usage = row.get("usage")
         if type(usage) is dict:
             tokens: Any = usage.get("total_tokens") or usage.get("output_tokens")
-            one.counted = type(tokens) in _NUMBERS and tokens > 0
+            one.counted = is_count(tokens) and tokens > 0
         elif usage is not None:
             flawed(one, '"usage" is not an object')
     except HOSTILE as error:
@@ -139,7 +139,7 @@ def _read_timing(one: Facts, timing: Json) -> None:
         one.time_flaw = "a time is not a number"
     if "retries" in timing or "rate_limited" in timing:
         retries, limited = told("retries", 0), told("rate_limited", 0)
-        if isinstance(retries, int) and isinstance(limited, int):
+        if is_count(retries) and is_count(limited):
             one.retries, one.rate_limited = retries, limited
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from math import isfinite
 from typing import Any
 
 from velodrome.read.index.answers import DEFERRED_STATE, FAILED_STATE, KEPT_STATE, STATES
 from velodrome.read.index.query import MEASURES
+from velodrome.records.bounds import MAX_NUMBER, is_count
 from velodrome.records.conversation import text_of
 
 Json = dict[str, Any]
@@ -26,6 +26,7 @@ _MOST_EXTRA = 256
 _LONGEST_NAME = 100
 _LONGEST_KEY = 1000
 _LONGEST_ERROR = 2000
+_WHOLE = 2**33  # of a whole number in a column: a billion of them are added up in 64 bits
 _NONE: Json = {}
 _KEPT, _DEFERRED, _FAILED = (STATES.index(state) for state in (KEPT_STATE, DEFERRED_STATE, FAILED_STATE))
 _NUMERIC = frozenset({float, int, bool})
@@ -61,9 +62,9 @@ def number(value: Any) -> float | int | None:
     """The value if it is a number a column can hold, else None."""
     kind = type(value)
     if kind is float:
-        return value if isfinite(value) else None
+        return value if -MAX_NUMBER <= value <= MAX_NUMBER else None
     if kind is int:
-        return value if -(2**63) <= value < 2**63 else float(value) if abs(value) < 2**1000 else None
+        return value if -_WHOLE <= value <= _WHOLE else float(value)  # the sum of a billion of them is a column's too
     return int(value) if kind is bool else None
 
 
@@ -147,8 +148,8 @@ def _measures(meta: Json, usage: Json, counted: tuple[Any, int, int, int, int | 
     reward, tools, turns, length, repeat = counted
     told, used = (meta.get("timing") or _NONE).get, usage.get
     total, asked, answered = used("total_tokens"), used("input_tokens"), used("output_tokens")
-    if type(total) is float or type(asked) is float or type(answered) is float:  # tokens are whole numbers
-        total, asked, answered = [None if type(each) is float else each for each in (total, asked, answered)]
+    if not (is_count(total) and is_count(asked) and is_count(answered)):
+        total, asked, answered = [each if is_count(each) else None for each in (total, asked, answered)]
     values = (
         reward,
         total,
@@ -167,7 +168,9 @@ def _measures(meta: Json, usage: Json, counted: tuple[Any, int, int, int, int | 
         meta.get("task_index"),
         meta.get("finished_at"),
     )
-    return values if _PLAIN.issuperset(map(type, values)) else tuple(map(number, values))
+    plain = _PLAIN.issuperset(map(type, values))
+    given = [each for each in values if each is not None] if plain else ()
+    return values if given and min(given) >= -_WHOLE and max(given) <= _WHOLE else tuple(map(number, values))
 
 
 def _extra(row: Json) -> dict[str, float | int]:
@@ -175,7 +178,7 @@ def _extra(row: Json) -> dict[str, float | int]:
     found: dict[str, float | int] = {}
     for name, value in row.items():
         if type(value) in _NUMERIC and name not in _NAMES:
-            value = value if type(value) is float else number(value)  # a parsed float is finite
+            value = number(value)
             if value is not None and len(name) <= _LONGEST_NAME:
                 found[f"row.{name}" if name in _OWN else name] = value
                 if len(found) >= _MOST_EXTRA:
