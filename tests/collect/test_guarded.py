@@ -140,6 +140,47 @@ def test_names_that_are_taken_are_left_alone(tmp_path: Path):
     assert lines(tmp_path / "x.saved-2.jsonl") == [line(1)]
 
 
+FULL_FOLDER = """
+import os, resource, sys
+from pathlib import Path
+from velodrome.collect.guarded import GuardedFile
+from velodrome.errors import StorageError
+
+os.chdir(sys.argv[1])
+file = GuardedFile(Path(sys.argv[2]))
+for number in range(5):
+    file.append(b'{"n":%d}\\n' % number)
+file.path.unlink()
+resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))  # no file can have more than two lines from now on
+file.compare()
+try:
+    file.append(b'{"n":5}\\n')
+except StorageError as error:
+    print(error)
+file.close()
+print(file.told("rollouts"))
+"""
+
+
+def test_lines_that_fit_nowhere_are_said_to_be_lost_and_those_that_are_saved_are_named(tmp_path: Path):
+    (tmp_path / "here").mkdir()
+    path = tmp_path / "out" / "x.jsonl"
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_FOLDER, str(tmp_path / "here"), str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environ,
+    )
+    refused, told = done.stdout.splitlines()
+    assert refused.startswith(f"{path}: it was removed or renamed, and its lines cannot be saved: ")
+    saved = tmp_path / "x.saved-1.jsonl"  # in the last folder that is tried
+    assert f"2 of its rollouts are saved in {saved}; the others could not be saved ({saved}: File too large)" in told
+    assert lines(saved) == [line(0), line(1)]
+    assert list(tmp_path.rglob("*.jsonl")) == [saved]
+
+
 def test_an_empty_failures_file_that_somebody_replaced_is_not_removed(tmp_path: Path):
     sink = Sink(tmp_path / "r.jsonl")
     sink.keep(b'{"a":1}\n')

@@ -211,6 +211,7 @@ def open_sink(options: Options, earlier: Earlier) -> Iterator[Sink]:
         sink.close()
         if sink.changed is None:
             raise
-        raise ChangedError("\n".join((str(error), *sink.told()))) from error
+        reason = str(error).partition(";")[0]  # the rest promises what the change has made false
+        raise ChangedError("\n".join((reason, *sink.told()))) from error
     finally:
         sink.close()

@@ -12,7 +12,7 @@ import threading
 from itertools import count
 from pathlib import Path
 
-from velodrome.errors import ChangedError, InputError, StorageError
+from velodrome.errors import ChangedError, InputError, StorageError, VelodromeError
 from velodrome.records.appender import Appender
 from velodrome.records.rollout import key_in
 
@@ -25,7 +25,9 @@ class GuardedFile:
         self.file = Appender(path)
         self.changed: str | None = None
         self.saved: Appender | None = None
+        self.unsaved: str | None = None  # why not all of its lines could be saved
         self._rescued = False
+        self._folders = iter((path.parent, Path(), Path(tempfile.gettempdir())))
         self._lock = threading.Lock()  # the loop appends, a thread compares
 
     def append(self, line: bytes) -> None:
@@ -76,12 +78,40 @@ class GuardedFile:
 
     def _leave(self, problem: str) -> None:
         self.changed = problem
-        self.saved = new_file_beside(self.path)
+        self._save_elsewhere()
 
     def _save(self, line: bytes) -> None:
-        if self.saved is None:
-            raise StorageError(f"{self.path}: {self.changed}, and its lines could not be saved")
-        self.saved.append(line)
+        while self.saved is not None:
+            try:
+                self.saved.append(line)
+                return
+            except StorageError as error:
+                self.unsaved = _reason(error)
+                if not self._save_elsewhere():
+                    break
+        raise StorageError(f"{self.path}: {self.changed}, and its lines cannot be saved: {self.unsaved}")
+
+    def _save_elsewhere(self) -> bool:
+        """Save in the next folder that takes what is saved so far; False if there is none."""
+        before = self.saved
+        for folder in self._folders:
+            try:
+                new = new_file(folder, self.path.name)
+            except InputError as error:
+                self.unsaved = _reason(error)
+                continue
+            try:
+                for line in () if before is None else before.whole_lines():
+                    new.append(line)
+            except StorageError as error:
+                self.unsaved = _reason(error)
+                _drop(new)
+                continue
+            self.saved, self.unsaved = new, None
+            if before is not None:
+                _drop(before)
+            return True
+        return False
 
     def _rescue(self) -> None:
         """Of a file that changed, save its whole lines; those that were appended last are taken from memory."""
@@ -89,11 +119,14 @@ class GuardedFile:
             return
         self._rescued = True
         recent = {key_in(line) or line: line for line in self.file.recent}
-        for line in self.file.whole_lines():
-            if (key_in(line) or line) not in recent:
+        try:
+            for line in self.file.whole_lines():
+                if (key_in(line) or line) not in recent:
+                    self._add(line)
+            for line in recent.values():
                 self._add(line)
-        for line in recent.values():
-            self._add(line)
+        except StorageError:
+            return  # `unsaved` says why
 
     def _add(self, line: bytes) -> None:
         with self._lock:
@@ -103,10 +136,12 @@ class GuardedFile:
         """What happened, where the lines are by now, and what to do. Only of a file that changed, and is closed."""
         saved = self.saved
         if saved is None or not saved.appended:
-            return f"{self.path}: {self.changed} during the run; none of its {what} could be saved"
+            why = f": {self.unsaved}" if self.unsaved else ""
+            return f"{self.path}: {self.changed} during the run; none of its {what} could be saved{why}"
         return (
             f"{self.path}: {self.changed} during the run; {saved.appended:,} of its {what} are saved in {saved.path}; "
-            f"to continue, put that in place of {self.path.name} and run the same command again"
+            + (f"the others could not be saved ({self.unsaved}); " if self.unsaved else "")
+            + f"to continue, put that in place of {self.path} and run the same command again"
         )
 
     def sync(self) -> None:
@@ -124,23 +159,20 @@ class GuardedFile:
         if self.saved is not None:
             self.saved.close()
             if not self.saved.appended:
-                self.saved.path.unlink(missing_ok=True)
+                _drop(self.saved)
 
 
-def new_file_beside(path: Path) -> Appender:
-    """A file that was not there before: `rollouts.saved-1.jsonl`; in another folder if this one takes none."""
-    suffix = ".jsonl.zst" if path.name.endswith(".jsonl.zst") else path.suffix
-    stem = path.name.removesuffix(suffix)
-    problem: InputError | None = None
-    for folder in (path.parent, Path(), Path(tempfile.gettempdir())):
-        for number in count(1):
-            new = folder / f"{stem}.saved-{number}{suffix}"
-            if os.path.lexists(new):
-                continue
-            try:
-                return Appender(new, new=True)
-            except InputError as error:
-                problem = error
-                if not os.path.lexists(new):
-                    break
-    raise StorageError(f"{problem}; the lines of {path} could not be saved")
+def new_file(folder: Path, name: str) -> Appender:
+    """A file that was not there before: `rollouts.saved-1.jsonl` for `rollouts.jsonl`."""
+    stem, _, suffix = name.rpartition(".jsonl")
+    paths = (folder / f"{stem}.saved-{number}.jsonl{suffix}" for number in count(1))
+    return Appender(next(path for path in paths if not os.path.lexists(path)), new=True)
+
+
+def _reason(error: VelodromeError) -> str:
+    return str(error).partition(";")[0]
+
+
+def _drop(file: Appender) -> None:
+    file.close()
+    file.path.unlink(missing_ok=True)
