@@ -335,6 +335,22 @@ def test_a_model_in_the_process_is_known_by_its_cpu_where_no_config_tells():
     assert verdict(run(behind_http, count=2000, cpu=0.97), {})["bound"] == "event_loop"
 
 
+def test_a_model_in_the_process_that_never_lets_go_of_the_event_loop_is_the_bound_however_little_cpu_it_gets():
+    free = 0.0
+
+    def made(start: float) -> tuple[float, list[Node]]:
+        return 0.1, [node("model", 0.0, 0.1)]
+
+    rows = []
+    for number in range(40):
+        total, tree = made(free)
+        free += total
+        rows.append(_row(number, START + free, total, tree, 4, 4, {"cpu": 0.3}))
+    found = verdict(rows, {})
+    assert (found["bound"], found["part"]) == ("model", "model")
+    assert not [each for each in found["advice"] if each["predicted_rollouts_per_s"] is not None]
+
+
 def test_a_local_model_that_has_little_to_do_is_not_the_bound():
     local = config()
     local["policy_model"] = {"responses_api_models": {"local_model": {}}}

@@ -25,9 +25,21 @@ def computing_model(case: Case) -> Found | None:
     facts, block = case.facts, case.blocks.model
     local = block.implementation == "local_model"
     share = facts.own_s() * facts.tried_per_s
-    burns = facts.model_in_process and facts.cpu_s is not None and share >= BUSY and facts.own_s() >= _HEAVY_S
+    burns = facts.cpu_s is not None and share >= BUSY and facts.own_s() >= _HEAVY_S
+    burns = facts.model_in_process and burns
     if not (local or burns) or facts.parts["model"] < 0.4 * facts.total_s or facts.model_use < _MODEL_BUSY:
         return None
+    return _computing(case)
+
+
+def blocking_model(case: Case) -> Found | None:
+    """A model in this process that never lets go of the event loop, however little CPU a busy machine gives it."""
+    blocks = case.facts.model_in_process and case.facts.one_by_one
+    return _computing(case) if blocks and case.facts.parts["model"] >= 0.4 * case.facts.total_s else None
+
+
+def _computing(case: Case) -> Found:
+    facts = case.facts
     where = "in the collector's process" if facts.model_in_process else "on its server's cores"
     evidence = [f"it computes {where}, and had a call to answer {facts.model_use:.0%} of the time"]
     if facts.model_in_process and facts.cpu_share is not None:

@@ -26,6 +26,7 @@ _BUSY = 0.6
 _NONE = Effect(None, 0.0, 0, 0.0, 0.0, 0.0, 0.0)
 _OWN_S = 0.0005  # of the collector's CPU a rollout, where the file does not say
 _SETTLED_S = 1.0
+_OVERLAP = 1.2  # slots in use
 _UNSEEN = 0.3  # of the time, at most
 
 
@@ -101,6 +102,11 @@ class Facts:
     def steady(self) -> bool:
         """Whether the limit stayed what it was."""
         return self.limits[0] == self.limits[1]
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether rollouts ran one after the other though every slot had one: something never let go of the loop."""
+        return self.limits[0] > 1 and self.full is not None and self.full > 0.8 and self.slots_used < _OVERLAP
 
     @property
     def served(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Set
 from dataclasses import replace
 from math import ceil
 
-from velodrome.read.busy_rules import BUSY, DEFERRED, computing_model, interpreter, served, server
+from velodrome.read.busy_rules import BUSY, DEFERRED, blocking_model, computing_model, interpreter, served, server
 from velodrome.read.facts import Facts
 from velodrome.read.findings import (
     Case,
@@ -251,7 +251,7 @@ def concurrency(case: Case) -> Found:
         evidence.append(_changing(facts))
         slots, change = facts.limit, "begin with what auto came to"
     gain = case.what_if.gain(replace(case.what_if.limits, slots=slots))
-    if gain.gain < HELPS or (part == "model" and effect is not None and _may_be_all(effect)):
+    if gain.gain < HELPS or facts.one_by_one or (part == "model" and effect is not None and _may_be_all(effect)):
         if facts.steady and facts.attempts < _FEW * facts.limit:
             return _too_few(case)
         return Found("unknown", part, [_nothing_helps(case), *evidence])
@@ -299,6 +299,7 @@ RULES: tuple[Rule, ...] = (
     server,
     _limiter,
     _straggler,
+    blocking_model,
     _input,
     _model,
 )
