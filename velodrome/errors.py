@@ -11,16 +11,24 @@ VelodromeError
     ├── ModelError · ToolError · VerifyError · AgentError · TaskError
 
 `blame` is the only place where any exception at all is caught: it turns what foreign
-code raised into the error of the boundary it happened behind.
+code raised into the error of the boundary it happened behind, and says at which line of that
+code it happened.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 Boundary = Literal["model", "tool", "verify", "agent", "input"]
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_COMPONENTS = ("responses_api_models", "resources_servers", "responses_api_agents")
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 class VelodromeError(Exception):
@@ -79,6 +87,7 @@ class RolloutError(VelodromeError):
     """One rollout failed. `partial` is the conversation so far, as response items.
 
     `spans` says where its time went, if a server told. `away` is the server that could not be reached, if that is why.
+    `place` is the line of the code that is at fault, if one is.
     """
 
     boundary: ClassVar[Boundary] = "agent"
@@ -87,6 +96,7 @@ class RolloutError(VelodromeError):
         super().__init__(message)
         self.partial = partial
         self.spans: str | None = None
+        self.place: str | None = None
         self._away: Away | None = None
 
     @property
@@ -140,11 +150,68 @@ def describe(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
+def place_of(error: BaseException, *, anywhere: bool = True) -> str | None:
+    """`file:line in function` of the code that raised: the innermost line of the user's own.
+
+    Where none of the user's code took part it is the innermost line of a library or of a component that ships with us,
+    unless not `anywhere`. A line of our own machinery that bad data tripped would explain nothing.
+    """
+    if isinstance(error, SyntaxError) and error.filename and _is_own(error.filename):
+        return f"{_shown_path(error.filename)}:{error.lineno or 1}"
+    innermost = None
+    cause: BaseException | None = error
+    while cause is not None:
+        for code, line in reversed(list(_lines(cause))):
+            if _is_own(code.co_filename):
+                return _place(code, line)
+            if innermost is None and not _is_machinery(code.co_filename):
+                innermost = _place(code, line)
+        cause = cause.__cause__
+    return innermost if anywhere else None
+
+
+def defined_at(function: Callable[..., Any]) -> str | None:
+    """`file:line in function` of a function itself: the place of a fault that is not an exception."""
+    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    return None if code is None else _place(code, code.co_firstlineno)
+
+
+def _lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame.f_code, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _is_own(path: str) -> bool:
+    """Whether a file is the user's: not ours, not Python's, not of an installed package."""
+    if path.startswith("<"):
+        return False
+    full = os.path.abspath(path)
+    return not full.startswith((_HERE, _STANDARD)) and not any(folder in full for folder in _INSTALLED)
+
+
+def _is_machinery(path: str) -> bool:
+    """Whether a file is ours, and not a component's such as `resources_servers/calculator/app.py`."""
+    inside = os.path.abspath(path).removeprefix(_HERE).split(os.sep)
+    return path.startswith("<") or (path.startswith(_HERE) and not (inside[0] in _COMPONENTS and len(inside) > 2))
+
+
+def _place(code: CodeType, line: int) -> str:
+    return f"{_shown_path(code.co_filename)}:{line} in {code.co_qualname}"
+
+
+def _shown_path(path: str) -> str:
+    """The path from the working directory on, if the file is below it."""
+    full, base = os.path.abspath(path), os.path.abspath(os.curdir) + os.sep
+    return full.removeprefix(base)
+
+
 class blame(ContextDecorator):
     """Charge whatever foreign code raises in this block, or in this function, to one boundary.
 
-    An error that is ours already passes through; so do cancellation and interrupts, which are nobody's fault. A class
-    and not a generator: it stands several times in every rollout.
+    An error that is ours already passes through, with its place if the user's code raised it; so do cancellation and
+    interrupts, which are nobody's fault. A class and not a generator: it stands several times in every rollout.
     """
 
     def __init__(self, kind: type[RolloutError] | type[InputError], what: str) -> None:
@@ -157,5 +224,23 @@ class blame(ContextDecorator):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, VelodromeError):
-            raise self._kind(f"{self._what}: {describe(error)}") from error
+        if isinstance(error, RolloutError):
+            error.place = error.place or _raised_at(error)
+        elif isinstance(error, Exception) and not isinstance(error, VelodromeError):
+            raise self._made(error) from error
+
+    def _made(self, error: Exception) -> VelodromeError:
+        text = f"{self._what}: {describe(error)}"
+        if issubclass(self._kind, InputError):
+            place = place_of(error, anywhere=False)
+            return self._kind(text if place is None else f"{text} ({place})")
+        made = self._kind(text)
+        # What a model sent can trip our own code: that line would explain nothing.
+        made.place = place_of(error, anywhere=self._kind is not ModelError)
+        return made
+
+
+def _raised_at(error: RolloutError) -> str | None:
+    """The line that raised an error of ours, if it is the user's."""
+    lines = list(_lines(error))
+    return _place(*lines[-1]) if lines and _is_own(lines[-1][0].co_filename) else None

@@ -189,7 +189,9 @@ def test_a_verifier_that_breaks_on_one_rollout_is_recorded_and_the_rest_is_score
     assert (outcome.kept, outcome.failed, outcome.exit_code) == (2, 1, 3)
     failure = orjson.loads((desk.root / "v.failures.jsonl").read_bytes())
     assert (failure["key"], failure["boundary"], failure["attempt"]) == ("b/0", "verify", 1)
-    assert failure["error"] == "verify: RuntimeError: no such luck"
+    assert (
+        failure["error"] == "verify: RuntimeError: no such luck (resources_servers/grader/app.py:20 in Grader.verify)"
+    )
     mended = desk.verify(config(), allow_mixed=True)
     assert (mended.kept, mended.failed, mended.metrics["rollouts/failed"]) == (3, 0, 0)
     assert desk.verify(config()).metrics["rollouts/failed"] == 0

@@ -20,6 +20,7 @@ from velodrome.resources_servers.example_single_tool_call.app import ExampleSing
 from velodrome.resources_servers.math_with_judge.app import MathWithJudge
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.serving import app
 from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
 
 WHERE = {"here": 0, "one worker": 1, "three workers": 3}
@@ -93,6 +94,32 @@ async def outcome(work: Awaitable[Any]) -> Any:
 def answer(text: str) -> dict[str, Any]:
     message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
     return {"id": "r", "object": "response", "output": [message]}
+
+
+def test_a_fault_has_the_same_place_wherever_the_code_runs(where: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def use(faulty: Any) -> list[str | None]:
+        places = []
+        for how in ("raise", "verify raises", "verify lies", "seed"):
+            try:
+                session = await faulty.open({"how": how})
+                await faulty.call(session, "act", {})
+                await faulty.score(session, {"how": how}, answer("x"))
+            except RolloutError as error:
+                places.append(error.place)
+        return places
+
+    app._shown.clear()
+    found = resources(where, Faulty, use)
+    assert [str(place).partition(":")[0] for place in found] == ["tests/serving/test_conformance.py"] * 4
+    assert [str(place).rpartition(" in ")[2] for place in found] == [
+        f"Faulty.{name}" for name in ("act", "verify", "verify", "seed_session")
+    ]
+    assert found == resources(0, Faulty, use)
+    if where:
+        logged = "\n".join(record.getMessage() for record in caplog.records)
+        assert logged.count("failed: ") == 4
+        assert logged.count("Traceback (most recent call last)") == 3
+        assert 'raise RuntimeError("the tool broke")' in logged
 
 
 def test_calculator_answers_the_same(where: int) -> None:

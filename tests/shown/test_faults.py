@@ -266,6 +266,55 @@ def test_tools_and_verifiers_that_misbehave_are_recorded_and_blamed_and_never_a_
     assert with_talk["verify raises"][-1]["content"] == "15% of 240 is 36.0"
 
 
+BUGGY = textwrap.dedent("""
+    import json
+    from velodrome import Environment, tool
+
+
+    class Buggy(Environment):
+        @tool
+        async def calculator(self, expression: str) -> str:
+            "Evaluate."
+            return {}[expression]
+
+        def verify(self, task, response):
+            if task["how"] == "of a library":
+                json.loads("{")
+            return None if task["how"] == "no score" else {"reward": float(task["api_key=sk-secret-1234567890"])}
+""")
+
+
+def test_a_bug_in_the_users_code_is_shown_with_its_line_once_and_with_its_traceback_on_request(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.write("resources_servers/buggy/app.py", BUGGY)
+    agent = (workplace.folder / "agent.yaml").read_text()
+    workplace.write("agent.yaml", agent.replace("calculator: {entrypoint: app.py}", "buggy: {entrypoint: app.py}"))
+    script = [{"match": "tool", "answers": ANSWERS}, {"answers": ["hi"]}]
+    workplace.write("answers.jsonl", "".join(json.dumps(each) + "\n" for each in script))
+    workplace.write("model.yaml", "policy_model: {responses_api_models: {scripted_model: {file: answers.jsonl}}}\n")
+    hows = ["tool", "no score", "of a library", "own", "own", "own"]
+    rows = [{"id": str(n), "how": how, "responses_create_params": {"input": how}} for n, how in enumerate(hows)]
+    workplace.write("tasks.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+    done = workplace.run("velo collect -v +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl")
+
+    assert done.returncode == 3, done.stderr
+    app = "resources_servers/buggy/app.py"
+    places = {hows[failure["task_index"]]: failure["place"] for failure in failures(workplace.folder)}
+    assert places == {
+        "tool": f"{app}:10 in Buggy.calculator",
+        "no score": f"{app}:12 in Buggy.verify",
+        "of a library": f"{app}:14 in Buggy.verify",
+        "own": f"{app}:15 in Buggy.verify",
+    }
+    assert all(failure["error"].endswith(f"({failure['place']})") for failure in failures(workplace.folder))
+    noted = [line for line in done.stderr.splitlines() if "failed: " in line and line.endswith(")")]
+    assert sorted(line.rpartition("(")[2][:-1] for line in noted) == sorted(places.values())
+    assert done.stderr.count("Traceback (most recent call last)") == 3  # a result that is no score raised nothing
+    assert "return {}[expression]" in done.stderr
+    assert "sk-secret-1234567890" not in done.stderr
+
+
 def test_sync_code_that_is_slow_does_not_hold_up_the_others(workplace: Any) -> None:
     workplace.scripted()
     workplace.write(

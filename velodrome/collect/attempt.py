@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+import traceback
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -19,6 +21,8 @@ from velodrome.timing.spans import Span, root
 from velodrome.timing.trace import Trace
 
 Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
 
 _LONGEST_ERROR = 2000
 _LONGEST_ASKED = 256_000  # bytes; a task can fail many times
@@ -38,6 +42,7 @@ class Failed:
 
     failure: Json
     away: Away | None = None  # the server that could not be reached, if that is why
+    trace: str = ""  # the traceback, where somebody wants to see it
 
 
 class Tried(NamedTuple):
@@ -140,16 +145,21 @@ def check_numbers(score: Json) -> None:
 
 def failed(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:
     """The line for the failures file."""
+    place = {} if error.place is None else {"place": error.place}
+    text = str(error)[:_LONGEST_ERROR] + (f" ({error.place})" if place else "")
     failure = {
         **meta,
         "boundary": error.boundary,
-        "error": str(error)[:_LONGEST_ERROR].encode(errors="backslashreplace").decode(),
+        "error": text.encode(errors="backslashreplace").decode(),
+        **place,
         "finished_at": round(time.time(), 6),
         "timing": timing,
         "partial": partial(error),
         **asked(task),
     }
-    return Failed(failure, error.away)
+    shown = log.isEnabledFor(logging.INFO) and error.__cause__ is not None
+    trace = "".join(traceback.format_exception(error.__cause__)) if shown else ""
+    return Failed(failure, error.away, trace)
 
 
 def asked(task: Json) -> Json:

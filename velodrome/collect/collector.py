@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import heapq
+import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
@@ -30,8 +31,11 @@ from velodrome.errors import InputError
 from velodrome.read.metrics import failed_keys
 from velodrome.records.jsonl import read_lines
 from velodrome.records.rollout import key_in
+from velodrome.timing.unseen import escaped
 
 Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
 
 _MOST_REASONS = 50
 
@@ -70,6 +74,7 @@ class Collector:
         self.reader = Reader(options.output.name, by_task=work.found.repeated, profiled=work.profiled)
         self.note: Callable[[str], None] = lambda text: None  # above the bar, while there is one
         self.outage = Outage(self.stop, options.server_wait_s, lambda text: self.note(text))
+        self.places: set[str] = set()  # of faults in the user's code that were shown
         self.attempts = failed_keys(options.output)
         self.counts.unresolved = set(self.attempts)
 
@@ -195,13 +200,25 @@ class Collector:
                 self.note(self.reader.tree())
             return written, None
         tried = self.attempts[job.key] = self.attempts.get(job.key, 0) + 1
-        error = mask_text(outcome.failure["error"], self.secrets)
-        self.sink.fail({**outcome.failure, "error": error, "attempt": tried})
+        failure = {**outcome.failure, "attempt": tried}
+        failure |= {name: mask_text(failure[name], self.secrets) for name in ("error", "place") if name in failure}
+        error = failure["error"]
+        self.sink.fail(failure)
         counts.failed += 1
         counts.unresolved.add(job.key)
-        counts.blame(outcome.failure["boundary"], error)
-        self.reader.fail({**outcome.failure, "error": error})
-        return None, f"{outcome.failure['boundary']}: {error}"
+        counts.blame(failure["boundary"], error)
+        self.reader.fail(failure)
+        self._point_out(failure, outcome.trace)
+        return None, f"{failure['boundary']}: {error}"
+
+    def _point_out(self, failure: Json, trace: str) -> None:
+        """Show a fault of the user's code the first time a line of it is at fault; with -v, its traceback."""
+        place = failure.get("place")
+        if place is not None and place not in self.places and len(self.places) < _MOST_REASONS:
+            self.places.add(place)
+            self.note(f"failed: {escaped(failure['error'])}")
+            if trace:
+                log.info("%s", mask_text(escaped(trace), self.secrets))
 
     def _sampled(self, cpu: float, lag_s: float) -> None:
         around, counts = self.work.around, self.counts

@@ -12,11 +12,12 @@ import inspect
 import itertools
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 from pydantic import ValidationError
 
-from velodrome.errors import InputError, RolloutError, ToolError, VerifyError, blame
+from velodrome.errors import InputError, RolloutError, ToolError, VerifyError, blame, defined_at, place_of
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.deadline import within
 from velodrome.resources_servers.results import score_fields, tool_text
@@ -100,7 +101,9 @@ class Environment:
         if verify.wants_session:
             call = partial(call, session=self._state(session, VerifyError))
         with blame(VerifyError, "verify"):
-            return score_fields(await self._run(VerifyError, verify, self._limits.verify_timeout_s, call))
+            result = await self._run(VerifyError, verify, self._limits.verify_timeout_s, call)
+            with result_of(verify.function):
+                return score_fields(result)
 
     async def close(self, session: str) -> None:
         """Forget the session. Closing twice is fine."""
@@ -139,7 +142,8 @@ class Environment:
             return f"error: {complaint(error)}"
         except ValueError as error:
             return f"error: {_one_line(error)}"
-        return tool_text(found.name, result, self._limits.max_tool_output_bytes)
+        with result_of(found.function):
+            return tool_text(found.name, result, self._limits.max_tool_output_bytes)
 
     async def _run(
         self,
@@ -156,7 +160,9 @@ class Environment:
             result = await self._threads.run(call, timeout_s=limit_s, late=late)
             return await within(limit_s, result) if inspect.iscoroutine(result) else result
         except (NoAnswer, Escaped) as error:
-            raise kind(f"{hook.name}: {error}") from error
+            failed = kind(f"{hook.name}: {error}")
+            failed.place = place_of(error, anywhere=False) or defined_at(hook.function)
+            raise failed from error
 
     async def _seed(self, seed: Hook, task: Json) -> Any:
         call = partial(seed.function, self, task)
@@ -190,6 +196,24 @@ class Environment:
         if self.keeps_sessions:
             raise kind(f"session {session} is not open")
         return None
+
+
+class result_of:
+    """Where no line raised and the result is at fault, the place is the function. A class: it stands in every call."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, RolloutError):
+            error.place = defined_at(self._function)
 
 
 def no_such_tool(name: str, tools: Collection[str]) -> str:

@@ -34,6 +34,7 @@ class Escaped(Exception):
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(describe(error))
+        self.__cause__ = error  # it knows the line
 
 
 class Exhausted(Exception):

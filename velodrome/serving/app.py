@@ -7,8 +7,10 @@ checked by the component. The description at `/docs` is made from the component'
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -33,8 +35,12 @@ from velodrome.timing.trace import Trace
 Json = dict[str, Any]
 Background = Callable[[], AbstractAsyncContextManager[None]]
 Handler = Callable[[Request], Awaitable[Response]]
+log = logging.getLogger(__name__)
+
 _ANY = "/{name}"
 _FAULT = 500
+_MOST_SHOWN = 200
+_shown: set[str] = set()  # lines at fault whose traceback is in the log
 
 
 @dataclass(frozen=True)
@@ -134,6 +140,7 @@ def guarded(handle: Handler, secrets: frozenset[str] = frozenset()) -> Handler:
         except BadRequest as error:
             return Response(wire.plain_error(error.message), error.status, media_type="application/json")
         except RolloutError as error:
+            point_out(error, secrets)
             told = wire.error_body(error, secrets)
             return Response(told, wire.status_of(error), {http.SETTLED: "yes"}, media_type="application/json")
         except VelodromeError as error:
@@ -141,6 +148,16 @@ def guarded(handle: Handler, secrets: frozenset[str] = frozenset()) -> Handler:
             return Response(told, 503, media_type="application/json")
 
     return handler
+
+
+def point_out(error: RolloutError, secrets: frozenset[str]) -> None:
+    """Log the traceback of a fault in the component's own code, once per line at fault."""
+    cause, place = error.__cause__, error.place
+    if place is None or place in _shown or len(_shown) >= _MOST_SHOWN or isinstance(cause, VelodromeError):
+        return  # an error of another server's is logged there
+    _shown.add(place)
+    trace = "" if cause is None else "\n" + "".join(traceback.format_exception(cause)).rstrip("\n")
+    log.warning("%s", mask_text(f"{error.boundary} failed: {error} ({place}){trace}", secrets))
 
 
 def _traceparent(scope: Scope) -> str | None:

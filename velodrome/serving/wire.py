@@ -33,6 +33,7 @@ _UNPROCESSABLE = 422
 _BAD_GATEWAY = 502
 _CLOCK_ERROR_S = 1e-5
 _LONGEST_TOLD = 64 * 1024  # in the body of an error there is more room than in a header
+_LONGEST_PLACE = 500
 _HEADER_BYTES = 6 * 1024  # the usual client gives up an answer with a header beyond 8 KiB
 
 
@@ -57,6 +58,8 @@ def error_body(error: RolloutError, secrets: Collection[str] = ()) -> bytes:
         told["spans"] = error.spans
     if error.away is not None and not error.away.sent:
         told["away"] = mask_text(error.away.address, secrets)
+    if error.place is not None:
+        told["place"] = error.place
     return orjson.dumps({"error": told}, default=str)
 
 
@@ -84,6 +87,8 @@ def error_in(body: bytes) -> RolloutError | None:
     if isinstance(told.get("away"), str):
         found.away = Away(told["away"], near=False)
     found.spans = told["spans"] if isinstance(told.get("spans"), str) else None
+    place = told.get("place")
+    found.place = place[:_LONGEST_PLACE] if isinstance(place, str) else None
     return found
 
 
