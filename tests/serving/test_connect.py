@@ -187,6 +187,7 @@ def test_code_that_cannot_be_imported_or_made_is_one_clear_line(tmp_path: Path):
     path = write(tmp_path, RESOURCES, "broken", "import no_such_module_at_all\n")
     assert problem(components(tmp_path, block("e", RESOURCES, "broken")), "e") == (
         f"{path}: cannot be imported: ModuleNotFoundError: No module named 'no_such_module_at_all'"
+        f" ({path}:1 in <module>)"
     )
     write(tmp_path, MODEL, "picky", "class P:\n    def __init__(self): ...\n    async def respond(self, r): ...\n")
     assert problem(components(tmp_path, block("m", MODEL, "picky")), "m").startswith("my.yaml: m: cannot be made: Type")
