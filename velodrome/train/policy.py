@@ -6,8 +6,6 @@ All weights come from one given generator, and actions from another: nothing her
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import numpy as np
 import torch
@@ -67,10 +65,11 @@ class Policy(nn.Module):
         if isinstance(self.core, nn.LSTM):
             assert state is not None, "an lstm needs its state; initial_state makes one"
             h, c = state if begun_N is None else state * (~begun_N).unsqueeze(-1)
-            weights: tuple[Tensor, ...] = tuple(self.core.parameters())
-            x_NH, precision = self._for_lstm(x_NH)
-            with precision:  # a cell takes half the time of nn.LSTM
-                h, c = torch.lstm_cell(x_NH, (h.to(x_NH.dtype), c.to(x_NH.dtype)), *weights)
+            if self._widens(x_NH):
+                with torch.autocast("cpu", enabled=False):
+                    h, c = self._remember(self.core, x_NH.float(), h, c)
+            else:
+                h, c = self._remember(self.core, x_NH, h, c)
             x_NH, state = h, torch.stack((h, c)).float()
         else:
             x_NH = self._bend(self.core(x_NH))
@@ -87,9 +86,12 @@ class Policy(nn.Module):
         if isinstance(self.core, nn.LSTM):
             assert state is not None, "an lstm needs the state a stretch began with"
             assert begun_TN is not None, "an lstm needs to know where episodes began"
-            x_BH, precision = self._for_lstm(x_BH)
-            with precision:
-                x_BH = self._recall(self.core, x_BH.view(steps, columns, -1), begun_TN, state).flatten(0, 1)
+            x_TNH = x_BH.view(steps, columns, -1)
+            if self._widens(x_TNH):
+                with torch.autocast("cpu", enabled=False):
+                    x_BH = self._recall(self.core, x_TNH.float(), begun_TN, state).flatten(0, 1)
+            else:
+                x_BH = self._recall(self.core, x_TNH, begun_TN, state).flatten(0, 1)
         else:
             x_BH = self._bend(self.core(x_BH))
         logits_BA, values_B = self._judge(x_BH, obs_B)
@@ -101,11 +103,9 @@ class Policy(nn.Module):
             return None
         return torch.bfloat16 if self._half_lstm or device.type != "cpu" else torch.float32
 
-    def _for_lstm(self, x: Tensor) -> tuple[Tensor, AbstractContextManager[Any]]:
-        """Its input and its precision: float32 where autocast wants a bfloat16 that this CPU has no LSTM for."""
-        if x.is_cuda or self._half_lstm or not torch.is_autocast_enabled("cpu"):
-            return x, nullcontext()
-        return x.float(), torch.autocast("cpu", enabled=False)
+    def _widens(self, x: Tensor) -> bool:
+        """Whether autocast wants a bfloat16 that this CPU has no LSTM for."""
+        return not (self._half_lstm or x.is_cuda) and torch.is_autocast_enabled("cpu")
 
     def _at_once(self, obs_B: Tensor) -> tuple[Tensor, Tensor] | None:
         """Logits and values by the kernels for chains of layers; None if these layers are none, or not here."""
@@ -124,6 +124,12 @@ class Policy(nn.Module):
             return self.heads(x_BH).float(), self.critic(obs_B)
         logits_BA, value_B1 = self.heads(x_BH).float().split((self.num_actions, 1), 1)
         return logits_BA, value_B1.squeeze(1)
+
+    @staticmethod
+    def _remember(lstm: nn.LSTM, x_NH: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """The LSTM for one step: a cell takes half the time of `nn.LSTM`."""
+        weights: tuple[Tensor, ...] = tuple(lstm.parameters())
+        return torch.lstm_cell(x_NH, (h.to(x_NH.dtype), c.to(x_NH.dtype)), *weights)
 
     @staticmethod
     def _recall(lstm: nn.LSTM, x_TNH: Tensor, begun_TN: Tensor, state: Tensor) -> Tensor:
