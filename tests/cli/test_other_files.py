@@ -9,6 +9,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.cli.main import main
 
@@ -84,7 +85,7 @@ def test_every_verb_prints_on_any_encoding(folder: Path, encoding: str):
     script = "import sys; from velodrome.cli.main import main; code = main(sys.argv[1:]); sys.exit(code)"
     for words in VERBS:
         done = subprocess.run(
-            [sys.executable, "-c", script, *words], cwd=folder, env=environ, capture_output=True, timeout=300
+            [sys.executable, "-c", script, *words], cwd=folder, env=environ, capture_output=True, timeout=DEADLINE_S
         )
         out, err = done.stdout.decode(encoding), done.stderr.decode(encoding)
         assert done.returncode in (0, 2, 3), (words, err)

@@ -209,10 +209,10 @@ def test_a_server_that_does_not_start_is_reported_with_its_log_and_ends_the_rest
 
 
 def test_a_mistake_in_a_block_is_passed_on_as_it_is(tmp_path: Path):
-    (tmp_path / "bad.yaml").write_text("policy_model:\n  responses_api_models:\n    scripted_model: {answer: [x]}\n")
+    (tmp_path / "bad.yaml").write_text("policy_model:\n  responses_api_models:\n    scripted_model: {answers: 7}\n")
     with running.Session(tmp_path, "+config_paths=[bad.yaml]") as session:
         assert session.ends() == 2
-    assert session.said.splitlines()[-1].startswith("velo: scripted_model: unknown key ")
+    assert session.said.splitlines()[-1].startswith("velo: scripted_model: answers")
     assert "Traceback" not in session.said
 
 
