@@ -224,9 +224,9 @@ def test_one_no_of_the_judge_is_a_no_and_a_right_answer_does_not_need_it(says: S
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (ModelError("503 from the judge", status=503), "judge: 503 from the judge"),
+        (ModelError("503 from the judge", status=503), "verify: judge_model_server: 503 from the judge"),
         ("I would rather not say.", "judge: no [[SAME]] or [[DIFFERENT]] in its answer: 'I would rather not say.'"),
-        (RuntimeError("boom"), "verify: RuntimeError: boom"),
+        (RuntimeError("boom"), "verify: judge_model_server: RuntimeError: boom"),
     ],
 )
 def test_a_judge_that_fails_is_never_a_zero(says: Says, answer: str | Exception, problem: str) -> None:

@@ -268,6 +268,21 @@ def test_mistakes_in_a_class_are_input_errors() -> None:
 
         def verify(self, task: Any, response: Any) -> Any: ...
 
+    class Misspelt(Environment):
+        def verfy(self, task: Any, response: Any) -> Any: ...
+
+    class NeverSeeded(Environment):
+        def seed_sesion(self, task: Any) -> Any: ...
+
+        def verify(self, task: Any, response: Any) -> Any: ...
+
+    for owner, problem in [
+        (Misspelt, 'did you mean verify where it says "verfy"?'),
+        (NeverSeeded, 'NeverSeeded.seed_sesion is never called; did you mean "seed_session"?'),
+    ]:
+        with pytest.raises(InputError) as caught:
+            owner()
+        assert str(caught.value).endswith(problem)
     for owner, problem in [
         (Twice, 'Twice.two: there is another tool named "same"'),
         (NoVerify, "NoVerify has no verify; write def verify(self, task, response)"),
@@ -278,3 +293,27 @@ def test_mistakes_in_a_class_are_input_errors() -> None:
         assert str(caught.value) == problem
     with pytest.raises(InputError, match="not a plain method"):
         tool(staticmethod(len))
+
+
+def test_a_hook_with_other_parameters_is_an_input_error_that_says_what_to_write_and_where() -> None:
+    class Short(Environment):
+        def verify(self, task: Any) -> Any: ...
+
+    class Long(Environment):
+        def verify(self, task: Any, response: Any, truth: Any) -> Any: ...
+
+    class Seedless(Environment):
+        def seed_session(self) -> Any: ...
+
+        def verify(self, task: Any, response: Any, session: Any) -> Any: ...
+
+    for owner, wanted in [
+        (Short, "write def verify(self, task, response)"),
+        (Long, "write def verify(self, task, response)"),
+        (Seedless, "write def seed_session(self, task)"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            owner()
+        assert str(caught.value).startswith(f"{owner.__name__}.")
+        assert wanted in str(caught.value)
+        assert "tests/resources_servers/test_schema.py:" in str(caught.value)

@@ -208,6 +208,14 @@ def test_a_module_has_exactly_one_public_class_with_the_contracts_methods(tmp_pa
     )
 
 
+def test_a_file_without_an_environment_names_what_its_author_writes(tmp_path: Path):
+    for code in ("def verify(task, response): ...\n", "class A:\n    def verify(self, task, response): ...\n"):
+        write(tmp_path, RESOURCES, "plain", code)
+        text = problem(components(tmp_path, block("e", RESOURCES, "plain")), "e")
+        assert "Environment with def verify(self, task, response)" in text
+        assert not {"open", "call", "score"} & set(text.replace(",", " ").split())
+
+
 def test_the_source_of_a_component_is_its_folder_without_tests_and_caches(tmp_path: Path):
     files = {"app.py": "a = 1", "rules/deep.py": "b = 2", "data.txt": "x"}
     for name, text in files.items():

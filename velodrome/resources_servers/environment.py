@@ -17,12 +17,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from velodrome.errors import InputError, RolloutError, ToolError, VerifyError, blame, defined_at, place_of
+from velodrome.errors import InputError, ModelError, RolloutError, ToolError, VerifyError, blame, defined_at, place_of
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.deadline import within
+from velodrome.resources_servers.linked import linked
 from velodrome.resources_servers.results import score_fields, tool_text
 from velodrome.resources_servers.schema import Tool, complaint
-from velodrome.resources_servers.shape import Hook, Limits, Shape, make_limits, make_shape, tool
+from velodrome.resources_servers.shape import Hook, Limits, Shape, make_limits, make_shape, no_verify, tool
 from velodrome.resources_servers.threads import Escaped, NoAnswer, Threads
 
 __all__ = ["Environment", "tool"]
@@ -44,14 +45,14 @@ class Environment:
 
     def __init__(self, config: Mapping[str, Any] | None = None, links: Mapping[str, Any] | None = None) -> None:
         self.config: Mapping[str, Any] = {} if config is None else config
-        self.links: Mapping[str, Any] = {} if links is None else links
         owner = type(self)
         if owner not in _shapes:
             _shapes[owner] = make_shape(owner, Environment)
         self._shape = _shapes[owner]
         if self._shape.verify is None and owner.score is Environment.score:
-            raise InputError(f"{owner.__name__} has no verify; write def verify(self, task, response)")
+            raise InputError(no_verify(owner))
         self._limits = make_limits(owner.__name__, self.config)
+        self.links: Mapping[str, Any] = linked(links or {}, self._limits.judge_max_concurrent)
         self._tells_errors = bool(self.config.get("tell_tool_errors", False))
         self.keeps_sessions = self._shape.seed is not None or self._shape.close is not None
         self._sessions: dict[str, Any] = {}
@@ -159,6 +160,10 @@ class Environment:
                 return await within(limit_s, call())
             result = await self._threads.run(call, timeout_s=limit_s, late=late)
             return await within(limit_s, result) if inspect.iscoroutine(result) else result
+        except ModelError as error:  # of a model that this code asked, not of the one that is being scored
+            failed = kind(f"{hook.name}: {error}")
+            failed.place, failed.away = place_of(error, anywhere=False), error.away
+            raise failed from error
         except (NoAnswer, Escaped) as error:
             failed = kind(f"{hook.name}: {error}")
             failed.place = place_of(error, anywhere=False) or defined_at(hook.function)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, TypeVar, overload
 
-from velodrome.errors import InputError
+from velodrome.errors import InputError, defined_at
 from velodrome.resources_servers.schema import Tool, make_tool
 
 MARK = "__velodrome_tool__"
+HOOKS = {"verify": ("task", "response"), "seed_session": ("task",), "close_session": ("session",)}
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -70,6 +72,7 @@ class Limits:
     session_timeout_s: float = 60.0
     max_tool_output_bytes: int = 1 << 20
     threads: int = 32
+    judge_max_concurrent: int = 16
 
 
 def make_shape(owner: type, base: type) -> Shape:
@@ -85,6 +88,7 @@ def make_shape(owner: type, base: type) -> Shape:
         if made.name in tools:
             raise InputError(f'{owner.__name__}.{attribute}: there is another tool named "{made.name}"')
         tools[made.name] = made
+    _refuse_misspelt(owner, base)
     return Shape(
         tools, _hook(owner, base, "verify"), _hook(owner, base, "seed_session"), _hook(owner, base, "close_session")
     )
@@ -94,8 +98,34 @@ def _hook(owner: type, base: type, name: str) -> Hook | None:
     function = getattr(owner, name)
     if function is getattr(base, name):
         return None
-    wants_session = "session" in inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    wants_session = "session" in signature.parameters
+    given = HOOKS[name]
+    try:
+        signature.bind(None, *given, **({"session": None} if wants_session and "session" not in given else {}))
+    except TypeError as error:
+        wanted = ", ".join(("self", *given))
+        raise InputError(
+            f"{owner.__name__}.{name}{signature}: {error}; write def {name}({wanted}) ({defined_at(function)})"
+        ) from None
     return Hook(name, function, inspect.iscoroutinefunction(function), wants_session)
+
+
+def no_verify(owner: type) -> str:
+    """What is wrong with an environment that cannot give a score."""
+    near = get_close_matches("verify", [name for name in vars(owner) if callable(vars(owner)[name])], 1)
+    hint = f'; did you mean verify where it says "{near[0]}"?' if near else ""
+    return f"{owner.__name__} has no verify; write def verify(self, task, response){hint}"
+
+
+def _refuse_misspelt(owner: type, base: type) -> None:
+    """A hook under a name that is nearly right would never be called."""
+    for hook in ("seed_session", "close_session"):
+        if getattr(owner, hook) is getattr(base, hook):
+            own = [name for name, value in vars(owner).items() if callable(value) and not hasattr(value, MARK)]
+            near = get_close_matches(hook, own, 1, cutoff=0.85)
+            if near:
+                raise InputError(f'{owner.__name__}.{near[0]} is never called; did you mean "{hook}"?')
 
 
 def make_limits(name: str, config: Mapping[str, Any]) -> Limits:
@@ -106,7 +136,7 @@ def make_limits(name: str, config: Mapping[str, Any]) -> Limits:
         value = config.get(key)
         if value is None:
             continue
-        whole = key in ("threads", "max_tool_output_bytes")
+        whole = key in ("threads", "max_tool_output_bytes", "judge_max_concurrent")
         is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
         if not is_number or not 0 < value < float("inf"):
             problems.append(f"{name}: {key} must be a positive {'integer' if whole else 'number'}, not {value!r}")

@@ -27,6 +27,9 @@ from velodrome.serving.source import source_digest
 from velodrome.timing import wall
 
 _PACKAGE = Path(__file__).parent.parent
+_WANTED = {  # what an author writes, where that is not the contract itself
+    "resources_servers": "that is an Environment with def verify(self, task, response) (see docs/environments.md)"
+}
 _METHODS = {
     "responses_api_models": ("respond",),
     "resources_servers": ("open", "call", "score", "close"),
@@ -173,7 +176,8 @@ def component_class(instance: Instance, cwd: Path) -> type[Any]:
     ]
     if len(found) != 1:
         what = "no class" if not found else f"{len(found)} classes ({', '.join(each.__name__ for each in found)})"
-        raise InputError(f"{module.__file__}: {what} with the methods {', '.join(methods)}; there must be exactly one")
+        wanted = _WANTED.get(instance.kind, f"with the methods {', '.join(methods)}")
+        raise InputError(f"{module.__file__}: {what} {wanted}; there must be exactly one")
     return found[0]
 
 

@@ -85,7 +85,7 @@ class MathWithJudge(Environment):
                 " write judge_model_server: {type: responses_api_models, name: policy_model}"
             )
         params = self.config.get("judge_responses_create_params") or {}
-        return Judge(model, params, int(self._positive("judge_max_concurrent", 16)))
+        return Judge(model, params)
 
     def _positive(self, key: str, default: float) -> float:
         value = self.config.get(key)

@@ -6,15 +6,12 @@ the model that is being judged must not pay for a judge that rambles.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from velodrome.contracts import Model
-from velodrome.errors import ModelError, VerifyError
-from velodrome.records.conversation import final_text
-from velodrome.timing.spans import acquired, span
+from velodrome.errors import VerifyError
+from velodrome.resources_servers.linked import LinkedModel
 
 Json = dict[str, Any]
 
@@ -34,19 +31,20 @@ Second answer:
 
 
 class Judge:
-    """A model server with a limiter of its own, so that judging does not crowd out the policy."""
+    """A linked model, which has a limiter of its own, so that judging does not crowd out the policy."""
 
-    def __init__(self, model: Model, params: Mapping[str, Any], max_concurrent: int) -> None:
+    def __init__(self, model: LinkedModel, params: Mapping[str, Any]) -> None:
         self._model = model
         self._params = dict(params)
-        self._free = asyncio.Semaphore(max_concurrent)
 
     async def same(self, question: str, expected: str, answer: str) -> tuple[bool, list[Json]]:
         """The verdict, and what the judge said on the way to it."""
         evaluations: list[Json] = []
         for order in ("expected_first", "answer_first"):
             pair = (expected, answer) if order == "expected_first" else (answer, expected)
-            text = await self._ask(QUESTION.format(question=question, first=pair[0], second=pair[1]))
+            content = QUESTION.format(question=question, first=pair[0], second=pair[1])
+            prompt = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": content}]
+            text = (await self._model.ask(prompt, **self._params)).text
             found = VERDICT.findall(text)
             if not found:
                 raise VerifyError(f"judge: no [[SAME]] or [[DIFFERENT]] in its answer: {text[-200:]!r}")
@@ -55,19 +53,3 @@ class Judge:
             if not verdict:
                 break
         return evaluations[-1]["same"], evaluations
-
-    async def _ask(self, content: str) -> str:
-        request = {
-            **self._params,
-            "input": [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": content}],
-        }
-        try:
-            with span("judge"):
-                await acquired(self._free)
-                try:
-                    response = await self._model.respond(request)
-                finally:
-                    self._free.release()
-        except ModelError as error:
-            raise VerifyError(f"judge: {error}") from error
-        return final_text(response.get("output") or [])
