@@ -5,6 +5,7 @@ Rows may come from anywhere. What has the wrong type is told in `flaw` and count
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from itertools import islice
 from math import isfinite
 from typing import Any
@@ -21,6 +22,7 @@ Json = dict[str, Any]
 _TOKEN_LIMITS = frozenset(("max_output_tokens", "max_tokens", "length", "token_limit"))
 _LARGEST = 1e100  # a reward beyond it is infinite for every purpose, and its square is
 _LONGEST_NAME = 64
+_LONGEST_REPEAT = 18  # digits
 _TOLD_BY = 200  # characters at the end of a text; with the length of all of them they tell conversations apart
 
 
@@ -28,8 +30,9 @@ class Facts:
     """One rollout. A class with defaults and not a record, because most rollouts differ in few of them."""
 
     flaw: str | None = None  # the first thing that makes it no rollout
-    key = 0  # hashes; a row without a key has `task` 0
+    key = 0  # hashes; a row without a key has `task` 0. That of a task is the same in every process
     task = 0
+    repeat = 0
     reward: float | None = None
     reward_flaw: str | None = None
     infinite: list[str] | tuple[()] = ()  # other fields that are NaN or infinite
@@ -106,7 +109,9 @@ def _read_meta(one: Facts, meta: Any) -> None:
         task, _, repeat = key.rpartition("/")
         one.key = hash(key)
         if task and repeat.isdecimal():
-            one.task = hash(task)
+            digest = blake2b(task.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            one.task = int.from_bytes(digest, "big")
+            one.repeat = int(repeat[-_LONGEST_REPEAT:])
         else:
             flawed(one, '"meta.key" is not <task id>/<repeat>')
     else:
@@ -131,7 +136,12 @@ def _read_timing(one: Facts, timing: Json) -> None:
         return
     model_s, tools_s, verify_s = told("model_s", 0.0), told("tools_s", 0.0), told("verify_s", 0.0)
     try:
-        if 0 <= total_s < at.LONGEST_S and 0 <= model_s < at.LONGEST_S and tools_s >= 0 and verify_s >= 0:
+        if (
+            0 <= total_s < at.LONGEST_S
+            and 0 <= model_s < at.LONGEST_S
+            and tools_s >= 0
+            and 0 <= verify_s < at.LONGEST_S
+        ):
             one.total_s, one.model_s, one.verify_s = total_s, model_s, verify_s
         else:
             one.time_flaw = "a time is negative or endless"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any
 
 import velodrome.read.checks.thresholds as at
@@ -29,14 +30,14 @@ class Unreadable(Check):
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
         self.torn = 0
-        self.reason = ""
+        self.reason: tuple[bool, str] | None = None  # the first by name; of torn lines only if there are no others
         self.gaps = self.gap_bytes = 0
         self.gap_lines: list[int] = []
         self.sizes: dict[int, int] = {}  # of the files they are in
 
     def lost(self, line: int, reason: str, *, torn: bool = False) -> None:
         """A line nothing else could be read from."""
-        self.reason = self.reason or reason
+        self.reason = min(self.reason or (torn, reason), (torn, reason))
         self.torn += torn
         self.hit([line])
 
@@ -58,7 +59,8 @@ class Unreadable(Check):
         if self.hits:
             lines = self.seen.rows + self.hits
             severity: Severity = "error"
-            message = f"{part(self.hits, lines, 'lines')} cannot be read: {clean(self.reason, longest=_LONGEST_REASON)}"
+            reason = clean(self.reason[1] if self.reason else "", longest=_LONGEST_REASON)
+            message = f"{part(self.hits, lines, 'lines')} cannot be read: {reason}"
             if self.torn == self.hits:
                 severity, message = "info", "the last line is not whole: it is being written, or was torn"
             yield self.found(severity, message, share=self.hits / lines)
@@ -162,24 +164,23 @@ class Failures(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.failed: dict[int, str] = {}
-        self.more = 0
-        self._reasons: dict[str, str] = {}  # one object for each
+        self.failed: dict[int, tuple[int, str]] = {}  # by the hash of a key: its rank, and the reason
+        self._below = 1 << 64  # keys of a smaller rank are remembered
 
     def fail(self, failure: Json) -> None:
         key, boundary, error = failure.get("key"), failure.get("boundary"), failure.get("error")
         if not isinstance(key, str):
             return
-        if len(self.failed) < at.MOST_FAILED:
-            parts = [each[:_LONGEST_REASON] if isinstance(each, str) else "?" for each in (boundary, error)]
-            reason = ": ".join(parts)
-            folded = _FOLDED.sub("…", reason)
-            if folded not in self._reasons and len(self._reasons) >= at.MOST_REASONS:
-                folded = "(others)"
-            self._reasons.setdefault(folded, reason)
-            self.failed[hash(key)] = folded
-        else:
-            self.more += 1
+        digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        rank = int.from_bytes(digest, "big")
+        if rank >= self._below:
+            return
+        parts = [each[:_LONGEST_REASON] if isinstance(each, str) else "?" for each in (boundary, error)]
+        attempt = (rank, ": ".join(parts))
+        self.failed[hash(key)] = min(self.failed.get(hash(key), attempt), attempt)
+        while len(self.failed) > at.MOST_FAILED:
+            self._below >>= 1
+            self.failed = {known: each for known, each in self.failed.items() if each[0] < self._below}
 
     def add(self, batch: Batch) -> None:
         if self.failed:
@@ -188,8 +189,8 @@ class Failures(Check):
 
     @property
     def count(self) -> int:
-        """Keys that failed and are not kept."""
-        return len(self.failed) + self.more
+        """Keys that failed and are not kept; of very many, as many as the remembered ones stand for."""
+        return len(self.failed) * ((1 << 64) // self._below)
 
     def findings(self) -> Iterator[Finding]:
         count = self.count
@@ -199,11 +200,16 @@ class Failures(Check):
         error = at.FAILED_ERROR if count >= at.FAILED_LEAST else None
         severity = graded(count, count / requested, warning=at.FAILED_WARNING, error=error)
         counts: dict[str, int] = {}
-        for folded in self.failed.values():
+        shown: dict[str, str] = {}  # of reasons that differ in numbers alone, the first in the alphabet
+        for _, reason in self.failed.values():
+            folded = _FOLDED.sub("…", reason)
             counts[folded] = counts.get(folded, 0) + 1
-        top, times = max(counts.items(), key=lambda each: each[1])
-        reason = clean(self._reasons[top], longest=_LONGEST_REASON)
-        message = f"{part(count, requested, 'rollouts')} failed, most often ({times:,}): {reason}"
+            shown[folded] = min(shown.get(folded, reason), reason)
+        top, times = min(counts.items(), key=lambda each: (-each[1], each[0]))
+        times *= count // len(self.failed)
+        about = "about " if self._below < 1 << 64 else ""
+        reason = clean(shown[top], longest=_LONGEST_REASON)
+        message = f"{about}{part(count, requested, 'rollouts')} failed, most often ({times:,}): {reason}"
         yield self.found(severity, message, count=count, share=count / requested)
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import isfinite, sqrt
-from operator import mul
+from math import copysign
 
 import velodrome.read.checks.thresholds as at
 from velodrome.read.checks.facts import Batch, Facts
 from velodrome.read.checks.finding import Check, Finding, Seen, Severity, part
+from velodrome.read.checks.names import Names
 from velodrome.read.checks.spread import Spread
+from velodrome.read.exact import Exact, ratio, root
 from velodrome.timing.report import clean
 
-_ROUNDING = 1e-9  # what is left of a sum of squares when all are the same
+_ROUNDING = 1e-24  # of the mean square; what differs by less differs by rounding alone
 
 
 class _Alike(Check):
@@ -47,7 +48,7 @@ class _Alike(Check):
         severity: Severity = "warning" if self.scored >= at.ALIKE_WARNING else "info"
         if self.scored >= at.ALIKE_ERROR:
             severity = "error"
-        message = f"all {self.scored:,} rewards are {self.low:g}"
+        message = f"all {self.scored:,} rewards are {self.low + 0.0:g}"  # -0.0 is 0
         yield self.found(severity, message, count=self.scored, share=self.scored / (self.seen.rows or 1))
 
 
@@ -113,20 +114,18 @@ class NotFinite(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.fields: dict[str, int] = {}
+        self.fields = Names(at.MOST_FIELDS)
 
     def add(self, batch: Batch) -> None:
         bad = [one for one in batch if one.infinite]
         if bad:
             self.hit([one.line for one in bad])
             for name in [name for one in bad for name in one.infinite]:
-                if name in self.fields or len(self.fields) < at.MOST_FIELDS:
-                    self.fields[name] = self.fields.get(name, 0) + 1
+                self.fields.add(name)
 
     def findings(self) -> Iterator[Finding]:
         if self.hits:
-            most = sorted(self.fields.items(), key=lambda each: (-each[1], each[0]))[:3]
-            told = ", ".join(f"{clean(name)} ({count:,})" for name, count in most)
+            told = ", ".join(f"{clean(name)} ({count:,})" for name, count in self.fields.most_often())
             yield self.found("warning", f"{part(self.hits, self.seen.rows, 'rows')} have NaN or infinite: {told}")
 
 
@@ -198,32 +197,36 @@ class RewardLength(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.n = 0
-        self.x0: float | None = None  # sums are of distances from the first, so that small differences are not lost
-        self.y0 = self.x = self.y = self.xx = self.yy = self.xy = 0.0
+        self.n = self.x = self.xx = 0  # x is the length, y the reward; sums are exact
+        self.y, self.yy, self.xy = Exact(), Exact(), Exact()
 
     def add(self, batch: Batch) -> None:
         if not batch.scored:
             return
-        if self.x0 is None:
-            self.x0, self.y0 = batch.scored[0].length, batch.rewards[0]
-        x0, y0 = self.x0, self.y0
-        xs = [one.length - x0 for one in batch.scored]
-        ys = [reward - y0 for reward in batch.rewards]
-        self.n += len(xs)
-        self.x += sum(xs)
-        self.y += sum(ys)
-        self.xx += sum([x * x for x in xs])
-        self.yy += sum([y * y for y in ys])
-        self.xy += sum(map(mul, xs, ys))
+        lengths = [one.length for one in batch.scored]
+        self.n += len(lengths)
+        self.x += sum(lengths)
+        self.xx += sum([length * length for length in lengths])
+        by_reward: dict[float, tuple[int, int]] = {}  # often few: how many have it, and their length
+        for reward, length in zip(batch.rewards, lengths, strict=True):
+            times, whole = by_reward.get(reward, (0, 0))
+            by_reward[reward] = times + 1, whole + length
+        for reward, (times, whole) in by_reward.items():
+            numerator, denominator = reward.as_integer_ratio()
+            self.y.add_ratio(numerator * times, denominator)
+            self.yy.add_ratio(numerator * numerator * times, denominator * denominator)
+            self.xy.add_ratio(numerator * whole, denominator)
 
     def findings(self) -> Iterator[Finding]:
         if self.n < at.CORRELATION_LEAST:
             return
-        xx, yy = self.xx - self.x * self.x / self.n, self.yy - self.y * self.y / self.n
-        if xx <= _ROUNDING * self.xx or yy <= _ROUNDING * self.yy or not isfinite(xx * yy):
+        n, x, y, yy, xy = self.n, self.x, self.y, self.yy, self.xy
+        lengths = n * self.xx - x * x
+        rewards = n * yy.whole * y.unit * y.unit - y.whole * y.whole * yy.unit  # in 1 / (yy.unit * y.unit ** 2)
+        if not lengths or ratio(rewards, n * yy.whole * y.unit * y.unit or 1) <= _ROUNDING:
             return
-        r = (self.xy - self.x * self.y / self.n) / sqrt(xx) / sqrt(yy)
+        both = n * xy.whole * y.unit - x * y.whole * xy.unit  # in 1 / (xy.unit * y.unit)
+        r = copysign(root(both * both * yy.unit, xy.unit * xy.unit * lengths * rewards), both)
         if abs(r) >= at.CORRELATION:
             which = "longer" if r > 0 else "shorter"
             message = f"{which} outputs get the higher rewards: r = {r:.2f} over {self.n:,} rollouts"

@@ -27,14 +27,13 @@ class _OfTasks(Check):
 
     def findings(self) -> Iterator[Finding]:
         judged = [(group.line, self.judged(group)) for group in self.seen.groups.tasks.values()]
-        hits = [line for line, verdict in judged if verdict]
+        hits = sorted(line for line, verdict in judged if verdict)
         count = sum(verdict is not None for _, verdict in judged)
         share = len(hits) / (count or 1)
         if count < at.TASKS_LEAST or share < self.note:
             return
         severity: Severity = "warning" if share >= self.warning else "info"
-        full = f" (of the first {at.MOST_TASKS:,})" if self.seen.groups.full else ""
-        tasks = f"{part(len(hits), count, 'tasks')}{full}"
+        tasks = f"{part(len(hits), count, 'tasks')}{self.seen.groups.some}"
         yield self.found(severity, self.says(tasks), count=len(hits), share=share, examples=hits)
 
 
@@ -77,7 +76,7 @@ class SameAnswers(_OfTasks):
     note, warning = at.COLLAPSED_NOTE, at.COLLAPSED_WARNING
 
     def judged(self, group: Group) -> bool | None:
-        if group.tries < at.REPEATS_LEAST or group.length < at.SAME_LENGTH:
+        if group.tries < at.REPEATS_LEAST or 2 * group.long < group.tries:
             return None
         return group.same >= at.SAME_SHARE * group.tries
 
@@ -94,15 +93,15 @@ class DuplicateTasks(Check):
 
     def findings(self) -> Iterator[Finding]:
         groups = self.seen.groups
-        if groups.duplicated:
-            count, tasks = groups.duplicated, len(groups.tasks)
-            full = f" (of the first {at.MOST_TASKS:,})" if groups.full else ""
+        copies = groups.copies()
+        if copies:
+            count, tasks = len(copies), len(groups.tasks)
             yield self.found(
                 graded(count, count / tasks, warning=at.DUPLICATE_WARNING),
-                f"{part(count, tasks, 'tasks')}{full} were there before under another id",
+                f"{part(count, tasks, 'tasks')}{groups.some} were there before under another id",
                 count=count,
                 share=count / tasks,
-                examples=groups.duplicates,
+                examples=copies,
             )
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 # How much is remembered. More of it is not looked at by the check that would need it, and its message says so.
 EXAMPLES = 5  # line numbers of one finding: enough to look into, few enough to read
-MOST_TASKS = 100_000  # about 300 bytes each; the first hundred thousand tell what the rest is like
+MOST_TASKS = 100_000  # about 300 bytes each; a choice of fifty thousand or more tells what the rest is like
 MOST_TOOLS = 1_000  # a model may make names up
 MOST_FIELDS = 1_000  # a file may make names up
-MOST_REASONS = 200  # folded reasons of failures; beyond that they have nothing in common anyway
-MOST_FAILED = 100_000  # keys that failed; a run with more has one finding that matters
+MOST_FAILED = 100_000  # keys that failed; of more, a choice of fifty thousand tells how many there are to 1%
 
 # Below this many rollouts a share says nothing: what would be a warning is a note.
 FEW = 5

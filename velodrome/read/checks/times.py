@@ -79,22 +79,23 @@ class SlowVerification(Check):
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
         self.timed = 0
-        self.model_s = self.verify_s = 0.0
+        self.model_ns = self.verify_ns = 0  # whole numbers: a sum of them does not depend on the order
 
     def add(self, batch: Batch) -> None:
         timed = batch.timed
         self.timed += len(timed)
-        self.model_s += sum([one.model_s for one in timed])
-        self.verify_s += sum([one.verify_s for one in timed])
+        self.model_ns += sum([round(1e9 * one.model_s) for one in timed])
+        self.verify_ns += sum([round(1e9 * one.verify_s) for one in timed])
         slower = [one.line for one in timed if one.verify_s > one.model_s]
         self.hit(slower)
 
     def findings(self) -> Iterator[Finding]:
         timed = self.timed or 1
-        slow = self.verify_s > self.model_s and self.verify_s >= at.VERIFY_LEAST_S * timed
+        model_s, verify_s = self.model_ns / 1e9 / timed, self.verify_ns / 1e9 / timed
+        slow = verify_s > model_s and verify_s >= at.VERIFY_LEAST_S
         if slow and self.timed >= at.VERIFY_LEAST:
             message = (
-                f"verification takes {self.verify_s / timed:.3g} s a rollout, the model {self.model_s / timed:.3g} s; "
+                f"verification takes {verify_s:.3g} s a rollout, the model {model_s:.3g} s; "
                 f"it is the longer part in {part(self.hits, timed, 'rollouts')}"
             )
             yield self.found("warning", message, share=self.share(timed))

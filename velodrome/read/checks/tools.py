@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import velodrome.read.checks.thresholds as at
 from velodrome.read.checks.facts import Batch
 from velodrome.read.checks.finding import Check, Finding, Seen, Severity, graded, part
+from velodrome.read.checks.names import Names
 from velodrome.timing.report import clean
 
 
@@ -18,17 +19,14 @@ class FailingTools(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.tools: dict[str, list[int]] = {}  # calls, errors, the lines of the first few errors
+        self.tools = Names(at.MOST_TOOLS, counts=2)  # calls, errors, the lines of the first few errors
 
     def add(self, batch: Batch) -> None:
-        tools = self.tools
         for one in batch:
             for name, failed in one.results:
-                counts = tools.get(name)
+                counts = self.tools.counts(name)
                 if counts is None:
-                    if len(tools) >= at.MOST_TOOLS:
-                        continue
-                    counts = tools[name] = [0, 0]
+                    continue
                 counts[0] += 1
                 if failed:
                     counts[1] += 1
@@ -36,7 +34,7 @@ class FailingTools(Check):
                         counts.append(one.line)
 
     def findings(self) -> Iterator[Finding]:
-        for name, (calls, errors, *lines) in sorted(self.tools.items()):
+        for name, (calls, errors, *lines) in sorted(self.tools.kept.items()):
             if calls >= at.TOOL_LEAST and errors >= at.TOOL_FAILS * calls:
                 message = f"{clean(name)}: {part(errors, calls, 'calls')} ended in an error"
                 severity: Severity = "error" if errors == calls else "warning"
@@ -51,20 +49,18 @@ class UnknownTools(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.names: dict[str, int] = {}
+        self.names = Names(at.MOST_TOOLS)
 
     def add(self, batch: Batch) -> None:
         odd = [one for one in batch if one.unknown]
         self.hit([one.line for one in odd])
         for one in odd:
             for name in one.unknown:
-                if name in self.names or len(self.names) < at.MOST_TOOLS:
-                    self.names[name] = self.names.get(name, 0) + 1
+                self.names.add(name)
 
     def findings(self) -> Iterator[Finding]:
         if self.hits:
-            names = sorted(self.names.items(), key=lambda each: (-each[1], each[0]))[:3]
-            shown = ", ".join(f"{clean(name)} ({count:,})" for name, count in names)
+            shown = ", ".join(f"{clean(name)} ({count:,})" for name, count in self.names.most_often())
             message = f"{part(self.hits, self.seen.rows, 'rollouts')} call a tool that was not offered: {shown}"
             yield self.found(graded(self.hits, self.share(), warning=at.UNKNOWN_WARNING), message)
 
