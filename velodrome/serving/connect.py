@@ -28,7 +28,7 @@ from velodrome.timing import wall
 
 _PACKAGE = Path(__file__).parent.parent
 _WANTED = {  # what an author writes, where that is not the contract itself
-    "resources_servers": "that is an Environment with def verify(self, task, response) (see docs/environments.md)"
+    "resources_servers": "derived from Environment with def verify(self, task, response) (see docs/environments.md)"
 }
 _METHODS = {
     "responses_api_models": ("respond",),
