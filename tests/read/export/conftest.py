@@ -89,6 +89,7 @@ class Shop:
     def file(self, *rows: Json | bytes, name: str = "rollouts.jsonl") -> Path:
         """A rollouts file; bytes are a line as they stand."""
         path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"".join(row if isinstance(row, bytes) else encode(row) for row in rows))
         return path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -90,6 +91,25 @@ def test_the_seed_alone_decides_a_shuffle(shop: Any):
     assert first == again != other
     assert sorted(first) == sorted(other) == sorted(plain)
     assert plain not in (first, other)
+
+
+@pytest.mark.parametrize("name", ["sft", "grpo", "dpo", "parquet"])
+def test_a_shuffled_export_does_not_depend_on_the_order_of_rows(shop: Any, name: str):
+    rows = [
+        shop.row(f"t{task}/{repeat}", repeat % 2, f"{task} {repeat}", **{f"n{task % 3}": 0.5})
+        for task in range(12)
+        for repeat in range(5)
+    ]
+    rows += [shop.row("t1/1", 1, "another with that key"), shop.row("t1#2/0", 1, "a copy")]
+    options = {"shuffle": True, "seed": 3, "limit": 11, "shares": [("train", 0.7), ("test", 0.3)], "dedupe": True}
+    written = set()
+    for order in range(3):
+        source = shop.file(*rows, name=f"{order}/rollouts.jsonl")
+        shop.export(name, source, to=f"out{order}", **options, where="")
+        files = sorted(path for path in (shop.folder / f"out{order}").iterdir() if path.name != "README.md")
+        written.add(tuple((path.name, path.read_bytes()) for path in files))
+        random.Random(order).shuffle(rows)
+    assert len(written) == 1
 
 
 def test_a_task_is_in_one_split_only(shop: Any):

@@ -1,14 +1,16 @@
 """Which rollouts are exported, and in which order, by the index beside each file.
 
-Only numbers are held, some thirty bytes a rollout; a row is read from its file when its turn comes. Failures are
-never chosen: an attempt that failed is no answer.
+Only numbers are held, some forty bytes for a rollout; a row is read from its file when its turn comes. A shuffle is
+by the seed and the key, so the order of the file makes no difference to it. Failures are never chosen: an attempt that
+failed is no answer.
 """
 
 from __future__ import annotations
 
-import random
+import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError
-from velodrome.read.export.splits import task_hash
+from velodrome.read.export.splits import drawn, task_hash
 from velodrome.read.index import Index, Query, Sort
+from velodrome.read.index.extract import hashed
 from velodrome.read.index.query import MEASURES, TASK_FIELDS
 from velodrome.records.lenient import loads
 
@@ -46,6 +49,7 @@ class Selection:
         self._rebuilt: list[str | None] = []
         self.deferred: dict[Path, int] = {}  # files with rollouts that wait for their reward, and how many
         self._source, self._number, self._task = array("H"), array("Q"), array("Q")
+        self._key = array("q")  # hashes
         self._reward = array("d")  # NaN while there is none
         try:
             for path in sources:
@@ -64,7 +68,7 @@ class Selection:
         if state.deferred:
             self.deferred[path] = state.deferred
         known = {*MEASURES, *TASK_FIELDS, *self.numeric}
-        self.numeric += [name for name in index.fields() if name not in known]
+        self.numeric = sorted([*self.numeric, *(name for name in index.fields() if name not in known)])
         after, last = None, 0
         while True:
             page = index.page(query, Sort(), after=after, limit=_PAGE_ROWS)
@@ -77,6 +81,7 @@ class Selection:
                 if entry.state != "failed":
                     self._source.append(len(self._indexes) - 1)
                     self._number.append(entry.number)
+                    self._key.append(hashed(entry.key))
                     self._task.append(task_hash(entry.task or entry.key))
                     self._reward.append(nan if entry.reward is None else entry.reward)
             after = page.next
@@ -115,31 +120,45 @@ class Selection:
 
         They come in the order of the files, or as the seed has it.
         """
-        groups = self._groups() if by_task else None
-        order = list(range(len(self))) if groups is None else list(groups)
-        if shuffle:
-            random.Random(seed).shuffle(order)
+        order: Sequence[int] = self._shuffled(seed) if shuffle else range(len(self))
+        groups = self._groups(order) if by_task else None
+        if groups is not None:
+            order = sorted(groups, key=lambda task: drawn(task, seed, "shuffle")) if shuffle else list(groups)
         for place in order:
             places = [place] if groups is None else groups[place]
             sources = [self._names[self._source[each]] for each in places]
             yield self._task[places[0]], [self._row(each) for each in places], sources
 
-    def _groups(self) -> dict[int, list[int]]:
+    def _shuffled(self, seed: int) -> list[int]:
+        """All places, as the seed and the keys have it; rollouts with one key by their file and what is in them."""
+        keys = [drawn(key & (1 << 64) - 1, seed, "shuffle") for key in self._key]
+        order: list[int] = []
+        for _, alike in groupby(sorted(range(len(keys)), key=keys.__getitem__), keys.__getitem__):
+            places = list(alike)
+            if len(places) > 1:
+                places.sort(key=lambda place: (self._source[place], _digest(self._line(place))))
+            order += places
+        return order
+
+    def _groups(self, order: Sequence[int] | None = None) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
-        for place, task in enumerate(self._task):
-            found.setdefault(task, []).append(place)
+        for place in range(len(self)) if order is None else order:
+            found.setdefault(self._task[place], []).append(place)
         return found
 
-    def _row(self, place: int) -> Json:
+    def _line(self, place: int) -> bytes:
         index = self._indexes[self._source[place]]
         try:
-            line = index.line(self._number[place])
+            return index.line(self._number[place])
         except InputError as error:
             if index.remade or index.untouched():
                 if not index.remade:
                     index.remake(str(error))
                 raise _remade(index) from error
             raise _changed(index) from error
+
+    def _row(self, place: int) -> Json:
+        line = self._line(place)
         found: Json
         try:
             found = orjson.loads(line)
@@ -160,6 +179,10 @@ class Selection:
         """Let go of the files."""
         for index in self._indexes:
             index.close()
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=16).digest()
 
 
 def _remade(index: Index) -> Remade:

@@ -54,21 +54,24 @@ class Splits:
         self._seed = seed
         if len(shares) < 2:
             return
-        drawn = sorted({self._drawn(task) for task in tasks})
+        order = sorted({drawn(task, seed) for task in tasks})
         share, given = 0.0, 0
         for _, part in shares[:-1]:
             share += part
-            given = max(given, round(share * len(drawn)))
-            self._ends.append(drawn[given] if given < len(drawn) else 2**64)
+            given = max(given, round(share * len(order)))
+            self._ends.append(order[given] if given < len(order) else 2**64)
 
     def of(self, task: int) -> str:
         """The split of a task."""
         if not self._ends:
             return self.names[0]
-        drawn = self._drawn(task)
-        return next((name for name, end in zip(self.names, self._ends, strict=False) if drawn < end), self.names[-1])
+        place = drawn(task, self._seed)
+        return next((name for name, end in zip(self.names, self._ends, strict=False) if place < end), self.names[-1])
 
-    def _drawn(self, task: int) -> int:
-        """A number that looks random and is the same for the same seed."""
-        data = task.to_bytes(8, "big")
-        return int.from_bytes(hashlib.blake2b(data, digest_size=8, key=str(self._seed).encode()[:64]).digest(), "big")
+
+def drawn(number: int, seed: int, purpose: str = "") -> int:
+    """A number that looks random and is the same for the same seed; numbers for two purposes have nothing in common."""
+    key, person = str(seed).encode()[:64], purpose.encode()
+    return int.from_bytes(
+        hashlib.blake2b(number.to_bytes(8, "big"), digest_size=8, key=key, person=person).digest(), "big"
+    )
