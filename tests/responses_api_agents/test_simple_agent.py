@@ -260,7 +260,7 @@ def test_an_answer_that_was_cut_off_is_the_last_one():
 def test_an_empty_answer_is_the_models_fault_unless_it_was_cut_short():
     usage = {"total_tokens": 7}
     bare = [{"type": "reasoning", "summary": []}, {"type": "message", "content": None}]
-    for output in ([], [{"type": "message", "content": ""}], bare):
+    for output in ([], [{"type": "message", "content": []}], bare):
         with root("rollout") as spans:
             error = failure(make({"output": output, "usage": usage})[0])
         assert (type(error), error.partial) == (ModelError, [])
@@ -275,7 +275,9 @@ def test_an_empty_answer_is_the_models_fault_unless_it_was_cut_short():
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
         {"type": "reasoning", "summary": [], "encrypted_content": "x"},
         {"type": "message", "content": [{"type": "refusal", "refusal": "no"}]},
-        {"type": "message", "content": "", "generation_token_ids": [2]},
+        {"type": "message", "content": ""},
+        {"type": "message", "content": [{"type": "output_text", "text": ""}]},
+        {"type": "message", "content": None, "generation_token_ids": [2]},
         {"type": "web_search_call", "id": "w"},
     ],
 )

@@ -253,7 +253,7 @@ FLAWED = {
     "a poisoned count": (said(MESSAGE, usage={"total_tokens": 2**64 - 1}), "usage.total_tokens"),
     "a poisoned token id": (said({**MESSAGE, "generation_token_ids": [2**64 - 1]}), "generation_token_ids"),
     "chat: no content": (completion(content=None), "empty"),
-    "chat: no text": (completion(role="assistant", content="", tool_calls=[]), "empty"),
+    "chat: no text": (completion(role="assistant", content=None, tool_calls=[]), "empty"),
     "chat: a tool's message": (completion(role="tool", content="36"), "tool"),
     "chat: poisoned counts": (completion(content="36", usage=POISON), "usage.prompt_tokens"),
     "chat: a negative count": (completion(content="36", usage={"prompt_tokens": -1}), "usage.prompt_tokens"),
@@ -278,6 +278,8 @@ def test_an_answer_that_no_model_can_have_given_is_its_error_on_either_endpoint(
 KEPT = {
     "cut short": said(status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
     "refused": said({"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}),
+    "an empty text": said({"type": "message", "content": [{"type": "output_text", "text": ""}]}),
+    "chat: an empty text": completion(content="", tool_calls=[]),
     "chat: cut short": completion("length", content=None),
     "chat: filtered": completion("content_filter", content=""),
     "chat: refused": completion(content=None, refusal="no"),

@@ -273,8 +273,7 @@ def test_seed_002_snippets_find_what_is_broken(workplace: Any) -> None:
     )
     workplace.write(
         "answers.jsonl",
-        '{"match": "(0)", "answers": [{"output": [], "status": "incomplete"}]}\n'  # cut short before its first word
-        '{"match": "(1)", "answers": ["ERROR"]}\n{"answers": ["no idea"]}\n',
+        '{"match": "(0)", "answers": [""]}\n{"match": "(1)", "answers": ["ERROR"]}\n{"answers": ["no idea"]}\n',
     )
     workplace.tasks("tasks.jsonl", 4)
     done = workplace.run(SEED_002_PROGRESS + "    +num_samples_in_parallel=1")

@@ -56,8 +56,9 @@ def _says_something(item: Json) -> bool:
     kind = item.get("type", "message")
     if kind != "message" and kind != "reasoning":
         return True
-    if text_of(item.get("content")) or item.get("encrypted_content") or item.get(TOKEN_FIELDS[1]):
-        return True
+    content = item.get("content")
     if kind == "reasoning":
-        return bool(text_of(item.get("summary")))
-    return any(part.get("refusal") for part in item.get("content") or ())
+        return bool(text_of(content) or text_of(item.get("summary")) or item.get("encrypted_content"))
+    if isinstance(content, str) or item.get(TOKEN_FIELDS[1]):
+        return True  # an empty text too: a policy may end its turn at once, and is scored for it
+    return any(isinstance(part.get("text"), str) or part.get("refusal") for part in content or ())

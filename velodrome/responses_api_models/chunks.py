@@ -52,7 +52,7 @@ class Fold:
         """The completion; raises `ModelError` if the last chunk has not come."""
         if self._finish is None:
             raise ModelError(f"{self._where}: the answer has no end")
-        message: Json = {"role": "assistant", "content": None if self._calls else ""}
+        message: Json = {"role": "assistant", "content": None}
         message |= {name: "".join(pieces) for name, pieces in self._texts.items()}
         if self._annotations:
             message["annotations"] = self._annotations

@@ -144,7 +144,7 @@ def response_from_chat(completion: Json, request: Json) -> Json:
     probs = (choice.get("logprobs") or {}).get("content")
     if probs:
         for item in output:
-            if item["type"] == "message" and item["content"][0]["type"] == "output_text":
+            if item["type"] == "message" and item["content"] and item["content"][0]["type"] == "output_text":
                 item["content"][0]["logprobs"] = probs
     output[-1].update(_token_fields(completion, choice, probs or ()))
     reason = _INCOMPLETE.get(choice.get("finish_reason") or "")

@@ -95,12 +95,12 @@ def turn_items(message: Json) -> list[Json]:
     text = message.get("content")
     refusal = message.get("refusal") or _refusal(text)
     parts: list[Json] = []
-    if text_of(text) or not (refusal or calls or found):
+    if text_of(text) or not (text is None or refusal or calls or found):
         annotations = [flat(note) for note in message.get("annotations") or ()]
         parts.append({"type": "output_text", "text": text_of(text), "annotations": annotations})
     if refusal:
         parts.append({"type": "refusal", "refusal": refusal})
-    if parts:
+    if parts or not (calls or found):
         found.append({"type": "message", "role": "assistant", "status": "completed", "content": parts})
     return found + calls
 
