@@ -7,9 +7,12 @@ them are sleeps; only the two cases with `burn` and the local model need cores.
 from __future__ import annotations
 
 import asyncio
+import random
+import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
@@ -134,7 +137,7 @@ class Case:
     latency_s: float = 0.1
     jitter_s: float = 0.01
     answers: str = "[an answer]"
-    server: Any = None  # makes the scripted model behind HTTP
+    server: partial[ScriptedModel] | None = None  # makes the scripted model behind HTTP
     model_settings: str = ""
     by_hand: Mapping[str, str] = field(default_factory=dict)  # what in the code an advice without an override changes
     implementation: str | None = None
@@ -182,7 +185,7 @@ CASES = (
         "connection_limit",
         120,
         60,
-        server=lambda: Slots(1000, 0.1),
+        server=partial(Slots, slots=1000, latency_s=0.1),
         overrides=("+global_aiohttp_connector_limit_per_host=4",),
     ),
     Case(
@@ -190,7 +193,7 @@ CASES = (
         "connection_limit",
         160,
         16,
-        server=lambda: Slots(1000, 0.1, 0.6),
+        server=partial(Slots, slots=1000, latency_s=0.1, varies=0.6),
         overrides=("+global_aiohttp_connector_limit=8",),
     ),
     Case(
@@ -206,12 +209,12 @@ CASES = (
         "model_limit",
         160,
         16,
-        server=lambda: Slots(1000, 0.08, 0.6),
+        server=partial(Slots, slots=1000, latency_s=0.08, varies=0.6),
         model_settings="max_concurrent: 8",
     ),
-    Case("rate limit", "rate_limit", 96, 32, server=lambda: Allowance(50, 0.05)),
-    Case("model with a queue", "model", 144, 16, server=lambda: Slots(4, 0.05)),
-    Case("model slower with load", "model", 192, 32, server=lambda: Shared(4, 0.04)),
+    Case("rate limit", "rate_limit", 96, 32, server=partial(Allowance, per_s=50, latency_s=0.05)),
+    Case("model with a queue", "model", 144, 16, server=partial(Slots, slots=4, latency_s=0.05)),
+    Case("model slower with load", "model", 192, 32, server=partial(Shared, at_once=4, latency_s=0.04)),
     Case("model in the process", "model", 24, 4, local=True),
     Case(
         "tool holds the GIL", "tool", 96, 16, body=_tool("def", "burn(0.03)"), latency_s=0.1, jitter_s=0.1, answers=TOOL
@@ -256,3 +259,41 @@ CASES = (
     Case("one straggler", "straggler", 80, 8, body=SLOW_TASK, by_hand={"3.0 if": "0.01 if"}),
     Case("slow input", "slow_input", 96, 16, read_s=0.03),
 )
+
+
+def other_cases(seed: int) -> tuple[Case, ...]:
+    """The same bounds with other times, limits and numbers of rollouts, drawn by chance: no rule was tuned on them."""
+    return tuple(_other(case, random.Random(f"{seed} {case.name}")) for case in CASES)
+
+
+def _other(case: Case, chance: random.Random) -> Case:
+    wider = chance.uniform(0.75, 1.6)
+    parallel = max(round(case.parallel * wider), 4)
+    narrower = parallel / case.parallel * chance.uniform(0.6, 1.0)  # so that what was too narrow still is
+    latency_s = case.latency_s * chance.uniform(0.5, 1.6)
+    seconds = chance.uniform(0.8, 1.6)
+    return replace(
+        case,
+        parallel=parallel,
+        rollouts=round(case.rollouts / case.parallel * parallel * chance.uniform(0.9, 1.2)),
+        latency_s=latency_s,
+        jitter_s=latency_s * chance.choice((0.1, 0.5, 1.5)),
+        body=re.sub(r"\((0\.\d+)\)", lambda call: f"({float(call[1]) * seconds:.4f})", case.body),
+        settings=_narrowed(case.settings, narrower),
+        model_settings=_narrowed(case.model_settings, narrower),
+        overrides=tuple(_narrowed(each, narrower) for each in case.overrides),
+        read_s=case.read_s * seconds,
+        write_s=case.write_s * seconds,
+        server=case.server and partial(case.server.func, **_drawn(case.server.keywords, chance, narrower)),
+    )
+
+
+def _narrowed(text: str, times: float) -> str:
+    limit = r"((?:limit|limit_per_host|max_concurrent|threads)(?:=|: ))(\d+)"
+    return re.sub(limit, lambda each: f"{each[1]}{max(round(int(each[2]) * times), 1)}", text)
+
+
+def _drawn(keywords: Mapping[str, Any], chance: random.Random, narrower: float) -> dict[str, Any]:
+    times = {"latency_s": chance.uniform(0.5, 1.6), "per_s": chance.uniform(0.6, 1.5)}
+    drawn = {name: value * times.get(name, 1.0) for name, value in keywords.items()}
+    return drawn | {name: max(round(keywords[name] * narrower), 1) for name in ("slots", "at_once") if name in keywords}

@@ -2,8 +2,9 @@
 
 Each case is a real collection that is bound by one thing. Its verdict is taken; where it predicts a number, the first
 advice is applied as it is written and the same collection run again: the predicted throughput stands beside the real
-one. Each pair is run several times; the one with the median error is told, and the errors of all. `--record FOLDER`
-keeps what the verdict reads of each run, for the tests (tests/read/verdicts).
+one. Each pair is run several times; the one with the median error is told, and the errors of all. `--others SEED` draws
+other numbers for the same cases, which nothing was tuned on. `--record FOLDER` keeps what the verdict reads of each
+run, for the tests (tests/read/verdicts).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import orjson
 
 from benchmarks.servers import Servers
 from benchmarks.summary import table
-from benchmarks.verdict_cases import AGENT, APP, BEHIND_HTTP, CASES, IN_PROCESS, LOCAL, Case
+from benchmarks.verdict_cases import AGENT, APP, BEHIND_HTTP, CASES, IN_PROCESS, LOCAL, Case, other_cases
 from velodrome.cli.collect import SETTINGS, find_servers, make_options, run_async, use_limits
 from velodrome.collect.collection import collect
 from velodrome.config import Config, load
@@ -243,6 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--causes", action="store_true", help="only whether the bound is named; no advice is applied")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a bound or a prediction is wrong")
+    parser.add_argument("--others", type=int, metavar="SEED", help="the same bounds with numbers drawn by chance")
     parser.add_argument("--only", nargs="+", default=[""], help="cases whose name has one of these in it")
     parser.add_argument("--keep", type=Path, help="leave the files of every run in this folder")
     parser.add_argument("--record", type=Path, help="write what the verdict reads of each case to this folder")
@@ -251,7 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     record = args.record.resolve() if args.record else None
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        for number, case in enumerate(CASES):
+        for number, case in enumerate(CASES if args.others is None else other_cases(args.others)):
             if not any(name in case.name for name in args.only):
                 continue
             place = Path(args.keep or folder).resolve() / str(number)

@@ -34,13 +34,17 @@ CAUSES = {
     "one_straggler": "straggler",
     "rate_limit": "rate_limit",
     "slow_disk": "disk",
+    "slow_disk_hides_the_model": "disk",
     "slow_input": "slow_input",
     "slow_server_worker": "server",
     "too_few_tasks": "input",
+    "too_few_tasks_that_vary": "input",
     "tool_holds_the_GIL": "tool",
     "tool_holds_the_loop": "event_loop",
     "verify_burns_CPU": "verify_cpu",
+    "verify_hides_the_model": "verify_cpu",
     "verify_holds_the_loop": "event_loop",
+    "verify_of_varied_length": "concurrency",
     "verify_waits": "concurrency",
 }
 
@@ -57,6 +61,18 @@ def verdict(file: Path) -> Any:
 def test_the_cause_that_bound_a_real_run_is_named(name: str) -> None:
     found = verdict(FOLDER / f"{name}.jsonl.gz")
     assert (found["bound"], name) == (CAUSES[name], name), found["paragraph"]
+
+
+@pytest.mark.parametrize("name", ["slow_disk_hides_the_model", "verify_hides_the_model"])
+def test_a_loop_that_is_late_hides_what_the_model_takes_and_then_no_number_is_predicted(name: str) -> None:
+    found = verdict(FOLDER / f"{name}.jsonl.gz")
+    assert [each["predicted_rollouts_per_s"] for each in found["advice"]] == [None] * len(found["advice"])
+    assert "What that gives is not known: the event loop was late" in found["paragraph"]
+
+
+def test_times_that_vary_are_not_said_to_be_longer_with_more_at_once() -> None:
+    found = verdict(FOLDER / "verify_of_varied_length.jsonl.gz")
+    assert found["paragraph"].endswith("What that gives is not known: whether verify gets slower with more at once.")
 
 
 def test_every_recorded_run_has_its_cause() -> None:

@@ -234,7 +234,7 @@ def noisy(seed: int) -> Made:
 def test_times_that_say_little_promise_nothing():
     found = verdict(run(noisy(8), stagger_s=0.02))
     assert [each["gain"] for each in found["advice"]] == [None, None]
-    assert "What that gives is not known: the model got slower with more at once." in found["paragraph"]
+    assert "What that gives is not known: whether the model gets slower with more at once." in found["paragraph"]
 
 
 def test_places_that_are_as_many_as_the_slots_are_told_when_more_slots_alone_bring_nothing():

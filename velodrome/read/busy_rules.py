@@ -7,7 +7,8 @@ from typing import Any
 
 from velodrome.read.findings import Case, Found, code, make_advice, ms, number, time_spent
 from velodrome.read.overrides import Block
-from velodrome.read.replay import HERE
+from velodrome.read.replay import HERE, Limits
+from velodrome.read.stages import Change
 from velodrome.read.whatif import Gain, in_thread, without
 
 Json = dict[str, Any]
@@ -17,6 +18,7 @@ DEFERRED = ("leave verification for later and score the file with velo verify", 
 BUSY = 0.75  # of an interpreter
 _SERVER_BUSY = 0.8  # of a core, by one process
 _MODEL_BUSY = 0.8  # of the time
+_HIDDEN = "What that gives is not known: the event loop was late most of the time that was recorded as the model's."
 _HEAVY_S = 0.01  # of CPU a rollout: many times what the collector needs for itself
 
 
@@ -85,6 +87,15 @@ def interpreter(case: Case) -> Found | None:
     return Found("event_loop", "other", evidence, [make_advice(change)])
 
 
+def _gain(case: Case, change: Change, limits: Limits | None = None) -> Gain | None:
+    """What a change would give, where it shows what the model takes by itself."""
+    return None if case.what_if.model_hidden else case.what_if.gain(limits, change)
+
+
+def _remark(case: Case) -> str:
+    return _HIDDEN if case.what_if.model_hidden else ""
+
+
 def _held(case: Case, name: str, held_s: float, evidence: list[str]) -> Found:
     facts, what_if = case.facts, case.what_if
     burns, known = facts.held_burns, facts.cpu_s is not None
@@ -92,12 +103,12 @@ def _held(case: Case, name: str, held_s: float, evidence: list[str]) -> Found:
     if not known:
         doing = "whether it computes or waits meanwhile is not known"
     evidence.insert(0, f"{code(name)} is async and kept the event loop for {ms(held_s)} a rollout: {doing}")
-    deferred = make_advice(*DEFERRED, what_if.gain(change=without("verify")))
+    deferred = make_advice(*DEFERRED, _gain(case, without("verify")))
     limits = replace(what_if.limits, places={"threads": 32, **case.places})
     moved = make_advice(
         f"write {code(name)} as def, not async def: then it runs in a thread",
         "",
-        what_if.gain(limits, in_thread(name)) if known and not burns else None,
+        _gain(case, in_thread(name), limits) if known and not burns else None,
     )
     if name != "verify":
         advice = [moved]
@@ -105,7 +116,7 @@ def _held(case: Case, name: str, held_s: float, evidence: list[str]) -> Found:
         advice = [deferred]
     else:
         advice = [deferred, moved]
-    return Found("event_loop", name, evidence, advice)
+    return Found("event_loop", name, evidence, advice, remark=_remark(case))
 
 
 def _burned(case: Case, name: str, burned_s: float, evidence: list[str]) -> Found:
@@ -116,8 +127,8 @@ def _burned(case: Case, name: str, burned_s: float, evidence: list[str]) -> Foun
     change = f"start {block.name} with velo run, in two processes, if there are idle cores"
     workers = make_advice(change, block.override("num_workers", 2))
     if name == "verify":
-        deferred = make_advice(*DEFERRED, case.what_if.gain(change=without("verify")))
-        return Found("verify_cpu", "verify", evidence, [deferred, workers])
+        deferred = make_advice(*DEFERRED, _gain(case, without("verify")))
+        return Found("verify_cpu", "verify", evidence, [deferred, workers], remark=_remark(case))
     return Found("tool", name, evidence, [workers], what=f"the tool {name.removeprefix('tool:')}")
 
 
@@ -126,8 +137,8 @@ def _disk(case: Case) -> Found:
     evidence = [f"writing a line took {ms(facts.write_s)}, {_share(facts.write_s * facts.per_s)} of the time in all"]
     change = "write to a faster disk, one of this machine, and copy the file afterwards"
     override = "+output_jsonl_fpath=<a faster disk>/rollouts.jsonl"
-    gain = case.what_if.gain(change=without("write"))
-    return Found("disk", "write", evidence, [make_advice(change, override, gain)])
+    gain = _gain(case, without("write"))
+    return Found("disk", "write", evidence, [make_advice(change, override, gain)], remark=_remark(case))
 
 
 def _input_file(case: Case) -> Found:
@@ -138,8 +149,8 @@ def _input_file(case: Case) -> Found:
     ]
     change = "copy the input to a disk of this machine first, with fewer bytes in a task if it is large"
     override = "+input_jsonl_fpath=<a faster disk>/tasks.jsonl"
-    gain = case.what_if.gain(change=without("read"))
-    return Found("slow_input", None, evidence, [make_advice(change, override, gain)])
+    gain = _gain(case, without("read"))
+    return Found("slow_input", None, evidence, [make_advice(change, override, gain)], remark=_remark(case))
 
 
 def _share(share: float) -> str:

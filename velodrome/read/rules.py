@@ -36,6 +36,7 @@ HELPS = 1.05  # times as many: less is nothing
 _SERVER_LOADED = 0.5  # of a core, by one process
 _BACKED_OFF = 0.1
 _IDLE = 0.6  # of the slots
+_IDLE_AT_ONCE = 0.8  # of the slots, where most rollouts begin at once and are never followed by another
 _FEW = 3  # rollouts for each slot
 _MANY = 20
 _MOST_TIMES = 2  # as much load as was seen
@@ -157,6 +158,8 @@ def _doubt(case: Case, times: float, only: Set[str] | None = None) -> str:
             return f"What that gives is not known: {what} was not asked more than {effect.at_once} at once."
         if effect is None or effect.growth is None:
             return f"What that gives is not known: the load on {what} did not vary."
+        if effect.saturated is None and effect.slows <= effect.doubt:
+            return f"What that gives is not known: whether {what} gets slower with more at once."
         if effect.saturated is not False:
             return f"What that gives is not known: {what} got slower with more at once."
     return ""
@@ -191,7 +194,8 @@ def _end(rollout: Rollout) -> float:
 def _input(case: Case) -> Found | None:
     """Slots that nobody needed. A limit that was still changing says nothing about them."""
     facts = case.facts
-    idle = facts.slots_used < _IDLE * facts.mean_limit and (facts.full is None or facts.full <= 0.8)
+    least = _IDLE if facts.attempts >= 2 * facts.limit else _IDLE_AT_ONCE
+    idle = facts.slots_used < least * facts.mean_limit and (facts.full is None or facts.full <= 0.8)
     return _too_few(case) if idle and facts.steady else None
 
 
@@ -300,6 +304,6 @@ RULES: tuple[Rule, ...] = (
     _limiter,
     _straggler,
     blocking_model,
-    _input,
     _model,
+    _input,
 )

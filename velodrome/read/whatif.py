@@ -6,9 +6,8 @@ replayed, so that the start and the end, when not all slots are in use, weigh as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
 from statistics import fmean
 
 from velodrome.read.facts import LIMITERS, Facts
@@ -19,8 +18,7 @@ _LOADED = 0.6  # from here on, waits for the interpreter are a part of what was 
 _LATE_S = 0.02
 _ENOUGH = 600  # different rollouts for a replay
 _SLOWEST = 10.0
-_EARLY = 64  # calls at the start of a run
-_ADJACENT = 0.25  # of the longest use: what is no further from one goes on from it
+_HIDES = 0.5  # of what was recorded as the model's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +46,18 @@ class WhatIf:
         late = (facts.lag_s or 0.0) >= _LATE_S
         self.loaded = self.busy >= _LOADED or (late and self.busy >= _LOADED / 2)
         self._rollouts = facts.rollouts
+        self.model_hidden = False  # whether the event loop was so late that the model's own time does not show
         rates = {}
         if self.loaded:
             late_s = min(self.busy, 1.0) * (facts.lag_s or 0.0)
-            self._rollouts = _unheld(facts.rollouts, facts, late_s)
+            waits = _model_waits(facts.rollouts)
+            self.model_hidden = bool(waits) and late_s > _HIDES * fmean(waits)
+            self._rollouts = _unheld(facts.rollouts, late_s)
         elif facts.model is not None and facts.model.saturated and facts.model.per_s > 0:
             # it answers so many calls a second, each in the time it takes alone
             rates["model"] = facts.model.per_s
             share = min(facts.model.low_s / facts.model.high_s, 1.0)
-            self._rollouts = _with_model(facts.rollouts, lambda span, _: span.stage.wait_s * share)
+            self._rollouts = _with_model(facts.rollouts, lambda wait_s: wait_s * share)
         self._rollouts = self._rollouts[:: -(-len(self._rollouts) // _ENOUGH)]
         crowded = {where for where in facts.servers if facts.crowded(where)}
         self._rollouts = _uncrowded(self._rollouts, crowded | {HERE} if self.loaded else crowded)
@@ -136,42 +137,17 @@ def in_thread(name: str) -> Change:
     return moved
 
 
-def _unheld(rollouts: list[Rollout], facts: Facts, late_s: float) -> list[Rollout]:
-    """With the times that the model takes by itself.
+def _unheld(rollouts: list[Rollout], late_s: float) -> list[Rollout]:
+    """With the times that the model takes by itself, none of which is shorter than the quickest call.
 
-    An answer that comes while the interpreter is in use is read when it is free again, `late_s` later on average. The
-    first calls of a run tell how late at most: up to the first answer nobody used it, and from then on the unbroken
-    stretch of use right before an answer is all that it can have waited.
+    An answer that comes while the interpreter is in use is read when it is free again, `late_s` later on average.
     """
-    turns: list[list[Span]] = []  # the first calls of all rollouts, the second ones, …
-    for rollout in sorted(rollouts, key=lambda each: each.recorded.start):
-        for turn, span in enumerate(span for span in rollout.spans if span.stage.name == "model"):
-            if turn == len(turns):
-                turns.append([])
-            turns[turn].append(span)
-    if not turns:
-        return rollouts
-    early = turns[0][: min(facts.limit, _EARLY)]
-    since = min(call.start for call in early)
-    around = rollouts[: 4 * len(early)]
-    used = sorted(use for rollout in around for use in _uses(rollout, facts.read_s, facts.write_s) if use[0] >= since)
-    alone = fmean(max(_used_since(call.end, used) - call.start, 0.0) for call in early)
-    everyone = fmean(span.stage.wait_s for calls in turns for span in calls)
-    if alone < everyone - late_s:
-        share = 1.0 - late_s / everyone
-        return _with_model(rollouts, lambda span, _: span.stage.wait_s * share)
-    first_s = fmean(span.stage.wait_s for span in turns[0])
-    usual = []  # of each turn: what a call takes by itself, and its tokens; no less than the quickest took
-    for calls in turns:
-        longer = fmean(span.stage.wait_s for span in calls) / first_s if first_s > 0 else 1.0
-        quickest = min(span.stage.wait_s for span in calls)
-        usual.append((max(alone * longer, quickest), fmean(span.tokens for span in calls)))
+    quickest = min(_model_waits(rollouts), default=0.0)
+    return _with_model(rollouts, lambda wait_s: max(wait_s - late_s, quickest))
 
-    def by_itself(span: Span, turn: int) -> float:
-        wait_s, tokens = usual[turn]
-        return min(wait_s * (span.tokens / tokens if tokens > 0 else 1.0), span.stage.wait_s)
 
-    return _with_model(rollouts, by_itself)
+def _model_waits(rollouts: list[Rollout]) -> list[float]:
+    return [span.stage.wait_s for rollout in rollouts for span in rollout.spans if span.stage.name == "model"]
 
 
 def _uncrowded(rollouts: list[Rollout], places: set[str]) -> list[Rollout]:
@@ -196,42 +172,12 @@ def _needs_its_process(stage: Stage) -> bool:
     return bool(stage.cpu_s or (stage.held_s and stage.where != HERE))
 
 
-def _with_model(rollouts: list[Rollout], wait_s: Callable[[Span, int], float]) -> list[Rollout]:
-    """With other times of the model's, each given the call and which of its rollout's calls it is."""
-    found = []
-    for rollout in rollouts:
-        turns = count()
-        steps = [
-            [
-                replace(span, stage=span.stage._replace(wait_s=wait_s(span, next(turns))))
-                if span.stage.name == "model"
-                else span
-                for span in step
-            ]
-            for step in rollout.steps
-        ]
-        found.append(Rollout(rollout.recorded, steps))
-    return found
+def _with_model(rollouts: list[Rollout], wait_s: Callable[[float], float]) -> list[Rollout]:
+    """With other times of the model's, each given the one that was recorded."""
 
+    def changed(span: Span) -> Span:
+        if span.stage.name != "model":
+            return span
+        return replace(span, stage=span.stage._replace(wait_s=wait_s(span.stage.wait_s)))
 
-def _uses(rollout: Rollout, read_s: float, write_s: float) -> Iterator[tuple[float, float]]:
-    """When a rollout had or wanted the interpreter."""
-    if read_s:
-        yield rollout.recorded.start - read_s, rollout.recorded.start
-    for span in rollout.spans:
-        if span.stage.cpu_s and span.stage.where == HERE:
-            yield span.start, span.end
-        elif span.stage.held_s and span.stage.where == HERE:
-            yield span.end - span.stage.held_s, span.end
-    if write_s:
-        end = rollout.recorded.start + rollout.recorded.total_s
-        yield end, end + write_s
-
-
-def _used_since(end: float, uses: list[tuple[float, float]]) -> float:
-    """When the unbroken stretch of use that ends here began."""
-    near_s = _ADJACENT * max((ended - began for began, ended in uses), default=0.0)
-    for began, ended in reversed(uses):
-        if began < end <= ended + near_s:
-            end = began
-    return end
+    return [Rollout(each.recorded, [[changed(span) for span in step] for step in each.steps]) for each in rollouts]
