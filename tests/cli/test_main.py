@@ -135,6 +135,35 @@ def test_a_collection_prints_metrics_on_stdout_and_its_account_on_stderr(tmp_pat
     assert orjson.loads(velo(tmp_path, "metrics", "r.jsonl").stdout) == orjson.loads(first.stdout)
 
 
+LOUD = """
+from velodrome import Environment
+
+class Loud(Environment):
+    def verify(self, task, response):
+        print("looking at", task["id"])
+        return 1.0
+"""
+LOUD_AGENT = """
+loud: {resources_servers: {loud: {entrypoint: app.py}}}
+agent:
+  responses_api_agents:
+    simple_agent:
+      entrypoint: app.py
+      resources_server: {type: resources_servers, name: loud}
+      model_server: {type: responses_api_models, name: policy_model}
+"""
+
+
+def test_what_an_environment_prints_is_kept_out_of_the_metrics(tmp_path: Path):
+    write_tasks(tmp_path, ["36"])
+    (tmp_path / "loud.yaml").write_text(LOUD_AGENT)
+    (tmp_path / "resources_servers" / "loud").mkdir(parents=True)
+    (tmp_path / "resources_servers" / "loud" / "app.py").write_text(LOUD)
+    done = collect(tmp_path, "+config_paths=[loud.yaml,model.yaml]")
+    assert (done.returncode, orjson.loads(done.stdout)["reward"]) == (0, 1.0)
+    assert "looking at 0" in done.stderr
+
+
 def test_a_mistake_on_the_command_line_is_exit_code_two_and_one_line_each(tmp_path: Path):
     write_tasks(tmp_path, ["36"])
     done = collect(tmp_path, "+num_repeats=0", "+max_wall_s=soon")
@@ -150,5 +179,5 @@ def test_an_agent_by_number_is_a_name_nobody_has(tmp_path: Path):
     done = collect(tmp_path, "+agent_name=123")
     assert (done.returncode, done.stderr) == (
         2,
-        "velo: t.jsonl:1: no agent is called '123'; there are: calculator_simple_agent\n",
+        "velo: agent_name: no agent is called '123'; there are: calculator_simple_agent\n",
     )

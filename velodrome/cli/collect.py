@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Coroutine, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -210,7 +211,8 @@ def say(line: str) -> None:
 def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Run on uvloop, and close the shared HTTP client at the end.
 
-    Code of an environment that does not end when it is cancelled must not keep the process: it is left behind.
+    Code of an environment that does not end when it is cancelled must not keep the process: it is left behind. What it
+    prints goes to stderr: stdout is the result.
     """
     import uvloop
 
@@ -224,7 +226,8 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
-        result = runner.run(whole())
+        with redirect_stdout(sys.stderr):
+            result = runner.run(whole())
         stuck = [task for task in asyncio.all_tasks(runner.get_loop()) if not task.done()]
     except BaseException:
         runner.close()

@@ -142,6 +142,8 @@ class Problems:
 def survey(selection: Selection, agents: Collection[str]) -> Survey:
     """Check every row and give every task its name."""
     _check_overrides(selection.overrides)
+    if selection.agent is not None and selection.agent not in agents:
+        raise InputError(f"agent_name: {unknown('agent', selection.agent, list(agents))}")
     found = Survey(selection.repeats, repeated=selection.repeats > 1)
     names = Names(found.places)
     problems = Problems(selection.path)
