@@ -16,6 +16,8 @@ from velodrome.cli.main import main
 TASK = {"id": "a", "responses_create_params": {"input": "?"}, "expected_answer": "1"}
 FAILURE = {"key": "a/0", "boundary": "model", "error": "401", "partial": [], "attempt": 1, "timing": {}}
 EPOCH = {"step": 100, "epoch": 1, "phase": "ppo", "loss": 0.5, "reward_mean": 1.0}
+SFT = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "1"}]}
+DPO = {"prompt": [], "chosen": [], "rejected": []}
 ROLLOUT = {
     "responses_create_params": {"input": "Où est la gare ? 駅はどこ 😀"},
     "output": [{"role": "assistant", "content": "Là-bas → 🚉"}],
@@ -23,19 +25,33 @@ ROLLOUT = {
     "niveau": "élevé",
     "meta": {"key": "gare-é/0"},
 }
-READS = {"tasks": "velo data validate", "failed": "velo show", "metrics": "velo profile"}
+READS = {
+    "tasks": "velo data validate {} reads it",
+    "failed": "velo show {} reads it",
+    "metrics": "velo profile {} reads it",
+    "sft": "velo import openai_chat {} --to",
+    "dpo": "give the rollouts that it was exported from",
+}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, row in (("tasks", TASK), ("failed", FAILURE), ("metrics", EPOCH), ("good", ROLLOUT)):
+    rows = {"tasks": TASK, "failed": FAILURE, "metrics": EPOCH, "sft": SFT, "dpo": DPO, "good": ROLLOUT}
+    for name, row in rows.items():
         (tmp_path / f"{name}.jsonl").write_bytes(2 * (orjson.dumps(row) + b"\n"))
     (tmp_path / "good.metrics.json").write_text("{}")
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["tasks", "failed", "metrics"])
-@pytest.mark.parametrize("verb", ["metrics", "check", "show", "view", "compare", "export"])
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        (verb, name)
+        for verb in ("metrics", "check", "show", "view", "compare", "export", "profile")
+        for name in sorted(READS)
+        if (verb, name) != ("profile", "metrics")
+    ],
+)
 def test_a_file_of_another_kind_is_refused_with_the_command_that_reads_it(
     folder: Path, capsys: pytest.CaptureFixture[str], verb: str, name: str
 ):
@@ -53,12 +69,27 @@ def test_a_file_of_another_kind_is_refused_with_the_command_that_reads_it(
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert f"{file}: " in err
-    assert f"{READS[name]} {file} reads it" in err
+    assert READS[name].format(file) in err
 
 
 def test_what_is_made_from_rollouts_is_named_as_that(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["metrics", str(folder / "good.metrics.json")]) == 2
     assert "made from rollouts, and none itself; give the .jsonl beside it" in capsys.readouterr().err
+
+
+def test_a_file_without_a_rollout_has_no_metrics(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "model.yaml").write_text("policy_model:\n  answers: [1]\n")
+    assert main(["metrics", str(folder / "model.yaml")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, "model.yaml: no rollouts in it" in err, "model.yaml:1: " in err) == ("", True, True)
+
+
+def test_what_cannot_be_shown_is_said_for_what_it_is(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "empty.jsonl").write_text("")
+    assert (main(["show", str(folder)]), main(["show", str(folder / "empty.jsonl")])) == (2, 2)
+    assert capsys.readouterr().err == (
+        f"velo: {folder}: not a regular file\nvelo: {folder / 'empty.jsonl'}: no rollouts in it\n"
+    )
 
 
 def test_one_task_among_rollouts_is_no_reason_to_refuse_them(folder: Path, capsys: pytest.CaptureFixture[str]):

@@ -10,6 +10,7 @@ from typing import Any
 
 from velodrome.cli.measuring import add_flags, settings_of
 from velodrome.cli.parsing import Parser
+from velodrome.errors import InputError
 from velodrome.read.metrics import Tally, read_metrics
 from velodrome.read.shards import read_shards, rollouts_files
 from velodrome.timing.unseen import escaped, printed_json
@@ -67,6 +68,8 @@ def _print_metrics(files: Sequence[Path]) -> None:
         tally = Tally()
         taken = read_shards(files, tally.add)
         metrics, notes = tally.metrics(failed=len(taken.failed)), [*taken.notes, *tally.notes()]
+    if notes and not metrics["rollouts/kept"] and not metrics["rollouts/failed"]:
+        raise InputError(f"{files[0]}: no rollouts in it", *(escaped(note) for note in notes[:1]))
     for note in notes[:_MOST_NOTES]:
         print(escaped(note), file=sys.stderr)
     print(printed_json(metrics))

@@ -15,6 +15,7 @@ from velodrome.cli.page import page_path, patient_profile, write_page
 from velodrome.cli.parsing import Parser
 from velodrome.cli.profile_training import of_training, show_merged, show_training
 from velodrome.errors import InputError
+from velodrome.read.other_files import other_file
 from velodrome.timing.unseen import printed_json
 
 Json = dict[str, Any]
@@ -111,6 +112,8 @@ def rollouts_files(words: Sequence[str]) -> list[Path]:
             problems.append(f"{word}: {'not a regular file' if os.path.exists(word) else 'no such file'}")
         elif word.endswith((".failures.jsonl", ".failures.jsonl.zst")):
             problems.append(f"{word}: give the rollouts file; the failures beside it are counted with it")
+        elif (problem := other_file(Path(word))) is not None:
+            problems.append(problem)
     if problems:
         raise InputError(*problems)
     return [Path(word) for word in words]

@@ -40,9 +40,11 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--all", action="store_true", help="every rollout")
     given = parser.parse_args(argv)
     if not given.file.is_file():
-        raise InputError(f"{given.file}: no such file")
+        raise InputError(f"{given.file}: {'not a regular file' if given.file.exists() else 'no such file'}")
     refuse_other_file(given.file, failures=True)
     lines = _show(given.file, every=given.all, which=given.which)
+    if lines == 0:
+        raise InputError(f"{given.file}: no rollouts in it")
     if lines is not None and not _show_task(given.file, given.which):
         raise InputError(
             f"{given.file}: no rollout {given.which!r}; a line number from 1 to {lines}, a key, or the id of a task"

@@ -20,9 +20,12 @@ Json = dict[str, Any]
 _ROWS = 20
 _MADE = (".run.json", ".metrics.json", ".profile.json")
 _ROLLOUT = frozenset(("output", "response", "reward", "usage", "meta", "episode"))
+_EXPORT = frozenset(("chosen", "completions", "conversations"))
 _KINDS = {
     "task": "a file of tasks, not of rollouts; velo data validate {path} reads it",
     "failure": "a failures file, not rollouts; velo show {path} reads it",
+    "chat": "chat messages, not rollouts; velo import openai_chat {path} --to rollouts.jsonl makes rollouts of them",
+    "export": "training data, not rollouts; give the rollouts that it was exported from",
     "training": "the metrics of a training, not rollouts; velo profile {path} reads it",
 }
 
@@ -54,6 +57,10 @@ def _kind(line: bytes) -> str | None:
         return "failure"
     if {"step", "epoch"} <= row.keys():
         return "training"
+    if isinstance(row.get("messages"), list):
+        return "chat"
+    if not _EXPORT.isdisjoint(row):
+        return "export"
     try:
         check_task(row)
     except ValueError:
