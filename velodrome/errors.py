@@ -233,6 +233,8 @@ class blame(ContextDecorator):
         text = f"{self._what}: {describe(error)}"
         if issubclass(self._kind, InputError):
             place = place_of(error, anywhere=False)
+            if place is not None and isinstance(error, SyntaxError):
+                text = f"{self._what}: SyntaxError: {error.msg}"  # its own text has the place as well
             return self._kind(text if place is None else f"{text} ({place})")
         made = self._kind(text)
         # What a model sent can trip our own code: that line would explain nothing.

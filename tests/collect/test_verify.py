@@ -180,7 +180,7 @@ def test_an_interrupted_pass_goes_on_where_it_stopped(desk: Desk):
     assert (outcome.requested, outcome.kept) == (3, 3)
     assert (desk.root / "v.jsonl").read_bytes().startswith(first)
     assert sorted(desk.rows("v.jsonl")) == ["a/0", "b/0", "c/x/0"]
-    assert f"{desk.root / 'v.jsonl'}: 1 of 3 rollouts are there already; going on with the rest" in desk.said
+    assert f"{desk.root / 'v.jsonl'}: 1 of 3 rollouts are there already; continuing with the rest" in desk.said
 
 
 def test_a_verifier_that_breaks_on_one_rollout_is_recorded_and_the_rest_is_scored(desk: Desk):

@@ -64,8 +64,8 @@ def test_a_tilde_removes_a_key(desk):
         ("d.e=1", 'd.e: "d" is not a mapping, so it has no "e"; give d whole'),
         ("d.e.f=1", 'd.e.f: "d" is not a mapping, so it has no "e"; give d whole'),
         ("l.5=1", 'l.5: "l" is not a mapping, so it has no "5"; give l whole'),
-        ("limit", 'limit: no "="; write it as key=value'),
-        ("", ': no "="; write it as key=value'),
+        ("limit", 'limit: no "="; write it as +name=…'),
+        ("", ': no "="; write it as +name=…'),
         ("=x", '=x: the key is not a path of names; write it with dots, as in "a.b=c"'),
         ("a/b=x", 'a/b=x: the key is not a path of names; write it with dots, as in "a.b=c"'),
         ("a@b=x", 'a@b=x: the key is not a path of names; write it with dots, as in "a.b=c"'),
@@ -169,7 +169,7 @@ def test_without_known_keys_any_key_may_be_given(desk):
     ],
 )
 def test_a_wrong_step_into_an_instance_gets_the_right_one(math, text, problem):
-    assert math.problems(FILES, text) == [f"command line: {problem}"]
+    assert math.problems(FILES, text, known=KNOWN) == [f"command line: {problem}"]
 
 
 def test_an_instance_is_replaced_by_removing_it_first(math):

@@ -189,6 +189,10 @@ def test_code_that_cannot_be_imported_or_made_is_one_clear_line(tmp_path: Path):
         f"{path}: cannot be imported: ModuleNotFoundError: No module named 'no_such_module_at_all'"
         f" ({path}:1 in <module>)"
     )
+    path = write(tmp_path, RESOURCES, "unfinished", "import os\ndef verify(\n")
+    text = problem(components(tmp_path, block("e", RESOURCES, "unfinished")), "e")
+    assert text.startswith(f"{path}: cannot be imported: SyntaxError: ")
+    assert (text.endswith(f"({path}:2)"), text.count("line 2")) == (True, 0)
     write(tmp_path, MODEL, "picky", "class P:\n    def __init__(self): ...\n    async def respond(self, r): ...\n")
     assert problem(components(tmp_path, block("m", MODEL, "picky")), "m").startswith("my.yaml: m: cannot be made: Type")
     assert problem(components(tmp_path, block("m", MODEL, "scripted_model")), "m") == (

@@ -78,7 +78,7 @@ async def conduct(
             if note:
                 say(note)
         if found.kept:
-            rest = "going on with the rest" if found.kept < found.rollouts else "nothing is left to do"
+            rest = "continuing with the rest" if found.kept < found.rollouts else "nothing is left to do"
             say(f"{options.output}: {found.kept} of {found.rollouts} rollouts are there already; {rest}")
         inputs = {
             "input": str(options.input),

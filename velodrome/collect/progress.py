@@ -12,7 +12,7 @@ class Progress:
     """A bar that is drawn when `show` is called; a collector calls it a few times a second, not once a rollout."""
 
     def __init__(self, total: int, done: int, *, what: str = "Collecting rollouts") -> None:
-        self._reward = "reward of the new" if done else "reward"
+        self._reward = "new rollouts' reward" if done else "reward"
         self._bar = tqdm(
             total=total, initial=done, desc=what, unit="it", file=sys.stderr, mininterval=0, dynamic_ncols=True
         )

@@ -40,9 +40,12 @@ def load(
         tree.merge(layer)
     settings_changes = [change for change in changes if change.path[0] != "config_paths"]
     in_files = set(tree.data)
+    applied = []
     for change in settings_changes:
         problem = tree.apply(change)
-        if problem and (reader.whole or not change.remove):
+        if problem is None:
+            applied.append(change)
+        elif reader.whole or not change.remove:
             problems.append(problem)
     if scoring:
         keep_for_scoring(tree.data)
@@ -53,7 +56,7 @@ def load(
         if known:
             blocks = {name for name, value in data.items() if is_block(value)}
             valid = in_files | blocks | referenced(tree.data)
-            check_known(settings_changes, list(known), valid, problems)
+            check_known(applied, list(known), valid, problems)
     if problems:
         raise InputError(*dict.fromkeys(problems))
     return Config({key: value for key, value in data.items() if key not in made}, made)

@@ -63,7 +63,7 @@ def _change(text: str) -> Change:
     if len(text) > MAX_CHARS:
         raise _Refused(f"longer than {MAX_CHARS // 1024} KiB; put the value in a config file")
     if not text.startswith("~") and "=" not in text:
-        raise _Refused('no "="; write it as key=value')
+        raise _Refused('no "="; write it as +name=…')
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -40,8 +40,8 @@ async def _serve(server: _Server, sock: socket.socket) -> None:
 
 
 def _told(url: str, token: str | None, tell: Callable[[str], None], look: bool) -> None:
-    wanted = " (it asks for the token)" if token else ""
-    tell(f"{url}{wanted}; Ctrl-C ends it")
+    wanted = "it asks for the token; " if token else ""
+    tell(f"{url}  ({wanted}Ctrl-C ends it)")  # a blank first: a terminal's link reaches up to the next one
     if look:
         threading.Thread(target=_open, args=(url, tell), daemon=True).start()  # some browsers take their time
 
