@@ -12,7 +12,7 @@ from math import comb, isfinite
 from pathlib import Path
 from typing import Any
 
-from velodrome.read.exact import Exact, mean_of
+from velodrome.read.exact import Mean, mean_of
 from velodrome.read.mend import LATEST_S, mended
 from velodrome.read.parts import HOSTILE, LONGEST_S
 from velodrome.read.series import Stretches
@@ -38,8 +38,7 @@ class Tally:
         self.incomplete = 0
         self.tool_calls = 0
         self.tokens: dict[str, int] = {}
-        self._sums: dict[str, Exact] = {"reward": Exact()}
-        self._counts: dict[str, int] = {"reward": 0}
+        self._means: dict[str, Mean] = {"reward": Mean()}
         self._infinite: dict[str, int] = {}  # of a field, how many of its numbers are none to count with
         self._wrong: dict[str, int] = {}  # of a part, how many rows have it in a wrong type
         self._damaged: dict[str, int] = {}  # of a count, how many rows have one that cannot be
@@ -59,14 +58,13 @@ class Tally:
                 self._leave_out(name)
         self.rows += 1
         self.tool_calls += tool_calls
-        sums, counts = self._sums, self._counts
+        means = self._means
         for name, value in row.items():
             if isinstance(value, int | float) and name not in _NAMES:
                 if isfinite(value):
-                    if name not in sums:
-                        sums[name] = Exact()
-                    sums[name].add(value)
-                    counts[name] = counts.get(name, 0) + 1
+                    if name not in means:
+                        means[name] = Mean()
+                    means[name].add(value)
                 else:
                     self._infinite[name] = self._infinite.get(name, 0) + 1
         for name in _TOKENS:
@@ -121,19 +119,18 @@ class Tally:
             what = f"{name}: {count:,} of {self.rows:,} rollouts have a number there that is below 0 or beyond"
             found.append(f"{what} {MAX_TOKENS:,}, so it is damaged; they are counted without it")
         for name, count in sorted(self._infinite.items()):
-            counted = self._counts.get(name, 0)
+            counted = self._means[name].count if name in self._means else 0
             what = f"{counted:,} of {counted + count:,} numbers are counted; the rest are NaN or infinite"
             found.append(f"{clean(name)}: {what}")
         return found
 
     def mean(self, name: str) -> float | None:
         """The mean of one field over the rows that have it."""
-        count = self._counts.get(name)
-        return self._sums[name].over(count) if count else None
+        return self._means[name].value if name in self._means else None
 
     def metrics(self, *, failed: int = 0) -> Json:
         """Everything, under the names of docs/metrics.md."""
-        means = {name: self.mean(name) for name in sorted(self._counts, key=lambda name: (name != "reward", name))}
+        means = {name: self.mean(name) for name in sorted(self._means, key=lambda name: (name != "reward", name))}
         found: Json = {name: mean for name, mean in means.items() if mean is not None}
         if self.rows:
             found.setdefault("avg_tool_calls", self.tool_calls / self.rows)
