@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import chain
 from math import isfinite
 from operator import itemgetter
@@ -70,7 +71,7 @@ class Cell:
     def interval(self, name: str, level: float) -> Interval | None:
         """The confidence interval of the mean over rollouts."""
         weights = [count for count in self.tasks.counts if count]
-        return mean_interval(list(self.tasks.means().values()), weights, level, share_of=self.share_of(name))
+        return mean_interval(self.tasks.all_means(), weights, level, share_of=self.share_of(name))
 
 
 class Rollout(NamedTuple):
@@ -297,7 +298,12 @@ def answer_of(row: Json) -> int:
     if answer is None:
         return 0
     text = " ".join(text_for(answer).split()).casefold().rstrip(".")
-    return (hash(text) & (2**62 - 1)) | 1 if text else 0
+    return hashed(text) & (2**62 - 1) | 1 if text else 0
+
+
+def hashed(text: str) -> int:
+    """A text as a number of 64 bits, the same in every process."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
 def text_for(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.read.draws import MOST_VOTES
-from velodrome.read.group import MOST_FIELDS, Group, Rollout, Settings, rollout_of, text_for
+from velodrome.read.group import MOST_FIELDS, Group, Rollout, Settings, hashed, rollout_of, text_for
 from velodrome.read.metrics import Tally, sizes
 from velodrome.read.shards import Taken, read_shards
 
@@ -48,7 +48,9 @@ class Reading:
         self.tally = Tally(pass_at=settings.pass_at)
         self.run = Group(settings)
         self.groups: dict[str, Group] = {}
-        self.asked: dict[str, int] | None = {} if prompts else None  # of each task a hash of its prompt
+        self.asked: dict[str, int] | None = (
+            {} if prompts else None
+        )  # of each task a hash of its prompt, of several the lowest
         self.taken = Taken()
         self._most_cells = most_cells
         self._first_other: str | None = None  # this group and all after it, in their order, are in OTHERS
@@ -69,9 +71,10 @@ class Reading:
         """Count one rollout; what of it has a wrong type is left out."""
         row = self.tally.add(row)
         rollout = rollout_of(row)
-        if self.asked is not None and rollout.task is not None and rollout.task not in self.asked:
+        if self.asked is not None and rollout.task is not None:
             params = row.get("responses_create_params")
-            self.asked[rollout.task] = hash(str(params.get("input")) if isinstance(params, dict) else "")
+            prompt = hashed(str(params.get("input")) if isinstance(params, dict) else "")
+            self.asked[rollout.task] = min(self.asked.get(rollout.task, prompt), prompt)
         wanted = self.settings.fields
         if wanted is not None:
             for name in [name for name in rollout.numbers if name not in wanted and name != "reward"]:
