@@ -5,9 +5,10 @@ A float is a whole number of some 2**-n. Whole numbers of Python are added exact
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from math import fsum, ldexp, sqrt
+from math import fsum, isfinite, ldexp, sqrt
 
 _AT_ONCE = 256
 
@@ -84,11 +85,12 @@ class Moments:
 
     def extend(self, values: Iterable[float], times: Iterable[int] = repeat(1)) -> None:
         """Add numbers, each so many times."""
-        for value, count in zip(values, times, strict=False):
-            numerator, denominator = value.as_integer_ratio()
-            self._sum.add_ratio(numerator * count, denominator)
-            self._squares.add_ratio(numerator * numerator * count, denominator * denominator)
-            self.n += count
+        counted = [(*value.as_integer_ratio(), count) for value, count in zip(values, times, strict=False)]
+        unit = max((denominator for _, denominator, _ in counted), default=1)
+        wholes = [(numerator * (unit // denominator), count) for numerator, denominator, count in counted]
+        self._sum.add_ratio(sum([whole * count for whole, count in wholes]), unit)
+        self._squares.add_ratio(sum([whole * whole * count for whole, count in wholes]), unit * unit)
+        self.n += sum([count for _, count in wholes])
 
     def merge(self, other: Moments) -> None:
         """Add the sums of another."""
@@ -112,23 +114,28 @@ class Moments:
 
 
 class TaskSums:
-    """One exact sum and one count for each place, in a common unit."""
+    """One exact sum and one count for each place, in twelve bytes, or twenty once sums do not fit in one float.
 
-    __slots__ = ("_sums", "_unit", "counts")
+    A sum is a float and what its rounding left out. The few that do not fit in two floats are whole numbers.
+    """
+
+    __slots__ = ("_beyond", "_rests", "_sums", "counts")
 
     def __init__(self) -> None:
-        self.counts: list[int] = []
-        self._sums: list[int] = []
-        self._unit = 1
+        self.counts = array("I")
+        self._sums = array("d")
+        self._rests: array[float] | None = None
+        self._beyond: dict[int, Exact] = {}
 
     def extend(self, values: Sequence[float], places: Sequence[int]) -> None:
         """Add numbers, each at the place beside it."""
         self._reach(max(places))
-        ratios = [value.as_integer_ratio() for value in values]
-        self._refine(max(denominator for _, denominator in ratios))
-        sums, counts, unit = self._sums, self.counts, self._unit
-        for place, (numerator, denominator) in zip(places, ratios, strict=True):
-            sums[place] += numerator if denominator == unit else numerator * (unit // denominator)
+        sums, counts = self._sums, self.counts
+        for place, value in zip(places, values, strict=True):
+            if counts[place]:
+                self._add(place, value)
+            else:
+                sums[place] = value
             counts[place] += 1
 
     def merge(self, other: TaskSums, places: Sequence[int]) -> None:
@@ -136,29 +143,73 @@ class TaskSums:
         if not other.counts:
             return
         self._reach(max(places[: len(other.counts)]))
-        self._refine(other._unit)
-        factor = self._unit // other._unit
-        for place, total, count in zip(places, other._sums, other.counts, strict=False):
-            self._sums[place] += total * factor
+        for theirs, (place, count) in enumerate(zip(places, other.counts, strict=False)):
             self.counts[place] += count
+            if theirs in other._beyond:
+                total = other._beyond[theirs]
+                self._spill(place).add_ratio(total.whole, total.unit)
+                continue
+            self._add(place, other._sums[theirs])
+            if other._rests is not None:
+                self._add(place, other._rests[theirs])
 
     def means(self) -> dict[int, float]:
         """The mean at every place that has any."""
-        unit = self._unit
-        counted = zip(self._sums, self.counts, strict=True)
-        return {place: ratio(total, count * unit) for place, (total, count) in enumerate(counted) if count}
+        return {place: self._mean(place, count) for place, count in enumerate(self.counts) if count}
+
+    def all_means(self) -> array[float]:
+        """The same without the places."""
+        return array("d", (self._mean(place, count) for place, count in enumerate(self.counts) if count))
+
+    def _mean(self, place: int, count: int) -> float:
+        """The quotient, rounded once in each of its three ways."""
+        if place in self._beyond:
+            return self._beyond[place].over(count)
+        if self._rests is None or not self._rests[place]:
+            return self._sums[place] / count + 0.0  # -0.0 is 0
+        return self._whole(place).over(count)
+
+    def _add(self, place: int, value: float) -> None:
+        if place in self._beyond:
+            self._beyond[place].add(value)
+            return
+        total, rest = _two_sum(self._sums[place], value)
+        if rest or (self._rests is not None and self._rests[place]):
+            if self._rests is None:
+                self._rests = array("d", bytes(8 * len(self._sums)))
+            rest, left = _two_sum(self._rests[place], rest)
+            if left or not isfinite(total):
+                self._spill(place).add(value)
+                return
+            total, self._rests[place] = _two_sum(total, rest)
+        self._sums[place] = total
+
+    def _spill(self, place: int) -> Exact:
+        if place not in self._beyond:
+            self._beyond[place] = self._whole(place)
+        return self._beyond[place]
+
+    def _whole(self, place: int) -> Exact:
+        whole = Exact()
+        whole.add(self._sums[place])
+        if self._rests is not None:
+            whole.add(self._rests[place])
+        return whole
 
     def _reach(self, place: int) -> None:
         short = place + 1 - len(self._sums)
         if short > 0:
-            self._sums.extend([0] * short)
             self.counts.extend([0] * short)
+            for each in (self._sums, self._rests):
+                if each is not None:
+                    each.frombytes(bytes(8 * short))
 
-    def _refine(self, unit: int) -> None:
-        if unit > self._unit:
-            factor = unit // self._unit
-            self._sums = [total * factor for total in self._sums]
-            self._unit = unit
+
+def _two_sum(a: float, b: float) -> tuple[float, float]:
+    """The sum, rounded, and what the rounding left out (Knuth); that is NaN where the sum is infinite."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
 
 
 def summands(values: Sequence[float]) -> Sequence[float]:

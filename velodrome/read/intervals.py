@@ -6,6 +6,7 @@ random and nothing depends on the order of tasks. docs/metrics.md has the formul
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from math import atan, cbrt, cos, floor, frexp, fsum, hypot, isfinite, ldexp, pi, sin, sqrt
@@ -146,8 +147,9 @@ def _moments(values: Sequence[float], weights: Sequence[float]) -> tuple[float, 
 
 
 def _powers(weights: Sequence[float]) -> list[float]:
-    """The sums of the first four powers."""
-    return [fsum(weight**power for weight in weights) for power in (1, 2, 3, 4)]
+    """The sums of the first four powers; weights are whole numbers, and many tasks have the same."""
+    counts = Counter(weights).items()
+    return [fsum(weight**power * times for weight, times in counts) for power in (1, 2, 3, 4)]
 
 
 def _alike(values: Sequence[float]) -> bool:
