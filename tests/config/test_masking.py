@@ -161,6 +161,7 @@ HARMLESS = [
     "123e4567-e89b-12d3-a456-426614174000",
     "resources_servers/example_session_state_mgmt/data/example.jsonl:17: no such thing",
     "max_output_tokens=512, total_tokens=1024; sort_key=name",
+    "'x': no \"=\"; write it as key=value",
     "a bearer token is wanted (server_token, or VELODROME_TOKEN)",
     "policy_api_key: expected a text; set server_token (env.yaml), or VELODROME_TOKEN in the environment",
     "temperature=0.7 key=task-17/0 at 12:30:45, user@example.com, see http://host/a:b/c",

@@ -125,7 +125,10 @@ def _places(text: str) -> Iterator[tuple[int, int]]:
     for pattern in (_PARAMETER, _ASSIGNED, _QUOTED, _HEADER):
         for match in pattern.finditer(text):
             bare = pattern is _PARAMETER and match[1].lower() == "key"
-            if (bare or is_secret_key(match[1])) and match[2] != MASK:
+            name = match[1]
+            if match.start() and text[match.start() - 1] == " ":
+                name = name.rpartition(" ")[2]  # `write it as key=…`: only where a name begins has it two words
+            if (bare or is_secret_key(name)) and match[2] != MASK:
                 yield match.span(2)
     if "://" in text:
         for match in _PATH.finditer(text):
