@@ -240,6 +240,18 @@ def refuse_taken(found: Survey, source: Path, output: Path, key_of: Callable[[Js
         )
 
 
+def _as_checked(line: bytes, content: str) -> Json:
+    """The row that the survey checked, which equal content needs not be again; a `ValueError` if it is another now."""
+    try:
+        row: Json = orjson.loads(line)
+        if digest(row) == content:
+            return row
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        pass
+    parse_task(line)
+    raise ValueError("its content is not what was checked")
+
+
 def jobs(selection: Selection, survey: Survey) -> Iterator[Job]:
     """The rollouts still to make, task by task."""
     repeats = selection.repeats
@@ -251,10 +263,8 @@ def jobs(selection: Selection, survey: Survey) -> Iterator[Job]:
             continue
         flags = survey.done[first : first + repeats]
         try:
-            row = parse_task(line)
-            content = digest(row)
-            if content != survey.digest(index):
-                raise ValueError("its content is not what was checked")
+            content = survey.digest(index)
+            row = _as_checked(line, content)
         except ValueError as error:
             problem = f"{selection.path}:{number}: the row changed during the collection: {error}"
             for repeat in range(repeats):

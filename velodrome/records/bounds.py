@@ -25,11 +25,13 @@ def usage_flaw(usage: Any, where: str = "usage", depth: int = 0) -> str | None:
     if depth > _DEEPEST:
         return f"{where} is nested too deeply"
     for name, value in usage.items():
+        if is_count(value):
+            continue
         problem = None
         if isinstance(value, dict):
             problem = usage_flaw(value, f"{where}.{name}", depth + 1)
         elif value is not None and str(name).endswith("_tokens"):
-            problem = None if is_count(value) else f"{where}.{name} is {value!r:.40}, not a count up to {MAX_TOKENS}"
+            problem = f"{where}.{name} is {value!r:.40}, not a count up to {MAX_TOKENS}"
         elif isinstance(value, int | float) and not abs(value) <= MAX_MEASURE:
             problem = f"{where}.{name} is {value!r:.40}, beyond any measure"
         if problem is not None:

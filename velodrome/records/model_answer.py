@@ -28,6 +28,11 @@ _NOT_A_MODELS = frozenset(
 
 def answer_flaw(response: Any) -> str | None:
     """Why this is not an answer to a model call, or None."""
+    return output_flaw(response) or usage_flaw(response.get("usage"))
+
+
+def output_flaw(response: Any) -> str | None:
+    """The same, whatever its counts are."""
     if not isinstance(response, dict):
         return f"the answer is not an object but {response!r:.40}"
     output = response.get("output")
@@ -39,7 +44,7 @@ def answer_flaw(response: Any) -> str | None:
             return f"output[{index}]: {problem}"
     if response.get("status") != "incomplete" and not any(map(_says_something, output)):
         return "the answer is empty: no text, no reasoning, no tool call"
-    return usage_flaw(response.get("usage"))
+    return None
 
 
 def forged(item: Json) -> str | None:

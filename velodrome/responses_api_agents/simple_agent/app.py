@@ -28,7 +28,7 @@ from velodrome.errors import (
     describe,
 )
 from velodrome.records.bounds import usage_flaw
-from velodrome.records.model_answer import answer_flaw
+from velodrome.records.model_answer import output_flaw
 from velodrome.timing.deadline import deadline
 from velodrome.timing.spans import span, tally
 
@@ -188,10 +188,11 @@ class SimpleAgent:
 def checked(response: Any, usage: Json) -> list[Json]:
     """The items of an answer. Its tokens are counted first: an answer with a flaw was paid for too."""
     used = response.get("usage") if isinstance(response, dict) else None
-    if used and usage_flaw(used) is None:
+    miscounted = usage_flaw(used)
+    if used and miscounted is None:
         add_usage(usage, used)
         tally("tokens", total_tokens(used))
-    problem = answer_flaw(response)
+    problem = output_flaw(response) or miscounted
     if problem is not None:
         raise ModelError(problem)
     items: list[Json] = response["output"]
