@@ -167,7 +167,7 @@ def test_asked_twice_it_ends_at_once(tmp_path: Path):
         pids = session.pids()
         session.process.send_signal(signal.SIGINT)
         session.expect("stopping")
-        assert session.ends(signal.SIGINT) == 0
+        assert session.ends(signal.SIGTERM) == 0  # another signal: the same one within a second is a copy
         assert answer.exception(running.LIMIT_S) is not None
         assert [pid for pid in pids if not running.gone(pid)] == []
 

@@ -259,8 +259,7 @@ def test_a_second_interrupt_stops_at_once_and_loses_no_finished_rollout(workplac
     wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, process)
 
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)  # two presses of a person, not one
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)  # not the same one, which within a second would be a copy
     _, stderr = process.communicate(timeout=DEADLINE_S)
 
     assert process.returncode == 130, stderr
@@ -269,6 +268,7 @@ def test_a_second_interrupt_stops_at_once_and_loses_no_finished_rollout(workplac
 
 GATED = """
 import pathlib
+import signal
 import time
 
 from velodrome import Environment
@@ -276,6 +276,8 @@ from velodrome import Environment
 
 class Gated(Environment):
     def verify(self, task, response):
+        for _ in range(task.get("presses", 0)):
+            signal.raise_signal(signal.SIGINT)
         deadline = time.monotonic() + 300
         while task["id"] != "task-0" and not pathlib.Path("go").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -299,6 +301,25 @@ def test_the_first_interrupt_after_a_budget_stop_lets_what_is_in_flight_finish(w
 
     assert process.returncode == 4, stderr
     assert "requested 50 = kept 4 + failed 0 + 46 not run (max_total_tokens=1 reached" in stderr
+
+
+def test_a_ctrl_c_that_is_delivered_twice_counts_once(workplace: Any) -> None:
+    workplace.scripted()
+    workplace.write("resources_servers/gated/app.py", GATED)
+    agent = workplace.folder / "agent.yaml"
+    agent.write_text(agent.read_text().replace("calculator: {entry", "gated: {entry"))
+    tasks = workplace.tasks("tasks.jsonl", 50)
+    tasks.write_text(tasks.read_text().replace('"id": "task-0"', '"id": "task-0", "presses": 2', 1))
+    process = start(workplace, COLLECT.replace("OUT", "rollouts.jsonl") + " +num_samples_in_parallel=4 +drain_s=600")
+    wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, process)
+
+    workplace.write("go", "")
+    _, stderr = process.communicate(timeout=DEADLINE_S)
+
+    kept = len(workplace.rows())
+    assert (process.returncode, 4 <= kept < 50) == (130, True), stderr
+    assert f"requested 50 = kept {kept} + failed 0 + {50 - kept} not run (interrupted)" in stderr
+    assert sorted(workplace.keys()) == [f"task-{number}/0" for number in range(kept)]
 
 
 def test_a_budget_stops_cleanly_and_the_same_command_goes_on(workplace: Any) -> None:

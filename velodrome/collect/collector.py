@@ -7,7 +7,6 @@ import contextlib
 import gc
 import heapq
 import logging
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
@@ -31,6 +30,7 @@ from velodrome.errors import InputError
 from velodrome.read.metrics import failed_keys
 from velodrome.records.jsonl import read_lines
 from velodrome.records.rollout import key_in
+from velodrome.timing.stop_signals import on_stop_signal
 from velodrome.timing.unseen import escaped
 
 Json = dict[str, Any]
@@ -82,8 +82,8 @@ class Collector:
         """Until there are no jobs, a budget is reached, or somebody asks to stop."""
         options = self.options
         limit = time_limit(self.stop, options.budget.max_wall_s)
-        async with interruptible(self.stop), shown(self), limit, beating(self._sampled):
-            with rare_garbage_collection():
+        with on_stop_signal(self.stop.interrupt), rare_garbage_collection():
+            async with shown(self), limit, beating(self._sampled):
                 try:
                     await run(self._timed(self._jobs()), self._work, self.pace, self.stop, drain_s=options.drain_s)
                 finally:
@@ -311,22 +311,6 @@ def rare_garbage_collection() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
-
-
-@asynccontextmanager
-async def interruptible(stop: Stop) -> AsyncIterator[None]:
-    """Ctrl-C and SIGTERM ask to stop: once lets what is in flight finish, twice does not."""
-    loop = asyncio.get_running_loop()
-    caught = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: nobody presses Ctrl-C here
-            loop.add_signal_handler(number, stop.interrupt)
-            caught.append(number)
-    try:
-        yield
-    finally:
-        for number in caught:
-            loop.remove_signal_handler(number)
 
 
 @asynccontextmanager

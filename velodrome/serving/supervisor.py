@@ -39,6 +39,7 @@ from velodrome.serving.listen import (
 )
 from velodrome.serving.profiling import claimed
 from velodrome.serving.run_folder import run_folder
+from velodrome.timing.stop_signals import on_stop_signal
 
 Json = dict[str, Any]
 _KILL_AFTER_S = 2.0  # on top of drain_s: what a worker has to close its component
@@ -171,18 +172,11 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup the terminal may go
             numbers.append(signal.SIGHUP)
-        for number in numbers:
-            loop.add_signal_handler(number, self.interrupt)
-        try:
+        with on_stop_signal(self.interrupt, numbers):
             yield
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:

@@ -13,17 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from math import inf
 from pathlib import Path
 from types import FrameType
 
 from velodrome.errors import InputError, StorageError
+from velodrome.timing.stop_signals import StopSignals
 from velodrome.train.folder import METRICS, folder
 from velodrome.train.settings import Settings
 
 SETTINGS, LOCK = "settings.json", ".lock"
 _TRIES = 10
-_ONCE_S = 1.0
 
 
 @contextmanager
@@ -102,8 +101,7 @@ class Interrupt:
         self, say: Callable[[str], None] | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._say = say
-        self._clock = clock
-        self._pressed = -inf
+        self._signals = StopSignals(clock=clock)
         self.asked = False
 
     @contextmanager
@@ -122,11 +120,8 @@ class Interrupt:
                 signal.signal(number, handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            now = self._clock()
-            if now - self._pressed < _ONCE_S:  # `uv run` and some terminals pass one Ctrl-C on twice
-                return
-            self._pressed = now
+        if not self._signals.counts(number):
+            return
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
