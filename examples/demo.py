@@ -53,12 +53,12 @@ def demo() -> int:
     reward = json.loads((FOLDER / "rollouts.metrics.json").read_text())["reward"]
     rollouts = sum(1 for _ in OUTPUT.open())
     print(
-        f"\n{rollouts} rollouts of a real model in {took:.0f} s, mean reward {reward:.2f}: {OUTPUT}\n"
+        f"\n{rollouts} rollouts of a real model in {took:.0f} s, mean reward {reward:.3f}: {OUTPUT}\n"
         "Next:\n"
         f"  .venv/bin/velo show {OUTPUT} --all | less        every conversation\n"
         f"  .venv/bin/velo metrics {OUTPUT}                  the numbers again, from the file\n"
-        "  .venv/bin/velo envs                                        the environments there are\n"
-        "  docs/environments.md                                       one of your own, in twenty lines",
+        "  .venv/bin/velo envs                                        list the environments\n"
+        "  docs/environments.md                                       write your own, in twenty lines",
         file=sys.stderr,
     )
     return 0
