@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from math import atan, cbrt, cos, floor, frexp, fsum, hypot, isfinite, ldexp, pi, sin, sqrt
+from operator import mul
 from statistics import NormalDist
 
 FEWEST = 10  # tasks, of a share: with fewer the interval of a 95% level holds the truth more than 97% of the time
@@ -121,9 +122,10 @@ def _skewness(values: Sequence[float], weights: Sequence[float], mean: float) ->
     """
     tasks = len(values)
     apart = [weight * (value - mean) for value, weight in zip(values, weights, strict=True)]
-    second = fsum(each * each for each in apart) / tasks
-    skewness: float = fsum(each * each * each for each in apart) / tasks / second**1.5
-    room = max(fsum(each * each * each * each for each in apart) / tasks / second**2 - 1 - skewness * skewness, 0.0)
+    squares = list(map(mul, apart, apart))
+    second = fsum(squares) / tasks
+    skewness: float = fsum(map(mul, squares, apart)) / tasks / second**1.5
+    room = max(fsum(map(mul, squares, squares)) / tasks / second**2 - 1 - skewness * skewness, 0.0)
     growth: float = sqrt(tasks * (tasks - 1)) / (tasks - 2) * (1 + 16 / tasks)
     return skewness * growth * room / (room + 0.75)
 
@@ -140,8 +142,8 @@ def _corrected(end: float, skewness: float, tasks: int) -> float:
 def _moments(values: Sequence[float], weights: Sequence[float]) -> tuple[float, float, float]:
     """The weighted mean, the variance of that mean, and how many tasks of equal weight they amount to."""
     whole, second, third, _ = _powers(weights)
-    mean = fsum(value * weight for value, weight in zip(values, weights, strict=True)) / whole
-    squares = fsum((weight * (value - mean)) ** 2 for value, weight in zip(values, weights, strict=True))
+    mean = fsum(map(mul, values, weights)) / whole
+    squares = fsum([(weight * (value - mean)) ** 2 for value, weight in zip(values, weights, strict=True)])
     pulled = 2 * third / (whole * second) - second / (whole * whole)  # a heavy task pulls the mean to itself
     return mean, squares / (whole * whole) / max(1 - pulled, 1e-9), whole * whole / second
 
