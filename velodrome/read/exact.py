@@ -159,6 +159,9 @@ class TaskSums:
 
     def all_means(self) -> array[float]:
         """The same without the places."""
+        if self._rests is None and not self._beyond:  # as of single repeats and of whole numbers
+            summed = zip(self._sums, self.counts, strict=True)
+            return array("d", [total / count + 0.0 for total, count in summed if count])
         return array("d", (self._mean(place, count) for place, count in enumerate(self.counts) if count))
 
     def _mean(self, place: int, count: int) -> float:

@@ -44,6 +44,16 @@ def test_a_task_tells_how_many_there_are_and_how_many_passed(opened: Any, make_r
     index.close()
 
 
+def test_the_mean_of_a_task_does_not_depend_on_the_order_of_rows(opened: Any, make_rollout: Make):
+    rewards = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1)]
+    index = opened(
+        [make_rollout(f"t{task}", at, reward=own[at]) for task, own in enumerate(rewards) for at in range(3)]
+    )
+    assert {task.mean_reward for task in index.tasks().tasks} == {0.2}
+    assert len(index.tasks(Query.parse("mean_reward=0.2")).tasks) == 3
+    index.close()
+
+
 def test_tasks_are_filtered_sorted_and_paged(opened: Any, make_rollout: Make):
     rows = [
         make_rollout(f"t{task}", repeat, reward=float(repeat < task % 4)) for task in range(20) for repeat in range(3)

@@ -16,11 +16,13 @@ from velodrome.errors import InputError
 from velodrome.read.index.batch import COLUMNS
 from velodrome.read.index.query import MEASURES
 
-VERSION = 3
+VERSION = 4
 MOST_FIELDS = 64  # numeric fields with a column of their own; more go to one JSON column
 BUSY_S = 30.0
 _SMALL_BYTES = 12_000_000  # an index that is looked over in a fifth of a second
 
+# A mean is rounded to twelve places, which takes away what the order of rows does to a sum, so that a filter and a sort
+# have the same answer in any order.
 # A column that is joined needs the type of its partner, or its index is not used; a measure keeps the type it came in.
 _COLUMNS = [name if name in MEASURES else f"{name} INTEGER" for name in COLUMNS[1:]]
 _TABLES = f"""
@@ -33,7 +35,7 @@ CREATE TABLE task (
     id INTEGER PRIMARY KEY, name TEXT, n INTEGER, failed INTEGER, scored INTEGER, passed INTEGER, total REAL,
     first INTEGER,
     pass_rate REAL AS (CASE WHEN scored > 0 THEN passed * 1.0 / scored END),
-    mean_reward REAL AS (CASE WHEN scored > 0 THEN total / scored END)
+    mean_reward REAL AS (CASE WHEN scored > 0 THEN round(total / scored, 12) END)
 );
 CREATE TABLE failure (number INTEGER PRIMARY KEY, kind INTEGER, message TEXT);
 CREATE TABLE kind (id INTEGER PRIMARY KEY, boundary TEXT, pattern TEXT, example TEXT, count INTEGER);

@@ -58,7 +58,7 @@ def read_repeats(connection: sqlite3.Connection, task: str, *, since: int, limit
     sums = connection.execute(f"SELECT {_COLUMNS} FROM {_TABLES} WHERE t.id = ? AND {_SHOWN.sql}", (wanted,)).fetchone()
     if sums is None:
         return None
-    mean_s = connection.execute("SELECT avg(total_s) FROM rollout WHERE task = ?", (wanted,)).fetchone()[0]
+    mean_s = connection.execute("SELECT round(avg(total_s), 9) FROM rollout WHERE task = ?", (wanted,)).fetchone()[0]
     asked = "SELECT number FROM rollout WHERE task = ? ORDER BY repeat, number LIMIT ? OFFSET ?"
     numbers = [row[0] for row in connection.execute(asked, (wanted, limit, since))]
     return Repeats(Task(*sums), mean_s, tuple(read_entries(connection, Fields(connection), numbers)))
