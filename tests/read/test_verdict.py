@@ -506,6 +506,23 @@ def test_what_is_gained_by_twice_the_connections_is_predicted_where_the_model_wa
     assert found["advice"][0]["gain"] == pytest.approx(2.0, rel=0.1)
 
 
+def test_a_wait_for_connections_is_named_without_a_gain_where_the_model_got_slower_with_more_at_once():
+    chance = random.Random(1)
+    free = [0.0] * 8
+
+    def made(start: float) -> tuple[float, list[Node]]:
+        begun = max(heapq.heappop(free), start)
+        others = sum(end > begun for end in free)
+        took = begun + 0.02 * (1 + others) * (0.5 + chance.random()) - start
+        heapq.heappush(free, start + took)
+        wait = node("connection", 0.0, begun - start, limit_per_host=8.0)
+        return took, [node("model", 0.0, took, [wait] if begun > start else [])]
+
+    found = verdict(run(made, slots=16, count=300))
+    assert (found["bound"], found["advice"][0]["gain"]) == ("connection_limit", None)
+    assert "the model got slower with more at once" in found["paragraph"]
+
+
 def test_one_rollout_that_ran_alone_at_the_end_is_named_with_its_key():
     slow = iter([False] * 50 + [True] + [False] * 100)
 

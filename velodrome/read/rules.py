@@ -90,10 +90,10 @@ def _limiter(case: Case) -> Found | None:
         return None
     # a connection is what a call takes last: while it waits for one it has its place in every other queue
     limiter = "connection" if "connection" in queued else max(queued, key=lambda each: queued[each])
-    if limiter in ("model", "connection") and facts.model is not None and facts.model.saturated:
-        return None
-    if limiter == "connection":
+    if limiter == "connection":  # ours to raise, also where the model got slower: then no gain is printed
         return _connections(case, queued[limiter])
+    if limiter == "model" and facts.model is not None and facts.model.saturated:
+        return None
     bound, key = _SETTINGS[limiter]
     block = case.blocks.model if limiter == "model" else case.blocks.environment
     places = case.places[limiter]
