@@ -72,7 +72,7 @@ settings (docs/collect.md):
                                         servers run (velo run), which are used if they are there
 
 exit code: 0 all kept, 1 a fault of ours, 2 a mistake in the input or config, 3 finished with failures,
-4 stopped by a budget, 130 interrupted
+4 stopped by a budget or because a server stayed away, 130 interrupted
 
 examples:
   ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl

@@ -34,6 +34,7 @@ SETTINGS = (
     Setting("max_wall_s", "number", None, "stop after so many seconds"),
     Setting("max_failures", "number", None, "stop after more failures than this; below 1 a share"),
     Setting("drain_s", "number", 30.0, "how long Ctrl-C or a budget waits for what is in flight"),
+    Setting("server_wait_s", "number", 300.0, "how long to wait for a server that is away"),
     *SERVERS,
     *LIMITS,
 )
@@ -75,6 +76,7 @@ def run(argv: Sequence[str]) -> int:
         allow_mixed=given["allow_mixed"],
         budget=Budget(None, given["max_wall_s"], given["max_failures"]),
         drain_s=given["drain_s"],
+        server_wait_s=given["server_wait_s"],
         what="Verifying rollouts",
     )
     config, servers = find_servers(config, scoring=True)
