@@ -206,6 +206,8 @@ def test_a_full_disk_stops_with_whole_lines_and_the_same_command_goes_on(workpla
     assert "Traceback" not in full.stderr
     before = workplace.rows()
     assert 0 < len(before) < 60
+    account = f"requested 60 = kept {len(before)} + failed 0 + {60 - len(before)} not run (the disk refused a write)"
+    assert account in full.stderr
 
     done = workplace.run(command)
     assert done.returncode == 0, done.stderr

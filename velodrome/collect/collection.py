@@ -90,6 +90,8 @@ async def conduct(
         try:
             collector = Collector(options, work, sink, secrets(config))
             outcome = await collector.run()
+        except StorageError as error:
+            raise collector.refused(error) from error
         finally:
             await work.components.aclose()
         if options.budget.max_total_tokens is not None and collector.counts.kept and not collector.counts.tokens:
@@ -100,7 +102,7 @@ async def conduct(
             entry.update(finished_at=round(time.time(), 3), **outcome.counts())
             outcome = replace(outcome, unwritten=tuple(left_beside(options.output, outcome, runfile)))
     if sink.changed is not None:
-        raise ChangedError("\n".join((*sink.told(), f"{collector.outcome().summary()}  ->  {sink.place}")))
+        raise ChangedError("\n".join((*sink.told(), collector.account())))
     return outcome
 
 
@@ -207,11 +209,5 @@ def open_sink(options: Options, earlier: Earlier) -> Iterator[Sink]:
         if not options.overwrite and sink.size_found != earlier.size:
             raise InputError(f"{options.output}: another collection wrote to it just now; run the command again")
         yield sink
-    except StorageError as error:
-        sink.close()
-        if sink.changed is None:
-            raise
-        reason = str(error).partition(";")[0]  # the rest promises what the change has made false
-        raise ChangedError("\n".join((reason, *sink.told()))) from error
     finally:
         sink.close()

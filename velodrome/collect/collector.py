@@ -26,7 +26,7 @@ from velodrome.collect.run import Stop, own_task, run
 from velodrome.collect.sink import Sink
 from velodrome.collect.watch import Done, Sample
 from velodrome.config import mask_text
-from velodrome.errors import InputError
+from velodrome.errors import ChangedError, InputError, StorageError
 from velodrome.read.metrics import failed_keys
 from velodrome.records.jsonl import read_lines
 from velodrome.records.rollout import key_in
@@ -92,11 +92,10 @@ class Collector:
         return self.outcome()
 
     def outcome(self) -> Outcome:
-        """The account. Of an output that another program changed, only what was saved counts as kept."""
+        """The account. Of an output that another program changed, only what is in the file it names counts as kept."""
         kept = self.found.kept + self.counts.kept
-        saved = self.sink.rows.saved
-        if saved is not None:
-            missing = self.sink.rows_before + self.counts.kept - count_rollouts(saved.path)
+        if self.sink.rows.changed is not None:
+            missing = self.sink.rows_before + self.counts.kept - count_rollouts(self.sink.place)
             kept = max(kept - max(missing, 0), 0)
         left = self.found.rollouts - kept - self.counts.failed
         return Outcome(
@@ -108,6 +107,19 @@ class Collector:
             metrics=self.reader.up_to_date().tally.metrics(failed=len(self.counts.unresolved)),
             reasons=dict(sorted(self.counts.reasons.items(), key=lambda each: -each[1])),
         )
+
+    def account(self) -> str:
+        """The account in one line, with the file that it is about."""
+        return f"{self.outcome().summary()}  ->  {self.sink.place}"
+
+    def refused(self, error: StorageError) -> StorageError:
+        """The error of a disk that refused a write, with the account of what came before."""
+        self.stop.ask("the disk refused a write")
+        self.sink.close()
+        if self.sink.changed is None:
+            return StorageError(f"{error}\n{self.account()}")
+        reason = str(error).partition(";")[0]  # the rest promises what the change has made false
+        return ChangedError("\n".join((reason, *self.sink.told(), self.account())))
 
     def _look_at_output(self) -> None:
         """Take no new jobs once another program has changed the output."""
@@ -243,7 +255,7 @@ class Collector:
 
 def count_rollouts(path: Path) -> int:
     """How many rollouts a file has."""
-    if not path.exists():
+    if not path.is_file():
         return 0
     return sum(key_in(line) is not None for _, line in read_lines(path, lost=lambda *_: None))
 

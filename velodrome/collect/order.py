@@ -57,7 +57,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 all kept, 1 a file could not be written, 3 some failed, 4 stopped by a budget, 130 interrupted."""
+        """0 all kept, 1 a file could not be written, 3 some failed, 4 stopped by itself, 130 interrupted."""
         if self.unwritten:
             return 1
         if self.stopped is not None:
