@@ -31,7 +31,7 @@ from benchmarks.verdict_cases import AGENT, APP, BEHIND_HTTP, CASES, IN_PROCESS,
 from velodrome.cli.collect import SETTINGS, find_servers, make_options, run_async, use_limits
 from velodrome.collect.collection import collect
 from velodrome.config import Config, load
-from velodrome.read.profile import read_profile
+from velodrome.read.profile_file import read_profile
 from velodrome.serving.scripted import ScriptedServer
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from patience import DEADLINE_S
 
 from velodrome.cli.main import main
 from velodrome.cli.page import reassured
-from velodrome.read.profile import read_profile
+from velodrome.read.profile_file import read_profile
 from velodrome.read.profile_text import profile_report
 from velodrome.view.profile_page import profile_page
 

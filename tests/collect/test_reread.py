@@ -11,7 +11,7 @@ from planted import clean, write
 from velodrome.collect.reread import reread
 from velodrome.read.checks import WHILE_COLLECTING, run_checks
 from velodrome.read.metrics import read_metrics
-from velodrome.read.profile import read_profile
+from velodrome.read.profile_file import read_profile
 from velodrome.records.rollout import encode
 
 

@@ -19,7 +19,8 @@ from velodrome.read.group import Settings
 from velodrome.read.groups import Reading, read_groups
 from velodrome.read.index import Index, Query, Sort
 from velodrome.read.metrics import read_metrics
-from velodrome.read.profile import Profile, read_profile
+from velodrome.read.profile import Profile
+from velodrome.read.profile_file import read_profile
 from velodrome.read.shards import read_shards
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.records.rollout import encode

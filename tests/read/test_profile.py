@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from velodrome.errors import InputError
 from velodrome.read.metrics import read_metrics
-from velodrome.read.profile import Profile, read_profile
+from velodrome.read.profile import Profile
+from velodrome.read.profile_file import read_profile
 from velodrome.read.sample import BETWEEN, FIRST, LAST, Recorded, Run
 from velodrome.read.series import MOST_POINTS, Series, Stretches
 from velodrome.records.zst import pack

@@ -13,6 +13,7 @@ from velodrome.cli.main import main
 from velodrome.read.compare import compare
 from velodrome.read.group import MOST_FIELDS, Settings
 from velodrome.read.groups import Reading, read_groups
+from velodrome.read.profile_file import read_profile
 from velodrome.records.rollout import encode
 
 ORDERS = 4
@@ -104,3 +105,23 @@ def test_too_many_groups_and_numbers_are_left_out_by_name(tmp_path: Path):
         seen.append((reading.run.summary([1]), groups, reading.notes))
     assert all(each == seen[0] for each in seen)
     assert 1 < len(seen[0][1]) < 40
+
+
+def test_a_profile_and_its_verdict_do_not_depend_on_the_order_of_rows(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    profiles = []
+    for _ in orders(rollouts(3, 60), path):
+        profile = read_profile(path)
+        for slow in profile["slowest"]:
+            del slow["line"]
+        profiles.append(profile)
+    assert profiles == [profiles[0]] * ORDERS
+    assert profiles[0]["rows"] > 60
+
+
+def test_a_profile_of_two_files_does_not_depend_on_which_is_named_first(tmp_path: Path):
+    rows = rollouts(4, 40)
+    paths = (tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    for path, part in zip(paths, (rows[::2], rows[1::2]), strict=True):
+        path.write_bytes(b"".join(map(encode, part)))
+    assert read_profile(*paths) == read_profile(*reversed(paths))

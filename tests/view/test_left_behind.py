@@ -13,7 +13,7 @@ from made_runs import make_run, write
 from viewing import viewing, wait_for
 
 from velodrome.read.metrics import read_metrics
-from velodrome.read.profile import read_profile
+from velodrome.read.profile_file import read_profile
 
 Json = dict[str, Any]
 

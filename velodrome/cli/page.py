@@ -38,7 +38,7 @@ def page_path(given: str, rollouts: Path) -> Path:
 
 def patient_profile(files: Sequence[Path]) -> Json:
     """The profile of files; who waits for it is told after a while."""
-    from velodrome.read.profile import read_profile
+    from velodrome.read.profile_file import read_profile
 
     with reassured(f"reading {', '.join(str(path) for path in files)}"):
         return read_profile(*files)

@@ -25,6 +25,7 @@ from velodrome.collect.sink import Sink
 from velodrome.config import Config, secrets
 from velodrome.errors import ChangedError, InputError, StorageError
 from velodrome.read.checks import short
+from velodrome.read.profile_file import make_profile
 from velodrome.records.jsonl import DAMAGED, Lost, read_lines
 from velodrome.records.rollout import beside
 from velodrome.records.task import task_id
@@ -117,7 +118,10 @@ def with_readings(outcome: Outcome, collector: Collector, config: Config) -> Out
     missing = sink.rows_before + counts.kept - whole.rollouts
     if missing > 0:
         sink.rows.leave(f"{missing:,} of its lines were lost to another program")
-    profile = None if whole.profile is None else whole.profile.told(config.masked())
+    read = whole.profile
+    if read is not None and not read.ordered:
+        read = make_profile(collector.options.output)
+    profile = None if read is None else read.told(config.masked())
     return replace(outcome, metrics=whole.metrics(), findings=short(whole.checks.findings()), profile=profile)
 
 

@@ -11,7 +11,8 @@ from tqdm import tqdm
 
 from velodrome.read.checks import WHILE_COLLECTING, Checks
 from velodrome.read.metrics import Tally, failed_keys
-from velodrome.read.profile import Profile, ended, failures_of
+from velodrome.read.profile import Profile
+from velodrome.read.profile_file import ended, failures_of
 from velodrome.read.unread import Unread
 from velodrome.records.jsonl import DAMAGED
 from velodrome.records.rows import read_rows

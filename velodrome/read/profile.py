@@ -1,27 +1,21 @@
 """Where the time of a collection's rollouts went: one pass over the rows, in memory that does not grow with them.
 
-The collector feeds a `Profile` row by row; `read_profile` feeds one from files. Both give the same object, because all
-of it comes from the rows. A row that is not a rollout, or whose times are no times, is named in `notes` and counts
-nowhere.
+The collector feeds a `Profile` row by row; `read/profile_file.py` feeds one from files. Both give the same object,
+because all of it comes from the rows, in the order they were finished in. A row that is not a rollout, or whose times
+are not times, is named in `notes` and counts nowhere.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
-from velodrome.read.overrides import read_config
 from velodrome.read.parts import AT_ONCE, HOSTILE, LONGEST_S, PARTS, Calls, row_flaw, timed_parts, waited_us
 from velodrome.read.sample import Recorded, Run
 from velodrome.read.series import Series, Stretches
-from velodrome.read.unread import Unread
 from velodrome.read.verdict import FEWEST, make_verdict, marked
 from velodrome.records.bounds import MAX_TOKENS
-from velodrome.records.rollout import beside
-from velodrome.records.rows import read_rows
 from velodrome.timing.percentiles import Histogram
 
 Json = dict[str, Any]
@@ -32,7 +26,7 @@ _OTHER_TOOLS = "tool:(others)"
 _MOST_NOTES = 20
 _MOST_FAILED = 100_000
 _MOST_NODES = 10_000  # of one tree; what the collector writes has 200
-_LATEST = 1e11  # in seconds since 1970
+LATEST_S = 1e11  # in seconds since 1970
 _CLOSED = frozenset(("model", "queue", "connection", "backoff", "session"))  # below these there is no tool and no judge
 _NAMES = {
     "queue": "Queue",
@@ -57,6 +51,8 @@ class Profile:
     def __init__(self, where: str = "rollouts.jsonl") -> None:
         self.where = where
         self.rollouts = 0
+        self.ordered = True  # whether attempts came in the order they were finished in, which runs and samples rest on
+        self._last = (0.0, 0, "")
         self._untimed = 0
         self._notes: list[str] = []
         self._more_notes = 0
@@ -91,7 +87,7 @@ class Profile:
             total, parts = timed_parts(timing)
             end = meta.get("finished_at") or 0.0
             calls, write_s = timing.get("model_calls", 0), timing.get("write_s", 0.0)
-            if not (0 <= end < _LATEST and 0 <= calls < 1e9 and 0 <= write_s < LONGEST_S):
+            if not (0 <= end < LATEST_S and 0 <= calls < 1e9 and 0 <= write_s < LONGEST_S):
                 raise ValueError(end)
         except HOSTILE:
             self._untimed += 1
@@ -113,7 +109,9 @@ class Profile:
         if self._failed:
             self._failed.discard(hash(str(meta.get("key"))))
         if end:
-            self._place(Recorded(end - total, total, timing, True, nodes, str(meta.get("key"))), end)
+            key = str(meta.get("key"))
+            self._come((end, 1, key))
+            self._place(Recorded(end - total, total, timing, True, nodes, key), end)
             agent = meta.get("agent")
             self._run.agent = agent if isinstance(agent, str) else None
 
@@ -125,7 +123,7 @@ class Profile:
             key, timing = hash(failure["key"]), failure["timing"]
             total, _ = timed_parts(timing)
             end = failure.get("finished_at") or 0.0
-            if not 0 <= end < _LATEST:
+            if not 0 <= end < LATEST_S:
                 raise ValueError(end)
         except HOSTILE:
             return
@@ -134,7 +132,12 @@ class Profile:
         else:
             self._failed_more += 1
         if end:
+            self._come((end, 0, failure["key"]))
             self._place(Recorded(end - total, total, timing, False, 0, failure["key"]), end)
+
+    def _come(self, attempt: tuple[float, int, str]) -> None:
+        self.ordered = self.ordered and attempt >= self._last
+        self._last = attempt
 
     def note(self, text: str) -> None:
         """Say something about the file; the first few are kept."""
@@ -363,39 +366,3 @@ def _slow(total: float, line: int, where: str, row: Json) -> Json:
         "reward": reward if told else None,
         "tree": tree if isinstance(tree, list) else [],
     }
-
-
-def read_profile(path: Path, *more: Path) -> Json:
-    """The profile of one rollouts file, or of several as if they were one, with what stands beside them."""
-    profile = Profile()
-    config: Json | None = None
-    for each in (path, *more):
-        profile.where = str(each)
-        failures = failures_of(each)
-        failure = next(failures, None)
-        unread = Unread(each)
-        for number, row, size in read_rows(each, unread):
-            while failure is not None and ended(failure) <= ended(row.get("meta")):
-                profile.fail(failure)
-                failure = next(failures, None)
-            profile.add(row, line=number, size=size)
-        for note in unread.notes:
-            profile.note(note)
-        for late in () if failure is None else (failure, *failures):
-            profile.fail(late)
-        config = read_config(each) or config
-    return profile.told(config)
-
-
-def failures_of(rollouts: Path) -> Iterator[Json]:
-    """The failed attempts beside a rollouts file."""
-    path = beside(rollouts, "failures.jsonl")
-    if path.exists():
-        for _, failure, _ in read_rows(path, Unread(path)):
-            yield failure
-
-
-def ended(meta: Any) -> float:
-    """When an attempt was over; 0 if it does not say."""
-    end = meta.get("finished_at") if isinstance(meta, dict) else None
-    return end if isinstance(end, int | float) else 0.0

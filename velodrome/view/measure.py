@@ -34,7 +34,7 @@ def _metrics(path: Path) -> Json:
 
 
 def _profile(path: Path) -> Json:
-    from velodrome.read.profile import read_profile
+    from velodrome.read.profile_file import read_profile
 
     return read_profile(path)
 
