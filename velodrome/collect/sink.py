@@ -67,7 +67,7 @@ class Sink:
     def keep(self, line: bytes) -> None:
         """Write one encoded rollout. A disk that could not keep what was written before is said here."""
         if self._trouble is not None:
-            raise StorageError(f"{self.path}: the disk does not keep what is written: {self._trouble}")
+            raise StorageError(self._trouble)
         self.rows.append(line)
 
     def fail(self, failure: Json) -> None:
@@ -84,7 +84,7 @@ class Sink:
                     self.failures.sync()
                     synced_at = time.monotonic()
             except OSError as error:
-                self._trouble = error.strerror or str(error)
+                self._trouble = f"{self.path}: the disk does not keep what is written: {error.strerror or error}"
                 return
             except VelodromeError as error:
                 self._trouble = str(error)

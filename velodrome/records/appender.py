@@ -204,12 +204,17 @@ class Appender:
         """Ask the disk to keep what was written, against a power cut."""
         size = self.size
         if size != self._synced:
-            os.fsync(self._fd)
+            try:
+                os.fsync(self._fd)
+            except OSError as error:
+                raise StorageError(f"{self.path}: the disk does not keep what is written: {error.strerror}") from error
             self._synced = size
 
     def close(self) -> None:
         """Sync and let go of the lock. Closing twice is fine."""
         if self._fd >= 0:
-            self.sync()
-            os.close(self._fd)
-            self._fd = -1
+            try:
+                self.sync()
+            finally:
+                os.close(self._fd)
+                self._fd = -1
