@@ -81,7 +81,8 @@ def test_a_table_has_the_run_and_a_line_for_each_group(file: Path, capsys: pytes
     out, err = capsys.readouterr()
     assert (out.partition("\nlevel\n")[0], err) == (TABLE, "")
     assert out.endswith(
-        "\n\n-: too few tasks for an interval; it takes 10 tasks for shares and rates, 20 for other numbers\n"
+        "\n\n-: too few tasks for an interval; it takes 10 tasks for shares and rates, "
+        "20 for other numbers with 10 off the most usual one\n"
     )
 
 

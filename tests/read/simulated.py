@@ -14,6 +14,7 @@ from velodrome.read.intervals import Interval, mean_interval, paired_interval, u
 Repeats = int | str
 Sample = tuple[float, Interval | None]  # the truth, and what is printed
 LEVEL = 0.95
+STUDENT_3 = "Student's t, 3 degrees"
 
 
 def counts(draw: np.random.Generator, tasks: int, repeats: Repeats) -> np.ndarray:
@@ -41,6 +42,9 @@ NUMBERS: dict[str, tuple[Callable[..., np.ndarray], float]] = {
     "log-normal, σ = 0.5": (lambda draw, *shape: draw.lognormal(0.0, 0.5, shape), float(np.exp(0.125))),
     "log-normal, σ = 1": (lambda draw, *shape: draw.lognormal(0.0, 1.0, shape), float(np.exp(0.5))),
     "Student's t, 5 degrees": (lambda draw, *shape: draw.standard_t(5, shape), 0.0),
+    STUDENT_3: (lambda draw, *shape: draw.standard_t(3, shape), 0.0),
+    "Laplace": (lambda draw, *shape: draw.laplace(0.0, 1.0, shape), 0.0),
+    "gamma, shape 0.3": (lambda draw, *shape: draw.gamma(0.3, 1.0, shape), 0.3),
     "partial credit": (lambda draw, *shape: draw.beta(0.5, 2.0, shape), 0.2),
 }
 

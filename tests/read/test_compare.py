@@ -312,3 +312,17 @@ def test_sums_beyond_a_float_have_means_all_the_same(tmp_path: Path):
     assert found["verdict"] == "no difference: the same mean reward in every one of 20 tasks in both runs"
     assert found["a"]["reward"] == 1e308
     assert found["notes"] == []
+
+
+@pytest.mark.parametrize("two_values", [True, False])
+def test_a_run_whose_rollouts_are_nearly_all_of_one_task_is_not_called_better(tmp_path: Path, two_values: bool):
+    chance = random.Random(1)
+
+    def reward() -> float:
+        return float(chance.random() < 0.5) if two_values else chance.random()
+
+    a = write(tmp_path / "a.jsonl", *(row(f"a{max(n - 300, 0)}/{n}", reward()) for n in range(330)))
+    b = write(tmp_path / "b.jsonl", *(row(f"b{n}/0", reward()) for n in range(30)))
+    found = compare([a], [b])
+    assert found["verdict"].startswith("too few tasks to tell: reward ")
+    assert field(found, "reward")["too_few"]

@@ -15,7 +15,15 @@ from velodrome.errors import InputError
 from velodrome.read.exact import mean_of
 from velodrome.read.group import Cell, Group, Settings
 from velodrome.read.groups import Reading, natural
-from velodrome.read.intervals import FEWEST, FEWEST_NUMBERS, Interval, mean_interval, paired_interval, unpaired_interval
+from velodrome.read.intervals import (
+    FEWEST,
+    FEWEST_NUMBERS,
+    Interval,
+    alike,
+    mean_interval,
+    paired_interval,
+    unpaired_interval,
+)
 from velodrome.read.metrics import sizes
 from velodrome.read.parts import HOSTILE
 from velodrome.read.unread import Unread
@@ -95,10 +103,10 @@ def _field(name: str, a: Group, b: Group, both: list[tuple[int, int]] | None, le
     a_cell, b_cell = a.cells.get(name), b.cells.get(name)
     if a_cell is None or b_cell is None:
         means = [None if cell is None else cell.spread.mean for cell in (a_cell, b_cell)]
-        return _entry(name, means[0], means[1], None, None, (0, 0), None)
+        return _entry(name, means[0], means[1], None, None, (0, 0), too_few=True)
     furthest = _furthest(name, a_cell, b_cell)
     if both is None:
-        return _unpaired(name, _side(name, a_cell, level), _side(name, b_cell, level), furthest)
+        return _unpaired(name, _side(name, a_cell, level), _side(name, b_cell, level), _fewest(furthest))
     return _paired(name, a.task_means(name), b.task_means(name), both, level, furthest)
 
 
@@ -130,24 +138,33 @@ def _rate(name: str, a: Values, b: Values, both: list[tuple[int, int]] | None, l
     for values in (list(a.values()), list(b.values())):
         interval = mean_interval(values, [1] * len(values), level, share_of=(0.0, 1.0))
         sides.append(Side(mean_of(values), interval, len(values)))
-    return _unpaired(name, sides[0], sides[1], 1.0)
+    return _unpaired(name, sides[0], sides[1], FEWEST)
 
 
-def _unpaired(name: str, a: Side, b: Side, furthest: float | None) -> Json:
+def _unpaired(name: str, a: Side, b: Side, fewest: int) -> Json:
     interval = None
+    too_few = min(a.tasks, b.tasks) < fewest
     if a.interval is not None and b.interval is not None:
         interval = unpaired_interval(a.mean, a.interval, b.mean, b.interval)
         interval = interval if interval[0] < interval[1] else None
-    return _entry(name, a.mean, b.mean, interval, False, (a.tasks, b.tasks), furthest)
+    else:
+        too_few = True
+    return _entry(name, a.mean, b.mean, interval, False, (a.tasks, b.tasks), too_few=too_few)
 
 
 def _paired(name: str, a: Values, b: Values, both: list[tuple[int, int]], level: float, furthest: float | None) -> Json:
     pairs = [(a[left], b[right]) for left, right in both if left in a and right in b]
     if not pairs:
-        return _entry(name, None, None, None, None, (0, 0), furthest)
-    interval = paired_interval([_apart(before, after) for before, after in pairs], level, furthest=furthest)
+        return _entry(name, None, None, None, None, (0, 0), too_few=True)
+    differences = [_apart(before, after) for before, after in pairs]
+    interval = paired_interval(differences, level, furthest=furthest)
     before, after = mean_of([x for x, _ in pairs]), mean_of([y for _, y in pairs])
-    return _entry(name, before, after, interval, True, (len(pairs), len(pairs)), furthest)
+    too_few = len(pairs) < _fewest(furthest) or (interval is None and not alike(differences))
+    return _entry(name, before, after, interval, True, (len(pairs), len(pairs)), too_few=too_few)
+
+
+def _fewest(furthest: float | None) -> int:
+    return FEWEST_NUMBERS if furthest is None else FEWEST
 
 
 def _apart(before: float, after: float) -> float:
@@ -162,7 +179,8 @@ def _entry(
     interval: Interval | None,
     paired: bool | None,
     tasks: tuple[int, int],
-    furthest: float | None,
+    *,
+    too_few: bool,
 ) -> Json:
     a, b = (value if value is not None and isfinite(value) else None for value in (a, b))
     low, high = interval if interval is not None and all(map(isfinite, interval)) else (None, None)
@@ -178,7 +196,7 @@ def _entry(
         "tasks": min(tasks),
         "tasks_a": tasks[0],
         "tasks_b": tasks[1],
-        "too_few": min(tasks) < (FEWEST_NUMBERS if furthest is None else FEWEST),
+        "too_few": too_few,
     }
 
 
@@ -282,7 +300,7 @@ def _notes(a: Reading, b: Reading, tasks: Json) -> Iterator[str]:
     others = [task for task, asked in (a.asked or {}).items() if (b.asked or {}).get(task, asked) != asked]
     if others:
         tell = f"{counted(len(others), 'task')} with the same id in both runs and another prompt"
-        yield f"{tell} (the first: {others[0]}); they are paired all the same"
+        yield f"{tell} (the first: {min(others, key=natural)}); they are paired all the same"
     apart = tasks["only_a"] + tasks["only_b"]
     if not tasks["both"]:
         yield "no task is in both runs: a difference may come from the tasks"

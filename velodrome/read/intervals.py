@@ -15,6 +15,7 @@ from statistics import NormalDist
 
 FEWEST = 10  # tasks, of a share: with fewer the interval of a 95% level holds the truth more than 97% of the time
 FEWEST_NUMBERS = 20  # tasks, of other numbers: with fewer it depends on their distribution how often that is
+_FURTHEST = 3.0  # times the distance that an end of symmetric numbers has
 _FEWEST_EQUAL = 5.0  # tasks of equal weight that tasks of different weights amount to
 
 Interval = tuple[float, float]
@@ -26,13 +27,13 @@ def mean_interval(
     """The interval of the weighted mean of tasks' values; a task's weight is the number of its rollouts.
 
     `share_of`: the two values that rollouts can have, or the bounds of a rate. None where there is nothing to say: too
-    few tasks, or all alike.
+    few tasks, or too few that differ from all others.
     """
     if not level or len(values) < (FEWEST_NUMBERS if share_of is None else FEWEST):
         return None
     if share_of is not None:
         return _share_interval(values, weights, level, share_of)
-    if _alike(values):
+    if max(Counter(values).values()) > len(values) - FEWEST or alike(values):
         return None
     return _number_interval(values, weights, level)
 
@@ -43,7 +44,7 @@ def paired_interval(differences: Sequence[float], level: float, *, furthest: flo
         return None
     if not all(map(isfinite, differences)):
         return None
-    if _alike(differences):
+    if alike(differences):
         seen = differences[0]
         return _unseen(seen, len(differences), level, (-furthest, furthest)) if furthest and seen else None
     interval = _number_interval(differences, [1] * len(differences), level, skewed=False)  # alike runs: symmetric
@@ -67,7 +68,7 @@ def _share_interval(
 ) -> Interval | None:
     """Wilson's score interval with as many observations as the variance between tasks amounts to."""
     low, high = share_of
-    if _alike(values):
+    if alike(values):
         return _unseen(values[0], len(values), level, share_of)
     shares = [(value - low) / (high - low) for value in values]
     share, variance, equal = _moments(shares, weights)
@@ -131,12 +132,15 @@ def _skewness(values: Sequence[float], weights: Sequence[float], mean: float) ->
 
 
 def _corrected(end: float, skewness: float, tasks: int) -> float:
-    """How many standard errors away an end is: Hall's (1992) cubic transformation, and at most twice as many."""
+    """How many standard errors away an end is: Hall's (1992) cubic transformation, where it lengthens the interval.
+
+    A sample of heavy tails shows a skewness by chance; to shorten the other side by it would be wrong too often.
+    """
     if abs(skewness) < 1e-6:
         return end
     width = sqrt(tasks)
     moved = width * (cbrt(1 + skewness * (end / width - skewness / (6 * tasks))) - 1) * 3 / skewness
-    return min(max(moved, -2 * abs(end)), 2 * abs(end))
+    return min(max(moved / end, 1.0), _FURTHEST) * end
 
 
 def _moments(values: Sequence[float], weights: Sequence[float]) -> tuple[float, float, float]:
@@ -154,7 +158,7 @@ def _powers(weights: Sequence[float]) -> list[float]:
     return [fsum(weight**power * times for weight, times in counts) for power in (1, 2, 3, 4)]
 
 
-def _alike(values: Sequence[float]) -> bool:
+def alike(values: Sequence[float]) -> bool:
     """Whether all are one number, but for rounding."""
     low, high = min(values), max(values)
     return high - low <= 2e-12 * max(abs(low), abs(high))

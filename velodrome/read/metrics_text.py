@@ -44,7 +44,9 @@ def _too_few(found: Json) -> str:
     """Why numbers that vary have no interval; what all rollouts share needs none."""
     fields = [field for group in (found["run"], *found["groups"]) for field in group["fields"].values()]
     without = any(field["low"] is None and field["min"] != field["max"] for field in fields)
-    least = f"{FEWEST} tasks for shares and rates, {FEWEST_NUMBERS} for other numbers"
+    least = (
+        f"{FEWEST} tasks for shares and rates, {FEWEST_NUMBERS} for other numbers with {FEWEST} off the most usual one"
+    )
     return f"-: too few tasks for an interval; it takes {least}" if found["level"] and without else ""
 
 
