@@ -140,7 +140,7 @@ class Run:
         self.evaluation = state.get("evaluation")
         moved = _differences(state.get("machine"), kind_of_machine())
         if moved:
-            kept = "the run continues, but its weights will differ in the last bits from those of a run on one machine"
+            kept = "the run continues, but its weights may differ from those of a run on one machine"
             self.say(f"{self.folder}: the checkpoint was made on another kind of machine ({moved}): {kept}")
         if state["environment"] is None:
             self.begin()
