@@ -127,8 +127,7 @@ def _burned(case: Case, name: str, burned_s: float, evidence: list[str]) -> Foun
     change = f"start {block.name} with velo run, in two processes, if there are idle cores"
     workers = make_advice(change, block.override("num_workers", 2))
     if name == "verify":
-        deferred = make_advice(*DEFERRED, _gain(case, without("verify")))
-        return Found("verify_cpu", "verify", evidence, [deferred, workers], remark=_remark(case))
+        return Found("verify_cpu", "verify", evidence, [make_advice(*DEFERRED), workers])
     return Found("tool", name, evidence, [workers], what=f"the tool {name.removeprefix('tool:')}")
 
 

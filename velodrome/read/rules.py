@@ -194,8 +194,10 @@ def _end(rollout: Rollout) -> float:
 def _input(case: Case) -> Found | None:
     """Slots that nobody needed. A limit that was still changing says nothing about them."""
     facts = case.facts
-    least = _IDLE if facts.attempts >= 2 * facts.limit else _IDLE_AT_ONCE
-    idle = facts.slots_used < least * facts.mean_limit and (facts.full is None or facts.full <= 0.8)
+    if facts.attempts < 2 * facts.limit:  # most begin and end together, so `full` says nothing
+        idle = facts.slots_used < _IDLE_AT_ONCE * facts.mean_limit
+    else:
+        idle = facts.slots_used < _IDLE * facts.mean_limit and (facts.full is None or facts.full <= 0.8)
     return _too_few(case) if idle and facts.steady else None
 
 
