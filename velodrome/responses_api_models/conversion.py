@@ -244,15 +244,18 @@ def chat_from_response(response: Json) -> Json:
     message: Json = {"role": "assistant", "content": None}
     probs: list[Json] = []
     notes: list[Json] = []
+    texts = [item for item in response["output"] if item.get("type") == "message"]
     for item in response["output"]:
         kind = item.get("type")
         if kind in ADD:
             ADD[kind](message, item)
         message |= {name: item[name] for name in TOKEN_FIELDS if name in item}
-        for part in (item.get("content") or ()) if kind == "message" else ():
-            probs += part.get("logprobs") or ()
-            notes += [nested(note) for note in part.get("annotations") or ()]
+    for part in (part for item in texts for part in item.get("content") or ()):
+        probs += part.get("logprobs") or ()
+        notes += [nested(note) for note in part.get("annotations") or ()]
     joined(message)
+    if message["content"] == "" and not any(item.get("content") or item.get("content") == "" for item in texts):
+        message["content"] = None  # which is no text; "" is one
     if notes:
         message["annotations"] = notes
     reason = (response.get("incomplete_details") or {}).get("reason")

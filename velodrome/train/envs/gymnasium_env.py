@@ -104,7 +104,7 @@ class _Adapter:
         self._returns = np.zeros(spec.total)
         self._lengths = np.zeros(spec.total, np.int64)
         self._ended: list[tuple[int, float, int]] = []
-        self._theirs = blame(InputError, f"env.name={spec.name} (-v shows where)")  # whatever is raised while they step
+        self._theirs = blame(InputError, f"env.name={spec.name}")  # whatever is raised while they step
 
     def ended(self) -> Ended:
         told, self._ended = self._ended, []
