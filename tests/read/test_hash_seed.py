@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.read.planted import clean, write
+from patience import DEADLINE_S
+from planted import clean, write
 
 COMMANDS = """
 import sys
@@ -45,7 +45,7 @@ def test_nothing_depends_on_the_hash_seed(tmp_path: Path):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         arguments = [sys.executable, "-c", COMMANDS, "out"]
         done = subprocess.run(
-            arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=600
+            arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=DEADLINE_S
         )
         assert done.returncode == 0, done.stderr
         files = sorted((tmp_path / "out").glob("*.jsonl"))
