@@ -132,7 +132,11 @@ def test_a_file_is_a_recipe_by_the_function_of_its_name_or_by_one_that_is_named(
         ("other", [], ["recipe {path}:other needs run=…"]),
         ("wrong", [], ["recipe {path}:wrong: returns dict, not the Settings of velodrome.train.settings"]),
         ("broken", [], ["recipe {path}:broken: num_envs: Input should be greater than or equal to 1"]),
-        ("raising", [], ["recipe {path}:raising: ZeroDivisionError: integer division or modulo by zero"]),
+        (
+            "raising",
+            [],
+            ["recipe {path}:raising: ZeroDivisionError: integer division or modulo by zero ({path}:19 in raising)"],
+        ),
     ],
 )
 def test_a_mistake_in_or_with_a_recipe_is_a_line(tmp_path: Path, function: str, words: list[str], lines: list[str]):
@@ -143,8 +147,8 @@ def test_a_mistake_in_or_with_a_recipe_is_a_line(tmp_path: Path, function: str, 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("def mine(", "{path}: SyntaxError: '(' was never closed (mine.py, line 1)"),
-        ("import no_such_thing", "{path}: ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("def mine(", "{path}: SyntaxError: '(' was never closed ({path}:1)"),
+        ("import no_such_thing", "{path}: ModuleNotFoundError: No module named 'no_such_thing' ({path}:1 in <module>)"),
         ("mine = 3", "{path}: no function mine; a recipe is a function"),
         (
             "from velodrome.train.settings import Settings\ndef a() -> Settings: ...",
