@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from velodrome.read.findings import Case, Found, code, make_advice, ms, number, time_spent
+from velodrome.read.findings import Case, Found, code, make_advice, ms, time_spent
 from velodrome.read.overrides import Block
 from velodrome.read.replay import HERE, Limits
 from velodrome.read.stages import Change
@@ -45,7 +45,7 @@ def _computing(case: Case) -> Found:
     where = "in the collector's process" if facts.model_in_process else "on its server's cores"
     evidence = [f"it computes {where}, and had a call to answer {facts.model_use:.0%} of the time"]
     if facts.model_in_process and facts.cpu_share is not None:
-        evidence.append(f"the process used {number(facts.cpu_share, 2)} cores")
+        evidence.append(f"the process used {facts.cpu_share:.1f} cores")
     evidence.append(time_spent(facts))
     change = "use a smaller model, or a model server on a machine with more cores or a GPU"
     remark = "More rollouts at once share the same cores."
