@@ -23,12 +23,12 @@ from benchmarks.meter import allow_files
 from benchmarks.model_server import ModelServer
 from benchmarks.summary import table
 from velodrome import http
-from velodrome.collect.attempt import Kept, attempt
-from velodrome.collect.plan import Job, Selection, jobs, survey
-from velodrome.collect.sink import Sink
-from velodrome.config import load
-from velodrome.read.metrics import Tally
+from velodrome.collector.attempt import Kept, attempt
+from velodrome.collector.plan import Job, Selection, jobs, survey
+from velodrome.collector.sink import Sink
 from velodrome.serving.connect import Components
+from velodrome.settings import load
+from velodrome.stats.metrics import Tally
 
 _PARALLEL = 128
 _ROLLOUTS = 1500

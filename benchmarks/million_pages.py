@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 from benchmarks.million_rows import REPEATS
 from benchmarks.million_viewer import SLUG, Page
-from velodrome.read.index import Sort
-from velodrome.read.index.paging import Cursor
-from velodrome.read.index.query import TASK_FIELDS
+from velodrome.index import Sort
+from velodrome.index.paging import Cursor
+from velodrome.index.query import TASK_FIELDS
 
 _BEYOND = 2**62
 _ROOT = f"/run/{SLUG}"

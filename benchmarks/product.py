@@ -16,8 +16,8 @@ import orjson
 from benchmarks import workload
 from benchmarks.meter import Meter, allow_files
 from velodrome.cli.collect import SETTINGS, find_servers, make_options, run_async, say, use_limits
-from velodrome.collect.collection import collect
-from velodrome.config import load
+from velodrome.collector.collection import collect
+from velodrome.settings import load
 
 
 def main(given: argparse.Namespace) -> dict[str, float]:

@@ -13,13 +13,13 @@ import uvloop
 
 from benchmarks import workload
 from benchmarks.summary import Json, spread
-from velodrome.collect.account import Surroundings, account
-from velodrome.collect.attempt import Kept, attempt
-from velodrome.collect.collector import rare_garbage_collection
-from velodrome.collect.plan import Job
-from velodrome.collect.reader import Reader
-from velodrome.config import load
+from velodrome.collector.account import Surroundings, account
+from velodrome.collector.attempt import Kept, attempt
+from velodrome.collector.collector import rare_garbage_collection
+from velodrome.collector.plan import Job
+from velodrome.collector.reader import Reader
 from velodrome.serving.connect import Components
+from velodrome.settings import load
 from velodrome.timing.spans import Span, root, span
 
 _TREES = 5_000

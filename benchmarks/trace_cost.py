@@ -12,8 +12,8 @@ import uvloop
 
 from benchmarks.span_cost import one_rollout
 from benchmarks.summary import Json, spread
-from velodrome.collect.tracing import Tracing
-from velodrome.collect.watch import Done
+from velodrome.collector.watch.tracing import Tracing
+from velodrome.collector.watch.watch import Done
 from velodrome.timing.chrome import SUFFIXES
 from velodrome.timing.spans import Span
 

@@ -29,10 +29,10 @@ from benchmarks.servers import Servers
 from benchmarks.summary import table
 from benchmarks.verdict_cases import AGENT, APP, BEHIND_HTTP, CASES, IN_PROCESS, LOCAL, Case, other_cases
 from velodrome.cli.collect import SETTINGS, find_servers, make_options, run_async, use_limits
-from velodrome.collect.collection import collect
-from velodrome.config import Config, load
-from velodrome.read.profile_file import read_profile
+from velodrome.collector.collection import collect
+from velodrome.profiling.profile_file import read_profile
 from velodrome.serving.scripted import ScriptedServer
+from velodrome.settings import Config, load
 
 Json = dict[str, Any]
 

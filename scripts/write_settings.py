@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from velodrome.cli.train import setting_rows
-from velodrome.train.settings import Settings
+from velodrome.training.settings import Settings
 
 PAGE = Path(__file__).parent.parent / "docs" / "training.md"
 HEAD = "| setting | what it may be | default | what it is for |\n|---|---|---|---|\n"

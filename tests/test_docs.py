@@ -34,15 +34,15 @@ from velodrome import errors
 from velodrome.cli import collect, run, status, verify
 from velodrome.cli.main import VERBS, main
 from velodrome.cli.settings import Setting
-from velodrome.config.kinds import KINDS
-from velodrome.config.overrides import parse
-from velodrome.read.metrics import Tally
 from velodrome.responses_api_models.local_model.app import _SETTINGS as LOCAL
 from velodrome.responses_api_models.openai_model.settings import _CHECKS as OPENAI
 from velodrome.responses_api_models.scripted_model.app import SETTINGS as SCRIPTED
 from velodrome.responses_api_models.scripted_model.faults import Fault
-from velodrome.train.overrides import apply, keys
-from velodrome.train.settings import Settings
+from velodrome.settings.kinds import KINDS
+from velodrome.settings.overrides import parse
+from velodrome.stats.metrics import Tally
+from velodrome.training.overrides import apply, keys
+from velodrome.training.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -150,8 +150,8 @@ def metric_lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any
     """What a run writes that goes through everything, and what stands for lines that somebody took out."""
     pytest.importorskip("torch")
     pytest.importorskip("numba")
-    from velodrome.train.log import Log
-    from velodrome.train.loop import train
+    from velodrome.training.loop import train
+    from velodrome.training.run.log import Log
 
     folder = tmp_path_factory.mktemp("train")
     given = {"env.name": "extractor_hub_10", "env.num_envs": "4", "env.agents": "2", "env.max_steps": "8"}
@@ -166,7 +166,7 @@ def metric_lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any
 
 
 def test_every_field_of_a_line_of_metrics_is_documented(metric_lines: list[dict[str, Any]]):
-    from velodrome.train.evaluate import Evaluation
+    from velodrome.training.evaluate import Evaluation
 
     seen = {name for line in metric_lines for name in line}
     evaluated = {*Evaluation((1.0,), (1,), 0.5, unfinished=1).as_json()}

@@ -16,12 +16,12 @@ PACKAGE = ROOT / "velodrome"
 PUBLIC = "velodrome"  # the names in __init__.py, for users and for components of their own
 
 FENCES = {
-    "fastapi": ("serving", "view"),
-    "starlette": ("serving", "view"),
-    "uvicorn": ("serving", "view"),
-    "aiohttp.web": ("serving", "view"),
+    "fastapi": ("serving", "viewer"),
+    "starlette": ("serving", "viewer"),
+    "uvicorn": ("serving", "viewer"),
+    "aiohttp.web": ("serving", "viewer"),
     "yappi": ("timing",),
-    "torch": ("train",),
+    "torch": ("training",),
     "opentelemetry": ("timing",),
 }
 
@@ -152,10 +152,10 @@ def test_the_reader_of_imports_sees_them_wherever_they_stand(tmp_path: Path):
         "from ..up import name\n"
         "def f():\n    import torch.nn as nn\n    if nn:\n        from yappi import start\n"
     )
-    assert [name for name, _ in imported("velodrome.collect.x", path)] == [
+    assert [name for name, _ in imported("velodrome.collector.x", path)] == [
         "a.b",
         "aiohttp.web",
-        "velodrome.collect.near",
+        "velodrome.collector.near",
         "velodrome.up.name",
         "torch.nn",
         "yappi.start",

@@ -22,8 +22,8 @@ from benchmarks.summary import Json
 from benchmarks.train import ours
 from benchmarks.train.cases import Case
 from velodrome.timing.spans import root
-from velodrome.train.account import Account
-from velodrome.train.run import Run
+from velodrome.training.run.account import Account
+from velodrome.training.run.session import Run
 
 INSIDE = ("rollout/student_forward", "rollout/teacher", "rollout/environment", "update/forward", "update/backward")
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from benchmarks.train.cases import Case, Epochs, environment, settings_of
 from benchmarks.train.networks import OneHot
-from velodrome.train.envs.interface import Environment, Spec
-from velodrome.train.policy import Policy
+from velodrome.training.envs.interface import Environment, Spec
+from velodrome.training.policy import Policy
 
 
 class Agents(VecEnv):

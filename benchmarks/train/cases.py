@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.summary import Json
-from velodrome.train.envs import make_env
-from velodrome.train.envs.interface import Environment
-from velodrome.train.settings import (
+from velodrome.training.envs import make_env
+from velodrome.training.envs.interface import Environment
+from velodrome.training.settings import (
     ActionSupervisedAndCriticConfig,
     EnvSettings,
     OutputSettings,

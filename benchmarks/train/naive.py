@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from benchmarks.summary import Json
 from benchmarks.train import cleanrl, ours
 from benchmarks.train.cases import AGENTS_EACH, Case, measured, settings_of
-from velodrome.train.envs import make_teacher
-from velodrome.train.envs.interface import Environment, Teacher
+from velodrome.training.envs import make_teacher
+from velodrome.training.envs.interface import Environment, Teacher
 
 
 class OneByOne:

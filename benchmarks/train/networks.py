@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.train.cases import Case, settings_of
-from velodrome.train.envs.interface import Spec
-from velodrome.train.policy import Policy
+from velodrome.training.envs.interface import Spec
+from velodrome.training.policy import Policy
 
 
 class OneHot(nn.Module):

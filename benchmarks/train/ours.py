@@ -1,4 +1,4 @@
-"""Our own loop, epoch by epoch: the body of `velodrome.train.loop.train` without evaluation and checkpoints."""
+"""Our own loop, epoch by epoch: the body of `velodrome.training.loop.train` without evaluation and checkpoints."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.train.cases import Case, Epochs, settings_of
-from velodrome.train import loop
-from velodrome.train.run import Run, make_run
-from velodrome.train.schedule import phase_at, rollout_steps
+from velodrome.training import loop
+from velodrome.training.run.session import Run, make_run
+from velodrome.training.schedule import phase_at, rollout_steps
 
 
 def epoch(run: Run) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from benchmarks.train.cases import Case, Epochs, environment, settings_of
 from benchmarks.train.networks import network
-from velodrome.train.envs.interface import Environment
+from velodrome.training.envs.interface import Environment
 
 
 @njit(cache=True, nogil=True)

@@ -10,8 +10,8 @@ import orjson
 import pytest
 from planted import answered, clean, found, truncated, twice, uncounted, write
 
+from velodrome.checks import CHECKS, run_checks
 from velodrome.cli.main import main
-from velodrome.read.checks import CHECKS, run_checks
 
 TABLE = """\
 {path}: 206 rollouts, 1 failed: 1 error, 1 warning, 2 notes

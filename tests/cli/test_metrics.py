@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from velodrome.cli.main import main
-from velodrome.read.metrics import read_metrics
 from velodrome.records.rollout import encode
+from velodrome.stats.metrics import read_metrics
 
 
 def row(key: str, reward: float | None = 1.0, **fields: Any) -> dict[str, Any]:

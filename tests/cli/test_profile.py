@@ -15,9 +15,9 @@ from patience import DEADLINE_S
 
 from velodrome.cli.main import main
 from velodrome.cli.page import reassured
-from velodrome.read.profile_file import read_profile
-from velodrome.read.profile_text import profile_report
-from velodrome.view.profile_page import profile_page
+from velodrome.profiling.profile_file import read_profile
+from velodrome.profiling.profile_text import profile_report
+from velodrome.viewer.pages.profile_page import profile_page
 
 START = 1_763_000_000.0
 

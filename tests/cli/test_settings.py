@@ -10,8 +10,8 @@ import pytest
 
 from velodrome.cli.collect import SETTINGS, make_options
 from velodrome.cli.settings import Setting, read_settings, settings_help
-from velodrome.config import Config
 from velodrome.errors import InputError
+from velodrome.settings import Config
 
 TABLE = [
     Setting("n", "count", None, "how many"),

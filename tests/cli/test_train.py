@@ -16,7 +16,7 @@ from patience import DEADLINE_S
 from seed_003 import SEED, THINKY
 
 from velodrome.cli.main import main
-from velodrome.train.settings import Settings
+from velodrome.training.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
 RUN = str(ROOT / "tools" / "run.py")
@@ -282,7 +282,7 @@ def test_a_run_ends_with_a_line_of_what_was_done_and_one_without_anything_to_do_
 STOPPED = """
 import atexit, os, signal, threading, time
 from pathlib import Path
-from velodrome.train.settings import EnvSettings, Settings, TrainerSettings
+from velodrome.training.settings import EnvSettings, Settings, TrainerSettings
 
 def stop():
     while not any(path.stat().st_size for path in Path().glob("train_dir/*/metrics.jsonl")):
@@ -348,7 +348,7 @@ def test_the_profiling_script_prints_the_tree_every_ten_rollouts_and_writes_a_tr
 
 METHOD_3 = """
 from metta.rl.loss.action_supervised_and_critic{which} import ActionSupervisedAndCriticConfig
-from velodrome.train.settings import EnvSettings, PolicySettings, Settings, TrainerSettings
+from velodrome.training.settings import EnvSettings, PolicySettings, Settings, TrainerSettings
 
 def mine() -> Settings:
     return Settings(

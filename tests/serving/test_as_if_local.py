@@ -21,7 +21,7 @@ from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.serving import wire
 from velodrome.serving.app import Limits
 from velodrome.serving.client import HttpAgent, HttpResources
-from velodrome.serving.worker import Masked
+from velodrome.serving.process.worker import Masked
 from velodrome.timing import spans
 
 KIND = "resources_servers"

@@ -14,12 +14,12 @@ import pytest
 from patience import DEADLINE_S
 
 import velodrome
-from velodrome.config import Config, Instance
 from velodrome.errors import InputError
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.connect import Components, component_class, unknown, unknown_keys
 from velodrome.serving.source import source_digest
+from velodrome.settings import Config, Instance
 
 ENV = """
 from velodrome import Environment
@@ -132,7 +132,7 @@ def test_code_can_import_the_files_beside_it(tmp_path: Path, line: str):
 import sys
 sys.path.remove("")
 import asyncio
-from velodrome.config import Config, Instance
+from velodrome.settings import Config, Instance
 from velodrome.serving.connect import Components
 found = Components(Config({}, {"e": Instance("e", "resources_servers", "graded", {}, "my.yaml")})).connect("e")
 print(asyncio.run(found.score("1", {}, {})))

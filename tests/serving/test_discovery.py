@@ -13,11 +13,11 @@ import orjson
 import pytest
 import yaml
 
-from velodrome.config import Config, Instance
 from velodrome.errors import InputError
 from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
 from velodrome.serving.connect import Components, Servers
 from velodrome.serving.discovery import find
+from velodrome.settings import Config, Instance
 
 MODEL = "responses_api_models"
 AGENT = "responses_api_agents"

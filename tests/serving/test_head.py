@@ -16,8 +16,8 @@ from patience import DEADLINE_S
 from velodrome.errors import InputError
 from velodrome.serving.app import Limits, Status
 from velodrome.serving.head import head_app, read_state, told
-from velodrome.serving.listen import head_address, listening, reachable, server_token
-from velodrome.serving.probe import fetch
+from velodrome.serving.process.listen import head_address, listening, reachable, server_token
+from velodrome.serving.process.probe import fetch
 from velodrome.serving.protocol import HttpProtocol
 
 STATE = {

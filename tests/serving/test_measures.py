@@ -25,7 +25,7 @@ from velodrome.serving.accounting import accounted
 from velodrome.serving.app import Limits, Status
 from velodrome.serving.hosting import server_app
 from velodrome.serving.measures import Core, Measures
-from velodrome.serving.peers import ALONE, ask_peers
+from velodrome.serving.process.peers import ALONE, ask_peers
 
 SUM = {"expression": "1 + 2"}
 REQUESTS = "velodrome_http_requests_total"

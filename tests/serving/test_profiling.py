@@ -20,10 +20,10 @@ import pytest
 import running
 from patience import DEADLINE_S
 
-from velodrome.config import load
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.serving.connect import Components
 from velodrome.serving.profiling import OFF, profiled
+from velodrome.settings import load
 
 TOKEN = "a-token-for-profiles"
 BUSY = """

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import running
 
-from velodrome.serving.run_folder import run_folder, sweep
+from velodrome.serving.process.run_folder import run_folder, sweep
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from velodrome.collect.account import timing
+from velodrome.collector.account import timing
 from velodrome.serving import wire
 from velodrome.timing import spans
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import running
 
-from velodrome.serving.child import Backoff
-from velodrome.serving.limits import raise_file_limit
+from velodrome.serving.process.child import Backoff
+from velodrome.serving.process.limits import raise_file_limit
 
 SECRET = "sk-a-secret-nobody-may-see"
 NOISY = """

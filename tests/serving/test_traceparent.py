@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from velodrome import Environment, http, tool
-from velodrome.collect.attempt import Kept, attempt
-from velodrome.collect.plan import Job
+from velodrome.collector.attempt import Kept, attempt
+from velodrome.collector.plan import Job
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.openai_model.app import OpenAIModel
 from velodrome.serving.client import HttpAgent, HttpModel, HttpResources

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from patience import DEADLINE_S
 
-from velodrome.read.index import Index
+from velodrome.index import Index
 from velodrome.records.appender import Appender
 from velodrome.records.jsonl import read_lines
 

@@ -13,9 +13,9 @@ import pytest
 from looking import CONTRAST, UNNAMED, Looking, keep
 from small_run import small
 
-from velodrome.train.loop import train
-from velodrome.view.source import opened
-from velodrome.view.static_copy import write_copy
+from velodrome.training.loop import train
+from velodrome.viewer.source import opened
+from velodrome.viewer.static_copy import write_copy
 
 pytestmark = pytest.mark.slow
 

@@ -12,11 +12,11 @@ import pytest
 from patience import DEADLINE_S
 
 from velodrome import http
-from velodrome.collect.collection import collect
-from velodrome.collect.order import Options, Outcome
-from velodrome.config import load
+from velodrome.collector.collection import collect
+from velodrome.collector.order import Options, Outcome
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.scripted import ScriptedServer
+from velodrome.settings import load
 
 ANSWERS = [
     {"tool_calls": [{"name": "calculator", "arguments": {"expression": "240 * 0.15"}}]},

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from patience import DEADLINE_S
 
-from velodrome.read.profile_file import read_profile
-from velodrome.read.profile_text import profile_tree, verdict_text
+from velodrome.profiling.profile_file import read_profile
+from velodrome.profiling.profile_text import profile_tree, verdict_text
 
 pytestmark = pytest.mark.slow
 

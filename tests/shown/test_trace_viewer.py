@@ -13,8 +13,8 @@ from patience import DEADLINE_S
 from trace_check import check_file
 from trace_viewer import CATAPULT, browser, keep_screenshot, pulled, served
 
-from velodrome.collect.tracing import Tracing
-from velodrome.collect.watch import Done, Sample
+from velodrome.collector.watch.tracing import Tracing
+from velodrome.collector.watch.watch import Done, Sample
 from velodrome.timing.chrome import Event
 from velodrome.timing.spans import Span
 

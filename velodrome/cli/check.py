@@ -9,11 +9,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from velodrome.checks import CHECKS, SEVERITIES, Checks, Finding, known_checks, read_checks, worst
 from velodrome.cli.page import reassured
 from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
-from velodrome.read.checks import CHECKS, SEVERITIES, Checks, Finding, known_checks, read_checks, worst
-from velodrome.read.other_files import other_file
+from velodrome.records.other_files import other_file
 from velodrome.timing.report import counted, padded, speaks_unicode
 from velodrome.timing.unseen import escaped, printed_json
 

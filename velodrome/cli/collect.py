@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 from velodrome.cli import main
 from velodrome.cli.settings import Setting, read_settings, settings_help
 from velodrome.cli.watching import WATCHING, watching
-from velodrome.collect.budget import Budget
-from velodrome.collect.collection import collect
-from velodrome.collect.order import Options, Outcome
-from velodrome.collect.pace import DEFAULT_PARALLEL
-from velodrome.config import Config, find_file, load
-from velodrome.config.files import way_to_data
+from velodrome.collector.budget import Budget
+from velodrome.collector.collection import collect
+from velodrome.collector.order import Options, Outcome
+from velodrome.collector.pace import DEFAULT_PARALLEL
 from velodrome.errors import InputError
-from velodrome.read.profile_text import profile_tree, verdict_text
+from velodrome.profiling.profile_text import profile_tree, verdict_text
 from velodrome.records.rollout import beside
 from velodrome.serving.connect import Servers
+from velodrome.settings import Config, find_file, load
+from velodrome.settings.files import way_to_data
 from velodrome.timing.report import speaks_unicode
 from velodrome.timing.unseen import printed_json
 
@@ -192,7 +192,7 @@ def refuse_output(output: Path, source: Path) -> None:
 def use_limits(config: Config) -> None:
     """Hand the connection limits to the HTTP client, and ask the system for as many."""
     from velodrome import http
-    from velodrome.serving.limits import connections_within, raise_file_limit
+    from velodrome.serving.process.limits import connections_within, raise_file_limit
 
     files = raise_file_limit()
     limits = read_settings(config.settings, LIMITS)

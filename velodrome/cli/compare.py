@@ -10,7 +10,7 @@ from pathlib import Path
 from velodrome.cli.measuring import add_flags, settings_of
 from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
-from velodrome.read.shards import rollouts_files
+from velodrome.stats.shards import rollouts_files
 from velodrome.timing.unseen import printed_json
 
 EXAMPLES = """examples:
@@ -28,8 +28,8 @@ def run(argv: Sequence[str]) -> int:
     given = _parser().parse_args(argv)
     a, b = _sides(given)
     from velodrome.cli.page import reassured
-    from velodrome.read.compare import compare
-    from velodrome.read.metrics_text import compare_report
+    from velodrome.stats.compare import compare
+    from velodrome.stats.metrics_text import compare_report
     from velodrome.timing.report import speaks_unicode
 
     with reassured(f"reading {', '.join(str(path) for path in (*a, *b))}"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from velodrome.config import load
+from velodrome.settings import load
 
 HELP = """usage: velo config [+key=value …]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from velodrome.cli.parsing import Parser, count, jsonl_file
 from velodrome.errors import InputError
-from velodrome.read.data.prepare import Order, prepare
-from velodrome.read.data.validate import survey
-from velodrome.read.transcript import one_line
+from velodrome.exchange.data.prepare import Order, prepare
+from velodrome.exchange.data.validate import survey
 from velodrome.timing.unseen import printed_json
+from velodrome.viewer.transcript import one_line
 
 Json = dict[str, Any]
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from velodrome.cli.parsing import Parser, count, number, place
 from velodrome.errors import InputError
-from velodrome.read.export.chat import Style
-from velodrome.read.export.format import Format, Settings
-from velodrome.read.export.formats import FORMATS
-from velodrome.read.export.splits import parse_shares
-from velodrome.read.export.write import Order, export
-from velodrome.read.transcript import one_line
+from velodrome.exchange.export.chat import Style
+from velodrome.exchange.export.format import Format, Settings
+from velodrome.exchange.export.formats import FORMATS
+from velodrome.exchange.export.splits import parse_shares
+from velodrome.exchange.export.write import Order, export
 from velodrome.timing.unseen import printed_json
+from velodrome.viewer.transcript import one_line
 
 _ABOUT = "\n".join(
     f"  {name:<9} {fmt.about}{'; only rollouts that pass' if fmt.where else ''}" for name, fmt in FORMATS.items()

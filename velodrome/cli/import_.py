@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from velodrome.cli.parsing import Parser, jsonl_file
-from velodrome.read.imports.read import FORMATS, Order, import_file
-from velodrome.read.transcript import one_line
+from velodrome.exchange.imports.read import FORMATS, Order, import_file
 from velodrome.timing.unseen import printed_json
+from velodrome.viewer.transcript import one_line
 
 _ABOUT = "\n".join(f"  {name:<12} {about}" for name, about in FORMATS.items())
 EXAMPLES = f"""formats:

@@ -21,15 +21,15 @@ from velodrome.cli.collect import say
 from velodrome.cli.page import page_path, patient_profile, write_page
 from velodrome.cli.settings import read_settings
 from velodrome.cli.watching import WATCHING, watching
-from velodrome.collect.collection import collect
-from velodrome.collect.order import Options, Outcome
-from velodrome.config import Config, load
-from velodrome.config.kinds import RESOURCES
+from velodrome.collector.collection import collect
+from velodrome.collector.order import Options, Outcome
 from velodrome.errors import InputError
-from velodrome.serving.brief import HEAD
 from velodrome.serving.connect import Servers
-from velodrome.serving.listen import LOOPBACK, server_token
-from velodrome.serving.supervisor import Supervisor
+from velodrome.serving.process.brief import HEAD
+from velodrome.serving.process.listen import LOOPBACK, server_token
+from velodrome.serving.process.supervisor import Supervisor
+from velodrome.settings import Config, load
+from velodrome.settings.kinds import RESOURCES
 from velodrome.timing.profiles import Profiles
 from velodrome.timing.unseen import printed_json
 
@@ -133,7 +133,7 @@ def show(profile: Json, config: Config, folder: Path, *, as_json: bool, top: int
         told = {**profile, "servers": {name: [str(path) for path in paths] for name, paths in logs.items()}}
         print(printed_json(told))
         return
-    from velodrome.read.profile_text import profile_tree, verdict_text
+    from velodrome.profiling.profile_text import profile_tree, verdict_text
     from velodrome.timing.report import speaks_unicode
 
     ascii_only = not speaks_unicode(sys.stdout)

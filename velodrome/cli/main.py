@@ -110,7 +110,7 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
     except BrokenPipeError:
         return _seen_enough()
     except Exception as error:  # noqa: BLE001 - the edge of the process
-        from velodrome.config import mask_text
+        from velodrome.settings import mask_text
 
         print(f"velo: a fault of its own: {mask_text(describe(error))}; -v shows where", file=sys.stderr)
         if verbose:
@@ -125,7 +125,7 @@ def _seen_enough() -> int:
 
 
 def _tell(error: VelodromeError, verbose: bool) -> None:
-    from velodrome.config import mask_text
+    from velodrome.settings import mask_text
     from velodrome.timing.unseen import escaped
 
     for line in mask_text(str(error)).strip("\n").split("\n"):
@@ -135,7 +135,7 @@ def _tell(error: VelodromeError, verbose: bool) -> None:
 
 
 def _trace(error: BaseException) -> None:
-    from velodrome.config import mask_text
+    from velodrome.settings import mask_text
 
     print(mask_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
 

@@ -6,10 +6,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from velodrome.cli.parsing import number
-from velodrome.read.metrics import PASS_REWARD
+from velodrome.stats.metrics import PASS_REWARD
 
 if TYPE_CHECKING:
-    from velodrome.read.group import Settings
+    from velodrome.stats.group import Settings
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def settings_of(given: argparse.Namespace) -> Settings:
     """The flags, with defaults for those that were not given."""
-    from velodrome.read.group import Settings
+    from velodrome.stats.group import Settings
 
     usual = Settings()
     return Settings(

@@ -11,8 +11,8 @@ from typing import Any
 from velodrome.cli.measuring import add_flags, settings_of
 from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
-from velodrome.read.metrics import Tally, read_metrics
-from velodrome.read.shards import read_shards, rollouts_files
+from velodrome.stats.metrics import Tally, read_metrics
+from velodrome.stats.shards import read_shards, rollouts_files
 from velodrome.timing.unseen import escaped, printed_json
 
 Json = dict[str, Any]
@@ -77,8 +77,8 @@ def _print_metrics(files: Sequence[Path]) -> None:
 
 def _print_groups(files: Sequence[Path], given: argparse.Namespace) -> None:
     from velodrome.cli.page import reassured
-    from velodrome.read.groups import read_groups
-    from velodrome.read.metrics_text import metrics_csv, metrics_report
+    from velodrome.stats.groups import read_groups
+    from velodrome.stats.metrics_text import metrics_csv, metrics_report
     from velodrome.timing.report import speaks_unicode
 
     with reassured(f"reading {', '.join(str(path) for path in files)}"):

@@ -47,10 +47,10 @@ def serve(argv: Sequence[str]) -> int:
     """Host the scripted model of a config until Ctrl-C."""
     from velodrome.cli.collect import run_async
     from velodrome.cli.settings import Setting, read_settings
-    from velodrome.config import load
     from velodrome.responses_api_models.scripted_model.app import ScriptedModel
     from velodrome.serving.connect import Components
     from velodrome.serving.scripted import ScriptedServer
+    from velodrome.settings import load
 
     table = (
         Setting("name", "text", "policy_model", "the instance"),

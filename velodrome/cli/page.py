@@ -21,7 +21,7 @@ EVERY_S = 5.0
 
 def page_path(given: str, rollouts: Path) -> Path:
     """Where the page goes. What is there already and is no page of ours is left alone."""
-    from velodrome.view.profile_page import MARK
+    from velodrome.viewer.pages.profile_page import MARK
 
     path = Path(given).expanduser() if given else beside(rollouts, "profile.html")
     if not path.parent.is_dir():
@@ -38,7 +38,7 @@ def page_path(given: str, rollouts: Path) -> Path:
 
 def patient_profile(files: Sequence[Path]) -> Json:
     """The profile of files; who waits for it is told after a while."""
-    from velodrome.read.profile_file import read_profile
+    from velodrome.profiling.profile_file import read_profile
 
     with reassured(f"reading {', '.join(str(path) for path in files)}"):
         return read_profile(*files)
@@ -67,8 +67,8 @@ def reassured(what: str, tell: Callable[[str], None] = say, *, after_s: float = 
 
 def write_page(profile: Json, path: Path, title: str) -> None:
     """The profile as a page, whole or not at all."""
-    from velodrome.collect.runfile import write_whole
-    from velodrome.view.profile_page import profile_page
+    from velodrome.collector.runfile import write_whole
+    from velodrome.viewer.pages.profile_page import profile_page
 
     try:
         write_whole(path, profile_page(profile, title=title).encode())

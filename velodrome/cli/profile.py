@@ -15,7 +15,7 @@ from velodrome.cli.page import page_path, patient_profile, write_page
 from velodrome.cli.parsing import Parser
 from velodrome.cli.profile_training import of_training, show_merged, show_training
 from velodrome.errors import InputError
-from velodrome.read.other_files import other_file
+from velodrome.records.other_files import other_file
 from velodrome.timing.unseen import printed_json
 
 Json = dict[str, Any]
@@ -124,7 +124,7 @@ def show(profile: Json, *, as_json: bool, top: int) -> None:
     if as_json:
         print(printed_json(profile))
         return
-    from velodrome.read.profile_text import profile_report
+    from velodrome.profiling.profile_text import profile_report
     from velodrome.timing.report import speaks_unicode
 
     print(profile_report(profile, top=top, ascii_only=not speaks_unicode(sys.stdout)))

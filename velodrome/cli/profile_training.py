@@ -19,7 +19,7 @@ METRICS = "metrics.jsonl"
 
 def of_training(words: Sequence[str]) -> bool:
     """Whether something of training is given: a run's folder, its metrics, or a trace."""
-    from velodrome.read.trace_events import is_trace
+    from velodrome.profiling.traces.trace_events import is_trace
 
     alone = len(words) == 1 and os.path.isdir(words[0])  # not Path's, which raises if the name is too long
     return alone or any(
@@ -29,9 +29,9 @@ def of_training(words: Sequence[str]) -> bool:
 
 def show_training(words: Sequence[str], *, as_json: bool, top: int) -> None:
     """One run or one trace on stdout."""
-    from velodrome.read.torch_trace import read_torch_trace
-    from velodrome.read.training import read_training
-    from velodrome.read.training_text import torch_report, training_report
+    from velodrome.profiling.traces.torch_trace import read_torch_trace
+    from velodrome.profiling.traces.training import read_training
+    from velodrome.profiling.traces.training_text import torch_report, training_report
 
     if len(words) > 1:
         raise InputError("one training run or one PyTorch trace at a time; --merge OUT.json makes several traces one")
@@ -50,9 +50,9 @@ def show_training(words: Sequence[str], *, as_json: bool, top: int) -> None:
 
 def show_merged(out: Path, words: Sequence[str], *, as_json: bool) -> None:
     """Write the merged trace, and say on stdout how the files lie to each other."""
-    from velodrome.collect.tracing import check_room
-    from velodrome.read.trace_merge import merge
-    from velodrome.read.training_text import merge_report
+    from velodrome.collector.watch.tracing import check_room
+    from velodrome.profiling.traces.trace_merge import merge
+    from velodrome.profiling.traces.training_text import merge_report
 
     paths = [Path(word) for word in words]
     wrong = [

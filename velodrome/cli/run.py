@@ -9,9 +9,9 @@ from pathlib import Path
 
 from velodrome.cli.collect import LIMITS, say
 from velodrome.cli.settings import PROFILING, Setting, profile_place, read_settings, settings_help
-from velodrome.config import Config, load
 from velodrome.errors import InputError
-from velodrome.serving.supervisor import Options, Supervisor
+from velodrome.serving.process.supervisor import Options, Supervisor
+from velodrome.settings import Config, load
 
 SETTINGS = (
     Setting("head_server", "object", {}, "{host, port} of the head server [127.0.0.1, 11000]"),
@@ -52,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     if "-h" in argv or "--help" in argv:
         print(HELP)
         return 0
-    from velodrome.serving.limits import raise_file_limit
+    from velodrome.serving.process.limits import raise_file_limit
 
     words = ["+dev=true" if word == "--dev" else word for word in argv]
     reload = partial(load, words, known=[setting.name for setting in SETTINGS])
@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
     raise_file_limit()
     supervisor = Supervisor(config, options, say)
     if given["dev"]:
-        from velodrome.serving.reload import watch
+        from velodrome.serving.process.reload import watch
 
         asyncio.run(supervisor.run(while_up=lambda up: watch(up, reload, say, Path.cwd())))
     else:

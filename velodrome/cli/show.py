@@ -9,14 +9,14 @@ from pathlib import Path
 
 from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError, ModelError
-from velodrome.read.mend import mended
-from velodrome.read.other_files import refuse_other_file
-from velodrome.read.parts import HOSTILE
-from velodrome.read.transcript import transcript
 from velodrome.records.foreign import FOREIGN, is_foreign
 from velodrome.records.jsonl import read_lines
 from velodrome.records.lenient import loads
+from velodrome.records.other_files import refuse_other_file
 from velodrome.records.rollout import key_in
+from velodrome.stats.mend import mended
+from velodrome.stats.parts import HOSTILE
+from velodrome.viewer.transcript import transcript
 
 EXAMPLES = """examples:
   velo show rollouts.jsonl              the first rollout

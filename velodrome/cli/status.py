@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from velodrome.cli.settings import Setting, settings_help
-from velodrome.config import load
 from velodrome.errors import ServerError
+from velodrome.settings import load
 
 SETTINGS = (
     Setting("head_server", "object", {}, "{host, port} of the head server [127.0.0.1, 11000]"),
@@ -37,8 +37,8 @@ def run(argv: Sequence[str]) -> int:
         print(HELP)
         return 0
     from velodrome.serving.discovery import read_head
-    from velodrome.serving.listen import head_address
-    from velodrome.serving.run_folder import sweep
+    from velodrome.serving.process.listen import head_address
+    from velodrome.serving.process.run_folder import sweep
 
     sweep()
     words = [word for word in argv if word != "--json"]

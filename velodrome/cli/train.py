@@ -13,14 +13,14 @@ from typing import Any
 import orjson
 
 from velodrome.cli import main
-from velodrome.config.spelling import hint
 from velodrome.errors import InputError
+from velodrome.settings.spelling import hint
 from velodrome.timing.report import duration
-from velodrome.train.folder import folder
-from velodrome.train.overrides import keys, what
-from velodrome.train.plan import Plan, agents_each, misfits, notes, plan
-from velodrome.train.recipes import Recipe, Resolved, attempt, find, listed, resolve
-from velodrome.train.settings import Settings
+from velodrome.training.overrides import keys, what
+from velodrome.training.plan import Plan, agents_each, misfits, notes, plan
+from velodrome.training.recipes import Recipe, Resolved, attempt, find, listed, resolve
+from velodrome.training.run.folder import folder
+from velodrome.training.settings import Settings
 
 Json = dict[str, Any]
 
@@ -109,13 +109,13 @@ def _train(resolved: Resolved) -> int:
     if missing:
         ways = '"make train-setup", or pip install -c constraints.txt -e ".[train]"'
         raise InputError(f"training needs {', '.join(missing)}: in the source tree, {ways}")
-    from velodrome.train.evaluate import evaluation_line
-    from velodrome.train.loop import train
+    from velodrome.training.evaluate import evaluation_line
+    from velodrome.training.loop import train
 
     try:
         outcome = train(resolved.settings, say)
     except KeyboardInterrupt:
-        from velodrome.train.checkpoint import found
+        from velodrome.training.run.checkpoint import found
 
         there = "goes on from the last checkpoint" if found(folder(resolved.settings)) else "begins anew"
         say(f"stopped at once; the same command {there}")

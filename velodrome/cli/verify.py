@@ -16,12 +16,12 @@ from velodrome.cli.collect import (
     use_limits,
 )
 from velodrome.cli.settings import Setting, read_settings, settings_help
-from velodrome.collect.budget import Budget
-from velodrome.collect.order import Options
-from velodrome.collect.pace import DEFAULT_PARALLEL
-from velodrome.collect.verify import default_output, verify
-from velodrome.config import load
+from velodrome.collector.budget import Budget
+from velodrome.collector.order import Options
+from velodrome.collector.pace import DEFAULT_PARALLEL
+from velodrome.collector.verify import default_output, verify
 from velodrome.errors import InputError
+from velodrome.settings import load
 
 SETTINGS = (
     Setting("input_jsonl_fpath", "path", None, "the rollouts to score"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from velodrome.cli.collect import say
 from velodrome.cli.parsing import Parser, count, place
 from velodrome.errors import InputError
-from velodrome.read.other_files import refuse_other_file
+from velodrome.records.other_files import refuse_other_file
 
 EXAMPLES = """examples:
   velo view rollouts.jsonl                       a web viewer on 127.0.0.1; it follows the file while it grows
@@ -44,8 +44,8 @@ def run(argv: Sequence[str]) -> int:
         return _terminal(files, given.where)
     if given.where or given.limit is not None:
         raise InputError("--where and --limit go with --export or --terminal; in the browser the filter is on the page")
-    from velodrome.serving.listen import server_token
-    from velodrome.view.serve import serve
+    from velodrome.serving.process.listen import server_token
+    from velodrome.viewer.serve import serve
 
     serve(files, host=given.host, port=given.port, token=server_token({}), tell=say, look=given.open)
     return 0
@@ -95,8 +95,8 @@ def _port(text: str) -> int:
 
 
 def _export(files: list[Path], folder: Path, where: str, limit: int | None) -> int:
-    from velodrome.view.source import opened
-    from velodrome.view.static_copy import DEFAULT_LIMIT, write_copy
+    from velodrome.viewer.source import opened
+    from velodrome.viewer.static_copy import DEFAULT_LIMIT, write_copy
 
     if len(files) > 1:
         raise InputError("--export copies one file; give one")
@@ -109,8 +109,8 @@ def _export(files: list[Path], folder: Path, where: str, limit: int | None) -> i
 
 
 def _terminal(files: list[Path], where: str) -> int:
-    from velodrome.view.source import opened
-    from velodrome.view.terminal import Terminal
+    from velodrome.viewer.source import opened
+    from velodrome.viewer.terminal import Terminal
 
     if len(files) > 1:
         raise InputError("--terminal browses one file; give one")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.cli.settings import PROFILING, Setting, profile_place
-from velodrome.collect.watch import Watcher
+from velodrome.collector.watch.watch import Watcher
 
 Json = dict[str, Any]
 
@@ -40,15 +40,15 @@ def watching(given: Json, output: Path, say: Callable[[str], None]) -> Iterator[
 
 def _made(given: Json, output: Path, say: Callable[[str], None]) -> Iterator[Any]:
     if given["trace_path"] is not None:
-        from velodrome.collect.tracing import Tracing
+        from velodrome.collector.watch.tracing import Tracing
 
         yield Tracing(given["trace_path"], output=output, max_bytes=given["trace_max_mb"] * 1_000_000)
     if given["metrics_port"] is not None:
-        from velodrome.collect.exporting import make_exposed
+        from velodrome.collector.watch.exporting import make_exposed
 
         yield make_exposed(given["metrics_port"], say)
     if given["otlp_endpoint"] is not None:
-        from velodrome.collect.exporting import make_otlp
+        from velodrome.collector.watch.exporting import make_otlp
 
         yield make_otlp(given["otlp_endpoint"])
 

@@ -23,11 +23,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from velodrome import http
-from velodrome.config import mask_text
 from velodrome.errors import RolloutError, VelodromeError
 from velodrome.serving import wire
 from velodrome.serving.callers import Callers
 from velodrome.serving.measures import Measures
+from velodrome.settings import mask_text
 from velodrome.timing.deadline import deadline
 from velodrome.timing.exposition import PATH as METRICS
 from velodrome.timing.trace import Trace

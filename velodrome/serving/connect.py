@@ -18,12 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from velodrome.config import Config, Instance
-from velodrome.config.kinds import AGENTS, FOREIGN, MODELS, RESOURCES
-from velodrome.config.spelling import hint
 from velodrome.contracts import Agent, Model, Resources
 from velodrome.errors import InputError, blame
 from velodrome.serving.source import source_digest
+from velodrome.settings import Config, Instance
+from velodrome.settings.kinds import AGENTS, FOREIGN, MODELS, RESOURCES
+from velodrome.settings.spelling import hint
 from velodrome.timing import wall
 
 _PACKAGE = Path(__file__).parent.parent

@@ -18,7 +18,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from velodrome.serving.peers import ALONE, ask_peers
+from velodrome.serving.process.peers import ALONE, ask_peers
 from velodrome.timing.exposition import (
     CONTENT_TYPE,
     LAGS_S,

@@ -120,7 +120,7 @@ def stats(profile: Profile | None, peers: Sequence[str], token: str | None) -> H
     from starlette.responses import Response
 
     from velodrome.serving.app import BadRequest, json_response
-    from velodrome.serving.peers import ALONE, ask_peers
+    from velodrome.serving.process.peers import ALONE, ask_peers
 
     async def tell(request: Request) -> Response:
         if profile is None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from velodrome.config import mask_text
 from velodrome.errors import AgentError, Away, ModelError, RolloutError, TaskError, ToolError, VerifyError
+from velodrome.settings import mask_text
 from velodrome.timing import spans
 from velodrome.timing.spans import Span
 

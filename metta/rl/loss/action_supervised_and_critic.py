@@ -1,5 +1,5 @@
 """The name seed recipes import this by; the settings themselves are Velodrome's."""
 
-from velodrome.train.settings import ActionSupervisedAndCriticConfig
+from velodrome.training.settings import ActionSupervisedAndCriticConfig
 
 __all__ = ["ActionSupervisedAndCriticConfig"]

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from velodrome.train.settings import ActionSupervisedAndCriticConfig as Plain
+from velodrome.training.settings import ActionSupervisedAndCriticConfig as Plain
 
 
 class ActionSupervisedAndCriticConfig(Plain):

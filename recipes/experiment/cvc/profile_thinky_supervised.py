@@ -12,8 +12,8 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[3])  # the tree this file stands in, whatever is installed
 
 from velodrome.cli.main import main
-from velodrome.train.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
-from velodrome.train.settings import Settings
+from velodrome.training.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
+from velodrome.training.settings import Settings
 
 
 def profile_thinky_supervised(

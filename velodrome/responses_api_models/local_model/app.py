@@ -18,13 +18,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from velodrome.config.kinds import FOREIGN
-from velodrome.config.spelling import hint
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
 from velodrome.responses_api_models import conversion
 from velodrome.responses_api_models.chunks import Fold, Turn
 from velodrome.responses_api_models.local_model import constrained, engine, weights
+from velodrome.settings.kinds import FOREIGN
+from velodrome.settings.spelling import hint
 
 # Plain sampling from the whole distribution, as hosted APIs have it; llama.cpp's own defaults cut the tail off.
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}

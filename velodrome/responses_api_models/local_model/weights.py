@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from velodrome.config.spelling import hint
 from velodrome.errors import InputError, ServerError, StorageError
+from velodrome.settings.spelling import hint
 
 Progress = Callable[[str], None]
 

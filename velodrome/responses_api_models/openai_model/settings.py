@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from yarl import URL
 
-from velodrome.config.kinds import FOREIGN
 from velodrome.errors import InputError
+from velodrome.settings.kinds import FOREIGN
 
 Endpoint = Literal["responses", "chat"]
 

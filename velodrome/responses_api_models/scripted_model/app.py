@@ -15,13 +15,13 @@ from typing import Any
 
 import orjson
 
-from velodrome.config.kinds import FOREIGN
-from velodrome.config.spelling import hint
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
 from velodrome.records import conversation
 from velodrome.records.jsonl import read_lines
 from velodrome.responses_api_models.scripted_model.faults import Fault, make_faults
+from velodrome.settings.kinds import FOREIGN
+from velodrome.settings.spelling import hint
 
 Answer = str | Json
 Script = Callable[[Json], Answer]

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from velodrome.config.spelling import hint
 from velodrome.errors import InputError
+from velodrome.settings.spelling import hint
 
 KINDS = ("status", "garbage", "half_body", "reset", "never")
 

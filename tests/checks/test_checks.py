@@ -1,0 +1,335 @@
+"""Every check finds what is planted for it, and says nothing about a clean run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted import (
+    PLANTS,
+    Rows,
+    all_zero,
+    answered,
+    clean,
+    deferred,
+    found,
+    names,
+    never,
+    same_tasks,
+    truncated,
+    twice,
+    uncounted,
+    write,
+)
+from seed_snippets import BROKEN
+
+from velodrome.checks import CHECKS, SEVERITIES, WHILE_COLLECTING, Checks, Finding, run_checks, short, worst
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "plant", "count", "lines", "also"),
+    PLANTS,
+    ids=[f"{name}-{plant.__name__}" for name, _, plant, *_ in PLANTS],
+)
+def test_a_planted_problem_is_found_where_it_is_and_nothing_else_is(
+    tmp_path: Path, name: str, severity: str, plant: Any, count: int, lines: list[int], also: set[str]
+):
+    rows: Rows = clean()
+    plant(rows)
+    path = write(tmp_path / "r.jsonl", rows)
+    findings = run_checks(path)
+    assert {finding.name for finding in findings} == {name, *also}
+    one = next(finding for finding in findings if finding.name == name)
+    assert (one.severity, one.count, one.examples, one.files) == (severity, count, lines, [str(path)] * len(lines))
+    assert run_checks(path, only=[name]) == [one]
+    assert one.message.isprintable()
+
+
+def test_every_check_has_its_plant():
+    assert {name for name, *_ in PLANTS} | {"failures"} == set(CHECKS)
+
+
+def test_failures_are_told_with_their_share_and_the_commonest_reason_and_those_made_up_for_are_not(tmp_path: Path):
+    failures: Rows = [
+        {"key": f"x{number}/0", "boundary": "model", "error": f"POST http://127.0.0.1:{8000 + number}: 500"}
+        for number in range(20)
+    ]
+    failures += [
+        {"key": "y/0", "boundary": "verify", "error": "verify: KeyError: 'x'"},
+        {"key": "t0/0", "error": "late"},
+    ]
+    failures += [{"key": 5}, b"[1]\n", b"torn"]
+    path = write(tmp_path / "r.jsonl", clean(79, 1), failures)
+    assert [(one.name, one.severity, one.count, one.share, one.examples, one.message) for one in run_checks(path)] == [
+        (
+            "failures",
+            "warning",
+            21,
+            0.21,
+            [],
+            "21 of 100 rollouts (21%) failed, most often (20): model: POST http://127.0.0.1:8000: 500",
+        )
+    ]
+
+
+def test_a_run_in_which_most_failed_is_an_error():
+    checks = Checks()
+    for number in range(30):
+        checks.fail({"key": f"x{number}/0", "boundary": "tool", "error": "KeyError"})
+    for row in clean(20, 1):
+        checks.add(row)
+    assert [(one.name, one.severity, one.count) for one in checks.findings()] == [("failures", "error", 30)]
+    assert (checks.rollouts, checks.failed) == (20, 30)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 10, 19, 24, 50, 200, 1000])
+@pytest.mark.parametrize("repeats", [1, 4, 8])
+def test_a_clean_run_is_silent_however_small(count: int, repeats: int):
+    assert found(clean(count, repeats)) == []
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    count=st.integers(1, 300),
+    repeats=st.sampled_from([1, 2, 4, 8]),
+    seed=st.integers(0, 2**32),
+    pass_rate=st.floats(0.35, 0.65),
+    scale=st.sampled_from([-1.0, 0.5, 1.0, 5.0]),
+)
+def test_clean_runs_of_all_kinds_are_silent(count: int, repeats: int, seed: int, pass_rate: float, scale: float):
+    rows = clean(count, repeats, seed, pass_rate)
+    for row in rows:
+        row["reward"] *= scale
+    if scale in (
+        0.5,
+        -1.0,
+    ):  # such a verifier never says 1, so that tasks it likes have no other name than "never passes"
+        assert [one for one in found(rows) if one.name not in ("never-passes", "always-passes")] == []
+    else:
+        assert found(rows) == []
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0, -1.0, 2.0]), min_size=1, max_size=10))
+def test_ten_rollouts_say_nothing_about_rewards(rewards: list[float]):
+    rows = clean(len(rewards), 1)
+    for row, reward in zip(rows, rewards, strict=True):
+        row["reward"] = reward
+    assert found(rows) == []
+
+
+def test_few_alike_rewards_are_a_note_some_a_warning_and_many_an_error():
+    told = []
+    for count in (19, 20, 49, 50, 199, 200):
+        rows = clean(count, 1)
+        all_zero(rows)
+        told += [worst(found(rows))]
+    assert told == [None, "info", "info", "warning", "warning", "error"]
+
+
+def test_rewards_that_are_all_beyond_ten_are_a_scale_and_no_mistake():
+    rows = clean()
+    for row in rows:
+        row["reward"] = 100 + 20 * row["reward"]
+    assert [(one.name, one.severity) for one in found(rows)] == [("reward-outliers", "info")]
+
+
+def test_a_second_mode_is_no_outlier():
+    rows = clean(400, 1, pass_rate=0.04)
+    for row in rows:
+        row["reward"] *= 9
+    assert found(rows) == []
+
+
+def test_a_task_whose_repeats_differ_in_reward_teaches_something_even_if_none_passes():
+    rows = clean()
+    for row in rows:
+        row["reward"] *= 0.5
+    assert "never-passes" not in names(found(rows))
+
+
+def test_short_answers_may_be_the_same():
+    rows = clean()
+    for row in rows:
+        row["output"] = [{"role": "assistant", "content": row["expected_answer"]}]
+    assert found(rows) == []
+
+
+def test_tasks_with_one_prompt_and_other_fields_are_not_the_same():
+    rows = clean(100, 1)
+    for row in rows:
+        row["responses_create_params"]["input"] = "Play the game."
+    assert found(rows) == []
+
+
+def test_findings_can_be_asked_for_at_any_time_and_the_worst_come_first():
+    rows: Rows = clean()
+    uncounted(rows)
+    truncated(rows)
+    twice(rows)
+    checks = Checks()
+    for index, row in enumerate(rows):
+        checks.add(row)
+        if index in (10, 100):
+            checks.findings()
+    findings = checks.findings()
+    assert names(findings) == ["duplicate-keys", "truncated", "no-token-counts"]
+    assert findings == checks.findings() == found(rows)
+
+
+def test_the_short_form_has_errors_and_warnings_and_counts_the_rest():
+    rows: Rows = clean()
+    truncated(rows)
+    uncounted(rows)
+    deferred(rows)
+    assert short(found(rows)) == [
+        "warning: truncated: 15 of 200 answers (7.5%) are cut off by the token limit",
+        "and 2 notes",
+    ]
+    assert short([]) == []
+    assert short([one for one in found(rows) if one.severity == "info"]) == []
+    many = [Finding(f"n{n}", "error", "m", 1, 0.1, [], "a") for n in range(7)]
+    assert short(many) == [*(f"error: n{n}: m" for n in range(5)), "and 2 more"]
+
+
+def test_the_end_of_a_collection_asks_for_what_the_collector_does_not_see_to_itself():
+    assert set(CHECKS) - WHILE_COLLECTING == {"duplicate-keys", "duplicate-tasks"}
+    rows: Rows = clean()
+    twice(rows)
+    same_tasks(rows)
+    assert found(rows, only=WHILE_COLLECTING) == []
+    never(rows)
+    assert names(found(rows, only=WHILE_COLLECTING)) == ["never-passes"]
+    assert found(rows, only=WHILE_COLLECTING, by_task=False) == []
+
+
+SEED_002_ALIKE = """
+import json
+
+# Load rewards
+rewards = [
+    json.loads(line)['reward']
+    for line in open('rollouts.jsonl')
+]
+
+# Spot obvious issues
+if min(rewards) == max(rewards):
+    print("⚠️ Warning: All rewards identical, check verification logic")
+"""
+
+
+def seed_says(snippet: str, folder: Path) -> str:
+    command = [sys.executable, "-W", "ignore", "-X", "utf8", "-c", snippet]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, encoding="utf-8").stdout
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["rollouts", "as the seed has them"])
+def test_seed_002_and_the_checks_agree_on_which_lines_are_broken(tmp_path: Path, bare: bool):
+    rows = clean(120, 1)
+    for index, text in ((3, ""), (17, None), (30, "ERROR"), (31, "FAILED"), (60, "It FAILED"), (61, "ERROR")):
+        answered(rows[index], text)
+    for index, reward in ((44, 10.01), (45, 10), (46, -10.5), (61, 99), (70, -10)):
+        rows[index]["reward"] = reward
+    if bare:
+        rows = [{"response": row["response"], "reward": row["reward"]} for row in rows]
+        del rows[80]["response"]["content"], rows[81]["response"], rows[82]["reward"]
+    path = write(tmp_path / "rollouts.jsonl", rows)
+    seed = {"Empty response": set(), "Error response": set(), "Unusual reward": set()}
+    for line, kind in re.findall(r"Line (\d+): (\w+ \w+)", seed_says(BROKEN, tmp_path)):
+        seed[kind].add(int(line) + 1)
+    ours = {one.name: set(one.examples) for one in run_checks(path)}
+    assert seed == {
+        "Empty response": ours["empty-answers"],
+        "Error response": ours["error-answers"],
+        "Unusual reward": ours["reward-outliers"],
+    }
+    assert [len(lines) for lines in seed.values()] == [4 if bare else 2, 3, 3]
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.4, None])
+def test_seed_002_and_the_checks_agree_on_whether_rewards_are_identical(tmp_path: Path, reward: float | None):
+    rows = clean(60, 1)
+    if reward is not None:
+        for row in rows:
+            row["reward"] = reward
+    path = write(tmp_path / "rollouts.jsonl", rows)
+    alike = names(run_checks(path, only=["all-zero", "all-one", "constant-reward"]))
+    assert ("All rewards identical" in seed_says(SEED_002_ALIKE, tmp_path)) == bool(alike) == (reward is not None)
+
+
+def test_every_check_says_what_it_is_about_and_what_to_do():
+    for name, check in CHECKS.items():
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", name)
+        assert check.severity in SEVERITIES
+        assert check.about
+        assert check.advice
+
+
+def test_every_check_has_a_heading_and_every_heading_is_a_check():
+    page = (DOCS / "checks.md").read_text()
+    sections = dict(re.findall(r"^### (\S+)\n\n(.+?)(?=\n#|\Z)", page, re.MULTILINE | re.DOTALL))
+    assert list(sections) == list(CHECKS)
+    told = {name: re.match(r"\*Up to (\w+)\.\*", text) for name, text in sections.items()}
+    assert {name: match and match[1] for name, match in told.items()} == {
+        name: check.severity for name, check in CHECKS.items()
+    }
+
+
+def played(rows: Rows) -> Rows:
+    """The same rows as episodes of a policy."""
+    return [{**row, "episode": {"agents": 1, "returns": [row["reward"]]}} for row in rows]
+
+
+def returns_of(kind: str) -> Rows:
+    """Rows with what is ordinary for episodes: returns of any size, all alike once it is solved, no tokens."""
+    rows: Rows = clean(240)
+    for number, row in enumerate(rows):
+        row["usage"] = {}
+        answered(row, f"Acted for {number + 1} steps. " + "Nothing was said. " * 5)
+        row["output"] = row["output"][-1:]
+        row["reward"] = {"solved": 500.0, "hopeless": 0.0, "one": 1.0}.get(kind, float(10 ** (number % 4)))
+        row["meta"]["timing"] = {"total_s": 0.01 if number else 100.0}
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_answers"),
+    [
+        ("solved", {"constant-reward", "reward-outliers", "always-passes", "no-token-counts", "slow-rollouts"}),
+        ("hopeless", {"all-zero", "never-passes", "no-token-counts", "slow-rollouts"}),
+        ("one", {"all-one", "always-passes", "no-token-counts", "slow-rollouts"}),
+        ("many", {"reward-outliers", "no-token-counts", "slow-rollouts"}),
+    ],
+)
+def test_what_would_be_odd_of_answers_is_not_of_episodes(kind: str, of_answers: set[str]):
+    assert set(names(found(returns_of(kind)))) == of_answers
+    assert found(played(returns_of(kind))) == []
+
+
+def test_the_steps_of_an_episode_are_not_the_length_of_an_answer():
+    rows: Rows = clean(120, repeats=1)
+    for number, row in enumerate(rows):
+        row["reward"] = number / 120
+        row["output"] = [{"role": "assistant", "content": "x" * (number + 1)}]
+    assert names(found(rows)) == ["reward-length"]
+    assert found(played(rows)) == []
+
+
+def test_an_episode_whose_return_is_no_number_or_that_is_there_twice_is_found():
+    rows = played(clean(40))
+    rows[3]["reward"] = "much"
+    assert set(names(found([*rows, rows[0]]))) == {"bad-reward", "duplicate-keys"}
+
+
+def test_episodes_do_not_hide_what_is_odd_of_the_answers_beside_them():
+    rows: Rows = clean(240)
+    all_zero(rows)
+    assert "all-zero" in names(found([*rows, *played(clean(240, pass_rate=0.5))]))

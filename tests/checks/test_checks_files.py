@@ -1,0 +1,288 @@
+"""Whatever stands in files, the checks read on; every row costs the same, in time and in memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted import TOOLS, Row, Rows, all_zero, answered, clean, found, names, truncated, write
+
+from velodrome.checks import Checks, read_checks, run_checks
+from velodrome.checks import thresholds as at
+from velodrome.errors import InputError
+from velodrome.records.jsonl import MAX_LINE_BYTES
+from velodrome.records.rollout import encode
+from velodrome.records.zst import pack
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+PLACES = [
+    ("reward",),
+    ("output",),
+    ("response",),
+    ("usage",),
+    ("meta",),
+    ("responses_create_params",),
+    ("meta", "key"),
+    ("meta", "timing"),
+    ("meta", "scored"),
+    ("meta", "timing", "total_s"),
+    ("meta", "timing", "retries"),
+    ("response", "content"),
+    ("response", "status"),
+    ("response", "incomplete_details"),
+    ("responses_create_params", "tools"),
+    ("output", 0),
+    ("output", 0, "tool_calls"),
+    ("output", 0, "tool_calls", 0),
+    ("output", 0, "tool_calls", 0, "arguments"),
+    ("output", 1, "content"),
+    ("output", 1, "name"),
+    ("output", 2, "content"),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(place=st.sampled_from(PLACES), value=JSON)
+def test_a_hostile_row_never_raises_and_its_neighbours_are_still_read(place: tuple[Any, ...], value: Any):
+    rows = clean(3, 1)
+    inside: Any = rows[1]
+    for step in place[:-1]:
+        inside = inside[step]
+    inside[place[-1]] = value
+    checks = Checks()
+    for row in rows:
+        checks.add(row)
+    findings = checks.findings()
+    assert checks.rollouts == 3
+    assert {line for finding in findings for line in finding.examples} <= {2, 3}
+
+
+@settings(max_examples=100, deadline=None)
+@given(failure=st.dictionaries(st.sampled_from(["key", "boundary", "error"]), JSON) | JSON)
+def test_a_hostile_failure_never_raises(tmp_path_factory: pytest.TempPathFactory, failure: Any):
+    path = write(tmp_path_factory.mktemp("f") / "r.jsonl", clean(1, 1), [json.dumps(failure).encode() + b"\n"])
+    assert all(finding.name == "failures" for finding in run_checks(path))
+
+
+DEEP = b'{"output":' + b"[" * 900 + b"]" * 900 + b"}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (DEEP, "schema"),
+        (b"[" * 100_000 + b"]" * 100_000 + b"\n", "unreadable-lines"),
+        (b'{"a":NaN,"b":' + b"[" * 100_000 + b"\n", "unreadable-lines"),
+        (b'{"reward":1,"meta":{"key":"\\ud800"}}\n', "schema"),
+        (b'{"reward":1e999}\n', "bad-reward"),
+        (b'{"reward":' + b"9" * 400 + b',"x":NaN}\n', "bad-reward"),
+        (b'{"reward":1,"x":NaN,"output":[{"role":"tool","name":"\\ud800","content":"error"}]}\n', "schema"),
+        (b'{"x":"' + b"y" * 2_000_000 + b'"}\n', "schema"),
+    ],
+    ids=["deep", "deeper", "deep-nan", "surrogate", "large", "larger", "loose-surrogate", "long"],
+)
+def test_a_hostile_line_is_a_finding(tmp_path: Path, line: bytes, name: str):
+    path = write(tmp_path / "r.jsonl", [*clean(3, 1), line, *clean(6, 1)[3:]])
+    findings = run_checks(path)
+    assert [finding.examples for finding in findings if finding.name == name] == [[4]]
+
+
+def test_a_line_that_is_too_long_to_read_is_told_and_the_rest_is_read(tmp_path: Path):
+    rows = clean(6, 1)
+    path = write(tmp_path / "r.jsonl", [*rows[:3], b"x" * (MAX_LINE_BYTES + 2) + b"\n", *rows[3:]])
+    checks = read_checks(path)
+    [finding] = checks.findings()
+    assert (finding.name, finding.examples, checks.rollouts) == ("unreadable-lines", [4], 6)
+    assert finding.message == "1 of 7 lines (14%) cannot be read: longer than 32 MiB"
+
+
+def test_a_last_line_that_is_being_written_is_a_note_and_no_error(tmp_path: Path):
+    path = write(tmp_path / "r.jsonl", [*clean(3, 1), encode(clean(4, 1)[3])[:50]])
+    [finding] = run_checks(path)
+    assert (finding.name, finding.severity, finding.examples) == ("unreadable-lines", "info", [4])
+
+
+def test_a_compressed_file_that_is_cut_short_has_the_same_note(tmp_path: Path):
+    path = tmp_path / "r.jsonl.zst"
+    rows = clean(4, 1)
+    path.write_bytes(b"".join(pack(encode(row)) for row in rows[:3]) + pack(encode(rows[3]))[:50])
+    plain = write(tmp_path / "p.jsonl", [*rows[:3], encode(rows[3])[:50]])
+    [finding], [same] = run_checks(path), run_checks(plain)
+    assert finding.message == same.message == "the last line is not whole: it is being written, or was torn"
+    assert (finding.name, finding.severity, finding.examples) == ("unreadable-lines", "info", [4])
+
+
+def test_a_compressed_file_is_checked_the_same(tmp_path: Path):
+    rows: Rows = clean()
+    truncated(rows)
+    plain = run_checks(write(tmp_path / "r.jsonl", rows))
+    path = tmp_path / "r.jsonl.zst"
+    path.write_bytes(b"".join(pack(encode(row)) for row in rows))
+    packed = run_checks(path)
+    assert [(one.name, one.count, one.examples) for one in packed] == [
+        (one.name, one.count, one.examples) for one in plain
+    ]
+
+
+def test_one_bad_byte_in_a_compressed_file_costs_one_rollout_and_is_told_in_bytes(tmp_path: Path):
+    path = tmp_path / "r.jsonl.zst"
+    frames = [pack(encode(row)) for row in clean(400, 1)]
+    data = bytearray(b"".join(frames))
+    data[sum(map(len, frames[:50])) + 1] ^= 0xFF
+    path.write_bytes(data)
+    checks = read_checks(path)
+    [finding] = checks.findings()
+    assert (checks.rollouts, finding.name, finding.severity, finding.count, finding.examples) == (
+        399,
+        "unreadable-lines",
+        "error",
+        1,
+        [51],
+    )
+    assert finding.share == round(len(frames[50]) / len(data), 6)
+    assert finding.message == (
+        f"{len(frames[50])} of {len(data):,} bytes (0.3%) cannot be decompressed, in 1 place; "
+        "how many rollouts stood there cannot be told"
+    )
+
+
+def test_damaged_bytes_of_several_files_and_lines_that_are_none_are_told_apart(tmp_path: Path):
+    rows = [encode(row) for row in clean(6, 1)]
+    first, second = tmp_path / "a.jsonl.zst", tmp_path / "b.jsonl.zst"
+    first.write_bytes(b"".join(map(pack, rows)))
+    second.write_bytes(pack(rows[0]) + b"garbage" + pack(b"{\n") + pack(rows[1]) + b"garbage")
+    told = [(one.message.partition(", in")[0], one.examples, one.files) for one in run_checks(first, second)]
+    size = second.stat().st_size
+    assert told == [
+        (f"14 of {size:,} bytes ({14 / size:.1%}) cannot be decompressed", [2, 5], [str(second)] * 2),
+        (
+            "1 of 9 lines (11%) cannot be read: not JSON: unexpected end of data: line 2 column 1 (char 2)",
+            [3],
+            [str(second)],
+        ),
+    ]
+
+
+def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path):
+    with pytest.raises(InputError, match="cannot be read"):
+        run_checks(tmp_path / "none.jsonl")
+
+
+def test_a_check_that_is_not_there_is_a_mistake_that_names_the_nearest(tmp_path: Path):
+    path = write(tmp_path / "r.jsonl", clean(1))
+    with pytest.raises(InputError) as caught:
+        run_checks(path, only=["all-zeros", "what"])
+    assert caught.value.problems == (
+        "there is no check 'all-zeros'; did you mean 'all-zero'?",
+        "there is no check 'what'; velo check --list names them",
+    )
+
+
+def test_lines_of_several_files_are_told_with_their_files_and_keys_may_be_the_same_in_them(tmp_path: Path):
+    first, second, rows = write(tmp_path / "a.jsonl", clean(40, 1)), tmp_path / "b.jsonl", clean(40, 1, seed=2)
+    answered(rows[2], "ERROR")
+    answered(rows[3], "FAILED")
+    none = write(tmp_path / "none.jsonl", [])
+    write(second, [*rows, rows[0]])
+    findings = {one.name: (one.count, one.examples, one.files) for one in run_checks(none, first, second, first)}
+    assert findings == {
+        "error-answers": (2, [3, 4], [str(second)] * 2),
+        "duplicate-keys": (1, [41], [str(second)]),
+    }
+
+
+def test_the_tasks_of_shards_are_one(tmp_path: Path):
+    rows = clean(200, 8, pass_rate=0.5)
+    for row in rows:
+        row["reward"] = 0.0 if int(row["id"][1:]) < 22 else 1.0
+    shards = [write(tmp_path / f"{shard}.jsonl", rows[shard::4]) for shard in range(4)]
+    assert names(run_checks(shards[0])) == []
+    assert names(run_checks(*shards)) == ["never-passes"]
+
+
+def steps(count: int) -> int:
+    """Lines of our code that are run for so many rollouts, each with a problem of its own and of a new task."""
+    rows: Rows = clean(count, 1)
+    for row in rows:
+        row["reward"] = 11.0
+        row["output"] += row["output"][:2] * 3
+        row["output"][0]["tool_calls"][0]["name"] = f"made-up-{row['id']}"
+        row["output"][1] |= {"name": f"made-up-{row['id']}", "content": "error"}
+        row["responses_create_params"] = {"input": "the same", "tools": TOOLS}
+    total = 0
+
+    def count_lines(frame: Any, event: str, _: Any) -> Any:
+        nonlocal total
+        if "checks" not in frame.f_code.co_filename:
+            return None
+        total += 1
+        return count_lines
+
+    before = sys.gettrace()
+    sys.settrace(count_lines)
+    try:
+        checks = Checks()
+        for number, row in enumerate(rows):
+            checks.fail({"key": f"f{number}/0", "boundary": "model", "error": "x" * (number % 500)})
+            checks.add(row)
+        checks.findings()
+    finally:
+        sys.settrace(before)
+    return total
+
+
+def test_twice_the_rollouts_take_twice_the_steps():
+    assert steps(4000) / steps(2000) < 2.2
+
+
+def test_memory_does_not_grow_with_rollouts_but_for_sixteen_bytes_for_a_key_and_eight_for_an_answer():
+    rows = clean(400, 8)
+    for row in rows:
+        row["responses_create_params"]["input"] = "the same"
+
+    def taken(rounds: int) -> int:
+        tracemalloc.start()
+        try:
+            checks = Checks()
+            for index in range(rounds):
+                for row in rows:
+                    task = row["id"]
+                    row["meta"]["key"] = f"{task}/{index}"
+                    checks.add(row)
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    few, many = taken(5), taken(50)
+    assert (many - few) / (45 * len(rows)) < 28
+
+
+def test_of_too_many_tasks_some_are_remembered_and_the_message_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(at, "MOST_TASKS", 60)
+    rows = clean(400, 4)
+    all_zero(rows)
+    [finding] = found(rows, only=["never-passes"])
+    tasks, _, rest = finding.message.partition(" never")[0].partition(" tasks ")
+    assert (tasks, rest) == (f"{finding.count} of {finding.count}", "(100%) (of those looked at, chosen by their id)")
+    assert 20 < finding.count <= 60
+
+
+@pytest.mark.parametrize("count", [3, 150_000])
+def test_keys_that_are_there_twice_are_found_in_small_and_large_files(count: int):
+    checks = Checks(only=["duplicate-keys"])
+    row: Row = {"meta": {}}
+    for number in [*range(count), 2, 0]:
+        row["meta"] = {"key": f"t/{number}"}
+        checks.add(row)
+    [finding] = checks.findings()
+    assert (finding.count, finding.examples) == (2, [count + 1, count + 2])

@@ -1,0 +1,188 @@
+"""What a text gives away, and how numbers are spread."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from velodrome.checks.facts import facts
+from velodrome.checks.spread import Spread
+from velodrome.checks.texts import is_error, is_refusal, is_tool_error, runs_in_circles
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.floats(0, 1))
+def test_a_quantile_is_within_a_tenth(numbers: list[float], share: float):
+    spread = Spread()
+    spread.extend(numbers)
+    exact = sorted(numbers)[min(len(numbers) - 1, int(share * len(numbers)))]
+    assert spread.quantile(share) == pytest.approx(exact, rel=0.1, abs=2e-16)
+    assert spread.count == len(numbers) == spread.outside(1e9, 1e9)
+    assert spread.outside(-2e6, 2e6) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm sorry, but I can't help with that.",
+        "I’m sorry, I cannot answer.",
+        "Sorry, but I won't do this.",
+        "I cannot assist with that request.",
+        "  I am unable to provide this.",
+        "As an AI language model, I can't create that.",
+        "Unfortunately, I'm not able to open links.",
+        "I must respectfully decline.",
+        "I apologize, but I cannot fulfill this request.",
+    ],
+)
+def test_a_refusal_is_seen(text: str):
+    assert is_refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I cannot find a smaller number, so the answer is 3.",
+        "I can help with that.",
+        "I'm sorry to hear that. The answer is 36.",
+        "Sorry is the word that rhymes.",
+        "As an AI, I think the answer is 4.",
+        "The user said: I'm sorry, but I can't help with that.",
+        "Unfortunately, the number is not prime.",
+    ],
+)
+def test_an_answer_is_no_refusal(text: str):
+    assert not is_refusal(text)
+
+
+def test_an_error_in_place_of_an_answer_is_told_from_an_answer_about_errors():
+    assert [
+        is_error(text) for text in ("ERROR", "FAILED", " ERROR\n", "ERROR: no", "Traceback (most recent call last)")
+    ] == [True] * 5
+    assert [is_error(text) for text in ("Error handling is hard.", "error", "ERRORS", "It FAILED", "36")] == [False] * 5
+
+
+def test_a_tool_error_is_told_from_a_result():
+    assert [is_tool_error(text) for text in ("error: no", "Error: x", '{"error": 1}', "  Traceback (most recent")] == [
+        True
+    ] * 4
+    assert [
+        is_tool_error(text)
+        for text in ("36.0", "", "[]", '{"result": "error"}', "The error is 3", '{"error": null, "x": 1}', "Errors: 0")
+    ] == [False] * 7
+
+
+def test_text_that_runs_in_circles_is_told_from_text_that_does_not():
+    prose = " ".join(f"Step {n}: we add {n * n} to {n * 7} and get {n * n + n * 7}." for n in range(100))
+    grid = "\n".join(" ".join("0" * 10) for _ in range(10))
+    table = "\n".join(f"| {n} | {n * 3} | yes | no |" for n in range(80))
+    assert [runs_in_circles(text) for text in (prose, prose + grid, table, prose + "." * 40, "x")] == [False] * 5
+    period = "".join(random.Random(1).choices("abcdefgh ", k=240))
+    turning = (prose + "and so on, " * 100, "No. " * 500, prose + "!" * 2000, period * 9, "0 " * 2000)
+    assert [runs_in_circles(text) for text in turning] == [True] * 5
+
+
+def test_a_paragraph_said_over_and_over_is_told_from_one_that_comes_back():
+    chance = random.Random(2)
+
+    def words(count: int) -> str:
+        return " ".join("".join(chance.choices("abcdefgh", k=5)) for _ in range(count)) + ".\n"
+
+    for period in (50, 60, 300, 1200):  # words of six characters
+        said = words(period)
+        assert [runs_in_circles(words(300) + said * times) for times in (2, 4, 6, 40)] == [False, False, True, True]
+    counted = "".join(f"Attempt {number}: {said}" for number in range(7, 14))
+    assert runs_in_circles(counted)
+    chorus, grid = words(60), "0 1 0 1 1 0 1 0\n" * 200
+    song = "".join(words(60) + chorus for _ in range(4))
+    code = "".join(
+        f"def test_{number}():\n    value = make({number})\n    assert value.ok\n\n\n" for number in range(80)
+    )
+    assert [runs_in_circles(text) for text in (song, code)] == [False] * 2
+    assert runs_in_circles(grid)
+
+
+def test_of_a_megabyte_only_a_page_is_read():
+    said, between = "".join(f"said {n} " for n in range(60)), "".join(f"between {n} " for n in range(20_000))
+    assert runs_in_circles(said * 1000)
+    assert not runs_in_circles(said * 1000 + between + said)
+    assert not is_tool_error(" " * 1_000_000 + "Error: no such file")
+    for text in ("a" * 1_000_000 + "b" + "a" * 199, ("a" * 150 + "b") * 10_000 + "c" * 31, "ab " * 400_000 + "x" * 250):
+        assert runs_in_circles(text) == runs_in_circles(text[-100_000:])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HTTPError: 500 Internal Server Error",
+        "requests.exceptions.HTTPError: 404 Client Error: Not Found for url: http://127.0.0.1/",
+        "ValueError('no such column')",
+        "TimeoutException: after 30 s",
+        "500 Internal Server Error",
+        "HTTP 503 Service Unavailable",
+        "HTTP/1.1 502 Bad Gateway",
+        "HTTP error 429: slow down",
+        "Request failed with status code 404",
+        "Tool call failed: no such file",
+        '{"query": "x", "error": "the index is not there"}',
+        '{"isError": true, "content": []}',
+        '{"status": "error", "message": "no"}',
+        '{"error": {"code": 500}}',
+        '\n {"error": "no"}',
+    ],
+)
+def test_the_errors_of_programs_and_servers_are_seen(text: str):
+    assert is_tool_error(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TypeError is raised when an operation is applied to an object of the wrong type.",
+        "The HTTPError class is in urllib.error: 500 means the server failed.",
+        "Error handling in Rust goes by Result.",
+        "404 results found",
+        "500 m",
+        "HTTP 404 is what a server says of a page that is not there.",
+        '{"value": 3.2, "error": 0.01}',
+        '{"error": 0.01, "value": 3.2}',
+        '{"error": 0, "rows": []}',
+        '{"error": {}, "rows": []}',
+        '{"text": "an \'error\' in passing"}',
+        '{"rows": [{"level": "error"}], "status": "ok"}',
+        "The request failed before; this time it is 36.",
+        "errors.log: 3 lines",
+        "exceptions are listed in chapter 4",
+    ],
+)
+def test_a_result_that_mentions_errors_is_no_error(text: str):
+    assert not is_tool_error(text)
+
+
+def test_calls_that_take_turns_are_a_loop_and_a_way_of_working_is_none():
+    def loops(calls: str) -> bool:
+        message = {"role": "assistant", "tool_calls": [{"name": name, "arguments": "{}"} for name in calls]}
+        return facts({"output": [message]}, 1).loop
+
+    assert [loops(calls) for calls in ("AAA", "ABABAB", "xABCABCABCx", "ABCDABCDABCD")] == [True] * 4
+    assert [loops(calls) for calls in ("AAB", "ABAB", "ABACAD", "ABCABC", "ABCDEABCDEABCDE", "AABBAABB")] == [False] * 6
+
+
+def test_what_has_the_shape_of_no_rollout_is_told_in_words():
+    rows = [
+        {"output": [{"role": "assistant", "tool_calls": 7}]},
+        {"output": [{"role": "assistant", "tool_calls": ["x"]}]},
+        {
+            "output": [{"role": "assistant", "tool_calls": [{"name": "x"}]}],
+            "responses_create_params": {"input": "", "tools": ["x"]},
+        },
+    ]
+    whole = {"reward": 1, "meta": {"key": "a/0"}, "response": {}, "responses_create_params": {"input": ""}}
+    assert [facts({**whole, **row}, 1).flaw for row in rows] == [
+        '"tool_calls" is not a list of calls',
+        '"tool_calls" is not a list of calls',
+        '"responses_create_params.tools" is not a list of tools',
+    ]

@@ -1,0 +1,82 @@
+"""A whole collection in one process: what its budgets count."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from velodrome.collector.budget import Budget
+from velodrome.collector.collection import collect
+from velodrome.collector.order import Options
+from velodrome.settings import Config, Instance
+
+ENV = """
+from velodrome import Environment
+
+
+class Strict(Environment):
+    def verify(self, task, response):
+        if self.config["breaks"]:
+            raise RuntimeError("no such luck")
+        return {"reward": 1.0}
+"""
+
+
+def config(*, breaks: bool) -> Config:
+    links: dict[str, Any] = {
+        "model_server": {"type": "responses_api_models", "name": "m"},
+        "resources_server": {"type": "resources_servers", "name": "env"},
+    }
+    blocks = [
+        Instance("m", "responses_api_models", "scripted_model", {"answers": ["three words here"]}, "t.yaml"),
+        Instance("env", "resources_servers", "strict", {"breaks": breaks}, "t.yaml"),
+        Instance("solo", "responses_api_agents", "simple_agent", links, "t.yaml"),
+    ]
+    return Config({}, {block.name: block for block in blocks})
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_the_tokens_of_failed_rollouts_count_towards_the_budget_like_those_of_kept_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: bool
+):
+    monkeypatch.chdir(tmp_path)
+    app = tmp_path / "resources_servers" / "strict" / "app.py"
+    app.parent.mkdir(parents=True)
+    app.write_text(ENV)
+    tasks = [{"id": number, "responses_create_params": {"input": "hi"}} for number in range(10)]
+    (tmp_path / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
+    options = Options(tmp_path / "tasks.jsonl", tmp_path / "r.jsonl", parallel=1, budget=Budget(max_total_tokens=10))
+    outcome = asyncio.run(collect(options, config(breaks=breaks), lambda line: None))
+    assert (outcome.kept + outcome.failed, outcome.failed > 0, outcome.exit_code) == (3, breaks, 4)
+    assert outcome.stopped == "max_total_tokens=10 reached (12 tokens)"
+
+
+WATCHING = """
+import json
+
+from velodrome import Environment
+
+
+class Watching(Environment):
+    def verify(self, task, response):
+        with open("r.run.json") as stream:
+            return {"reward": 1.0, "seen": json.load(stream)["runs"][-1]}
+"""
+
+
+def test_the_run_file_says_from_the_start_how_many_are_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    app = tmp_path / "resources_servers" / "strict" / "app.py"
+    app.parent.mkdir(parents=True)
+    app.write_text(WATCHING)
+    task = {"id": "a", "responses_create_params": {"input": "hi"}}
+    (tmp_path / "tasks.jsonl").write_bytes(orjson.dumps(task) + b"\n")
+    options = Options(tmp_path / "tasks.jsonl", tmp_path / "r.jsonl", repeats=3)
+    outcome = asyncio.run(collect(options, config(breaks=False), lambda line: None))
+    assert (outcome.kept, outcome.failed) == (3, 0)
+    rows = [orjson.loads(line) for line in (tmp_path / "r.jsonl").read_bytes().splitlines()]
+    assert [(row["seen"]["requested"], "finished_at" in row["seen"]) for row in rows] == [(3, False)] * 3

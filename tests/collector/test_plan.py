@@ -1,0 +1,265 @@
+"""Which rollouts are to be made: keys, repeats, what is done, and rows that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from velodrome.collector.plan import Job, Names, Selection, Survey, jobs, mark_line, refuse_taken, survey
+from velodrome.errors import InputError
+from velodrome.records.task import digest, task_id
+
+
+def task(text: str = "hi", **fields: Any) -> dict[str, Any]:
+    return {"responses_create_params": {"input": text}, **fields}
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_bytes(b"".join(row if isinstance(row, bytes) else orjson.dumps(row) + b"\n" for row in rows))
+    return path
+
+
+def selection(path: Path, **changes: Any) -> Selection:
+    given: dict[str, Any] = {"limit": None, "repeats": 1, "agent": None, "default_agent": "solo", "overrides": {}}
+    return Selection(path, **{**given, **changes})
+
+
+def plan(chosen: Selection, done: tuple[str, ...] = (), agents: tuple[str, ...] = ("solo", "other")) -> list[Job]:
+    return list(jobs(chosen, surveyed(chosen, done, agents)))
+
+
+def surveyed(chosen: Selection, done: tuple[str, ...] = (), agents: tuple[str, ...] = ("solo",)) -> Survey:
+    """The survey of an input beside an output that has these rollouts; each may name its digest after a blank."""
+    found = survey(chosen, agents)
+    for each in done:
+        key, _, content = each.partition(" ")
+        meta = {"key": key, **({"task_digest": content} if content else {})}
+        assert mark_line(found, orjson.dumps({"output": [], "meta": meta}))
+    return found
+
+
+def keys(found: list[Job]) -> list[str]:
+    return [job.key for job in found]
+
+
+def problems(chosen: Selection, agents: tuple[str, ...] = ("solo",)) -> tuple[str, ...]:
+    with pytest.raises(InputError) as caught:
+        survey(chosen, agents)
+    return caught.value.problems
+
+
+def test_every_row_is_run_as_often_as_asked_task_by_task(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"))
+    assert plan(selection(path, repeats=2)) == [
+        Job("a/0", 0, 0, "solo", task(id="a"), digest=digest(task(id="a"))),
+        Job("a/1", 0, 1, "solo", task(id="a"), digest=digest(task(id="a"))),
+        Job("b/0", 1, 0, "solo", task(id="b"), digest=digest(task(id="b"))),
+        Job("b/1", 1, 1, "solo", task(id="b"), digest=digest(task(id="b"))),
+    ]
+
+
+def test_what_the_output_has_already_is_left_out(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"), task(id="c"))
+    chosen = selection(path, repeats=2)
+    found = surveyed(chosen, ("a/0", "a/1", "b/1", "gone/0"))
+    assert (found.tasks, found.rollouts, found.kept) == (3, 6, 3)
+    assert keys(list(jobs(chosen, found))) == ["b/0", "c/0", "c/1"]
+
+
+def test_more_repeats_on_a_later_run_add_to_the_ones_there_are(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"))
+    assert keys(plan(selection(path, repeats=3), done=("a/0",))) == ["a/1", "a/2"]
+
+
+def test_equal_rows_and_equal_ids_get_numbers_that_collide_with_nothing(tmp_path: Path):
+    same = task_id(task("same"))
+    rows = [task(id="a"), task(id="a#2"), task(id="a"), task(id="a"), task(id="a#2"), task("same"), task("same")]
+    path = write(tmp_path / "t.jsonl", *rows)
+    found = keys(plan(selection(path)))
+    assert found == ["a/0", "a#2/0", "a#3/0", "a#4/0", "a#2#2/0", f"{same}/0", f"{same}#2/0"]
+    assert keys(plan(selection(path), done=("a#3/0", "a#2#2/0", f"{same}/0"))) == [
+        "a/0",
+        "a#2/0",
+        "a#4/0",
+        f"{same}#2/0",
+    ]
+
+
+def test_ids_with_slashes_and_numbers_stay_apart(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), task(id="a/0"), task(id=1), task(id="1"))
+    assert keys(plan(selection(path, repeats=2))) == [
+        *("a/0", "a/1", "a/0/0", "a/0/1"),
+        *("1/0", "1/1", "1#2/0", "1#2/1"),
+    ]
+
+
+def test_a_hundred_thousand_equal_names_are_numbered_without_counting_up_for_each():
+    names = Names({})  # counting up from #2 each time would take five thousand million steps
+    assert [names.add("a", index) for index in range(100_000)][-1] == "#100000"
+
+
+def refused(chosen: Selection, found: Survey) -> str:
+    with pytest.raises(InputError) as caught:
+        refuse_taken(
+            found, chosen.path, Path("out.jsonl"), lambda row, index: task_id(row) + found.again.get(index, "")
+        )
+    return str(caught.value)
+
+
+def test_a_name_that_the_output_has_with_other_content_is_refused_with_the_first_such_row(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), b"\n", task("new", id="b"), task("new", id="c"), task(id="d"))
+    chosen = selection(path)
+    old = [f"{name}/0 {digest(task(id=name))}" for name in "abc"]
+    found = surveyed(chosen, (*old, "d/0"))
+    assert found.kept == 2  # a, and d, whose row has no digest to compare
+    own = digest(task("new", id="b"))
+    assert refused(chosen, found) == (
+        f"{path}:3: the key 'b' stands in out.jsonl with other content (and 1 more like it); +allow_mixed=true adds it "
+        f"under a key with @{own}, another +output_jsonl_fpath keeps them apart (see docs/rollouts.md#keys)"
+    )
+
+
+def test_other_content_under_a_name_gets_a_key_of_its_own_and_is_found_again_under_it(tmp_path: Path):
+    first, second, third = (task(text, id="b") for text in ("1", "2", "3"))
+    chosen = selection(write(tmp_path / "t.jsonl", second), repeats=2)
+    output = [f"b/0 {digest(first)}", f"b/1 {digest(first)}"]
+    name = f"b@{digest(second)}"
+    assert keys(list(jobs(chosen, surveyed(chosen, tuple(output))))) == [f"{name}/0", f"{name}/1"]
+    output.append(f"{name}/0 {digest(second)}")
+    assert keys(list(jobs(chosen, surveyed(chosen, tuple(output))))) == [f"{name}/1"]
+    output.append(f"{name}/1 {digest(second)}")
+    assert list(jobs(chosen, surveyed(chosen, tuple(output)))) == []
+    chosen = selection(write(tmp_path / "t.jsonl", first))
+    assert surveyed(chosen, tuple(output)).taken == set()
+    chosen = selection(write(tmp_path / "t.jsonl", third))
+    assert keys(list(jobs(chosen, surveyed(chosen, tuple(output))))) == [f"b@{digest(third)}/0"]
+
+
+def test_rows_with_one_id_and_two_contents_do_not_change_places_unnoticed(tmp_path: Path):
+    one, two = task("one", id="a"), task("two", id="a")
+    output = (f"a/0 {digest(one)}", f"a#2/0 {digest(two)}")
+    chosen = selection(write(tmp_path / "t.jsonl", one, two))
+    assert surveyed(chosen, output).kept == 2
+    chosen = selection(write(tmp_path / "t.jsonl", two, one))
+    assert "t.jsonl:1: the key 'a' stands in" in refused(chosen, surveyed(chosen, output))
+    chosen = selection(write(tmp_path / "t.jsonl", two))
+    assert "t.jsonl:1: the key 'a' stands in" in refused(chosen, surveyed(chosen, output))
+
+
+def test_the_order_of_keys_in_a_row_and_overrides_are_not_other_content(tmp_path: Path):
+    row = task(id="a", answer="36")
+    chosen = selection(write(tmp_path / "t.jsonl", dict(reversed(row.items()))), overrides={"temperature": 1})
+    assert surveyed(chosen, (f"a/0 {digest(row)}",)).kept == 1
+
+
+def test_the_limit_counts_rows_not_lines(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", b"\n", task(id="a"), b"  \r\n", task(id="b"), b"broken\n")
+    assert keys(plan(selection(path, limit=2))) == ["a/0", "b/0"]
+
+
+def test_the_command_line_names_the_agent_before_the_row_and_the_row_before_the_default(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a", agent_ref={"name": "other"}), task(id="b"))
+    assert [job.agent for job in plan(selection(path))] == ["other", "solo"]
+    assert [job.agent for job in plan(selection(path, agent="other", default_agent=None))] == ["other", "other"]
+
+
+def test_overrides_change_what_the_model_is_asked_but_not_the_key(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task("hi"))
+    (job,) = plan(selection(path, overrides={"temperature": 0.5}))
+    assert job.task == {"responses_create_params": {"input": "hi", "temperature": 0.5}}
+    assert job.key == f"{task_id(task('hi'))}/0"
+
+
+def test_an_override_of_a_wrong_shape_is_a_mistake(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"))
+    [line] = problems(selection(path, overrides={"tools": [5]}))
+    assert line == 'command line: responses_create_params: "tools" is a list of objects (see docs/rollouts.md#task)'
+
+
+@pytest.mark.parametrize("asked", [None, "", [], 5, ["text"]])
+def test_an_override_that_leaves_the_model_nothing_to_answer_is_a_mistake(tmp_path: Path, asked: Any):
+    path = write(tmp_path / "t.jsonl", task(id="a"))
+    [line] = problems(selection(path, overrides={"input": asked}))
+    assert line.startswith("command line: ")
+    assert '"responses_create_params.input"' in line
+
+
+def test_each_repeat_has_a_task_of_its_own_to_write_to(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a", notes=["n"]))
+    first, second = plan(selection(path, repeats=2, overrides={"top_p": 1}))
+    first.task["notes"].append("mine")
+    del first.task["responses_create_params"]
+    assert second.task == task(id="a", notes=["n"]) | {"responses_create_params": {"input": "hi", "top_p": 1}}
+
+
+def test_every_kind_of_mistake_is_named_once_with_the_first_line_it_stands_in(tmp_path: Path):
+    rows = [
+        task(),
+        b"{\n",
+        task(agent_ref={"name": "sola"}),
+        b"[]\n",
+        b"[]\n",
+        {"responses_create_params": {}},
+        b"[]\n",
+    ]
+    path = write(tmp_path / "t.jsonl", *rows)
+    not_json, *others = problems(selection(path))
+    assert not_json.startswith(f"{path}:2: not JSON: ")
+    assert others == [
+        f"{path}:3: no agent is called 'sola'; did you mean 'solo'?",
+        f"{path}:4: a task is a JSON object, not a list (see docs/rollouts.md#task) (and 2 more like it)",
+        f'{path}:6: no "responses_create_params.input" (see docs/rollouts.md#task)',
+    ]
+
+
+def test_a_row_without_an_agent_is_told_which_there_are(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task())
+    assert problems(selection(path, default_agent=None), ("b", "a")) == (
+        f'{path}:1: no agent: give +agent_name=…, or "agent_ref": {{"name": …}} in the row (agents: a, b)',
+    )
+
+
+def test_an_input_without_tasks_is_a_mistake(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", b"\n \n")
+    assert problems(selection(path)) == (f"{path}: no tasks in it (see docs/rollouts.md#task)",)
+
+
+def test_an_endless_line_is_named_together_with_what_was_wrong_before_it(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", b"[]\n", b'{"x": "' + b"x" * (33 * 1024 * 1024))
+    assert problems(selection(path)) == (
+        f"{path}:1: a task is a JSON object, not a list (see docs/rollouts.md#task)",
+        f"{path}:2: the line is longer than 32 MiB",
+    )
+
+
+def test_a_row_that_goes_bad_after_the_survey_is_a_job_with_a_problem_for_what_was_not_done(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"))
+    chosen = selection(path, repeats=2)
+    found = surveyed(chosen, ("a/0",))
+    write(path, b"[]\n", task(id="b"))
+    bad, *rest = jobs(chosen, found)
+    problem = f"{path}:1: the row changed during the collection: a task is a JSON object, not a list"
+    assert (bad.key, bad.rollout_index, bad.task) == ("line 1/1", 1, {})
+    assert bad.problem == f"{problem} (see docs/rollouts.md#task)"
+    assert keys(rest) == ["b/0", "b/1"]
+
+
+def test_rows_added_to_the_input_after_the_survey_are_left_for_the_next_run(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"))
+    chosen = selection(path)
+    found = surveyed(chosen)
+    write(path, task(id="a"), task(id="b"))
+    assert keys(list(jobs(chosen, found))) == ["a/0"]
+
+
+def test_a_row_that_is_another_after_the_survey_is_a_job_with_a_problem(tmp_path: Path):
+    path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"))
+    chosen = selection(path)
+    found = surveyed(chosen)
+    write(path, task(id="a"), task("another", id="b"))
+    good, bad = jobs(chosen, found)
+    assert (good.key, good.problem) == ("a/0", None)
+    assert bad.problem == f"{path}:2: the row changed during the collection: its content is not what was checked"

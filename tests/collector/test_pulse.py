@@ -1,0 +1,50 @@
+"""The pulse of a process, with clocks that the test turns by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from velodrome.collector.watch.pulse import SAMPLE_S, TICK_S, Pulse
+
+
+def test_a_sample_tells_the_share_of_a_core_and_the_worst_lag_since_the_one_before():
+    now, cpu, taken = [10.0], [1.0], []
+
+    async def main() -> None:
+        pulse = Pulse(lambda *sample: taken.append(sample), clock=lambda: now[0], cpu_clock=lambda: cpu[0])
+        for late in (0.0, 0.25, 0.0):
+            now[0] += TICK_S + late
+            pulse._tick()
+        now[0] += TICK_S + SAMPLE_S
+        cpu[0] += 0.5
+        pulse._tick()
+        now[0] += 2.0
+        cpu[0] += 1.0
+        pulse.stop()
+
+    asyncio.run(main())
+    assert [(round(share, 6), round(lag, 6)) for share, lag in taken] == [
+        (round(0.5 / (4 * TICK_S + 0.25 + SAMPLE_S), 6), 0.5),
+        (0.5, 0.0),
+    ]
+
+
+def test_a_loop_that_is_held_up_shows():
+    async def main() -> tuple[float, float, float]:
+        taken: asyncio.Future[tuple[float, float]] = asyncio.get_running_loop().create_future()
+        began_s = time.perf_counter()
+        pulse = Pulse(lambda *sample: taken.done() or taken.set_result(sample))
+        held = asyncio.get_running_loop().time() + 2 * SAMPLE_S
+        await asyncio.sleep(0)
+        used_s = time.process_time()
+        while asyncio.get_running_loop().time() < held:
+            pass
+        used_s = time.process_time() - used_s
+        share, lag = await taken
+        pulse.stop()
+        return share, lag, used_s / (time.perf_counter() - began_s)
+
+    share, lag, at_least = asyncio.run(main())
+    assert lag > SAMPLE_S
+    assert share >= at_least > 0

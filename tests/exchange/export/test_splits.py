@@ -1,0 +1,56 @@
+"""A task is in one split only, and the shares are as exact as whole tasks allow."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from velodrome.errors import InputError
+from velodrome.exchange.export.splits import Splits, parse_shares, parts, task_hash
+
+
+def test_shares_are_parts_of_their_sum_and_one_that_is_not_1_is_told():
+    assert parts(parse_shares("train=0.9,test=0.1")) == ([("train", 0.9), ("test", 0.1)], None)
+    assert parts(parse_shares("a=0.7,b=0.2,c=0.1")) == ([("a", 0.7), ("b", 0.2), ("c", 0.1)], None)
+    told = "--split: the shares add up to 4 and not to 1; each is taken as its part of that: a 0.75, b 0.25"
+    assert parts(parse_shares("a=3, b=1")) == ([("a", 0.75), ("b", 0.25)], told)
+
+
+@pytest.mark.parametrize("text", ["", "train", "train=x", "train=0", "train=-1", "a/b=1", "a=1,a=1", "a=nan", "a=inf"])
+def test_what_is_no_share_is_told(text: str):
+    with pytest.raises(InputError, match=r"is not a name with its share; train=0.9,test=0.1"):
+        parse_shares(text)
+
+
+@settings(deadline=None)
+@given(tasks=st.sets(st.integers(0, 2**64 - 1), min_size=1, max_size=200), seed=st.integers(-(2**70), 2**70))
+def test_the_splits_have_their_share_of_the_tasks(tasks: set[int], seed: int):
+    splits = Splits([("train", 0.7), ("dev", 0.2), ("test", 0.1)], tasks, seed)
+    found = Counter(splits.of(task) for task in tasks)
+    total = len(tasks)
+    assert found["train"] == round(0.7 * total)
+    assert found["train"] + found["dev"] == round((0.7 + 0.2) * total)
+    assert sum(found.values()) == total
+
+
+def test_the_seed_decides_which_tasks_go_where():
+    tasks = range(100)
+
+    def dealt(seed: int) -> list[str]:
+        splits = Splits([("train", 0.5), ("test", 0.5)], tasks, seed)
+        return [splits.of(task) for task in tasks]
+
+    assert dealt(1) == dealt(1)
+    assert dealt(1) != dealt(2)
+
+
+def test_without_shares_everything_is_one_split():
+    splits = Splits((), [1, 2], 0)
+    assert (splits.names, splits.of(1), splits.of(2)) == (["train"], "train", "train")
+
+
+def test_equal_rows_of_an_input_are_one_task():
+    assert task_hash("percent#2") == task_hash("percent") != task_hash("percent2")

@@ -1,0 +1,242 @@
+"""What is told of many rollouts: tasks, failures by kind, histograms, the course over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from velodrome.index import FAILED, Bin, Group, Histogram, Index, Point, Query, Sort, Task
+
+Json = dict[str, Any]
+ASKED = "What is 15% of 240?"  # by every row that is made here
+Make = Callable[..., Json]
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def opened(tmp_path: Path, write: Write) -> Callable[..., Index]:
+    def make(rows: list[Json], lost: list[Json] | None = None) -> Index:
+        path = write(tmp_path / "r.jsonl", rows)
+        if lost:
+            write(tmp_path / "r.failures.jsonl", lost)
+        index = Index(path)
+        index.refresh()
+        return index
+
+    return make
+
+
+def test_a_task_tells_how_many_there_are_and_how_many_passed(opened: Any, make_rollout: Make, make_failure: Make):
+    rows = [make_rollout("a", repeat, reward=reward) for repeat, reward in enumerate((0.0, 0.5, 1.0, 2.0))]
+    rows += [make_rollout("b", 0, reward=None, meta={"verification": "deferred"}), make_rollout("c", 0, reward=0.0)]
+    index = opened(rows, [make_failure("a", 4), make_failure("d", 0), make_failure("d", 1)])
+    assert index.tasks().tasks == (
+        Task("a", 4, 1, 4, 2, 0.5, 0.875, 1, ASKED),
+        Task("b", 1, 0, 0, 0, None, None, 5, ASKED),
+        Task("c", 1, 0, 1, 0, 0.0, 0.0, 6, ASKED),
+        Task("d", 0, 2, 0, 0, None, None, FAILED + 2),
+    )
+    assert (index.state.deferred, index.state.failed, index.state.entries) == (1, 3, 9)
+    assert [entry.state for entry in index.task("a")] == ["kept", "kept", "kept", "kept", "failed"]
+    index.close()
+
+
+def test_the_mean_of_a_task_does_not_depend_on_the_order_of_rows(opened: Any, make_rollout: Make):
+    rewards = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1)]
+    index = opened(
+        [make_rollout(f"t{task}", at, reward=own[at]) for task, own in enumerate(rewards) for at in range(3)]
+    )
+    assert {task.mean_reward for task in index.tasks().tasks} == {0.2}
+    assert len(index.tasks(Query.parse("mean_reward=0.2")).tasks) == 3
+    index.close()
+
+
+def test_tasks_are_filtered_sorted_and_paged(opened: Any, make_rollout: Make):
+    rows = [
+        make_rollout(f"t{task}", repeat, reward=float(repeat < task % 4)) for task in range(20) for repeat in range(3)
+    ]
+    index = opened(rows)
+
+    def names(text: str, sort: str, **options: Any) -> list[str]:
+        page = index.tasks(Query.parse(text), Sort.parse(sort), **options)
+        return [task.task for task in page.tasks]
+
+    assert sorted(names("0<pass_rate<0.5", "pass_rate")) == sorted(f"t{task}" for task in range(20) if task % 4 == 1)
+    assert names("task:T1 -task:t11 mean_reward=1", "number") == ["t15", "t19"]
+    assert names("task!=t3 pass_rate=1", "-number") == ["t19", "t15", "t11", "t7"]
+    rates = [task.pass_rate for task in index.tasks(sort=Sort.parse("-pass_rate")).tasks]
+    assert rates == sorted(rates, reverse=True)
+    page = index.tasks(sort=Sort.parse("-pass_rate"), limit=7)
+    forward = list(page.tasks)
+    while page.next:
+        page = index.tasks(sort=Sort.parse("-pass_rate"), after=page.next, limit=7)
+        forward += page.tasks
+    backward = list(page.tasks)
+    while page.previous:
+        page = index.tasks(sort=Sort.parse("-pass_rate"), before=page.previous, limit=7)
+        backward = [*page.tasks, *backward]
+    assert forward == backward == list(index.tasks(sort=Sort.parse("-pass_rate"), limit=1000).tasks)
+    assert len(forward) == 20
+    index.close()
+
+
+def test_failures_alike_but_for_numbers_and_ids_are_one_kind(opened: Any, make_failure: Make):
+    url = "POST http://127.0.0.1:{port}/v1/responses"
+    lost = [
+        make_failure("a", 0, error=url.format(port=8001) + ": 401 (request req_1f3a9b)"),
+        make_failure("b", 0, error=url.format(port=8155) + ": 401 (request req_77ffee)"),
+        make_failure("c", 0, error="no answer within 30.5 s", boundary="tool"),
+        make_failure("d", 0, error=url.format(port=1) + ": 401 (request 0xdeadbeef)", boundary="model"),
+        make_failure("e", 0, error=None, boundary=None),
+        make_failure("f", 0, error="429 Too Many Requests after 450 s"),
+        make_failure("g", 0, error="503 Service Unavailable after 9 s"),
+    ]
+    index = opened([], lost)
+    assert index.failures() == [
+        Group(
+            "model",
+            "POST http://#:#/v1/responses: # (request #)",
+            3,
+            "model: POST http://127.0.0.1:8001/v1/responses: 401 (request req_1f3a9b)",
+            (FAILED + 1, FAILED + 2, FAILED + 4),
+        ),
+        Group("?", "", 1, "?:", (FAILED + 5,)),
+        Group("model", "429 Too Many Requests after # s", 1, "model: 429 Too Many Requests after 450 s", (FAILED + 6,)),
+        Group(
+            "model", "503 Service Unavailable after # s", 1, "model: 503 Service Unavailable after 9 s", (FAILED + 7,)
+        ),
+        Group("tool", "no answer within # s", 1, "tool: no answer within 30.5 s", (FAILED + 3,)),
+    ]
+    assert [entry.error for entry in index.task("c")] == ["tool: no answer within 30.5 s"]
+    index.close()
+
+
+def test_a_key_that_was_tried_again_is_listed_once(
+    tmp_path: Path, opened: Any, make_rollout: Make, make_failure: Make, write: Write
+):
+    lost = [
+        make_failure("a", 0, error="first"),
+        make_failure("a", 0, error="second"),
+        make_failure("b", 0, error="third"),
+    ]
+    index = opened([make_rollout("c", 0)], lost)
+    assert [(entry.key, entry.error) for entry in index.page(Query.parse("state:failed"), Sort()).entries] == [
+        ("a/0", "model: second"),
+        ("b/0", "model: third"),
+    ]
+    write(index.rollouts, [make_rollout("a", 0, reward=1.0)], "ab")
+    state = index.refresh()
+    assert (state.rows, state.failed) == (2, 1)
+    assert [entry.state for entry in index.task("a")] == ["kept"]
+    assert [(group.pattern, group.count) for group in index.failures()] == [("third", 1)]
+    assert index.page(Query.parse("second"), Sort()).entries == ()
+    assert index.count(Query.parse("-second")) == index.count(Query()) == (3, True)
+    assert index.tasks(Query.parse("task=a")).tasks == (Task("a", 1, 0, 1, 1, 1.0, 1.0, 2, ASKED),)
+    write(
+        tmp_path / "r.failures.jsonl", [make_failure("a", 0, error="late"), make_failure("b", 0, error="again")], "ab"
+    )
+    state = index.refresh()
+    assert (state.rows, state.failed, [group.pattern for group in index.failures()]) == (2, 1, ["again"])
+    assert index.find("b/0") == FAILED + 5
+    assert index.tasks(Query.parse("task=b")).tasks[0].first == FAILED + 5
+    index.close()
+
+
+def test_a_histogram_counts_every_value_once(opened: Any, make_rollout: Make):
+    rewards = [0.0, 0.1, 0.25, 0.5, 0.5, 0.99, 1.0, None]
+    index = opened(
+        [make_rollout("a", repeat, reward=reward, tools=repeat % 2) for repeat, reward in enumerate(rewards)]
+    )
+    assert index.histogram("reward", 4) == Histogram(
+        "reward",
+        (Bin(0.0, 0.25, 2), Bin(0.25, 0.5, 1), Bin(0.5, 0.75, 2), Bin(0.75, 1.0, 2)),
+        7,
+        1,
+        pytest.approx(3.34 / 7),
+    )
+    assert index.histogram("reward", 2, Query.parse("tools=1")) == Histogram(
+        "reward", (Bin(0.0, 0.5, 1), Bin(0.5, 1.0, 2)), 3, 1, pytest.approx(1.59 / 3)
+    )
+    assert index.histogram("tokens", 4) == Histogram("tokens", (Bin(39, 39, 8),), 8, 0, 39.0)
+    assert index.histogram("retries", 3, Query.parse("task:nothing")) == Histogram(
+        "retries", (Bin(0, 0, 0),), 0, 0, None
+    )
+    index.close()
+
+
+def test_a_histogram_of_nothing_is_empty(opened: Any, make_failure: Make):
+    index = opened([], [make_failure("a")])
+    assert index.histogram("reward") == Histogram("reward", (), 0, 1, None)
+    index.close()
+
+
+def test_the_course_over_time_leaves_gaps_out(opened: Any, make_rollout: Make, make_failure: Make):
+    start = 1_790_000_000
+    rows = [
+        make_rollout("a", repeat, finished_at=start + at, reward=float(repeat % 2), tokens=100)
+        for repeat, at in enumerate((0.2, 0.9, 1.5, 500_000.0))
+    ]
+    index = opened(rows, [make_failure("b", 0, finished_at=start + 1.9)])
+    assert index.series() == [
+        Point(start, 1.0, 2, 0, 200, 0.5),
+        Point(start + 1, 1.0, 1, 1, 100, 0.0),
+        Point(start + 500_000, 1.0, 1, 0, 100, 1.0),
+    ]
+    shorter = index.series(2)
+    assert [(point.kept, point.failed, point.tokens) for point in shorter] == [(3, 1, 300), (1, 0, 100)]
+    index.close()
+
+
+def test_a_long_course_becomes_coarser_and_loses_nothing(opened: Any, make_rollout: Make):
+    rows = [make_rollout("a", repeat, finished_at=1_790_000_000.0 + repeat) for repeat in range(9000)]
+    index = opened(rows)
+    points = index.series(1000)
+    assert (sum(point.kept for point in points), len(points) <= 1000) == (9000, True)
+    assert sum(point.tokens for point in points) == 9000 * 39
+    index.close()
+
+
+def test_the_fields_are_those_of_rollouts_and_tasks(opened: Any, make_rollout: Make):
+    index = opened([make_rollout("a", accuracy=0.5, correct=True, note="text", id=7)])
+    assert index.fields()[-5:] == ["accuracy", "correct", "n", "pass_rate", "mean_reward"]
+    assert index.entry(1).numbers == {
+        "reward": 1.0,
+        "tokens": 39,
+        "input_tokens": 26,
+        "output_tokens": 13,
+        "tools": 0,
+        "turns": 2,
+        "length": 8,
+        "total_s": 0.75,
+        "model_s": 0.5,
+        "tools_s": 0.0,
+        "verify_s": 0.0,
+        "queue_s": 0.0,
+        "retries": 0,
+        "repeat": 0,
+        "task_index": 0,
+        "finished_at": 1_790_000_000.0,
+        "accuracy": 0.5,
+        "correct": 1,
+    }
+    index.close()
+
+
+def test_prompts_and_names_that_repeat_are_told_in_full_each_time(opened: Any, make_rollout: Make):
+    rows = [
+        make_rollout("a", repeat, prompt=f"How far is {repeat % 2}?", agent="ab"[repeat % 2]) for repeat in range(4)
+    ]
+    index = opened([*rows, make_rollout("b", prompt="", agent="completed")])
+    assert [(entry.prompt, entry.agent) for entry in index.page(Query(), Sort()).entries] == [
+        ("How far is 0?", "a"),
+        ("How far is 1?", "b"),
+        ("How far is 0?", "a"),
+        ("How far is 1?", "b"),
+        ("", "completed"),
+    ]
+    assert [entry.key for entry in index.page(Query.parse("agent=b"), Sort()).entries] == ["a/1", "a/3"]
+    assert [entry.key for entry in index.page(Query.parse("status:complet agent:complet"), Sort()).entries] == ["b/0"]
+    index.close()

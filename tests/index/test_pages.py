@@ -1,0 +1,371 @@
+"""Lists: a filter means what a plain loop over the rows would find, and pages put together are one big sort."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from velodrome.errors import InputError
+from velodrome.index import Entry, Index, Query, Sort
+from velodrome.index.paging import Cursor
+from velodrome.index.plan import Limits
+from velodrome.index.query import Compared, Matched, Term, Words
+
+Json = dict[str, Any]
+
+COUNT = 120
+NUMBERS = ("reward", "tokens", "tools", "total_s", "score", "flag", "repeat", "turns", "n", "pass_rate", "mean_reward")
+WORDS = ("alpha", "beta", "gamma", "delta")
+OPS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "!=": operator.ne}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: Any, make_rollout: Any, make_failure: Any, write: Any) -> Iterator[Index]:
+    """Rollouts with many equal values, absent ones and deferred rewards, and failures beside them."""
+    folder = tmp_path_factory.mktemp("pages")
+    rows = []
+    for number in range(COUNT):
+        fields: Json = {
+            "reward": (0.0, 0.5, 1.0, 1.0)[number * 7 % 4] if number % 11 else None,
+            "tools": number % 4,
+            "tokens": 30 + number * 13 % 7,
+            "timing": {"total_s": number * 37 % 23 / 8},
+            "answer": f"{WORDS[number % 4]} then {WORDS[number * 5 % 3]}",
+            "prompt": f"About {WORDS[number % 3]}",
+            "agent": ("solver", "Other Solver")[number % 5 == 0],
+        }
+        if number % 3:
+            fields["score"] = number % 9 - 4
+        if number % 7 == 0:
+            fields["flag"] = number % 2 == 0
+        if number % 22 == 0:
+            fields["meta"] = {"verification": "deferred"}
+        rows.append(make_rollout(f"Task/{number // 5}", number % 5, **fields))
+    path = write(folder / "r.jsonl", rows)
+    errors = ("Timeout after 30 s", "401 Unauthorized")
+    lost = [make_failure(f"lost{number % 4}", number // 4, error=errors[number % 2]) for number in range(10)]
+    write(folder / "r.failures.jsonl", lost)
+    found = Index(path)
+    found.refresh()
+    yield found
+    found.close()
+
+
+class Known:
+    """Everything there is, read one by one."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        numbers = [*range(1, COUNT + 1), *range(10**9 + 1, 10**9 + 11)]
+        self.entries = [index.entry(number) for number in numbers]
+        self.values = values(self.entries)
+        self.texts = texts_of(index, self.entries)
+
+    def wanted(self, query: Query) -> list[int]:
+        """A plain loop over the rows."""
+        return [
+            entry.number
+            for entry in self.entries
+            if all(holds(term, entry, self.values[entry.number], self.texts) for term in query.terms)
+        ]
+
+
+# Small files are found by their few candidates; with the limits of long ones the other ways are taken.
+WALKED = Limits(few=-1, few_named=-1)
+LOOKED_UP = Limits(sample=1, few=-1, few_named=-1)  # words, in each entry
+NO_WALK = replace(WALKED, walk_s=-1.0, walk_tasks_s=-1.0, walk_filtered_tasks_s=-1.0, walk_words_s=-1.0)
+LOOKED_AT_MANY = replace(NO_WALK, steps=1, slice=7)
+LOOKED_AT_ALL = replace(LOOKED_AT_MANY, many=-1)
+
+
+@pytest.fixture(
+    scope="module", params=[Limits(), WALKED, LOOKED_UP, LOOKED_AT_ALL], ids=["few", "walk", "words", "all"]
+)
+def known(index: Index, request: pytest.FixtureRequest) -> Iterator[Known]:
+    found = Index(index.rollouts, limits=request.param)
+    yield Known(found)
+    found.close()
+
+
+def values(entries: list[Entry]) -> dict[int, dict[str, float]]:
+    """Every number of every entry, those of its task too, worked out by hand."""
+    found = {}
+    for entry in entries:
+        mates = [mate for mate in entries if mate.task == entry.task and mate.state != "failed"]
+        rewards = [mate.reward for mate in mates if mate.reward is not None]
+        own = dict(entry.numbers) | {"n": float(len(mates)), "number": entry.number}
+        if rewards:
+            own["pass_rate"] = sum(reward >= 1 for reward in rewards) / len(rewards)
+            own["mean_reward"] = sum(rewards) / len(rewards)
+        found[entry.number] = own
+    return found
+
+
+def holds(term: Term, entry: Entry, numbers: dict[str, float], texts: dict[int, str]) -> bool:
+    """What a term means, said in Python."""
+    if isinstance(term, Words):
+        spoken = re.findall(r"\w+", texts[entry.number].lower())
+        wanted = re.findall(r"\w+", term.words.lower())
+        places = range(len(spoken) - len(wanted) + 1)
+        same = [spoken[place : place + len(wanted)] for place in places]
+        found = any(
+            each[:-1] == wanted[:-1] and (each[-1].startswith(wanted[-1]) if term.prefix else each[-1] == wanted[-1])
+            for each in same
+        )
+    elif isinstance(term, Compared):
+        value = numbers.get(term.field)
+        if not term.bounds:
+            found = value is None
+        else:
+            found = value is not None and all(OPS[op](value, bound) for op, bound in term.bounds)
+    else:
+        text = {"key": entry.key, "task": entry.task, "agent": entry.agent, "state": entry.state}.get(term.field)
+        text = entry.error or "" if term.field == "error" else text or ""
+        whole = (text == term.value) == (term.op == "=")
+        found = term.value.lower() in text.lower() if term.op == ":" else whole
+    return found != term.negated
+
+
+def texts_of(index: Index, entries: list[Entry]) -> dict[int, str]:
+    found = {}
+    for entry in entries:
+        row = index.row(entry.number)
+        if entry.state == "failed":
+            found[entry.number] = row["error"]
+        else:
+            asked = row["responses_create_params"]["input"][0]["content"]
+            found[entry.number] = f"{asked} | {row['response']['content']}"
+    return found
+
+
+bounds = st.tuples(st.sampled_from(sorted(OPS)), st.sampled_from([-2.0, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 33.0]))
+compared = st.builds(
+    lambda field, checks, negated: Compared(field, tuple(checks), negated, 1),
+    st.sampled_from(NUMBERS),
+    st.lists(bounds, max_size=2),
+    st.booleans(),
+)
+matched = st.builds(
+    lambda pair, op, negated: Matched(*pair[:1], op, pair[1], negated, 1),
+    st.sampled_from(
+        [
+            ("key", "/1"),
+            ("key", "k/3/"),
+            ("key", "task/7/2"),
+            ("key", "2"),
+            ("key", "Task/3/0"),
+            ("task", "task/1"),
+            ("task", "Task/4"),
+            ("task", "lost"),
+            ("agent", "OTHER"),
+            ("agent", "solver"),
+            ("error", "timeout"),
+            ("error", "model: 401 Unauthorized"),
+            ("error", "%"),
+        ]
+    ),
+    st.sampled_from([":", "=", "!="]),
+    st.booleans(),
+)
+states = st.builds(
+    lambda state, op, negated: Matched("state", op, state, negated, 1),
+    st.sampled_from(["kept", "deferred", "failed"]),
+    st.sampled_from([":", "=", "!="]),
+    st.booleans(),
+)
+spoken = st.builds(
+    lambda words, prefix, negated: Words(words, prefix, negated, 1),
+    st.sampled_from([*WORDS, "about gamma", "alpha then beta", "then", "al", "delta then", "30 s", "nowhere"]),
+    st.booleans(),
+    st.booleans(),
+)
+queries = st.lists(compared | matched | states | spoken, max_size=4).map(lambda terms: Query(tuple(terms), "…"))
+sorts = st.builds(Sort, st.sampled_from([*NUMBERS, "number", "finished_at"]), st.booleans())
+
+
+def ordered(found: list[int], sort: Sort, numbers: dict[int, dict[str, float]], entries: list[Entry]) -> list[int]:
+    """One big sort: by value, then (for a task's number, task by task) by entry; those without a value last."""
+    by_task = sort.field in ("n", "pass_rate", "mean_reward")
+    tasks = {entry.number: hash_of(entry.task) if by_task else 0 for entry in entries}
+    there = [number for number in found if sort.field in numbers[number]]
+    absent = [number for number in found if sort.field not in numbers[number]]
+    there.sort(key=lambda number: (numbers[number][sort.field], tasks[number], number), reverse=sort.descending)
+    absent.sort(key=lambda number: (tasks[number], number), reverse=sort.descending)
+    return there + absent
+
+
+def hash_of(task: str) -> int:
+    from velodrome.index.extract import hashed
+
+    return hashed(task)
+
+
+@settings(max_examples=150, deadline=None)
+@given(query=queries, sort=sorts, limit=st.integers(1, 40))
+def test_pages_put_together_are_what_a_loop_over_the_rows_finds_sorted(
+    known: Known, query: Query, sort: Sort, limit: int
+):
+    index = known.index
+    expected = ordered(known.wanted(query), sort, known.values, known.entries)
+    page = index.page(query, sort, limit=limit)
+    assert page.previous is None
+    forward = list(page.entries)
+    while page.next:
+        page = index.page(query, sort, after=page.next, limit=limit)
+        forward += page.entries
+    assert [entry.number for entry in forward] == expected
+    backward = list(page.entries)
+    while page.previous:
+        page = index.page(query, sort, before=page.previous, limit=limit)
+        backward = [*page.entries, *backward]
+    assert [entry.number for entry in backward] == expected
+    assert index.count(query) == (len(expected), True)
+    if query.terms:
+        assert index.count(query, most=3) == (min(3, len(expected)), len(expected) <= 3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(query=queries, sort=sorts, number=st.integers(1, COUNT))
+def test_neighbours_are_the_ones_beside_it_in_the_list(known: Known, query: Query, sort: Sort, number: int):
+    everything = ordered([*{*known.wanted(query), number}], sort, known.values, known.entries)
+    place = everything.index(number)
+    before = everything[place - 1] if place else None
+    after = everything[place + 1] if place + 1 < len(everything) else None
+    assert known.index.neighbours(query, sort, number) == (before, after)
+
+
+def test_every_way_to_find_a_list_finds_the_same(index: Index):
+    texts = ["reward<1 tools>1", "alpha tools>1", "0<pass_rate<1", "-beta", "task:task/1 reward=1", "score:none then"]
+    texts += ["key:task/1/2", "key:k/1", "error:timeout", "state:failed", "alpha", '"30 s"']
+    texts += [
+        "-pass_rate=1 reward<1",
+        "mean_reward<0.8 -agent:other",
+        "n>4 pass_rate:none",
+        "-status:complet",
+        "timeout",
+    ]
+    orders = ["number", "-reward", "total_s", "-pass_rate", "score", "-mean_reward"]
+    answers: list[Any] = []
+    for limits in (Limits(), WALKED, LOOKED_UP, LOOKED_AT_MANY, LOOKED_AT_ALL):
+        asked = Index(index.rollouts, limits=limits)
+        found: list[Any] = []
+        for query in map(Query.parse, texts):
+            lists = [[entry.number for entry in asked.page(query, Sort.parse(order)).entries] for order in orders]
+            found.append((asked.count(query), lists, asked.histogram("total_s", 5, query)))
+        answers.append(found)
+        asked.close()
+    assert answers == [answers[0]] * 5
+
+
+def test_what_takes_too_long_says_so(index: Index):
+    slow = Index(index.rollouts, limits=Limits(few=-1, count_s=-1.0, slice=50))
+    assert slow.count(Query.parse("tools>=0 turns>=0")) == (50, False)
+    assert slow.histogram("tools", query=Query.parse("tools>=0 turns>=0")).exact is False
+    slow.close()
+    stuck = Index(index.rollouts, limits=Limits(longest_s=-1.0, steps=1))
+    with pytest.raises(InputError, match="filter: it took longer than -1 s; ask for less"):
+        stuck.page(Query.parse("reward<1"), Sort())
+    stuck.close()
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "x",
+        "!!!!",
+        "é",
+        "WzFd",
+        Cursor(1.0, (1,)).encode(Sort("tools")),
+        Cursor(None, (1, 2)).encode(Sort("reward")),
+    ],
+)
+def test_a_cursor_of_another_list_is_one_line(index: Index, cursor: str):
+    for way in ("after", "before"):
+        with pytest.raises(InputError, match="page: not a cursor of this list; start at its first page"):
+            index.page(Query(), Sort("reward"), **{way: cursor})
+
+
+def test_fields_that_are_not_there_are_named_with_the_nearest(index: Index):
+    asked: list[Callable[[], object]] = [
+        lambda: index.page(Query.parse("tools>1 scor>2"), Sort()),
+        lambda: index.count(Query.parse("tools>1 scor>2")),
+        lambda: index.page(Query(), Sort.parse("-scor")),
+        lambda: index.histogram("scor"),
+        lambda: index.tasks(sort=Sort("reward")),
+        lambda: index.tasks(Query.parse("n>1 reward<1")),
+        lambda: index.entry(77_777),
+        lambda: index.row(77_777),
+        lambda: index.neighbours(Query(), Sort(), 77_777),
+    ]
+    problems = []
+    for call in asked:
+        with pytest.raises(InputError) as raised:
+            call()
+        problems += raised.value.problems
+    missing = f"{index.rollouts}: there is no rollout number 77777"
+    assert problems == [
+        'filter, at 9: no field "scor"; did you mean "score"?',
+        'filter, at 9: no field "scor"; did you mean "score"?',
+        'sort: no field "scor"; did you mean "score"?',
+        'field: no field "scor"; did you mean "score"?',
+        'sort: tasks have no "reward", only n, pass_rate, mean_reward and number',
+        "filter, at 5: tasks are filtered by n, pass_rate, mean_reward and task: alone",
+        missing,
+        missing,
+        missing,
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"\'; DROP TABLE rollout; --"',
+        'error:"\' OR 1=1 --"',
+        'task:"\\" OR \\"\\"=\\""',
+        '"NEAR(alpha beta)"',
+        '"alpha OR beta"',
+        '"prompt : alpha"',
+        'error:"%_"',
+        'key="\') --"',
+    ],
+)
+def test_sql_and_search_syntax_are_only_text(index: Index, text: str):
+    assert index.page(Query.parse(text), Sort()).entries == ()
+    assert index.count(Query()) == (COUNT + 10, True)
+
+
+def test_a_field_whose_name_is_sql_is_only_a_name(tmp_path: Path, make_rollout: Any, write: Any):
+    names = ["a b", "x); DROP TABLE rollout; --", 'quo"te', "c0", "rowid", "select", "tokens", "über", "n"]
+    rows = [{**make_rollout("a", repeat), **dict.fromkeys(names, repeat)} for repeat in range(2)]
+    index = Index(write(tmp_path / "r.jsonl", rows))
+    index.refresh()
+    extra = [name for name in index.fields() if name not in ("pass_rate", "mean_reward")][16:-1]
+    assert extra == [
+        "a b",
+        "x); DROP TABLE rollout; --",
+        'quo"te',
+        "c0",
+        "rowid",
+        "select",
+        "row.tokens",
+        "über",
+        "row.n",
+    ]
+    assert [
+        entry.number for entry in index.page(Query.parse("select=1 rowid=1 über>0 row.tokens=1"), Sort()).entries
+    ] == [2]
+    assert [entry.key for entry in index.page(Query(), Sort("x); DROP TABLE rollout; --", True)).entries] == [
+        "a/1",
+        "a/0",
+    ]
+    assert index.entry(2).numbers["a b"] == 1
+    index.close()

@@ -1,0 +1,262 @@
+"""One index, several readers and writers; and an index file that is damaged, old, gone, or has no place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from patience import DEADLINE_S
+
+from velodrome.errors import InputError
+from velodrome.index import Index, Query, Sort, schema, store
+
+Json = dict[str, Any]
+Make = Callable[..., Json]
+Write = Callable[..., Path]
+
+
+def count(index: Index) -> int:
+    return index.count(Query())[0]
+
+
+@pytest.fixture
+def path(tmp_path: Path, make_rollout: Make, make_failure: Make, write: Write) -> Path:
+    write(tmp_path / "r.failures.jsonl", [make_failure("z", 0)])
+    return write(tmp_path / "r.jsonl", [make_rollout(f"t{number // 4}", number % 4) for number in range(40)])
+
+
+def test_two_processes_that_index_one_file_count_nothing_twice(path: Path, make_rollout: Make, write: Write):
+    write(path, [make_rollout(f"u{number}", prompt="x" * 2000) for number in range(20_000)], "ab")
+    script = (
+        "import sys; from pathlib import Path; from velodrome.index import Index\n"
+        "index = Index(Path(sys.argv[1])); state = index.refresh(); index.close()\n"
+        "print(state.rows, state.failed, state.searchable, state.rebuilt)"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[0] for process in both]
+    assert said == ["20040 1 20041 None\n"] * 2
+    index = Index(path)
+    assert [index.state.rows, count(index), len(index.tasks(Query.parse("n=4")).tasks)] == [20040, 20041, 10]
+    assert sum(point.kept for point in index.series()) == 20040
+    index.close()
+
+
+def test_readers_in_many_threads_see_whole_states_while_rows_are_added(path: Path, make_rollout: Make, write: Write):
+    index, other = Index(path), Index(path)
+    index.refresh()
+    wrong: list[Any] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            page = other.page(Query.parse("reward>=0"), Sort.parse("-tokens"), limit=1000)
+            numbers = sorted(entry.number for entry in page.entries)
+            if numbers != list(range(1, len(numbers) + 1)):
+                wrong.append(numbers)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for more in range(30):
+        write(path, [make_rollout(f"new{more}", repeat) for repeat in range(5)], "ab")
+        index.refresh()
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert (wrong, count(other)) == ([], 40 + 150 + 1)
+    index.close()
+    other.close()
+
+
+def test_a_writer_that_holds_the_index_is_waited_for_and_reading_goes_on(path: Path, make_rollout: Make, write: Write):
+    index = Index(path)
+    index.refresh()
+    write(path, [make_rollout("new")], "ab")
+    holder = schema.connect(index.path)
+    holder.execute("BEGIN IMMEDIATE")
+    assert count(index) == 41
+    waiting = threading.Thread(target=index.refresh)
+    waiting.start()
+    assert count(index) == 41
+    holder.execute("COMMIT")
+    holder.close()
+    waiting.join()
+    assert count(index) == 42
+    index.close()
+
+
+def test_who_has_the_lease_builds_and_others_go_on_when_it_runs_out(path: Path):
+    now = [1000.0]
+    index = Index(path, clock=lambda: now[0])
+    holder = schema.connect(index.path)
+    holder.execute("INSERT INTO note VALUES ('builder', '[\"somebody\",1004.0]')")
+    assert index.refresh(0.1).rows == 0
+    now[0] = 1005.0
+    assert index.refresh().rows == 40
+    assert holder.execute("SELECT count(*) FROM note WHERE name = 'builder'").fetchone() == (0,)
+    holder.close()
+    index.close()
+
+
+def test_an_index_that_is_no_database_is_made_anew(path: Path):
+    place = schema.place(path)
+    place.write_bytes(b"this is not a database, and never was one" * 100)
+    index = Index(path)
+    state = index.refresh()
+    assert (state.rows, state.failed, state.rebuilt) == (40, 1, "the index file was damaged (file is not a database)")
+    index.close()
+
+
+def test_an_index_damaged_while_it_is_open_is_made_anew(path: Path):
+    index = Index(path)
+    index.refresh()
+    before = index.page(Query(), Sort())
+    with schema.connect(index.path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    with index.path.open("rb+") as stream:
+        stream.seek(0)
+        stream.write(b"\xff" * index.path.stat().st_size)
+    other = Index(path)  # finds it damaged, and makes it again
+    assert other.refresh().rows == 40
+    other.close()
+    assert index.page(Query(), Sort()) == before
+    assert index.refresh().rows == 40
+    index.close()
+
+
+def test_an_index_that_is_deleted_is_made_anew(path: Path, make_rollout: Make, write: Write):
+    index = Index(path)
+    index.refresh()
+    schema.discard(index.path)
+    assert count(index) == 41
+    schema.discard(index.path)
+    write(path, [make_rollout("new")], "ab")
+    state = index.refresh()
+    assert (state.rows, state.failed, state.rebuilt) == (41, 1, "the index file was gone")
+    index.close()
+
+
+def test_an_index_that_is_deleted_while_it_is_made_is_not_waited_for(path: Path):
+    building = threading.Event()
+
+    def clock() -> float:  # it stands, so that somebody else's lease never runs out
+        if threading.current_thread().name == "index":
+            building.set()
+        return 1000.0
+
+    index = Index(path, clock=clock)
+    holder = schema.connect(index.path)
+    holder.execute("INSERT INTO note VALUES ('builder', '[\"somebody\",1004.0]')")
+    holder.close()
+    index.start()
+    assert building.wait(DEADLINE_S)
+    schema.discard(index.path)
+    rows: list[int] = []
+    readers = [threading.Thread(target=lambda: rows.append(index.state.rows), daemon=True) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(DEADLINE_S)
+    assert rows == [40, 40, 40]
+    index.close()
+
+
+def test_an_index_of_another_version_is_made_anew(path: Path):
+    place = schema.place(path)
+    with schema.connect(place) as connection:
+        connection.execute("PRAGMA user_version=99")
+        connection.execute("CREATE TABLE rollout (x)")
+    connection.close()
+    index = Index(path)
+    state = index.refresh()
+    assert (state.rows, state.rebuilt) == (40, f"the index was of version 99, not {schema.VERSION}")
+    index.close()
+
+
+def test_an_index_left_unsynced_by_a_machine_that_went_down_is_made_anew(path: Path):
+    first = Index(path)
+    first.refresh()
+    first.close()
+    with schema.connect(first.path) as connection:
+        connection.execute("INSERT INTO note VALUES ('unsynced', 'another boot')")
+    connection.close()
+    index = Index(path)
+    assert (count(index), index.refresh().rebuilt) == (0, "the machine went down while the index was made")
+    assert count(index) == 41
+    index.close()
+
+
+def test_where_the_folder_cannot_be_written_the_index_lies_in_the_cache(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path.with_name("r.jsonl.index.sqlite").mkdir()  # something is in the way
+    index = Index(path)
+    assert index.refresh().rows == 40
+    assert index.path.parent == tmp_path / "cache" / "velodrome" / "index"
+    index.close()
+    again = Index(path)
+    assert (again.path, again.state.rows) == (index.path, 40)
+    again.close()
+
+
+def test_no_place_for_an_index_is_one_line(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    path.with_name("r.jsonl.index.sqlite").mkdir()
+    with pytest.raises(InputError, match=f"{path}: no place for its index: .*Not a directory"):
+        Index(path)
+
+
+def test_progress_survives_its_way_into_the_index_file(path: Path):
+    index = Index(path)
+    index.refresh()
+    with schema.connect(index.path) as connection:
+        progress = store.read_progress(connection)
+        assert store.Progress.decode(progress.encode()) == progress
+        assert (progress.rows, progress.failed, progress.places[store.KEPT].line) == (40, 1, 40)
+    connection.close()
+    index.close()
+
+
+@pytest.mark.parametrize("place", [8192, 20_000, 60_000, 100_000])
+def test_random_bytes_within_a_small_index_change_no_answer(path: Path, make_rollout: Make, write: Write, place: int):
+    write(path, [make_rollout(f"more{at}", answer=f"it is {at}, zebra{at}") for at in range(300)], "ab")
+
+    def answers() -> object:
+        with closing(Index(path)) as index:
+            index.refresh()
+            found = index.page(Query.parse("zebra17"), Sort()).entries
+            return index.page(Query(), Sort(), limit=2000).entries, found, index.tasks().tasks, index.line(300)
+
+    right = answers()
+    with closing(schema.connect(schema.place(path))) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    whole = schema.place(path).read_bytes()
+    for seed in range(4):
+        with schema.place(path).open("rb+") as stream:
+            stream.write(whole)
+            stream.truncate()
+            stream.seek(place)
+            stream.write(Random(seed).randbytes(64))
+        assert answers() == right
+
+
+def test_a_place_that_is_wrong_in_the_index_of_an_untouched_file_is_the_indexs_fault(path: Path):
+    with closing(Index(path)) as index:
+        index.refresh()
+        right = index.line(7)
+        with closing(schema.connect(index.path)) as connection:
+            connection.execute("UPDATE rollout SET offset = offset + 3 WHERE number = 7")
+        assert index.line(7) == right
+        told = "the index file was damaged (a rollout is not where the index says)"
+        assert (index.remade, index.state.rebuilt) == (1, told)

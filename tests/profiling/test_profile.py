@@ -1,0 +1,475 @@
+from __future__ import annotations
+
+import copy
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from velodrome.errors import InputError
+from velodrome.profiling.profile import Profile
+from velodrome.profiling.profile_file import read_profile
+from velodrome.profiling.sample import BETWEEN, FIRST, LAST, Recorded, Run
+from velodrome.records.zst import pack
+from velodrome.stats.metrics import read_metrics
+from velodrome.stats.series import MOST_POINTS, Series, Stretches
+
+Json = dict[str, Any]
+
+START = 1_700_000_000.0
+CONFIG = {
+    "policy_model": {"responses_api_models": {"openai_model": {"openai_base_url": "http://127.0.0.1:1/v1"}}},
+    "calculator": {"resources_servers": {"calculator": {}}},
+    "agent": {
+        "responses_api_agents": {
+            "simple_agent": {
+                "model_server": {"type": "responses_api_models", "name": "policy_model"},
+                "resources_server": {"type": "resources_servers", "name": "calculator"},
+            }
+        }
+    },
+}
+
+
+def row(number: int = 0, *, end: float = START + 1, **changed: Any) -> Json:
+    """A rollout with two model calls and a tool, which took 0.8142 s."""
+    timing = {
+        "queue_s": 0.0,
+        "session_s": 0.0,
+        "model_s": 0.81,
+        "tools_s": 0.002,
+        "verify_s": 0.001,
+        "other_s": 0.0012,
+        "total_s": 0.8142,
+        "model_calls": 2,
+        "write_s": 0.00004,
+        "in_flight": 4,
+        "limit": 4,
+        "cpu": 0.5,
+        "lag_s": 0.001,
+        "tree": [
+            ["model", 12, 405_000, {"tokens": 93}, []],
+            ["tools", 405_100, 2000, {}, [["tool:calculator", 405_110, 1980, {"cpu_us": 900, "held_us": 100}, []]]],
+            ["model", 407_200, 405_000, {"tokens": 93}, []],
+            ["verify", 812_300, 1000, {}, []],
+        ],
+        **changed,
+    }
+    timing = {name: value for name, value in timing.items() if value is not None}
+    return {"reward": 1.0, "meta": {"key": f"{number}/0", "agent": "agent", "finished_at": end, "timing": timing}}
+
+
+def steady(count: int, slots: int = 4, **changed: Any) -> list[Json]:
+    """A run with so many in flight, one finishing after the other."""
+    return [row(n, end=START + 0.8142 * (1 + n / slots), **changed) for n in range(count)]
+
+
+def profile(rows: list[Json], config: Json | None = None) -> Json:
+    found = Profile()
+    for each in rows:
+        found.add(each)
+    return found.told(config)
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_bytes(b"".join(each if isinstance(each, bytes) else orjson.dumps(each) + b"\n" for each in rows))
+    return path
+
+
+def means(told: Json) -> dict[str, float]:
+    return {line["part"]: line["mean_ms"] for line in told["tree"]}
+
+
+def test_the_whole_object_has_the_shape_that_everything_else_reads():
+    told = profile(steady(100), CONFIG)
+    assert list(told) == [
+        *("rollouts", "rows", "failed", "active_s", "rollouts_per_s", "tree", "load", "series", "histograms", "tools"),
+        *("slowest", "notes", "verdict"),
+    ]
+    assert (told["rollouts"], told["failed"], told["notes"]) == (100, 0, [])
+    assert told["active_s"] == pytest.approx(0.8142 * (1 + 99 / 4))
+    assert told["rollouts_per_s"] == pytest.approx(100 / told["active_s"])
+    assert [(line["name"], line["part"], line["depth"]) for line in told["tree"]] == [
+        ("Rollout Total", "total", 0),
+        ("Queue", "queue", 1),
+        ("Model", "model", 1),
+        ("Tools", "tools", 1),
+        ("calculator", "tool:calculator", 2),
+        ("Verify", "verify", 1),
+        ("Write", "write", 1),
+        ("Other", "other", 1),
+    ]
+    assert told["tree"][2] == {
+        "name": "Model",
+        "part": "model",
+        "depth": 1,
+        "mean_ms": pytest.approx(810.0),
+        "p50_ms": pytest.approx(810.0),
+        "p90_ms": pytest.approx(810.0),
+        "p99_ms": pytest.approx(810.0),
+        "share": pytest.approx(0.81 / 0.8142),
+        "calls": 2.0,
+        "bottleneck": True,
+    }
+    assert told["load"] == {
+        "in_flight_mean": 4.0,
+        "limit": 4,
+        "cpu_mean": pytest.approx(0.5),
+        "cpu_max": 0.5,
+        "lag_p50_ms": pytest.approx(1.0),
+        "lag_p99_ms": pytest.approx(1.0),
+        "rate_limited": 0,
+        "retries": 0,
+        "bytes": 0,
+    }
+    assert told["tools"] == [
+        {
+            "name": "calculator",
+            "calls": 100,
+            "mean_ms": pytest.approx(1.98),
+            "p50_ms": pytest.approx(1.98),
+            "p99_ms": pytest.approx(1.98),
+            "cpu_ms": pytest.approx(0.9),
+            "held_ms": pytest.approx(0.1),
+        }
+    ]
+    assert list(told["histograms"]) == ["total", "model", "tools", "verify", "queue"]
+    assert all(sum(each["counts"]) == 100 for each in told["histograms"].values())
+    assert list(told["series"]) == ["start", "every_s", "at_s", "rollouts_per_s", "in_flight", "cpu", "lag_ms"]
+    assert list(told["verdict"]) == ["bound", "what", "part", "rollouts_per_s", "evidence", "advice", "paragraph"]
+    assert orjson.loads(orjson.dumps(told)) == told
+
+
+def test_nothing_at_all_is_a_profile_too():
+    told = profile([])
+    assert (told["rollouts"], told["rollouts_per_s"], told["slowest"], told["tools"]) == (0, 0.0, [], [])
+    assert (told["verdict"]["bound"], told["verdict"]["advice"]) == ("unknown", [])
+    assert orjson.loads(orjson.dumps(told))["series"]["at_s"] == []
+
+
+PARTS = st.fixed_dictionaries(
+    {f"{name}_s": st.integers(0, 10**7).map(lambda us: us / 1e6) for name in ("queue", "model", "tools", "verify")},
+    optional={f"{name}_s": st.integers(0, 10**6).map(lambda us: us / 1e6) for name in ("session", "backoff")},
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(PARTS, st.integers(0, 10**6)), min_size=1, max_size=19))
+def test_the_parts_and_the_remainder_add_up_to_the_total(rows: list[tuple[dict[str, float], int]]):
+    made = []
+    for parts, other_us in rows:
+        total = sum(round(1e6 * seconds) for seconds in parts.values()) + other_us
+        bare = dict.fromkeys(row()["meta"]["timing"])
+        made.append(row(**{**bare, **parts, "other_s": other_us / 1e6, "total_s": total / 1e6, "tree": []}))
+    lines = [line for line in profile(made)["tree"] if line["depth"] < 2]
+    total_us = sum(round(1e6 * each["meta"]["timing"]["total_s"]) for each in made)
+    assert lines[0]["mean_ms"] == pytest.approx(total_us / 1e3 / len(made), rel=1e-12)
+    parts_ms = [line["mean_ms"] for line in lines[1:] if line["part"] != "write"]
+    assert math.fsum(parts_ms) == pytest.approx(lines[0]["mean_ms"], rel=1e-12, abs=1e-12)
+    shown = {line["part"] for line in lines}
+    other_us = sum(us for _, us in rows)  # and what is too short for a line of its own
+    other_us += sum(1e6 * parts.get(f"{name}_s", 0.0) for parts, _ in rows for name in {"session", "backoff"} - shown)
+    assert lines[-1]["mean_ms"] == pytest.approx(other_us / 1e3 / len(rows), rel=1e-6, abs=1e-6)
+
+
+def test_an_older_row_is_read_with_its_waits_taken_out_of_the_model():
+    old = {"queue_s": 0.2, "model_s": 1.0, "tools_s": 0.1, "verify_s": 0.1, "total_s": 1.5, "model_calls": 1}
+    made = row()
+    made["meta"]["timing"] = old
+    assert means(profile([made])) == {
+        "total": pytest.approx(1500.0),
+        "queue": pytest.approx(200.0),
+        "model": pytest.approx(800.0),
+        "tools": pytest.approx(100.0),
+        "verify": pytest.approx(100.0),
+        "other": pytest.approx(300.0),
+    }
+
+
+def test_sessions_back_off_and_the_judge_have_a_line_when_there_are_any():
+    judge = ["verify", 0, 900, {}, [["judge", 0, 400, {}, []], ["judge", 400, 200, {}, []]]]
+    made = [row(session_s=0.1, backoff_s=0.2, total_s=1.2142, tree=[["@env", 0, 1000, {"pid": 1}, [judge]]]), row(1)]
+    told = profile(made)
+    found = {line["part"]: (line["depth"], pytest.approx(line["mean_ms"]), line["calls"]) for line in told["tree"]}
+    assert found["session"] == (1, 50.0, None)
+    assert found["backoff"] == (1, 100.0, None)
+    assert found["judge"] == (2, 0.3, 1.0)
+
+
+def test_calls_that_were_folded_into_one_span_are_counted_each():
+    tree = [["tools", 0, 3000, {}, [["tool:a", 0, 3000, {"folded": 3, "cpu_us": 600}, []]]]]
+    (tool,) = profile([row(tree=tree)])["tools"]
+    assert (tool["calls"], tool["mean_ms"], tool["cpu_ms"]) == (3, pytest.approx(1.0), pytest.approx(0.2))
+
+
+def test_names_that_a_model_makes_up_do_not_fill_the_memory():
+    rows = [row(n, tree=[["tools", 0, 9, {}, [[f"tool:made-up-{n}", 0, 9, {}, []]]]]) for n in range(300)]
+    tools = profile(rows)["tools"]
+    assert len(tools) == 101
+    assert {tool["name"]: tool["calls"] for tool in tools}["(others)"] == 200
+
+
+def test_the_slowest_rollouts_are_told_with_their_line_and_tree():
+    rows = [row(n, total_s=0.8142 + n) for n in range(30)]
+    rows[29]["reward"] = float("nan")
+    random.Random(1).shuffle(rows)
+    slowest = profile(rows)["slowest"]
+    assert [each["key"] for each in slowest] == [f"{n}/0" for n in range(29, 19, -1)]
+    assert slowest[0] == {
+        "key": "29/0",
+        "line": rows.index(next(each for each in rows if each["meta"]["key"] == "29/0")) + 1,
+        "file": "rollouts.jsonl",
+        "total_s": pytest.approx(29.8142),
+        "reward": None,
+        "tree": row()["meta"]["timing"]["tree"],
+    }
+
+
+def test_retries_and_rate_limits_are_counted_in_rollouts_and_in_failures():
+    found = Profile()
+    found.add(row(retries=3, rate_limited=2, backoff_s=0.001, total_s=0.8152))
+    failure = {"key": "9/0", "finished_at": START, "timing": {"total_s": 0.5, "retries": 5, "rate_limited": 5}}
+    found.fail(failure)
+    told = found.told()
+    assert (told["load"]["retries"], told["load"]["rate_limited"], told["failed"]) == (8, 7, 1)
+
+
+def test_a_rollout_that_failed_and_was_kept_later_has_not_failed(tmp_path: Path):
+    failures = [{"key": key, "finished_at": START, "timing": {"total_s": 0.5}} for key in ("0/0", "7/0", "7/0")]
+    write(tmp_path / "r.failures.jsonl", [*failures, [1], {"key": 5}, {"timing": {}}, b"{torn"])
+    assert read_profile(write(tmp_path / "r.jsonl", steady(3)))["failed"] == 1
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst"])
+def test_a_file_says_what_the_collector_said_row_by_row(tmp_path: Path, suffix: str):
+    rows = steady(60)
+    lines = [orjson.dumps(each) + b"\n" for each in rows]
+    path = tmp_path / f"rollouts{suffix}"
+    path.write_bytes(b"".join(lines if suffix == ".jsonl" else map(pack, lines)))
+    failure = {"key": "f/0", "finished_at": START + 2, "timing": {"total_s": 0.5, "in_flight": 4, "limit": 4}}
+    write(tmp_path / "rollouts.failures.jsonl", [failure])
+    (tmp_path / "rollouts.run.json").write_bytes(orjson.dumps({"config": CONFIG}))
+
+    streamed = Profile(str(path))
+    for each, line in zip(rows, lines, strict=True):
+        if failure is not None and each["meta"]["finished_at"] >= START + 2:
+            streamed.fail(failure)
+            failure = None
+        streamed.add(each, size=len(line))
+
+    assert read_profile(path) == streamed.told(CONFIG)
+
+
+def test_active_time_is_that_of_the_metrics_whatever_failed(tmp_path: Path):
+    rows = [row(n, end=START + 2 * n) for n in range(30)]
+    path = write(tmp_path / "rollouts.jsonl", rows)
+    failures = [{**row(99, end=START + end)["meta"], "error": "x"} for end in (-1.3, 59.0, 5000.0)]
+    write(tmp_path / "rollouts.failures.jsonl", failures)
+    told, (flat, _) = read_profile(path), read_metrics(path)
+    assert told["active_s"] == pytest.approx(30 * 0.8142) == flat["throughput/active_s"]
+    assert told["rollouts_per_s"] == pytest.approx(flat["throughput/samples_per_s"])
+
+
+def test_the_mark_is_on_what_the_verdict_names_and_nowhere_while_that_is_not_known():
+    def marks(told: Json) -> list[str]:
+        return [line["part"] for line in told["tree"] if line["bottleneck"]]
+
+    known, few = profile(steady(100), CONFIG), profile(steady(19), CONFIG)
+    assert (known["verdict"]["part"], marks(known)) == ("model", ["model"])
+    assert (few["verdict"]["bound"], marks(few)) == ("unknown", [])
+    running = Profile()
+    running.add(row())
+    assert marks({"tree": running.tree()}) == ["model"]
+
+
+def test_several_files_are_read_as_one(tmp_path: Path):
+    rows = steady(60)
+    paths = [write(tmp_path / "a.jsonl", rows[:30]), write(tmp_path / "b.jsonl", rows[30:])]
+    told = read_profile(*paths)
+    whole = read_profile(write(tmp_path / "c.jsonl", rows))
+    assert (told["rollouts"], told["active_s"], means(told)) == (60, whole["active_s"], means(whole))
+    assert {(each["file"], each["line"]) for each in told["slowest"]} >= {(str(paths[0]), 1)}
+
+
+def test_a_file_that_is_not_there_is_the_users_mistake(tmp_path: Path):
+    with pytest.raises(InputError, match=r"none\.jsonl: cannot be read"):
+        read_profile(tmp_path / "none.jsonl")
+
+
+def test_lines_that_are_no_rollouts_and_rollouts_without_times_are_named_and_count_nowhere(tmp_path: Path):
+    bad = [b"{half\n", [1], 5, {"meta": 1}, {"meta": {}}, {"meta": {"timing": []}}, {"meta": {"timing": {}}}]
+    path = write(tmp_path / "r.jsonl", [row(), *bad])
+    told = read_profile(path)
+    assert (told["rollouts"], told["rows"]) == (1, 5)
+    flaws = {5: "it has no timing", 6: "it has no timing", 7: "its timing is not one", 8: "its timing is not one"}
+    flaws |= dict.fromkeys((2, 3, 4), "not a rollout")
+    assert told["notes"] == [
+        "1 of 5 rollouts have times",
+        *(f"{path}:{number}: {what}; it is not counted" for number, what in flaws.items()),
+    ]
+
+
+def test_a_row_with_nan_in_it_is_profiled_like_its_neighbours(tmp_path: Path):
+    line = orjson.dumps(row())
+    path = write(tmp_path / "r.jsonl", [row(), line[:-1] + b',"score":NaN}\n'])
+    told = read_profile(path)
+    assert (told["rollouts"], told["rows"], told["notes"]) == (2, 2, [])
+
+
+HOSTILE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=True, allow_infinity=True)
+    | st.sampled_from(["", "model", "tool:", "@", "queue", "1e400", "\x00"]),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.sampled_from(["pid", "cpu_us", "folded"]), inner),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(sorted({*row()["meta"]["timing"], "backoff_s", "retries", "rate_limited"}))
+NODE = st.tuples(
+    st.sampled_from(["model", "tools", "tool:a", "verify", "judge", "library", "@x", "queue", "backoff", ""]) | HOSTILE,
+    st.integers(-5, 10**6) | HOSTILE,
+    st.integers(-5, 10**6) | HOSTILE,
+    st.dictionaries(st.sampled_from(["cpu_us", "held_us", "folded", "pid", "tokens"]), HOSTILE, max_size=3) | HOSTILE,
+    st.lists(st.just(["queue", 0, 5, {}, []]), max_size=2) | HOSTILE,
+).map(list)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(st.integers(0, 29), NAMES, HOSTILE), max_size=20),
+    st.lists(st.tuples(st.integers(0, 29), st.lists(NODE, max_size=4)), max_size=20),
+    HOSTILE,
+)
+def test_whatever_stands_in_a_row_nothing_is_raised_and_the_result_is_json(
+    values: list[tuple[int, str, Any]], trees: list[tuple[int, list[Any]]], config: Any
+):
+    rows = copy.deepcopy(steady(30))
+    for number, name, value in values:
+        rows[number]["meta"]["timing"][name] = value
+    for number, tree in trees:
+        rows[number]["meta"]["timing"]["tree"] = tree
+    told = profile(rows, {"agent": config, "x": {"responses_api_agents": config}})
+    untimed = 30 - told["rollouts"]
+    assert told["rows"] == 30
+    assert len(told["notes"]) == (1 + untimed if untimed else 0)
+    times = [[value for name, value in line.items() if name != "calls"] for line in told["tree"]]
+    assert b"null" not in orjson.dumps([times, told["histograms"], told["active_s"]])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(HOSTILE, max_size=5), st.lists(st.dictionaries(NAMES, HOSTILE), max_size=5))
+def test_whatever_stands_in_a_file_nothing_is_raised(tmp_path: Path, lines: list[Any], timings: list[Json]):
+    rows = [{"meta": {"key": "k/0", "finished_at": START, "timing": timing}} for timing in timings]
+    path = tmp_path / "hostile.jsonl"
+    path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in [*lines, *rows]))
+    (tmp_path / "hostile.failures.jsonl").write_bytes(path.read_bytes())
+    (tmp_path / "hostile.run.json").write_bytes(orjson.dumps(lines))
+    told = read_profile(path)
+    assert told["rollouts"] <= len(rows)
+
+
+def test_a_tree_that_is_very_deep_or_very_wide_is_read_as_far_as_makes_sense():
+    deep: list[Any] = ["verify", 0, 10, {}, []]
+    for _ in range(900):
+        deep = ["@x", 0, 10, {"pid": 1}, [deep]]
+    wide = [["model", n, 1, {}, []] for n in range(50_000)]
+    told = profile([*steady(30), row(50, tree=[deep]), row(51, tree=wide)])
+    assert (told["rollouts"], told["notes"]) == (32, [])
+
+
+def test_the_gap_between_two_runs_is_not_active_time_and_takes_no_point():
+    rows = steady(40) + [row(n, end=START + 86_400 + n) for n in range(40)]
+    told = profile(rows)
+    assert told["active_s"] == pytest.approx(0.8142 * (1 + 39 / 4) + 39.8142)
+    series = told["series"]
+    assert sum(series["rollouts_per_s"]) * series["every_s"] == pytest.approx(80)
+    assert series["at_s"][-1] > 86_000
+    assert len(series["at_s"]) <= 80
+
+
+def test_the_verdict_is_about_the_last_run_that_has_enough_rollouts():
+    first, second = steady(60, limit=4), [row(n, end=START + 1000 + n, limit=9, in_flight=1) for n in range(30)]
+    assert profile(first)["verdict"]["rollouts_per_s"] == pytest.approx(60 / (0.8142 * (1 + 59 / 4)))
+    assert profile(first + second)["verdict"]["rollouts_per_s"] == pytest.approx(30 / 29.8142)
+    assert profile(first + second[:5])["verdict"] == profile(first)["verdict"]
+
+
+STRETCH = st.tuples(st.integers(0, 200), st.integers(0, 15)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STRETCH, max_size=25))
+def test_active_time_is_the_union_with_short_gaps_closed_in_any_order(stretches: list[tuple[int, int]]):
+    found = Stretches(gap_s=2.0)
+    for start, end in stretches:
+        found.add(start, end)
+    expected, reached = 0.0, -math.inf
+    for start, end in sorted(stretches):
+        if start <= reached + 2.0:
+            expected += max(end - reached, 0)
+        else:
+            expected += end - start
+        reached = max(reached, end)
+    assert found.seconds == expected
+    if stretches:
+        assert found.hi == max(end for _, end in stretches)
+
+
+def test_a_million_lonely_stretches_take_bounded_memory():
+    found = Stretches(most=100)
+    for number in range(20_000):
+        found.add(number * 10.0, number * 10.0 + 1.0)
+    assert len(found._starts) <= 100
+    assert found.seconds >= 20_000
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0, 1e7), min_size=1, max_size=3000))
+def test_a_series_has_at_most_so_many_points_and_loses_no_rollout(ends: list[float]):
+    found, active = Series(), Stretches()
+    for end in ends:
+        found.add(START, START + end, 5, 0.5, 0.001)
+        active.add(START, START + end)
+    told = found.told(active)
+    assert len(told["at_s"]) <= MOST_POINTS
+    assert sum(told["rollouts_per_s"]) * told["every_s"] == pytest.approx(len(ends))
+    assert told["at_s"] == sorted(told["at_s"])
+    assert set(told["in_flight"]) == {5.0}  # also where none finished: what finishes later is in flight meanwhile
+
+
+def test_what_a_series_is_not_told_is_null():
+    found, active = Series(), Stretches()
+    found.add(START, START + 1, None, None, 0.0)
+    active.add(START, START + 1)
+    told = found.told(active)
+    assert (told["rollouts_per_s"], told["in_flight"], told["cpu"], told["lag_ms"]) == ([8.0], [None], [None], [None])
+
+
+def test_a_sample_holds_the_first_the_last_and_a_fair_choice_between():
+    run = Run()
+    for number in range(50_000):
+        run.add(Recorded(float(number), 1.0, {}, True, 3))
+    starts = [each.start for each in run]
+    first, between, last = starts[:FIRST], starts[FIRST:-LAST], starts[-LAST:]
+    assert (run.kept, len(between)) == (50_000, BETWEEN)
+    assert first == [float(number) for number in range(FIRST)]
+    assert last == [float(number) for number in range(50_000 - LAST, 50_000)]
+    assert sum(between) / BETWEEN == pytest.approx(25_000, rel=0.1)
+    assert len(set(between)) == BETWEEN
+    again = Run()
+    for number in range(50_000):
+        again.add(Recorded(float(number), 1.0, {}, True, 3))
+    assert [each.start for each in again] == starts
+
+
+def test_a_sample_of_large_trees_is_smaller():
+    run = Run()
+    for number in range(20_000):
+        run.add(Recorded(float(number), 1.0, {}, True, 200))
+    assert sum(each.nodes for each in run) < 70_000

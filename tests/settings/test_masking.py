@@ -1,0 +1,274 @@
+"""Secrets are masked wherever they stand, and nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+import velodrome
+from velodrome.cli import collect, run, status, verify
+from velodrome.cli.main import main
+from velodrome.responses_api_agents.simple_agent.app import SETTINGS as AGENT
+from velodrome.responses_api_models.local_model.app import _SETTINGS as LOCAL
+from velodrome.responses_api_models.openai_model.settings import _CHECKS as OPENAI
+from velodrome.responses_api_models.scripted_model.app import SETTINGS as SCRIPTED
+from velodrome.settings import is_secret_key, mask, mask_text, secrets
+from velodrome.settings.masking import found_secrets
+
+FILES = "+config_paths=[model.yaml,agent.yaml]"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["api_key", "policy_api_key", "apiKey", "x-api-key", "token", "hf_token", "accessToken", "client_secret",
+     "password", "db_passwd", "Authorization", "credentials", "aws_secret_access_key", "private_key", "bearer_token",
+     "Cookie", "Ocp-Apim-Subscription-Key", "X-Auth", "pwd", "db_pass", "pass", "openai_key", "OPENAI_KEY",
+     "signing_key", "creds", "cred", "bearer", "jwt", "auth_tokens", "refreshTokens", "user_tokens", "dbPassword",
+     "dbpassword", "sig", "X-Amz-Signature", "sas", "auth_header", "authHeader", "keys.openai_key", "service_keys"],
+)  # fmt: skip
+def test_these_keys_hold_secrets(key):
+    assert is_secret_key(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["max_tokens", "total_tokens", "max_output_tokens", "tokens", "tokenizer", "eos_token_id", "token_ids",
+     "stop_token", "name", "key", "keys", "max_total_tokens", "token_count", "return_token_id", "tokenize",
+     "author", "auth_type", "keyboard", "keyframes", "monkey", "key_count", "sort_key", "public_key", "pass_rate",
+     "passes", "pass_threshold", "compass", "bypass", "signal", "design", "tokens_per_second", "cached_tokens",
+     "num_new_tokens", "tokenizer_path", "oauth_url", "path", "pattern", "patience_s"],
+)  # fmt: skip
+def test_these_keys_do_not(key):
+    assert not is_secret_key(key)
+
+
+def test_a_masked_config_shows_everything_but_the_secrets(math):
+    config = math.load(FILES, "+note=uses sk-very-secret here", "+db=http://me:hunter22@db/x", "+copy=hunter22")
+    masked = config.masked()
+    assert {
+        key: masked[key] for key in ("policy_base_url", "policy_api_key", "note", "db", "copy", "policy_model")
+    } == {
+        "policy_base_url": "http://127.0.0.1:1/v1",
+        "policy_api_key": "***",
+        "note": "uses *** here",
+        "db": "http://***@db/x",
+        "copy": "***",
+        "policy_model": {
+            "responses_api_models": {
+                "fake_model": {"entrypoint": "app.py", "base_url": "http://127.0.0.1:1/v1", "api_key": "***"}
+            }
+        },
+    }
+    assert masked["math_agent"] == {"responses_api_agents": {"fake_agent": config.instances["math_agent"].settings}}
+    assert secrets(config) == {"sk-very-secret", "hunter22"}
+
+
+def test_the_config_itself_keeps_its_secrets_after_masking(math):
+    config = math.load(FILES)
+    config.masked()
+    assert config.settings["policy_api_key"] == "sk-very-secret"
+
+
+def test_mask_works_on_any_plain_data():
+    data = {
+        "headers": {"Authorization": "Bearer abcdef", "accept": "x"},
+        "api_keys": ["one-key", 12345],
+        "credentials": {"user": "me", "pass": "word"},
+        "token": None,
+        "password": "",
+        "use_token": True,
+        "list": ["one-key", "12345", "see one-key", 12345],
+        "link": "https://host/v1?api_key=abc&page=2",
+        "max_tokens": 5,
+    }
+    assert mask(data) == {
+        "headers": {"Authorization": "***", "accept": "x"},
+        "api_keys": ["***", "***"],
+        "credentials": {"user": "***", "pass": "***"},
+        "token": None,
+        "password": "",
+        "use_token": True,
+        "list": ["***", "***", "see ***", 12345],
+        "link": "https://host/v1?api_key=***&page=2",
+        "max_tokens": 5,
+    }
+
+
+def test_names_of_instances_and_implementations_are_not_keys_of_secrets():
+    data = {"token_game": {"resources_servers": {"password_game": {"size": "big", "api_key": "k"}}}}
+    assert mask(data) == {"token_game": {"resources_servers": {"password_game": {"size": "big", "api_key": "***"}}}}
+
+
+def test_text_such_as_an_error_is_masked_with_the_secrets_of_a_config(math):
+    found = secrets(math.load(FILES))
+    assert mask_text("401 for sk-very-secret at http://a:b@c/d", found) == "401 for *** at http://***@c/d"
+
+
+def test_a_short_secret_is_masked_only_where_it_is_the_whole_value():
+    assert mask({"api_key": "x", "a": "x", "b": "text"}) == {"api_key": "***", "a": "***", "b": "text"}
+
+
+@pytest.mark.parametrize("part", ["x", "?", "a://", "&a", "a.b-"])
+def test_a_lot_of_text_without_a_secret_comes_back_as_it_is_and_soon(part):
+    text = part * 300_000  # a pattern that backtracks would run into the suite's timeout
+    assert mask_text(text) == text
+
+
+def keys_in(data: Any) -> Iterator[str]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield str(key)
+            yield from keys_in(value)
+    elif isinstance(data, list):
+        for item in data:
+            yield from keys_in(item)
+
+
+def shipped() -> list[Path]:
+    return sorted(Path(velodrome.__file__).parent.glob("*/*/configs/*.yaml"))
+
+
+def test_of_all_keys_that_the_package_ships_only_the_secrets_are_masked():
+    settings = [each.name for table in (collect, run, status, verify) for each in table.SETTINGS]
+    keys = {*settings, *AGENT, *LOCAL, *OPENAI, *SCRIPTED, "host", "port", "url", "token"}
+    assert shipped()
+    for path in shipped():
+        keys |= set(keys_in(yaml.safe_load(path.read_text())))
+    assert {key for key in keys if is_secret_key(key)} == {"openai_api_key", "server_token", "token"}
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_no_value_that_the_package_ships_looks_like_a_secret(path: Path):
+    for line in path.read_text().splitlines():
+        if "api_key" not in line:
+            assert mask_text(line) == line
+
+
+HARMLESS = [
+    "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf",
+    "DeepSeek-R1-Distill-Qwen-1.5B",
+    "Qwen2VLForConditionalGeneration",
+    "POST http://127.0.0.1:11002/v1/chat/completions: 500 Internal Server Error after 5 retries",
+    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    "b6c7a264cab1a2ada8a44bef0e0c9fa6cba99ea3a6f7ef544931ba9edc65739d",
+    "123e4567-e89b-12d3-a456-426614174000",
+    "resources_servers/example_session_state_mgmt/data/example.jsonl:17: no such thing",
+    "max_output_tokens=512, total_tokens=1024; sort_key=name",
+    "'x': no \"=\"; write it as key=value",
+    "a bearer token is wanted (server_token, or VELODROME_TOKEN)",
+    "policy_api_key: expected a text; set server_token (env.yaml), or VELODROME_TOKEN in the environment",
+    "temperature=0.7 key=task-17/0 at 12:30:45, user@example.com, see http://host/a:b/c",
+    "TypeError: unsupported operand type(s) for +: 'NoneType' and 'str'",
+]
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_is_no_secret_is_shown(text: str):
+    assert mask_text(text) == text
+
+
+BASE62 = string.ascii_letters + string.digits
+
+
+def shapes(random: Random) -> dict[str, str]:
+    """Secrets in the forms that their issuers give them."""
+
+    def some(count: int, letters: str = BASE62) -> str:
+        return "".join(random.choices(letters, k=count))
+
+    def encoded(count: int) -> str:
+        return base64.urlsafe_b64encode(random.randbytes(count)).decode().rstrip("=")
+
+    return {
+        "openai": f"sk-{some(32)}",
+        "project": f"sk-proj-{encoded(60)}",
+        "github": f"ghp_{some(36)}",
+        "aws": f"AKIA{some(16, string.ascii_uppercase + string.digits)}",
+        "jwt": f"eyJhbGciOiJIUzI1NiJ9.{encoded(40)}.{encoded(32)}",
+        "slack": f"xoxb-{some(11, string.digits)}-{some(24)}",
+        "hugging face": f"hf_{some(34)}",
+        "anything": some(40),
+        "base64": base64.b64encode(random.randbytes(48)).decode() + "==",
+        "pem": f"-----BEGIN RSA PRIVATE KEY-----\n{some(64)}\n{some(20)}\n-----END RSA PRIVATE KEY-----",
+    }
+
+
+PLACES = {
+    "alone": "{}",
+    "sentence": "401: the key {} is not valid here",
+    "path": "POST https://hooks.example/services/{}/send: 500",
+    "query": "https://host/a?page=2&state={}",
+    "mapping": "{{'note': '{}'}}",
+    "argument": "--option={} --other",
+}
+
+
+@pytest.mark.parametrize("kind", shapes(Random(0)))
+def test_what_has_the_form_of_a_secret_is_masked_wherever_it_stands(kind: str):
+    for seed in range(200):
+        secret = shapes(Random(seed))[kind]
+        for name, place in PLACES.items():
+            text = place.format(secret)
+            shown = mask_text(text)
+            assert secret not in shown, (name, shown)
+            assert not any(part in shown for part in pieces(secret)), (name, shown)
+        assert secret not in str(mask({"note": [secret], "copy": f"see {secret}"}))
+
+
+def pieces(secret: str) -> list[str]:
+    """Parts of a secret that say much about it."""
+    return [secret[at : at + 12] for at in range(12, len(secret) - 12, 12) if "-" not in secret[at : at + 12]]
+
+
+NAMED = {
+    "connection string": "Server=db;User Id=me;Password={};Timeout=3",
+    "short name": "Driver=x;Uid=me;Pwd={};",
+    "account key": "AccountName=a;AccountKey={}==;EndpointSuffix=core.example",
+    "signature": "https://host/blob?sv=2020&sig={}&se=1",
+    "api key in a query": "https://host/v1?key={}",
+    "userinfo": "postgres://me:{}@db:5432/x",
+    "userinfo without a scheme": "me:{}@db.example",
+    "path": "https://host/token/{}/send",
+    "environment": "OPENAI_KEY={} velo collect",
+    "printed mapping": "{{'db_pass': '{}', 'n': 1}}",
+    "printed JSON": '{{"creds": "{}"}}',
+    "header": "sent x-api-key: {}",
+    "bearer": "Authorization: Bearer {}",
+}
+
+
+@pytest.mark.parametrize("place", NAMED)
+def test_what_a_name_in_the_text_calls_a_secret_is_masked_whatever_its_form(place: str):
+    for secret in ("hunter22", "Correct-Horse7", "abcdef.123"):
+        shown = mask_text(NAMED[place].format(secret))
+        assert secret not in shown
+        assert "***" in shown
+
+
+def test_an_error_of_a_command_is_masked(capsys: pytest.CaptureFixture[str]):
+    secret = shapes(Random(1))["github"]
+    assert main(["config", f"+config_paths=[{secret}.yaml]"]) == 2
+    assert "no file" in (said := capsys.readouterr().err)
+    assert secret not in said
+
+
+def test_headers_that_somebody_made_up_are_masked():
+    data = {"default_headers": {"X-Team": "blue", "X-Gate": "open-5-sesame", "Accept": "text/plain"}, "note": "blue"}
+    assert mask({**data, "log": "sent open-5-sesame"}) == {
+        "default_headers": {"X-Team": "***", "X-Gate": "***", "Accept": "text/plain"},
+        "note": "blue",
+        "log": "sent ***",
+    }
+
+
+def test_a_secret_of_several_lines_is_masked_line_by_line():
+    lines = ["-----BEGIN PRIVATE KEY-----", "a" * 64, "b" * 30, "-----END PRIVATE KEY-----"]
+    known = found_secrets({"tls": "\n".join(lines)})
+    assert mask_text(f"load: {lines[1]}", known) == "load: ***"

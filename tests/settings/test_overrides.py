@@ -1,0 +1,224 @@
+"""The command line: what each form means, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from velodrome.errors import InputError
+from velodrome.settings import load
+
+FILES = "+config_paths=[model.yaml,agent.yaml]"
+KNOWN = ["limit", "num_samples_in_parallel", "responses_create_params", "output.path"]
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("+a=1", {"a": 1}),
+        ("++a=1", {"a": 1}),
+        ("a=1", {"a": 1}),
+        ("a.b.c=x", {"a": {"b": {"c": "x"}}}),
+        ("a=", {"a": ""}),
+        ("a=null", {"a": None}),
+        ("a=true", {"a": True}),
+        ("a=1e-3", {"a": 0.001}),
+        ("a='1'", {"a": "1"}),
+        ('a="x, y"', {"a": "x, y"}),
+        ("a=[1,two,'3']", {"a": [1, "two", "3"]}),
+        ("a={b:1,c:[x]}", {"a": {"b": 1, "c": ["x"]}}),
+        ("a={2:x,true:y,null:z}", {"a": {"2": "x", "true": "y", "null": "z"}}),
+        ("a=http://127.0.0.1:8000/v1", {"a": "http://127.0.0.1:8000/v1"}),
+        ("a=data/in.jsonl", {"a": "data/in.jsonl"}),
+        ("a=str(5)", {"a": "5"}),
+        ("a=[]", {"a": []}),
+        ("a={}", {"a": {}}),
+    ],
+)
+def test_an_override_is_read_in_hydras_grammar(desk, text, settings):
+    assert desk.load(text).settings == settings
+
+
+def test_overrides_apply_in_order_and_mappings_merge(desk):
+    desk.write(env="a: {b: 1, c: 2}\nl: [1, 2]\nn: null\n")
+    config = desk.load("a.b=5", "+a={d:6}", "l.1=9", "n.x=1", "e=1", "e=2")
+    assert config.settings == {"a": {"b": 5, "c": 2, "d": 6}, "l": [1, 9], "n": {"x": 1}, "e": 2}
+
+
+def test_a_tilde_removes_a_key(desk):
+    desk.write(env="a: {b: 1, c: 2}\nd: 3\n")
+    assert desk.load("~a.b", "~d=3").settings == {"a": {"c": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("~a.bb", '~a.bb: there is no "a.bb" to remove; did you mean "a.b"?'),
+        ("~zzz", '~zzz: there is no "zzz" to remove'),
+        ("~a.b.c.d", '~a.b.c.d: there is no "a.b.c.d" to remove'),
+        ("~d=4", "~d: it has another value; write ~d to remove it whatever it is"),
+        ("d.e=1", 'd.e: "d" is not a mapping, so it has no "e"; give d whole'),
+        ("d.e.f=1", 'd.e.f: "d" is not a mapping, so it has no "e"; give d whole'),
+        ("l.5=1", 'l.5: "l" is not a mapping, so it has no "5"; give l whole'),
+        ("limit", 'limit: no "="; write it as +name=…'),
+        ("", ': no "="; write it as +name=…'),
+        ("=x", '=x: the key is not a path of names; write it with dots, as in "a.b=c"'),
+        ("a/b=x", 'a/b=x: the key is not a path of names; write it with dots, as in "a.b=c"'),
+        ("a@b=x", 'a@b=x: the key is not a path of names; write it with dots, as in "a.b=c"'),
+        (
+            "a=1,2",
+            "a=1,2: gives several values for one key; quote it, as in 'key=\"a,b\"', or make it a list, key=[a,b]",
+        ),
+        (
+            "a=choice(1,2)",
+            "a=choice(1,2): gives several values for one key; quote it, as in 'key=\"a,b\"',"
+            " or make it a list, key=[a,b]",
+        ),
+        (
+            "a=[1",
+            "a=[1: not in the override grammar (no viable alternative at input '[1');"
+            " put the value in quotes, as in 'key=\"value\"'",
+        ),
+        ("a=" + "x" * 17_000, "a=" + "x" * 115 + "...: longer than 16 KiB; put the value in a config file"),
+        ("a" + ".b" * 60 + "=1", "a" + ".b" * 58 + "...: nested more than 50 levels deep; flatten it"),
+        (
+            "a=" + "9" * 5000,
+            "a=" + "9" * 115 + "...: not in the override grammar; put the value in quotes, as in 'key=\"value\"'",
+        ),
+        ("a=\udcff", "a=\\udcff: is not UTF-8 text; type it again"),
+        ("a=" + "[" * 60 + "]" * 60, "a=" + "[" * 60 + "]" * 55 + "...: nested more than 50 levels deep; flatten it"),
+    ],
+)
+def test_a_bad_override_is_one_line_with_the_way_out(desk, text, problem):
+    desk.write(env="a: {b: 1, c: 2}\nd: 3\nl: [1, 2]\n")
+    assert desk.problems(text) == [f"command line: {problem}"]
+
+
+def test_a_secret_is_not_repeated_in_a_problem(desk):
+    problems = desk.problems("+policy_api_key=sk-1,sk-2", "+hf_token=[sk-3", "+x=[http://me:pw@host")
+    assert len(problems) == 3
+    assert "sk-" not in "".join(problems)
+    assert "me:pw@" not in problems[2].split(": ")[1]
+
+
+def test_an_unknown_key_gets_the_nearest_known_one(math):
+    assert math.problems(FILES, "+num_sampels_in_parallel=3", known=KNOWN) == [
+        'command line: unknown key "num_sampels_in_parallel"; did you mean "num_samples_in_parallel"?'
+    ]
+    assert math.problems(FILES, "+zzzzzzz=3", known=KNOWN) == [
+        'command line: unknown key "zzzzzzz"; the keys are limit, num_samples_in_parallel, output.path,'
+        " responses_create_params"
+    ]
+    assert math.problems(FILES, "+output.pth=3", known=KNOWN) == [
+        'command line: unknown key "output.pth"; did you mean "output.path"?'
+    ]
+
+
+def test_known_keys_keys_of_files_and_keys_that_are_interpolated_may_be_given(math):
+    (math.root / "env.yaml").unlink()
+    math.write(other="mine: 1\n")
+    config = math.load(
+        "+config_paths=[model.yaml,agent.yaml,other.yaml]",
+        "+limit=3",
+        "+responses_create_params.temperature=0.8",
+        "+output={path: x}",
+        "+policy_base_url=http://a",
+        "+policy_api_key=k",
+        "mine=2",
+        "+policy_model.responses_api_models.fake_model.timeout_s=5",
+        "+new={responses_api_models: {fake_model: {}}}",
+        known=dict.fromkeys(KNOWN, "what it does"),
+    )
+    assert config.settings == {
+        "mine": 2,
+        "limit": 3,
+        "responses_create_params": {"temperature": 0.8},
+        "output": {"path": "x"},
+        "policy_base_url": "http://a",
+        "policy_api_key": "k",
+    }
+    assert config.instances["policy_model"].settings["timeout_s"] == 5
+    assert config.instances["new"].source == "command line"
+
+
+def test_without_known_keys_any_key_may_be_given(desk):
+    assert desk.load("+anything=1").settings == {"anything": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "+policy_model.responses_api_model.fake_model.x=1",
+            '"policy_model" has no "responses_api_model"; did you mean "responses_api_models"?'
+            " (~policy_model removes it)",
+        ),
+        (
+            "+policy_model.responses_api_models.fak_model.x=1",
+            '"policy_model.responses_api_models" has no "fak_model"; did you mean "fake_model"?'
+            " (~policy_model.responses_api_models removes it)",
+        ),
+        (
+            "+polcy_model.responses_api_models.fake_model.x=1",
+            'no instance "polcy_model" to change; did you mean "policy_model"?',
+        ),
+    ],
+)
+def test_a_wrong_step_into_an_instance_gets_the_right_one(math, text, problem):
+    assert math.problems(FILES, text, known=KNOWN) == [f"command line: {problem}"]
+
+
+def test_an_instance_is_replaced_by_removing_it_first(math):
+    config = math.load(FILES, "~policy_model", "+policy_model={responses_api_models: {other: {url: 'http://a'}}}")
+    assert config.instances["policy_model"].implementation == "other"
+
+
+values = st.text(alphabet="ab1.=[]{}(),:'\"\\$~+@/? \t\n-_é\0", max_size=25)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(values | st.text(max_size=12) | values.map(lambda text: "a=" + text), max_size=3))
+def test_any_command_line_is_a_config_or_an_input_error(texts):
+    with TemporaryDirectory() as folder:
+        try:
+            config = load(texts, known=("a",), cwd=Path(folder))
+        except InputError as error:
+            seen = error.problems
+        else:
+            assert set(config.settings) | set(config.instances) <= {"a"}
+            return
+    assert seen
+    assert not any("\n" in problem for problem in seen)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text("abc xyz,'", max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def written(value: object) -> str:
+    """A value as an override writes it."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower().replace("none", "null")
+    if isinstance(value, str):
+        return "'" + value.replace("'", "\\'") + "'"
+    if isinstance(value, list):
+        return "[" + ",".join(map(written, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{written(item)}" for key, item in value.items()) + "}"
+    return str(value)
+
+
+@settings(max_examples=100, deadline=None)
+@given(json_values)
+def test_a_value_written_as_an_override_comes_back_unchanged(value):
+    with TemporaryDirectory() as folder:
+        assert load([f"+a={written(value)}"], cwd=Path(folder)).settings == {"a": value}

@@ -1,0 +1,73 @@
+"""A configuration that only scores needs no model, unless an environment asks one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from velodrome.errors import InputError
+from velodrome.settings import Config, load
+
+AGENT = """
+env:
+  resources_servers:
+    calculator: {JUDGE}
+solo:
+  responses_api_agents:
+    simple_agent:
+      resources_server: {type: resources_servers, name: env}
+      model_server: {type: responses_api_models, name: policy_model}
+"""
+JUDGED = "{judge_model: {type: responses_api_models, name: NAME}}"
+MODELS = """
+policy_model:
+  responses_api_models:
+    openai_model: {base_url: "${nowhere}", model: m}
+judge:
+  responses_api_models:
+    scripted_model: {answers: ["${policy_word}"]}
+"""
+
+
+def loaded(folder: Path, judge: str, *files: str, scoring: bool = True, more: tuple[str, ...] = ()) -> Config:
+    texts = {"agent.yaml": AGENT.replace("{JUDGE}", judge), "models.yaml": MODELS}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return load([f"+config_paths=[{','.join(files)}]", *more], cwd=folder, scoring=scoring)
+
+
+def test_an_agent_whose_model_nobody_defines_is_enough_to_score(tmp_path: Path):
+    found = loaded(tmp_path, "{}", "agent.yaml")
+    assert list(found.instances) == ["env", "solo"]
+    assert found.instances["solo"].references() == {"resources_server": "env"}
+    with pytest.raises(InputError, match='refers to "policy_model", which no file defines'):
+        loaded(tmp_path, "{}", "agent.yaml", scoring=False)
+
+
+def test_models_that_nothing_asks_may_be_half_written(tmp_path: Path):
+    assert list(loaded(tmp_path, "{}", "agent.yaml", "models.yaml").instances) == ["env", "solo"]
+
+
+def test_the_model_an_environment_asks_is_kept_and_checked(tmp_path: Path):
+    judged = JUDGED.replace("NAME", "judge")
+    found = loaded(tmp_path, judged, "agent.yaml", "models.yaml", more=("+policy_word=yes",))
+    assert sorted(found.instances) == ["env", "judge", "solo"]
+    assert found.instances["judge"].settings == {"answers": ["yes"]}
+    with pytest.raises(InputError, match="policy_word"):
+        loaded(tmp_path, judged, "agent.yaml", "models.yaml")
+    with pytest.raises(InputError, match='refers to "judge", which no file defines'):
+        loaded(tmp_path, judged, "agent.yaml")
+
+
+def test_a_judge_named_by_another_setting_is_found_once_that_is_known(tmp_path: Path):
+    judged = JUDGED.replace("NAME", '"${who}"')
+    words = ("+policy_word=yes", "+who=judge", "+nowhere=http://127.0.0.1:1")
+    found = loaded(tmp_path, judged, "agent.yaml", "models.yaml", more=words)
+    assert found.instances["env"].references() == {"judge_model": "judge"}
+
+
+def test_a_model_whose_values_others_use_is_kept(tmp_path: Path):
+    text = '{word: "${judge.responses_api_models.scripted_model.answers.0}"}'
+    found = loaded(tmp_path, text, "agent.yaml", "models.yaml", more=("+policy_word=yes",))
+    assert found.instances["env"].settings == {"word": "yes"}

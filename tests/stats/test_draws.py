@@ -1,0 +1,78 @@
+"""pass@k, pass^k and majority@k equal the average over every way to draw k of n."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from velodrome.stats.draws import Vote, ballot, majority_at_k, pass_hat_k
+from velodrome.stats.metrics import pass_at_k
+
+
+def test_pass_at_k_and_pass_hat_k_equal_counting_every_draw():
+    for n in range(1, 9):
+        for passed in range(n + 1):
+            tries = [index < passed for index in range(n)]
+            for k in range(1, n + 1):
+                draws = list(combinations(tries, k))
+                assert pass_at_k(n, passed, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+                assert pass_hat_k(n, passed, k) == pytest.approx(sum(map(all, draws)) / len(draws))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_over_all_outcomes_the_estimates_average_to_what_k_fresh_tries_do(k: int):
+    n, chance = 5, 0.3
+    at, hat = 0.0, 0.0
+    for outcome in product((0, 1), repeat=n):
+        passed = sum(outcome)
+        weight = chance**passed * (1 - chance) ** (n - passed)
+        at += weight * pass_at_k(n, passed, k)
+        hat += weight * pass_hat_k(n, passed, k)
+    assert (at, hat) == (pytest.approx(1 - (1 - chance) ** k), pytest.approx(chance**k))
+
+
+def majority_by_hand(votes: list[Vote], k: int) -> float:
+    given_by: Counter[int] = Counter(answer for answer, _ in votes)
+    right = {
+        answer: sum(passed for each, passed in votes if each == answer) / count for answer, count in given_by.items()
+    }
+    draws = list(combinations(votes, k))
+    total = 0.0
+    for draw in draws:
+        counts = Counter(answer for answer, _ in draw if answer)
+        winners = [answer for answer, count in counts.items() if count == max(counts.values())]
+        total += sum(right[answer] for answer in winners) / len(winners) if winners else 0.0
+    return total / len(draws)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=8))
+def test_majority_at_k_equals_voting_in_every_draw(votes: list[Vote]):
+    counted = ballot(votes)
+    for k in range(1, len(votes) + 1):
+        assert majority_at_k(counted, k) == pytest.approx(majority_by_hand(votes, k)), k
+
+
+def test_a_majority_turns_a_weak_answer_into_none_and_a_strong_one_into_all():
+    strong = ballot([(1, True)] * 5 + [(2, False)] * 3)
+    weak = ballot([(1, True)] * 3 + [(2, False)] * 5)
+    assert (majority_at_k(strong, 8), majority_at_k(weak, 8)) == (1.0, 0.0)
+
+
+def test_tries_without_an_answer_do_not_vote():
+    assert majority_at_k(ballot([(0, False)] * 3 + [(1, True)]), 4) == 1.0
+    assert majority_at_k(ballot([(0, False)] * 3), 2) == 0.0
+
+
+def test_where_all_answers_differ_a_majority_is_one_try():
+    votes = [(1, True), (2, False), (3, False), (4, True)]
+    assert majority_at_k(ballot(votes), 3) == pytest.approx(0.5)
+
+
+def test_the_largest_ballot_there_is_takes_no_time():
+    votes = [(1 + place % 12, place % 3 == 0) for place in range(32)]
+    assert 0 < majority_at_k(ballot(votes), 16) < 1

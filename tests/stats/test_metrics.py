@@ -1,0 +1,256 @@
+"""Every number comes from the rows: while collecting, and again from the file."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from velodrome.records.rollout import encode
+from velodrome.records.zst import pack
+from velodrome.stats.metrics import Tally, failed_keys, largest_k, pass_at_k, read_metrics
+
+
+def row(key: str, reward: float | None = 1.0, **fields: Any) -> dict[str, Any]:
+    return {"responses_create_params": {"input": "x"}, "output": [], "reward": reward, **fields, "meta": {"key": key}}
+
+
+def metrics(*rows: dict[str, Any], **options: Any) -> dict[str, Any]:
+    tally = Tally(**options)
+    for each in rows:
+        tally.add(each)
+    return tally.metrics()
+
+
+def test_the_means_divide_by_the_rows_that_have_the_field():
+    found = metrics(row("a/0", 1.0, speed=3), row("b/0", 0.0, flag=True), row("c/0", None, speed=None, name="x"))
+    assert found == {
+        "reward": 0.5,
+        "speed": 3.0,
+        "flag": 1.0,
+        "avg_tool_calls": 0.0,
+        "rollouts/kept": 3,
+        "rollouts/failed": 0,
+        "tokens/input": 0,
+        "tokens/output": 0,
+        "tokens/total": 0,
+    }
+
+
+def test_a_deferred_reward_is_counted_as_deferred_and_never_as_zero():
+    deferred = row("a/0", None)
+    deferred["meta"]["verification"] = "deferred"
+    found = metrics(deferred)
+    assert "reward" not in found
+    assert found["rollouts/deferred"] == 1
+
+
+def test_a_number_that_is_a_name_is_not_averaged():
+    found = metrics(row("5/0", id=5, task_id=6))
+    assert found.keys().isdisjoint(("id", "task_id"))
+
+
+def test_tool_calls_and_tokens_are_counted_over_all_rows():
+    calls = [{"role": "assistant", "tool_calls": [{}, {}]}, {"role": "tool"}, {"role": "assistant", "tool_calls": None}]
+    usage = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7, "details": {"cached": 1}, "odd": 1.5}
+    found = metrics(
+        row("a/0", output=calls, usage=usage), row("b/0", usage={"total_tokens": 3}), row("c/0", usage=None)
+    )
+    assert found["avg_tool_calls"] == 2 / 3
+    assert [found[f"tokens/{kind}"] for kind in ("input", "output", "total")] == [5, 2, 10]
+
+
+def test_throughput_is_over_the_time_anything_was_running():
+    rows = [row(f"{n}/0", usage={"total_tokens": 10}) for n in range(3)]
+    for each, end in zip(rows, (102.0, 103.0, 900.0), strict=True):
+        each["meta"] |= {"finished_at": end, "timing": {"total_s": 2.0}}
+    found = metrics(*rows)
+    assert found["throughput/active_s"] == 5.0
+    assert (found["throughput/samples_per_s"], found["throughput/tokens_per_s"]) == (3 / 5, 30 / 5)
+
+
+def test_pass_at_k_is_there_for_powers_of_two_and_the_most_repeats_that_half_of_the_tasks_have():
+    rows = [row(f"a/{n}", float(n == 0)) for n in range(5)] + [row(f"b/{n}", 0.5) for n in range(3)]
+    found = metrics(*rows)
+    assert {name: value for name, value in found.items() if name.startswith("pass@")} == {
+        "pass@1": pytest.approx((1 / 5 + 0) / 2),
+        "pass@2": pytest.approx((2 / 5 + 0) / 2),
+        "pass@4": pytest.approx(4 / 5),
+        "pass@5": 1.0,
+    }
+    assert {name: value for name, value in found.items() if name.startswith("tasks/")} == {
+        "tasks/pass@1": 2,
+        "tasks/pass@2": 2,
+        "tasks/pass@4": 1,
+        "tasks/pass@5": 1,
+    }
+
+
+def test_a_few_tasks_with_more_rollouts_than_the_others_make_no_pass_at_k():
+    rows = [row(f"{task}/{n}", float(task < 2)) for task in range(20) for n in range(19 if task < 2 else 16 + task % 3)]
+    rows += [row(f"unscored-{task}/0", None) for task in range(20)]
+    found = metrics(*rows)
+    assert {name: value for name, value in found.items() if "pass@" in name} == {
+        **{f"pass@{k}": pytest.approx(0.1) for k in (1, 2, 4, 8, 16)},
+        "pass@17": pytest.approx(2 / 14),
+        **{f"tasks/pass@{k}": 20 for k in (1, 2, 4, 8, 16)},
+        "tasks/pass@17": 14,
+    }
+
+
+@pytest.mark.parametrize(
+    ("tries", "largest"),
+    [([], 0), ([0, 0], 0), ([3], 3), ([5, 3], 5), ([5, 3, 3], 3), ([4, 4, 1, 1], 4), ([0, 0, 0, 2], 2)],
+)
+def test_the_largest_k_is_what_at_least_half_of_the_scored_tasks_have(tries: list[int], largest: int):
+    assert largest_k(tries) == largest
+
+
+def test_pass_at_k_is_left_out_without_repeats_or_when_not_asked_for():
+    assert not any(name.startswith("pass@") for name in metrics(row("a/0"), row("b/0")))
+    assert not any(name.startswith("pass@") for name in metrics(row("a/0"), row("a/1"), by_task=False))
+
+
+def test_pass_at_k_equals_counting_every_draw():
+    for n in range(1, 8):
+        for passed in range(n + 1):
+            tries = [index < passed for index in range(n)]
+            for k in range(1, n + 1):
+                draws = list(combinations(tries, k))
+                assert pass_at_k(n, passed, k) == pytest.approx(sum(map(any, draws)) / len(draws)), (n, passed, k)
+
+
+def test_active_time_counts_the_pauses_of_less_than_a_second_between_two_rollouts():
+    rows = [row(f"{n}/0") for n in range(3)]
+    for each, end in zip(rows, (102.0, 104.5, 110.0), strict=True):
+        each["meta"] |= {"finished_at": end, "timing": {"total_s": 2.0}}
+    assert metrics(*rows)["throughput/active_s"] == 4.5 + 2.0
+
+
+def test_an_empty_tally_has_counts_and_no_means():
+    assert metrics() == {
+        "rollouts/kept": 0,
+        "rollouts/failed": 0,
+        "tokens/input": 0,
+        "tokens/output": 0,
+        "tokens/total": 0,
+    }
+
+
+ROW = st.builds(
+    lambda task, repeat, fields, end: {
+        **row(f"t{task}/{repeat}", **fields),
+        "meta": {"key": f"t{task}/{repeat}", "finished_at": end, "timing": {"total_s": 1.25}},
+    },
+    st.integers(0, 2),
+    st.integers(0, 3),
+    st.fixed_dictionaries(
+        {"reward": st.none() | st.floats(-2, 2)},
+        optional={
+            "score": st.floats(allow_nan=True, allow_infinity=True) | st.integers(-5, 5) | st.booleans() | st.text(),
+            "usage": st.dictionaries(st.sampled_from(["input_tokens", "total_tokens"]), st.integers(0, 9)),
+            "output": st.lists(st.just({"role": "assistant", "tool_calls": [{"name": "f"}]}), max_size=2),
+        },
+    ),
+    st.floats(1e9, 1e9 + 100),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(ROW, max_size=8))
+def test_the_numbers_of_a_file_are_those_of_its_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]):
+    path = tmp_path_factory.mktemp("m") / "r.jsonl"
+    path.write_bytes(b"".join(map(encode, rows)))
+    assert read_metrics(path) == (metrics(*rows), [])
+
+
+def test_lines_that_are_no_objects_are_named_and_count_nowhere(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    bad = [b"[1]", b"5", b'{"reward":', b"NaN", b"[" * 2000]
+    path.write_bytes(encode(row("a/0", 0.5)) + b"\n".join(bad) + b"\n")
+    found, notes = read_metrics(path)
+    assert notes == [f"{path}:{number}: not a rollout; it is not counted" for number in range(2, len(bad) + 2)]
+    assert found == metrics(row("a/0", 0.5))
+
+
+def test_a_row_with_parts_of_a_wrong_type_is_counted_without_them_and_told(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    odd = [b'{"reward":1,"output":["x"]}', b'{"reward":1,"output":[null]}', b'{"reward":1,"usage":[1]}']
+    odd += [b'{"reward":1,"usage":{"total_tokens":"9","input_tokens":4}}', b'{"reward":1,"response":[1]}']
+    odd += [b'{"reward":1,"meta":{"finished_at":"now"}}', b'{"reward":1,"meta":{"timing":{"total_s":-1}}}']
+    odd += [b'{"reward":1,"meta":{"key":"no repeat"}}', b'{"reward":1,"meta":[]}', b'{"reward":1,"meta":7}']
+    odd += [
+        b'{"reward":"1"}',
+        b'{"reward":[1]}',
+        b'{"reward":null,"meta":{"key":null,"timing":{"total_s":null}}}',
+        b"{}",
+    ]
+    path.write_bytes(encode(row("a/0", 0.5)) + b"\n".join(odd) + b"\n")
+    found, notes = read_metrics(path)
+    wrong = ["output", "usage", "usage.total_tokens", "response", "meta.finished_at", "meta.timing.total_s"]
+    counts = dict.fromkeys([*wrong, "meta.key", "meta", "reward"], 1) | {"output": 2, "reward": 2}
+    assert notes == [
+        f"{name}: {count} of 15 rollouts have it in a wrong type; they are counted without it"
+        for name, count in sorted(counts.items())
+    ]
+    assert found == {
+        "reward": 10.5 / 11,
+        "avg_tool_calls": 0.0,
+        "rollouts/kept": 15,
+        "rollouts/failed": 0,
+        "tokens/input": 4,
+        "tokens/output": 0,
+        "tokens/total": 0,
+    }
+
+
+def test_nan_and_infinity_are_in_no_mean_and_told_and_their_rows_are_kept(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    lines = [f'{{"reward":{reward},"score":{reward},"meta":{{"key":"a/{number}"}}}}\n'
+             for number, reward in enumerate(("1.0", "NaN", "-Infinity", "1e999", "0.0", "9" * 400))]  # fmt: skip
+    path.write_text("".join(lines) + '{"reward":1,"text":"\\ud800","meta":{"key":"a/6"}}\n')
+    found, notes = read_metrics(path)
+    assert (found["reward"], found["score"], found["rollouts/kept"]) == (2 / 3, 0.5, 7)
+    assert (found["pass@1"], found["pass@3"]) == (pytest.approx(2 / 3), 1.0)
+    assert notes == [
+        "reward: 3 of 7 numbers are counted; the rest are NaN or infinite",
+        "score: 2 of 6 numbers are counted; the rest are NaN or infinite",
+    ]
+
+
+def test_a_sum_that_no_float_holds_has_a_mean_all_the_same(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(encode(row("a/0", 1e308)) + encode(row("b/0", 1.5e308)))
+    found, notes = read_metrics(path)
+    assert (found["reward"], found["rollouts/kept"], notes) == (1.25e308, 2, [])
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst"])
+def test_a_last_line_that_is_not_whole_is_told_plain_or_compressed(tmp_path: Path, suffix: str):
+    path = tmp_path / f"r{suffix}"
+    whole, torn = encode(row("a/0")), encode(row("b/0"))
+    path.write_bytes(whole + torn[:30] if suffix == ".jsonl" else pack(whole) + pack(torn)[:30])
+    found, notes = read_metrics(path)
+    assert (found["rollouts/kept"], notes) == (
+        1,
+        [f"{path}:2: not whole: it is being written, or was torn; it is not counted"],
+    )
+
+
+def test_only_keys_that_were_never_kept_have_failed(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(encode(row("a/0")) + encode({"reward": 1.0, "meta": None}))
+    failures = [{"key": "a/0"}, {"key": "b/0"}, {"key": "b/0"}, {"key": ["odd"]}, [1], {"no": "key"}]
+    (tmp_path / "r.failures.jsonl").write_bytes(b"".join(map(encode, failures)) + b'{"key":"torn')
+    assert failed_keys(path) == {"a/0": 1, "b/0": 2}
+    found, notes = read_metrics(path)
+    assert (found["rollouts/failed"], found["rollouts/kept"], notes) == (1, 2, [])
+
+
+def test_metrics_are_json():
+    assert orjson.loads(orjson.dumps(metrics(row("a/0")))) == metrics(row("a/0"))

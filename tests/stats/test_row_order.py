@@ -1,0 +1,127 @@
+"""What is said of rollouts does not depend on the order of their rows, not in the last digit."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from velodrome.cli.main import main
+from velodrome.profiling.profile_file import read_profile
+from velodrome.records.rollout import encode
+from velodrome.stats.compare import compare
+from velodrome.stats.group import MOST_FIELDS, Settings
+from velodrome.stats.groups import Reading, read_groups
+
+ORDERS = 4
+
+
+def rollouts(seed: int, tasks: int, better: float = 0.0) -> list[dict[str, Any]]:
+    """Rollouts with every kind of number that sums can get wrong."""
+    chance = random.Random(seed)
+    rows = []
+    for task in range(tasks):
+        level = random.Random(task).random()
+        for repeat in range(chance.choice((1, 2, 3, 40 if task == 0 else 4))):
+            finished = 1.7e9 + chance.uniform(0, 3e5)
+            timing = {
+                "total_s": chance.lognormvariate(0, 2),
+                "model_s": chance.random(),
+                "retries": chance.choice((0, 3)),
+            }
+            rows.append(
+                {
+                    "responses_create_params": {"input": f"Question {task}"},
+                    "output": [{"role": "assistant", "content": "so " * chance.randrange(9)}],
+                    "response": {"content": chance.choice("abc")},
+                    "usage": {"total_tokens": chance.randrange(9000)},
+                    "reward": float(chance.random() < level + better),
+                    "score": chance.gauss(0, 1) * 10 ** chance.randrange(-9, 9),
+                    "zero": chance.choice((0.0, -0.0)),
+                    "wild": chance.choice((1e308, -1e308, 1e-300, 0.1)),
+                    "kind": chance.choice("xyz"),
+                    "meta": {"key": f"t{task}/{repeat}", "finished_at": finished, "timing": timing},
+                }
+            )
+    return rows
+
+
+def orders(rows: list[dict[str, Any]], path: Path) -> Any:
+    """The file again and again, its rows in another order each time; the first is sorted by reward."""
+    rows.sort(key=lambda row: row["reward"])
+    chance = random.Random(1)
+    for _ in range(ORDERS):
+        path.write_bytes(b"".join(map(encode, rows)))
+        yield path
+        chance.shuffle(rows)
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--json"], ["--by", "kind"], ["--by", "task", "--json"], ["--csv", "--k", "1,2,3"]]
+)
+def test_metrics_print_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]):
+    printed = set()
+    for path in orders(rollouts(1, 120), tmp_path / "r.jsonl"):
+        assert main(["metrics", str(path), *flags]) == 0
+        printed.add(capsys.readouterr().out)
+    assert len(printed) == 1
+
+
+@pytest.mark.parametrize("tasks", [60, 600])
+def test_a_comparison_prints_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str], tasks: int):
+    fixed = tmp_path / "a.jsonl"
+    fixed.write_bytes(b"".join(map(encode, rollouts(1, tasks))))
+    printed = set()
+    for path in orders(rollouts(2, tasks, better=0.05), tmp_path / "b.jsonl"):
+        assert main(["compare", str(fixed), str(path), "--json", "--by", "kind"]) == 0
+        printed.add(capsys.readouterr().out)
+    assert len(printed) == 1
+
+
+def test_a_thousand_sorted_tasks_are_judged_as_if_they_were_shuffled(tmp_path: Path):
+    def run(name: str, rewards: list[float]) -> list[Path]:
+        rows = [{"output": [], "reward": reward, "meta": {"key": f"t{task}/0"}} for task, reward in enumerate(rewards)]
+        (tmp_path / name).write_bytes(b"".join(map(encode, rows)))
+        return [tmp_path / name]
+
+    found = compare(run("a.jsonl", [0.0] * 1000), run("b.jsonl", [1.0] * 510 + [-1.0] * 490))
+    assert found["verdict"].startswith("no difference that 1,000 tasks could show: reward +0.02 [-0.04")
+    reward = read_groups(run("s.jsonl", [float(task >= 2500) for task in range(5000)]))["run"]["fields"]["reward"]
+    assert (reward["low"], reward["high"]) == (pytest.approx(0.4862, abs=1e-3), pytest.approx(0.5138, abs=1e-3))
+
+
+def test_too_many_groups_and_numbers_are_left_out_by_name(tmp_path: Path):
+    rows = [
+        {"output": [], "reward": 1.0, "kind": f"k{n % 40}", f"n{n}": 0.1 * n, "meta": {"key": f"t{n}/0"}}
+        for n in range(MOST_FIELDS + 200)
+    ]
+    seen = []
+    for path in islice(orders(rows, tmp_path / "r.jsonl"), 2):
+        reading = Reading(Settings(by="kind"), most_cells=400).read([path])
+        groups = {name: group.summary([1]) for name, group in reading.groups.items()}
+        seen.append((reading.run.summary([1]), groups, reading.notes))
+    assert all(each == seen[0] for each in seen)
+    assert 1 < len(seen[0][1]) < 40
+
+
+def test_a_profile_and_its_verdict_do_not_depend_on_the_order_of_rows(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    profiles = []
+    for _ in orders(rollouts(3, 60), path):
+        profile = read_profile(path)
+        for slow in profile["slowest"]:
+            del slow["line"]
+        profiles.append(profile)
+    assert profiles == [profiles[0]] * ORDERS
+    assert profiles[0]["rows"] > 60
+
+
+def test_a_profile_of_two_files_does_not_depend_on_which_is_named_first(tmp_path: Path):
+    rows = rollouts(4, 40)
+    paths = (tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    for path, part in zip(paths, (rows[::2], rows[1::2]), strict=True):
+        path.write_bytes(b"".join(map(encode, part)))
+    assert read_profile(*paths) == read_profile(*reversed(paths))

@@ -1,0 +1,379 @@
+"""Time: parts and remainder are the total, and steps per second have one meaning. With a clock that is told."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+import torch
+
+from velodrome.timing.spans import Span, root, span
+from velodrome.training.losses.ppo import PPO_STATS
+from velodrome.training.overrides import apply, keys
+from velodrome.training.parts import (
+    BACK,
+    BACKWARD,
+    ENVIRONMENT,
+    FETCH,
+    FORWARD,
+    KERNELS,
+    OPTIMIZER,
+    RESHAPE,
+    ROLLOUT,
+    STORE,
+    STUDENT,
+    TEACHER,
+    UPDATE,
+    Timer,
+    stand_still,
+)
+from velodrome.training.run.account import Account
+from velodrome.training.run.dashboard import Dashboard
+from velodrome.training.run.report import advice, timing_table
+from velodrome.training.settings import ActionSupervisedAndCriticConfig, Settings
+
+
+class Watch:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def spend(watch: Watch, name: str, ms: float) -> None:
+    with span(name):
+        watch.now += ms / 1e3
+
+
+def epoch(watch: Watch, *, taught: bool = True, fetch_ms: float = 5.23) -> tuple[Span, Span]:
+    with root(ROLLOUT, watch) as rollout:
+        spend(watch, STUDENT, 3.45)
+        if taught:
+            with span(TEACHER):
+                spend(watch, RESHAPE, 0.15)
+                spend(watch, FETCH, fetch_ms)
+                spend(watch, KERNELS, 3.89)
+                spend(watch, BACK, 0.85)
+        spend(watch, STORE, 1.66)
+        spend(watch, ENVIRONMENT, 0.5)
+        watch.now += 0.00027
+    with root(UPDATE, watch) as update:
+        spend(watch, FORWARD, 4.0)
+        spend(watch, BACKWARD, 6.0)
+    return rollout, update
+
+
+def test_the_table_has_the_seeds_lines_marks_the_largest_and_names_the_rest():
+    account, watch = Account(), Watch()
+    for _ in range(10):
+        account.add("supervised", 512, *epoch(watch))
+    text = timing_table(account, 5120, settled=True)
+    assert [line.split("  (")[0].rstrip() for line in text.splitlines()[:-1]] == [
+        "=" * 60,
+        "Rollout Timing Profile (agent_step=5120)",
+        "=" * 60,
+        "  Rollout Total:           16.00 ms",
+        "    - Student Forward:      3.45 ms",
+        "    - Teacher Total:       10.12 ms",
+        "        • Reshape:          0.15 ms",
+        "        • GPU->CPU:         5.23 ms  <-- BOTTLENECK",
+        "        • Nim Calls:        3.89 ms",
+        "        • Stack+Back:       0.85 ms",
+        "    - Replay Store:         1.66 ms",
+        "    - Environment:          0.50 ms",
+        "    - Other:                0.27 ms",
+        "=" * 60,
+    ]
+    assert "mean of 10 rollouts" in text
+    assert "device settled" in text
+
+
+def test_a_teacher_that_was_not_asked_is_one_line():
+    account, watch = Account(), Watch()
+    for _ in range(10):
+        account.add("ppo", 512, *epoch(watch, taught=False))
+    lines = timing_table(account, 5120, settled=False).splitlines()
+    assert [line.split("  (3")[0] for line in lines[4:7]] == [
+        "    - Student Forward:     3.450 ms  <-- BOTTLENECK",
+        "    - Teacher Total:       0.000 ms  (not asked)",
+        "    - Replay Store:        1.660 ms  (1.66, 1.66)",
+    ]
+    assert len(lines) == 11
+
+
+def test_parts_and_remainder_are_the_total_and_a_phase_has_its_own_speed():
+    account, watch = Account(), Watch()
+    account.add("supervised", 512, *epoch(watch))
+    spent = account.add("ppo", 512, *epoch(watch, taught=False))
+    account.set_apart("evaluation", 100.0)
+    assert (spent["rollout"], spent["update"]) == (pytest.approx(0.00588), pytest.approx(0.01))
+    assert (spent[f"rollout/{STORE}"], spent[f"update/{BACKWARD}"]) == (pytest.approx(0.00166), pytest.approx(0.006))
+    parts = account.as_json()["parts"]
+    whole = sum(parts[f"rollout/{name}"]["sum_s"] for name in (STUDENT, TEACHER, STORE, ENVIRONMENT, "other"))
+    assert whole == pytest.approx(parts["rollout"]["sum_s"], abs=1e-12)
+    assert account.sps("supervised") == pytest.approx(512 / 0.026)
+    assert account.sps("ppo") == pytest.approx(512 / 0.01588)
+    assert account.sps("none") == 0.0
+
+
+def test_parts_of_the_teacher_add_up_in_a_table_of_both_phases_too():
+    account, watch = Account(), Watch()
+    account.add("supervised", 512, *epoch(watch))
+    for _ in range(9):
+        account.add("ppo", 512, *epoch(watch, taught=False))
+    found = {line.split(":")[0].strip(" -•"): line for line in timing_table(account, 5120, settled=False).splitlines()}
+    assert found["Teacher Total"].split()[3] == "1.012"
+    assert [found[name].split("  (")[0].split()[-2] for name in ("Reshape", "GPU->CPU", "Stack+Back")] == [
+        "0.015",
+        "0.523",
+        "0.085",
+    ]
+    assert found["Student Forward"].endswith("  <-- BOTTLENECK  (3.45, 3.45)")
+
+
+def test_what_looking_takes_is_no_time_of_the_rollout():
+    account, watch = Account(), Watch()
+    with root(ROLLOUT, watch) as rollout:
+        spend(watch, STUDENT, 3.0)
+        watch.now += 0.5  # the profiler writes a trace
+        stand_still(0.5)
+        spend(watch, ENVIRONMENT, 1.0)
+    with root(UPDATE, watch) as update:
+        spend(watch, BACKWARD, 6.0)
+    stand_still(9.0)  # nothing is open
+    account.add("ppo", 512, rollout, update)
+    parts = account.as_json()["parts"]
+    assert parts["rollout"]["sum_s"] == pytest.approx(0.004)
+    assert parts["rollout/other"]["sum_s"] == pytest.approx(0.0, abs=1e-9)
+    assert account.sps("ppo") == pytest.approx(512 / 0.010)
+
+
+@pytest.mark.parametrize(
+    ("device", "profiled", "order"),
+    [
+        ("cuda", True, ["clock", "clock", "work", "settled", "clock", "clock"]),
+        ("cuda", False, ["clock", "clock", "work", "clock", "clock"]),
+        ("cpu", True, ["clock", "clock", "work", "clock", "clock"]),
+    ],
+)
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_profiled_run_waits_for_the_gpu_before_the_clock_of_a_part_stops(
+    monkeypatch: pytest.MonkeyPatch, device: str, profiled: bool, order: list[str], traced: bool
+):
+    found: list[str] = []
+
+    def clock() -> float:
+        found.append("clock")
+        return float(len(found))
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: found.append("settled"))
+    timer = Timer(torch.device(device), profiled=profiled)
+    timer.traced = traced
+    with root(ROLLOUT, clock) as rollout, timer(STUDENT):
+        found.append("work")
+    assert found == order
+    assert [(each.name, each.seconds) for each in rollout.children] == [(STUDENT, len(order) - 3.0)]
+
+
+def test_one_rollout_is_not_several():
+    account, watch = Account(), Watch()
+    account.add("ppo", 512, *epoch(watch, taught=False))
+    assert "  mean of 1 rollout (p50, p95); " in timing_table(account, 512, settled=False)
+
+
+def test_advice_about_evaluation_is_of_a_setting_that_would_change_it():
+    account, watch = Account(), Watch()
+    account.add("ppo", 512, *epoch(watch, taught=False))
+    account.set_apart("evaluation", 1.0)
+    settings = Settings()
+    assert advice(account, settings, 64, "cuda")[0] == (
+        "evaluation takes 6297% on top of training: evaluator.episodes=16 or evaluator.evaluate_local=False"
+    )
+    for _ in range(99):
+        account.add("ppo", 512, *epoch(watch, taught=False))
+    assert advice(account, settings, 64, "cuda")[0] == (
+        "evaluation takes 63% on top of training: evaluator.epoch_interval=200"
+    )
+
+
+def test_every_setting_that_advice_names_is_one():
+    there = {key.name for key in keys(Settings())}
+    for part in (STUDENT, KERNELS, FETCH, STORE, ENVIRONMENT, *IN_UPDATE):
+        (line,) = advice(mostly(part), Settings(supervised=KEPT), 64, "cuda")
+        named = set(re.findall(r"[a-z]+(?:\.[a-z_]+)+|[a-z]+_[a-z_]+", line))
+        assert named, line
+        assert named <= there, line
+
+
+IN_UPDATE = (FORWARD, BACKWARD, OPTIMIZER)
+KEPT = ActionSupervisedAndCriticConfig(steps=512, keep_coef=0.1, keep_steps=64)
+
+
+def mostly(part: str, phase: str = "ppo") -> Account:
+    """An epoch that is one part and next to nothing else."""
+    account, watch = Account(), Watch()
+    with root(ROLLOUT, watch) as rollout:
+        if part in (KERNELS, FETCH):
+            with span(TEACHER):
+                spend(watch, part, 9.0)
+        elif part not in IN_UPDATE:
+            spend(watch, part, 9.0)
+    with root(UPDATE, watch) as update:
+        spend(watch, part if part in IN_UPDATE else FORWARD, 9.0 if part in IN_UPDATE else 0.1)
+    account.add(phase, 512, rollout, update)
+    return account
+
+
+def given(**values: str) -> Settings:
+    return apply(Settings(), {name.replace("__", "."): value for name, value in values.items()})
+
+
+TWICE = "(env.num_envs=32 with trainer.batch_size=1024)"
+LARGER = "a larger minibatch (trainer.minibatch_size=512)"
+
+
+@pytest.mark.parametrize(
+    ("part", "device", "settings", "line"),
+    [
+        (STUDENT, "cpu", given(), f"99% {{}}: more environments share its fixed cost {TWICE}"),
+        (
+            STUDENT,
+            "cuda",
+            given(),
+            f"99% {{}}: more environments share its fixed cost {TWICE}, or trainer.mixed_precision=True",
+        ),
+        (
+            STUDENT,
+            "cuda",
+            given(trainer__mixed_precision="true"),
+            f"99% {{}}: more environments share its fixed cost {TWICE}",
+        ),
+        (FORWARD, "cpu", given(), f"100% {{}}: {LARGER}, or fewer ppo.epochs, or a narrower policy.hidden"),
+        (
+            BACKWARD,
+            "cpu",
+            given(trainer__minibatch_size="300"),
+            f"100% {{}}: {LARGER}, or fewer ppo.epochs, or a narrower policy.hidden",
+        ),
+        (
+            BACKWARD,
+            "cpu",
+            given(trainer__minibatch_size="512"),
+            "100% {}: fewer ppo.epochs, or a narrower policy.hidden",
+        ),
+        (OPTIMIZER, "cuda", given(ppo__epochs="1"), f"100% {{}}: {LARGER}, or a narrower policy.hidden"),
+        (OPTIMIZER, "cpu", given(ppo__epochs="1", trainer__minibatch_size="512", policy__hidden="4"), None),
+        (STORE, "cpu", given(env__num_envs="65_536"), None),
+        (ENVIRONMENT, "cpu", given(env__name="gymnasium:CartPole-v1"), None),
+        (KERNELS, "cpu", given(env__name="extractor_hub_8"), "99% {}: fewer supervised.steps"),
+    ],
+)
+def test_advice_is_only_of_what_could_help(part: str, device: str, settings: Settings, line: str | None):
+    parts = {
+        STUDENT: "the student's forward pass on 64 agents at once",
+        FORWARD: "the forward pass of updates",
+        BACKWARD: "the backward pass",
+        OPTIMIZER: "the optimizer",
+        KERNELS: "the compiled teacher",
+    }
+    told = [] if line is None else [line.replace("{}", f"of the time is {parts[part]}")]
+    assert advice(mostly(part), settings, 64, device) == told
+
+
+def test_passes_over_a_rollout_are_no_advice_where_there_was_no_ppo():
+    assert advice(mostly(BACKWARD, "supervised"), Settings(), 64, "cpu") == [
+        f"100% of the time is the backward pass: {LARGER}, or a narrower policy.hidden"
+    ]
+
+
+class Terminal(io.StringIO):
+    """A terminal of 40 columns, as far as a dashboard knows; `shown` is what stands on it."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+    def shown(self) -> list[str]:
+        lines: list[str] = []
+        for piece in re.split(r"(\x1b\[\d+A\x1b\[J|\n)", self.getvalue()):
+            if piece.startswith("\x1b"):
+                del lines[-int(piece[2:].partition("A")[0]) :]
+            elif piece not in ("", "\n"):
+                lines += [piece[at : at + 40] for at in range(0, len(piece), 40)]  # wrapped
+        return lines
+
+
+STATS = {"loss": 0.123456, "mean_return": 20.3, "agreement": 0.95, "entropy": 1.2, "approx_kl": 0.01}
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.mark.usefixtures("narrow")
+def test_on_a_narrow_terminal_one_block_stands_however_often_it_is_drawn():
+    account, watch, terminal = Account(), Watch(), Terminal()
+    dashboard = Dashboard(terminal, 10_000, clock=watch)
+    for step in (512, 1024, 1536):
+        account.add("supervised", 512, *epoch(watch))
+        watch.now += 1.0
+        dashboard.show(step, "supervised", account, STATS)
+    shown = terminal.shown()
+    assert [line for line in shown if "of 10,000" in line] == ["supervised        1,536 of 10,000 steps"]
+    assert max(map(len, shown)) < 40
+    dashboard.clear()
+    assert terminal.shown() == []
+
+
+@pytest.mark.usefixtures("narrow")
+def test_what_is_said_above_the_block_is_not_drawn_over():
+    account, watch, terminal = Account(), Watch(), Terminal()
+    dashboard = Dashboard(terminal, 10_000, clock=watch)
+    say = dashboard.above(lambda text: print(text, file=terminal))
+    for step in (512, 1024):
+        account.add("supervised", 512, *epoch(watch))
+        watch.now += 1.0
+        dashboard.show(step, "supervised", account, STATS)
+        say(f"said after {step}")
+    dashboard.show(1536, "supervised", account, STATS)  # too soon to be drawn
+    assert terminal.shown() == ["said after 512", "said after 1024"]
+
+
+def test_a_terminal_that_cannot_go_back_is_given_lines(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TERM", "dumb")
+    account, watch, terminal = Account(), Watch(), Terminal()
+    dashboard = Dashboard(terminal, 10_000, clock=watch)
+    for step in (512, 1024):
+        account.add("supervised", 512, *epoch(watch))
+        watch.now += 6.0
+        dashboard.show(step, "supervised", account, {"loss": 0.5})
+    dashboard.clear()
+    assert terminal.getvalue() == ("supervised        1,024 of 10,000 steps ( 10%)      19,692 steps/s  loss 0.5\n")
+
+
+def test_the_numbers_of_ppo_are_shown_by_their_names_and_the_last_return_stays(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TERM", "dumb")
+    account, watch, terminal = Account(), Watch(), Terminal()
+    dashboard = Dashboard(terminal, 10_000, clock=watch)
+    account.add("ppo", 512, *epoch(watch, taught=False))
+    told = {"mean_return": 20.3, "agreement": 0.9}
+    for step, more in ((512, told), (1024, {}), (1536, {"mean_return": 21.0})):  # the first is not drawn
+        watch.now += 6.0
+        dashboard.show(step, "ppo", account, {**dict.fromkeys(PPO_STATS, 0.5), **more})
+        watch.now += 6.0 if step > 512 else 0.0
+    assert [line.split("steps/s  ")[1] for line in terminal.getvalue().splitlines()] == [
+        f"loss 0.5  mean_return {last}  entropy 0.5  approx_kl 0.5  clip_fraction 0.5" for last in ("20.3", "21")
+    ]
+
+
+def test_advice_is_about_what_is_large_and_silent_otherwise():
+    account, watch = Account(), Watch()
+    account.add("supervised", 512, *epoch(watch, fetch_ms=50.0))
+    told = advice(account, Settings(), 64, "cuda")
+    assert told[0].startswith("71% of the time is fetching observations from the device")
+    assert advice(Account(), Settings(), 64, "cpu") == []

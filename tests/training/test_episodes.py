@@ -1,0 +1,294 @@
+"""Episodes as rollouts: a line is enough to play its episode again, and all readers of rollouts take the file."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64decode
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from small_run import same, small, weights
+
+from velodrome.checks import run_checks
+from velodrome.cli import check, export, metrics, show, view
+from velodrome.errors import InputError
+from velodrome.records.rollout import key_in
+from velodrome.training.envs import make_env
+from velodrome.training.frames import lettered
+from velodrome.training.loop import Outcome, train
+from velodrome.training.policy import Policy
+from velodrome.training.run.episodes import write_episodes
+from velodrome.training.settings import EnvSettings
+
+Json = dict[str, Any]
+
+HUB = {"env__max_steps": "160", "evaluator__greedy": "False"}  # long enough for some to stumble upon a reward
+CARTPOLE = {"env__name": "gymnasium:CartPole-v1", "supervised__steps": "0"}
+METTAGRID = {
+    "env__name": "mettagrid:extractor_hub",
+    "env__agents": "8",
+    "env__max_steps": "200",
+    "supervised__steps": "0",
+    "evaluator__greedy": "False",
+}
+needs_mettagrid = pytest.mark.skipif(find_spec("mettagrid") is None, reason='the extra "mettagrid" is not installed')
+
+
+def ran(folder: Path, **more: str) -> Outcome:
+    return train(small(folder, trainer__total_timesteps="512", supervised__steps="256", **more), lambda _: None)
+
+
+def lines(outcome: Outcome, name: str = "") -> list[Json]:
+    path = outcome.folder / (name or "episodes.jsonl")
+    if not (name or path.exists()):
+        path = outcome.folder / "episodes_drawn.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def observations(episode: Json) -> NDArray[Any]:
+    told = episode["observations"]
+    return np.frombuffer(zlib.decompress(b64decode(told["zlib_base64"])), told["dtype"]).reshape(told["shape"])
+
+
+def pictures(episode: Json) -> list[list[str]]:
+    """Every frame as whole rows, by what docs say."""
+    found: list[list[str]] = []
+    for frame in episode["frames"]:
+        if isinstance(frame, dict):
+            width, cells = len(found[-1][0]), list("".join(found[-1]))
+            for at, letter in zip(frame["at"], frame["put"], strict=True):
+                cells[at] = letter
+            frame = ["".join(cells[k : k + width]) for k in range(0, len(cells), width)]
+        found.append(frame)
+    return found
+
+
+@pytest.mark.parametrize(
+    "more", [HUB, CARTPOLE, pytest.param(METTAGRID, marks=needs_mettagrid)], ids=["hub", "cartpole", "mettagrid"]
+)
+def test_a_line_is_enough_to_play_its_episode_again(tmp_path: Path, more: dict[str, str]):
+    given = {name: value for name, value in more.items() if name != "supervised__steps"}
+    played = {"trainer__total_timesteps": "256", "supervised__steps": "0", "output__episodes": "3", **given}
+    settings = small(tmp_path, **played)
+    rows = lines(train(settings, lambda _: None))
+    assert sum(abs(row["reward"]) for row in rows) > 0
+    for row in rows:
+        _, seed, place = row["id"].rsplit(".", 2)
+        e, episode = int(place), row["episode"]
+        env = make_env(settings.env.model_copy(update={"num_envs": 3}), int(seed))
+        agents = env.spec.agents
+        mine = slice(e * agents, (e + 1) * agents)
+        actions_N = np.zeros(env.spec.total, np.int64)
+        seen, shown, paid = [], [], []
+        for actions in episode["actions"]:
+            seen.append(env.obs[mine].copy())
+            shown.append([each.tobytes().decode() for each in lettered(env).letters(e)])
+            actions_N[mine] = actions
+            env.step(actions_N)
+            paid.append(env.rewards[mine].tolist())
+        assert (env.terminals | env.truncations)[mine].all()
+        assert episode["ended"] == ("truncated" if env.truncations[mine].all() else "terminal")
+        assert np.array_equal(observations(episode), np.stack([*seen, env.final_obs[mine]]))
+        assert pictures(episode) == shown
+        assert set("".join(map("".join, shown))) <= set(episode["palette"])
+        assert episode["rewards"] == paid
+        assert row["reward"] == pytest.approx(np.sum(paid, 0).mean())
+        assert (row["length"], episode["returns"]) == (len(paid), pytest.approx(np.sum(paid, 0).tolist()))
+        env.close()
+
+
+def test_the_frames_of_the_hub_are_its_text():
+    env = make_env(EnvSettings(name="extractor_hub_16", num_envs=2, agents=3), 5)
+    for _ in range(5):
+        env.step(np.arange(6) % 5)
+    for e in range(2):
+        assert [row.tobytes().decode() for row in lettered(env).letters(e)] == env.text(e).splitlines()[1:-1]
+
+
+def test_the_numbers_are_those_of_the_evaluation(tmp_path: Path):
+    outcome = ran(tmp_path, **HUB, evaluator__evaluate_local="True", output__episodes="4")
+    rows = lines(outcome)
+    assert outcome.evaluation is not None
+    assert np.mean([row["reward"] for row in rows]) == pytest.approx(outcome.evaluation["mean_return"])
+    assert np.mean([row["agreement_alone"] for row in rows]) == pytest.approx(outcome.evaluation["agreement_alone"])
+    for row in rows:
+        alike = np.equal(row["episode"]["actions"], row["episode"]["teacher_actions"])
+        assert (alike.shape, row["agreement_alone"]) == ((160, 2), pytest.approx(alike.mean()))
+        assert row["reward"] == pytest.approx(row["hearts"] + 0.1 * row["deliveries"] / 2, abs=1e-5)
+
+
+def test_a_line_is_a_rollout_in_every_field(tmp_path: Path):
+    (row,) = lines(ran(tmp_path, output__episodes="1"))
+    meta, timing = row["meta"], row["meta"]["timing"]
+    assert list(row)[:4] == ["responses_create_params", "output", "response", "usage"]
+    assert list(row)[-1] == "meta"
+    assert {name: meta[name] for name in ("key", "task_index", "rollout_index", "agent", "schema", "policy_step")} == {
+        "key": f"{row['id']}/0",
+        "task_index": 0,
+        "rollout_index": 0,
+        "agent": "small",
+        "schema": 1,
+        "policy_step": 512,
+    }
+    assert meta["scored"] == ["reward", "length", "agreement_alone", "deliveries", "hearts"]
+    assert row["usage"] == {}
+    parts = ("queue_s", "session_s", "model_s", "tools_s", "verify_s", "teacher_s", "environment_s", "other_s")
+    assert timing["total_s"] == pytest.approx(sum(timing[name] for name in parts), abs=1e-5)
+    assert (timing["model_calls"], timing["in_flight"], timing["limit"]) == (24, 1, 1)
+
+
+def test_a_finished_run_that_is_run_again_writes_what_is_not_there_yet(tmp_path: Path):
+    outcome = ran(tmp_path)
+    path = outcome.folder / "episodes.jsonl"
+    assert not path.exists()
+    assert ran(tmp_path, output__episodes="3").folder == outcome.folder
+    three = path.read_bytes()
+    assert [key_in(line) for line in three.splitlines()] == [f"{row['id']}/0" for row in lines(outcome)]
+    ran(tmp_path, output__episodes="5")
+    five = path.read_bytes()
+    assert five.startswith(three)
+    assert [row["meta"]["task_index"] for row in lines(outcome)] == [0, 1, 2, 3, 4]
+    ran(tmp_path, output__episodes="5")
+    assert path.read_bytes() == five
+
+
+def test_more_episodes_than_are_played_at_once_have_other_layouts(tmp_path: Path):
+    rows = lines(ran(tmp_path, env__max_steps="8", output__episodes="258", output__episode_observations="False"))
+    assert [row["meta"]["task_index"] for row in rows] == list(range(258))
+    assert len({row["meta"]["key"] for row in rows}) == 258
+    first, second = ([row["episode"]["frames"][0] for row in rows[k : k + 2]] for k in (0, 256))
+    assert [row["id"].rpartition(".")[2] for row in rows[256:]] == ["0", "1"]
+    assert first != second
+
+
+def test_more_episodes_than_are_played_at_once_are_those_of_the_evaluation_too(tmp_path: Path):
+    several = {"env__max_steps": "12", "output__episodes": "258", "evaluator__episodes": "258"}
+    outcome = ran(tmp_path, evaluator__evaluate_local="True", output__episode_observations="False", **several)
+    rows, told = lines(outcome), outcome.evaluation or {}
+    assert np.mean([row["reward"] for row in rows]) == pytest.approx(told["mean_return"])
+    assert np.mean([row["agreement_alone"] for row in rows]) == pytest.approx(told["agreement_alone"])
+
+
+def test_an_episode_that_goes_on_and_on_is_written_as_far_as_it_got(tmp_path: Path):
+    settings = small(tmp_path)
+    policy = Policy(settings.policy, make_env(settings.env, 1).spec, torch.Generator().manual_seed(1))
+    path = tmp_path / "episodes.jsonl"
+    device = torch.device("cpu")
+    assert write_episodes(settings, policy, device, path, 2, step=0, most_steps=10) == 2
+    for row in map(json.loads, path.read_text().splitlines()):
+        episode = row["episode"]
+        assert (row["length"], episode["ended"]) == (10, "unfinished")
+        assert [len(episode[name]) for name in ("actions", "rewards", "frames")] == [10, 10, 10]
+        assert observations(episode).shape == (11, 2, 186)
+    assert write_episodes(settings, policy, device, path, 2, step=0, most_steps=10) == 0
+
+
+def test_episodes_of_the_run_when_it_was_shorter_are_moved_aside(tmp_path: Path):
+    short = train(small(tmp_path, trainer__total_timesteps="512", output__episodes="2"), lambda _: None)
+    long = train(small(tmp_path, output__episodes="2"), lambda _: None)
+    assert long.folder == short.folder
+    before, after = lines(long, "episodes_000000000512.jsonl"), lines(long)
+    assert [row["meta"]["key"] for row in before] == [row["meta"]["key"] for row in after]
+    assert [row["meta"]["policy_step"] for row in before + after] == [512, 512, 1024, 1024]
+    whole = train(small(tmp_path / "whole"), lambda _: None)
+    assert same(weights(whole.folder), weights(long.folder))
+
+
+def test_episodes_of_drawn_actions_stand_in_a_file_of_their_own(tmp_path: Path):
+    likeliest = ran(tmp_path, output__episodes="3")
+    drawn = ran(tmp_path, evaluator__greedy="False", output__episodes="3")
+    assert drawn.folder == likeliest.folder
+    first, second = (lines(drawn, f"episodes{more}.jsonl") for more in ("", "_drawn"))
+    assert [row["id"] for row in first] == [row["id"] for row in second]
+    assert [row["episode"]["actions"] for row in first] != [row["episode"]["actions"] for row in second]
+
+
+def test_a_torn_last_line_is_played_again(tmp_path: Path):
+    outcome = ran(tmp_path, output__episodes="3")
+    path = outcome.folder / "episodes.jsonl"
+    whole = [row["meta"]["key"] for row in lines(outcome)]
+    path.write_bytes(path.read_bytes()[:-100])
+    ran(tmp_path, output__episodes="3")
+    assert [row["meta"]["key"] for row in lines(outcome)] == whole
+
+
+def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path):
+    outcome = ran(tmp_path)
+    path = outcome.folder / "episodes.jsonl"
+    path.write_text('{"mine": 1}\n')
+    with pytest.raises(InputError, match=r"episodes.jsonl:1: not an episode of this run; move the file away"):
+        ran(tmp_path, output__episodes="1")
+    assert path.read_text() == '{"mine": 1}\n'
+
+
+def test_what_agents_saw_can_be_left_out(tmp_path: Path):
+    (row,) = lines(ran(tmp_path, output__episodes="1", output__episode_observations="False"))
+    assert "observations" not in row["episode"]
+    assert len(row["episode"]["frames"]) == len(row["episode"]["actions"]) == 24
+
+
+def test_every_reader_of_rollouts_takes_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = ran(tmp_path, **HUB, output__episodes="30").folder / "episodes_drawn.jsonl"
+    assert run_checks(path) == []
+    assert check.run([str(path), "--fail-on", "info"]) == 0
+    assert metrics.run([str(path)]) == 0
+    assert show.run([str(path), "2"]) == 0
+    told = capsys.readouterr().out
+    row = json.loads(path.read_bytes().splitlines()[1])
+    length, agents = row["length"], row["episode"]["agents"]
+    said = f"Acted for {length} steps; an agent's mean return is {row['reward']:.4f}."
+    assert f"{said}\n[episode]\n  {agents} agents, {length} steps, its time was over\n" in told
+    assert "\n  ".join(["the first picture:", *(f"  {line}" for line in row["episode"]["frames"][0])]) in told
+    assert view.run([str(path), "--export", str(tmp_path / "copy")]) == 0
+    assert (tmp_path / "copy" / "index.html").is_file()
+
+
+@pytest.mark.skipif(find_spec("pyarrow") is None, reason='the extra "parquet" is not installed')
+def test_a_parquet_file_holds_the_whole_episode(tmp_path: Path):
+    from pyarrow.parquet import read_table
+
+    outcome = ran(tmp_path, output__episodes="2")
+    path = outcome.folder / "episodes.jsonl"
+    assert export.run(["parquet", str(path), "--to", str(tmp_path / "out.parquet")]) == 0
+    table = read_table(tmp_path / "out.parquet").to_pylist()
+    assert [json.loads(row["fields"])["episode"] for row in table] == [row["episode"] for row in lines(outcome)]
+    assert [row["reward"] for row in table] == [row["reward"] for row in lines(outcome)]
+
+
+class Noise(gymnasium.Env[NDArray[np.uint8], int]):
+    """Images that nothing can compress, for long."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Json | None = None) -> tuple[NDArray[np.uint8], Json]:
+        super().reset(seed=seed)
+        self._left = 2_800
+        return self._seen(), {}
+
+    def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, Json]:
+        self._left -= 1
+        return self._seen(), 1.0, self._left == 0, False, {}
+
+    def _seen(self) -> NDArray[np.uint8]:
+        return self.np_random.integers(0, 256, (64, 64, 3), np.uint8)
+
+
+@pytest.mark.slow
+def test_a_line_never_grows_longer_than_lines_may_be(tmp_path: Path):
+    gymnasium.register("Noise-v0", entry_point=Noise)
+    try:
+        given = {"env__name": "gymnasium:Noise-v0", "output__episodes": "1", "policy__hidden": "4"}
+        given |= {"supervised__steps": "0", "trainer__total_timesteps": "64"}
+        (row,) = lines(train(small(tmp_path, **given), lambda _: None))
+    finally:
+        del gymnasium.registry["Noise-v0"]
+    assert row["episode"]["left_out"] == ["observations"]
+    assert (row["length"], len(row["episode"]["frames"]), row["reward"]) == (2_800, 2_800, 2_800.0)

@@ -1,0 +1,84 @@
+"""Evaluation: so many whole episodes, each counted once, however many are played at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_run import small
+
+from velodrome.training.envs import make_env
+from velodrome.training.evaluate import Dice, Evaluation, Stopped, Student, evaluate, evaluation_line, played
+from velodrome.training.policy import Policy
+from velodrome.training.settings import Settings
+from velodrome.training.streams import stream
+
+
+def student(settings: Settings) -> Policy:
+    return Policy(settings.policy, make_env(settings.env, 0).spec, stream(0, "weights", 0))
+
+
+def test_more_episodes_than_are_played_at_once_are_all_played_and_all_differ(tmp_path: Path):
+    settings = small(tmp_path)
+    few = played(settings, None, episodes=256)
+    many = played(settings, None, episodes=600)
+    assert len(many.returns) == 600
+    assert many.returns[:256] == few.returns  # the first ones are the same for everybody
+    parts = [many.returns[first : first + 88] for first in (0, 256, 512)]
+    assert len(set(parts)) == 3  # no part is another one again
+
+
+def test_a_student_with_memory_starts_every_part_with_none(tmp_path: Path):
+    settings = small(tmp_path, policy__core="lstm")
+    told = evaluate(settings, student(settings), torch.device("cpu"), step=0, episodes=300)
+    assert told["episodes"] == 300
+    assert 0 <= told["agreement"] <= 1
+
+
+def test_agreement_is_of_steps_over_all_parts(tmp_path: Path):
+    settings = small(tmp_path)
+    spec = make_env(settings.env, 0).spec
+    found = played(settings, Dice(spec, 1), episodes=300, led=True)
+    assert found.agreement is not None
+    assert abs(found.agreement - 1 / spec.num_actions) < 0.02  # dice agree as often as there are actions
+
+
+def test_the_likeliest_action_gives_the_same_episodes_again(tmp_path: Path):
+    settings = small(tmp_path)
+    first, again = (played(settings, Student(student(settings), torch.device("cpu")), episodes=8) for _ in range(2))
+    assert first == again
+
+
+def test_of_one_episode_there_is_no_standard_error():
+    assert Evaluation((3.0,), (5,), None).as_json() == {"episodes": 1, "mean_return": 3.0, "mean_length": 5.0}
+
+
+def test_an_evaluation_in_words():
+    found = {"episodes": 4, "mean_return": 1.5, "standard_error": 0.25, "greedy": False, "unfinished": 2}
+    assert evaluation_line(found) == (
+        "return 1.50 (standard error 0.25) over 4 episodes, actions drawn, 2 without an end after 100,000 steps"
+    )
+    assert evaluation_line({"episodes": 1, "mean_return": 2.0, "greedy": True, "agreement": 0.925}) == (
+        "return 2.00 over 1 episode, agreement 92.5%"
+    )
+
+
+def test_an_evaluation_is_left_when_somebody_asks(tmp_path: Path):
+    settings = small(tmp_path)
+    asked = iter([False] * 5 + [True] * 10)
+    with pytest.raises(Stopped):
+        evaluate(settings, student(settings), torch.device("cpu"), step=0, episodes=4, stop=lambda: next(asked))
+    assert len(list(asked)) == 9
+
+
+def test_episodes_without_an_end_are_told():
+    found = Evaluation((1.0, 2.0), (5, 7), None, unfinished=1)
+    assert found.as_json() == {
+        "episodes": 2,
+        "mean_return": 1.5,
+        "mean_length": 6.0,
+        "standard_error": float(np.std([1.0, 2.0], ddof=1) / np.sqrt(2)),
+        "unfinished": 1,
+    }

@@ -1,0 +1,128 @@
+"""GAE against its definition, summed by hand, and against stable-baselines3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import RolloutBuffer
+
+from velodrome.training.losses.gae import _step_by_step, explained_variance, gae
+
+Rollout = dict[str, Any]
+WAYS = pytest.mark.parametrize("way", [gae, _step_by_step], ids=["kernel", "any device"])
+
+
+def a_rollout(seed: int, steps: int, columns: int, ending: float) -> Rollout:
+    drawn = np.random.default_rng(seed)
+    shape = (steps, columns)
+    return {
+        "rewards": drawn.normal(size=shape).astype(np.float32),
+        "values": drawn.normal(size=shape).astype(np.float32),
+        "terminals": drawn.random(shape) < ending,
+        "truncations": drawn.random(shape) < ending,
+        "final_values": drawn.normal(size=shape).astype(np.float32),
+        "last_value": drawn.normal(size=columns).astype(np.float32),
+    }
+
+
+def by_definition(r: Rollout, gamma: float, lam: float) -> NDArray[np.float64]:
+    """A(t) is the sum of (gamma lam)^k delta(t + k) for as long as the episode goes on."""
+    steps, columns = r["rewards"].shape
+
+    def delta(t: int, n: int) -> float:
+        if r["terminals"][t, n]:
+            next_value = 0.0
+        elif r["truncations"][t, n]:
+            next_value = r["final_values"][t, n]
+        else:
+            next_value = r["values"][t + 1, n] if t + 1 < steps else r["last_value"][n]
+        return float(r["rewards"][t, n]) + gamma * float(next_value) - float(r["values"][t, n])
+
+    advantages = np.zeros((steps, columns))
+    for n in range(columns):
+        for t in range(steps):
+            for k in range(steps - t):
+                advantages[t, n] += (gamma * lam) ** k * delta(t + k, n)
+                if r["terminals"][t + k, n] or r["truncations"][t + k, n]:
+                    break
+    return advantages
+
+
+def ours(way: Any, r: Rollout, gamma: float, lam: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    names = ("rewards", "values", "terminals", "truncations", "final_values", "last_value")
+    advantages, returns = way(*(torch.from_numpy(r[name]) for name in names), gamma, lam)
+    return advantages.numpy(), returns.numpy()
+
+
+@WAYS
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    steps=st.integers(1, 20),
+    columns=st.integers(1, 5),
+    ending=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    gamma=st.floats(0, 1),
+    lam=st.floats(0, 1),
+)
+def test_advantages_are_what_the_definition_sums_to(
+    way: Any, seed: int, steps: int, columns: int, ending: float, gamma: float, lam: float
+) -> None:
+    r = a_rollout(seed, steps, columns, ending)
+    expected = by_definition(r, gamma, lam)
+
+    advantages, returns = ours(way, r, gamma, lam)
+
+    np.testing.assert_allclose(advantages, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(returns, expected + r["values"], rtol=1e-4, atol=1e-4)
+
+
+@WAYS
+def test_advantages_are_those_of_stable_baselines3(way: Any) -> None:
+    steps, columns, gamma, lam = 64, 8, 0.99, 0.95
+    r = a_rollout(5, steps, columns, 0.05)
+    r["truncations"] &= ~r["terminals"]
+    over = r["terminals"] | r["truncations"]
+    theirs = RolloutBuffer(
+        steps, Box(-1, 1, (1,)), Discrete(2), device="cpu", gae_lambda=lam, gamma=gamma, n_envs=columns
+    )
+    # Theirs puts the value of what was cut off into the reward, and knows an end by the start that follows.
+    theirs.rewards = r["rewards"] + gamma * r["final_values"] * r["truncations"]
+    theirs.values = r["values"]
+    theirs.episode_starts[1:] = over[:-1]
+    theirs.compute_returns_and_advantage(torch.from_numpy(r["last_value"]), over[-1])
+
+    advantages, returns = ours(way, r, gamma, lam)
+
+    np.testing.assert_allclose(advantages, theirs.advantages, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(returns, theirs.returns, rtol=1e-5, atol=1e-5)
+
+
+@WAYS
+def test_what_was_cut_off_is_bootstrapped_and_what_ended_is_not(way: Any) -> None:
+    """Three agents, one step each: goes on, ends, is cut off; a fourth ends in the step it would have been cut off."""
+    r = {
+        "rewards": np.ones((1, 4), np.float32),
+        "values": np.zeros((1, 4), np.float32),
+        "terminals": np.array([[False, True, False, True]]),
+        "truncations": np.array([[False, False, True, True]]),
+        "final_values": np.full((1, 4), 10, np.float32),
+        "last_value": np.full(4, 100, np.float32),
+    }
+
+    advantages, _ = ours(way, r, 0.5, 1.0)
+
+    assert advantages.tolist() == [[51.0, 1.0, 6.0, 1.0]]
+
+
+def test_explained_variance_is_one_for_perfect_values_and_nothing_for_a_constant() -> None:
+    returns = torch.tensor([1.0, 2.0, 3.0])
+    assert explained_variance(returns, returns).item() == 1.0
+    assert explained_variance(torch.full((3,), 2.0), returns).item() == 0.0
+    assert explained_variance(returns, torch.ones(3)).item() == 0.0

@@ -1,0 +1,71 @@
+"""That it learns: a student taught by thinky, then PPO from there; and PPO alone on the pole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from velodrome.training.envs import make_env
+from velodrome.training.evaluate import Dice, Student, evaluate, played
+from velodrome.training.loop import train
+from velodrome.training.overrides import apply
+from velodrome.training.policy import Policy
+from velodrome.training.recipes.cartpole import cartpole
+from velodrome.training.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
+from velodrome.training.run import checkpoint
+from velodrome.training.settings import Settings
+from velodrome.training.streams import stream
+
+pytestmark = pytest.mark.slow
+CPU = torch.device("cpu")
+EPISODES = 512
+
+
+def quiet(_: str) -> None:
+    return None
+
+
+def student(settings: Settings, folder: Path) -> Policy:
+    """As the newest checkpoint has it."""
+    env = make_env(settings.env, 0)
+    policy = Policy(settings.policy, env.spec, stream(0, "weights", 0))
+    policy.load_state_dict(checkpoint.read(checkpoint.found(folder)[-1])["policy"])
+    return policy
+
+
+def test_taught_by_thinky_and_then_by_ppo_the_student_gets_better_and_better(tmp_path: Path):
+    given: dict[str, Any] = {
+        "trainer.total_timesteps": "1_000_000",
+        "trainer.batch_size": "16_384",
+        "trainer.minibatch_size": "512",
+        "evaluator.evaluate_local": "False",
+        "evaluator.greedy": "False",
+        "output.train_dir": str(tmp_path),
+        "output.dashboard": "False",
+    }
+    recipe = thinky_supervised_to_ppo(supervised_steps=1_000_000, num_envs=64)
+    settings = apply(recipe, given)
+    taught = train(settings, quiet)
+    clone = evaluate(settings, student(settings, taught.folder), CPU, step=0, episodes=EPISODES)
+
+    longer = apply(recipe, {**given, "trainer.total_timesteps": "1_800_000"})
+    after = train(longer, quiet)
+    assert after.folder == taught.folder
+    learned = evaluate(settings, student(settings, after.folder), CPU, step=0, episodes=EPISODES)
+
+    dice = played(settings, Dice(make_env(settings.env, 0).spec, 1), episodes=EPISODES)
+    untrained = Policy(settings.policy, make_env(settings.env, 0).spec, stream(0, "weights", 0))
+    nobody = played(settings, Student(untrained, CPU, stream(0, "nobody", 0)), episodes=EPISODES)
+    assert clone["agreement"] >= 0.9
+    assert max(dice.mean_return, nobody.mean_return) < 0.1 * clone["mean_return"]
+    assert clone["mean_return"] + 2 * clone["standard_error"] < learned["mean_return"]
+
+
+def test_ppo_balances_the_pole(tmp_path: Path):
+    given = {"output.train_dir": str(tmp_path), "output.dashboard": "False", "evaluator.epoch_interval": "10_000"}
+    outcome = train(apply(cartpole(), given), quiet)
+    assert outcome.evaluation is not None
+    assert outcome.evaluation["mean_return"] >= 475

@@ -1,0 +1,196 @@
+"""PPO's loss against its formula in loops, and against what stable-baselines3 logs and derives from the same data."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from math import exp, log
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stable_baselines3 import PPO
+from stable_baselines3.common.logger import Logger
+
+from velodrome.training.losses.ppo import PPO_STATS, _derived, ppo_loss
+from velodrome.training.settings import PPOSettings
+
+Sample = dict[str, Any]
+WAYS = pytest.mark.parametrize("way", [ppo_loss, _derived], ids=["kernel", "derived"])
+NAMES = ("logits", "values", "actions", "old_logprobs", "advantages", "returns", "old_values")
+
+
+def a_minibatch(seed: int, size: int, num_actions: int) -> Sample:
+    drawn = np.random.default_rng(seed)
+    return {
+        "logits": drawn.normal(size=(size, num_actions)),
+        "values": drawn.normal(size=size),
+        "actions": drawn.integers(0, num_actions, size),
+        "old_logprobs": drawn.normal(-log(num_actions), 0.3, size),
+        "advantages": drawn.normal(size=size),
+        "returns": drawn.normal(size=size),
+        "old_values": drawn.normal(size=size),
+    }
+
+
+def by_formula(m: Sample, s: PPOSettings) -> dict[str, float]:
+    size = len(m["values"])
+    advantages = m["advantages"]
+    if s.normalize_advantages and size > 1:
+        mean = sum(advantages) / size
+        deviation = (sum((a - mean) ** 2 for a in advantages) / (size - 1)) ** 0.5
+        advantages = [(a - mean) / (deviation + 1e-8) for a in advantages]
+    told = dict.fromkeys(PPO_STATS, 0.0)
+    for b in range(size):
+        total = sum(exp(x) for x in m["logits"][b])
+        probs = [exp(x) / total for x in m["logits"][b]]
+        ratio = probs[m["actions"][b]] / exp(m["old_logprobs"][b])
+        clipped = min(max(ratio, 1 - s.clip), 1 + s.clip)
+        told["policy_loss"] -= min(ratio * advantages[b], clipped * advantages[b]) / size
+        value, old, target = m["values"][b], m["old_values"][b], m["returns"][b]
+        near = old + min(max(value - old, -s.value_clip), s.value_clip) if s.value_clip else value
+        told["value_loss"] += max((value - target) ** 2, (near - target) ** 2) / size
+        told["entropy"] -= sum(p * log(p) for p in probs) / size
+        told["approx_kl"] += (ratio - 1 - log(ratio)) / size
+        told["clip_fraction"] += (abs(ratio - 1) > s.clip) / size
+    told["loss"] = told["policy_loss"] + s.value_coef * told["value_loss"] - s.entropy_coef * told["entropy"]
+    return told
+
+
+def tensors(m: Sample) -> list[torch.Tensor]:
+    made = [torch.from_numpy(np.asarray(m[name], np.int64 if name == "actions" else np.float32)) for name in NAMES]
+    made[0].requires_grad_()
+    made[1].requires_grad_()
+    return made
+
+
+some_settings = st.builds(
+    PPOSettings,
+    clip=st.sampled_from([0.05, 0.2, 0.9]),
+    value_clip=st.sampled_from([0.0, 0.2, 1.0]),
+    value_coef=st.sampled_from([0.0, 0.5, 2.0]),
+    entropy_coef=st.sampled_from([0.0, 0.01, 1.0]),
+    normalize_advantages=st.booleans(),
+)
+
+
+@WAYS
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 40), num_actions=st.integers(2, 9), s=some_settings)
+def test_the_loss_and_its_statistics_are_what_the_formula_says(
+    way: Any, seed: int, size: int, num_actions: int, s: PPOSettings
+) -> None:
+    m = a_minibatch(seed, size, num_actions)
+
+    loss, stats = way(*tensors(m), s)
+
+    told = dict(zip(PPO_STATS, stats.tolist(), strict=True))
+    assert told == pytest.approx(by_formula(m, s), rel=1e-3, abs=2e-4)
+    assert loss.item() == told["loss"]
+    assert not stats.requires_grad
+
+
+@WAYS
+@pytest.mark.parametrize("seed", range(4))
+def test_the_gradient_is_the_slope_of_the_formula(way: Any, seed: int) -> None:
+    s = PPOSettings(entropy_coef=0.1)
+    m = a_minibatch(seed, 6, 4)
+    given = tensors(m)
+
+    (2 * way(*given, s)[0]).backward()
+
+    for name, tensor in zip(("logits", "values"), given, strict=False):
+        slopes = np.zeros_like(m[name])
+        for place in np.ndindex(slopes.shape):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = deepcopy(m)
+                moved[name][place] += step
+                ends.append(by_formula(moved, s)["loss"])
+            slopes[place] = 2 * (ends[0] - ends[1]) / 2e-6
+        assert tensor.grad is not None
+        np.testing.assert_allclose(tensor.grad.numpy(), slopes, rtol=1e-3, atol=1e-5)
+
+
+class Kept(Logger):
+    """Keeps what stable-baselines3 says."""
+
+    def __init__(self) -> None:
+        super().__init__(None, [])
+
+
+@WAYS
+@pytest.mark.parametrize("normalized", [True, False])
+def test_the_loss_and_its_gradient_are_those_of_stable_baselines3(way: Any, normalized: bool) -> None:
+    steps, drawn = 64, np.random.default_rng(3)
+    theirs = PPO(
+        "MlpPolicy",
+        gymnasium.make("CartPole-v1"),
+        n_steps=steps,
+        batch_size=steps,
+        n_epochs=1,
+        ent_coef=0.02,
+        vf_coef=0.7,
+        max_grad_norm=1e9,
+        normalize_advantage=normalized,
+        device="cpu",
+        seed=0,
+    )
+    logger = Kept()
+    theirs.set_logger(logger)
+    held = theirs.rollout_buffer
+    for name in ("values", "advantages", "returns"):
+        setattr(held, name, drawn.normal(size=(steps, 1)).astype(np.float32))
+    held.log_probs = drawn.normal(-log(2), 0.3, (steps, 1)).astype(np.float32)
+    held.observations = drawn.normal(size=(steps, 1, 4)).astype(np.float32)
+    held.actions = drawn.integers(0, 2, (steps, 1, 1)).astype(np.float32)
+    held.full = True
+    policy = deepcopy(theirs.policy)
+    told = {name: torch.from_numpy(getattr(held, name).reshape(-1)) for name in ("log_probs", "values")}
+    told |= {name: torch.from_numpy(getattr(held, name).reshape(-1)) for name in ("advantages", "returns")}
+    obs, actions = torch.from_numpy(held.observations[:, 0]), torch.from_numpy(held.actions.reshape(-1)).long()
+    theirs.train()
+
+    s = PPOSettings(value_clip=0, entropy_coef=0.02, value_coef=0.7, normalize_advantages=normalized)
+    logits = policy.get_distribution(obs).distribution.logits
+    values = policy.predict_values(obs).flatten()
+    loss, stats = way(
+        logits, values, actions, told["log_probs"], told["advantages"], told["returns"], told["values"], s
+    )
+    loss.backward()
+
+    said = logger.name_to_value
+    assert dict(zip(PPO_STATS, stats.tolist(), strict=True)) == pytest.approx(
+        {
+            "loss": said["train/loss"],
+            "policy_loss": said["train/policy_gradient_loss"],
+            "value_loss": said["train/value_loss"],
+            "entropy": -said["train/entropy_loss"],
+            "approx_kl": said["train/approx_kl"],
+            "clip_fraction": said["train/clip_fraction"],
+        },
+        rel=1e-4,
+        abs=1e-6,
+    )
+    assert said["train/clip_fraction"] > 0.2
+    for (name, ours), other in zip(policy.named_parameters(), theirs.policy.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, other.grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@WAYS
+def test_a_value_beyond_its_clip_is_pulled_back_but_not_pushed_on(way: Any) -> None:
+    """Both moved 1 from the old value with a clip of 0.2: one towards the return, which is enough; one away from it."""
+    m = a_minibatch(0, 2, 3) | {
+        "values": np.array([1.0, 1.0]),
+        "old_values": np.array([0.0, 0.0]),
+        "returns": np.array([3.0, -3.0]),
+    }
+    given = tensors(m)
+
+    way(*given, PPOSettings(value_coef=1.0, value_clip=0.2))[0].backward()
+
+    assert given[1].grad is not None
+    assert given[1].grad.tolist() == [0.0, 4.0]

@@ -1,0 +1,169 @@
+"""A conversation as things said: every shape a row can have, and none that makes it fall over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from velodrome.viewer.parts.dialogue import Argument, Call, Said, conversation, final_answer, pretty
+from velodrome.viewer.parts.parting import parting
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+NAMES = st.sampled_from(
+    ["role", "type", "content", "tool_calls", "name", "id", "arguments", "tool_call_id", "refusal", "reasoning_content",
+     "item", "function", "call_id", "summary", "output", "generation_token_ids", "generation_log_probs"]
+)  # fmt: skip
+ROLES = st.sampled_from(["assistant", "tool", "user", "system", "other", "function_call", "message", "reasoning"])
+MESSAGES = st.dictionaries(NAMES, JSON | ROLES, max_size=6) | JSON
+
+
+def test_calls_stand_beside_their_results_even_if_ids_repeat():
+    def turn(expression: str) -> dict[str, Any]:
+        given = f'{{"expression": "{expression}"}}'
+        return {"role": "assistant", "tool_calls": [{"id": "call_0", "name": "calculator", "arguments": given}]}
+
+    row = {
+        "responses_create_params": {"instructions": "Be brief.", "input": "?"},
+        "output": [
+            turn("1+1"),
+            {"role": "tool", "tool_call_id": "call_0", "content": "2"},
+            turn("2+2"),
+            {"role": "tool", "tool_call_id": "call_0", "content": "4"},
+            {"role": "tool", "tool_call_id": "stray", "content": "lost", "name": "other"},
+            turn("3+3"),
+            {"role": "assistant", "reasoning_content": "hm", "content": "done"},
+        ],
+    }
+
+    def call(expression: str, result: str | None) -> Said:
+        return Said("assistant", calls=[Call("calculator", [Argument("expression", f'"{expression}"')], result)])
+
+    assert conversation(row) == [
+        Said("system", "Be brief.", asked=True),
+        Said("user", "?", asked=True),
+        call("1+1", "2"),
+        call("2+2", "4"),
+        Said("tool", "lost", name="other"),
+        call("3+3", None),
+        Said("reasoning", "hm"),
+        Said("assistant", "done"),
+    ]
+
+
+def test_code_in_an_argument_keeps_its_lines_and_broken_arguments_are_shown_as_they_are():
+    calls = [
+        {"id": "a", "name": "python", "arguments": '{"code": "x = 1\\nprint(x)", "n": 3}'},
+        {"id": "b", "name": "python", "arguments": '{"code": '},
+        {"id": "c", "function": {"name": "chat_shape", "arguments": "{}"}},
+    ]
+    assert conversation({"output": [{"role": "assistant", "tool_calls": calls}]})[0].calls == [
+        Call("python", [Argument("code", "x = 1\nprint(x)"), Argument("n", "3")], None),
+        Call("python", [Argument("", '{"code": ')], None, parsed=False),
+        Call("chat_shape", [], None),
+    ]
+
+
+def test_rows_of_the_responses_shape_are_understood():
+    row = {
+        "responses_create_params": {
+            "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}]
+        },
+        "response": {
+            "output": [
+                {"type": "reasoning", "summary": [{"type": "summary_text", "text": "think"}]},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "[1]"},
+                {"type": "function_call_output", "call_id": "c", "output": "one"},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "bye"}]},
+            ]
+        },
+    }
+    assert conversation(row) == [
+        Said("user", "hi", asked=True),
+        Said("reasoning", "think"),
+        Said("assistant", calls=[Call("f", [Argument("", "[\n  1\n]")], "one")]),
+        Said("assistant", "bye"),
+    ]
+    assert final_answer(row) == "bye"
+
+
+def test_items_of_the_responses_shape_stand_in_the_output_too_whatever_they_are():
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "stamps"}}
+    image = {"type": "output_image", "image_url": "x"}
+    row = {
+        "output": [
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "think"}]},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}},
+            {"type": "function_call_output", "call_id": "c", "output": {"one": 1}},
+            search,
+            {"role": "assistant", "content": "in between"},
+            7,
+            {"type": "reasoning", "summary": [{"text": 5}]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": 5}, image]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "bye"}]},
+        ]
+    }
+    assert conversation(row) == [
+        Said("reasoning", "think"),
+        Said("assistant", calls=[Call("f", [Argument("a", "1")], '{"one":1}')]),
+        Said("other", pretty(search), name="web_search_call"),
+        Said("assistant", "in between"),
+        Said("other", "7", name="not a message"),
+        Said("other", pretty({"type": "reasoning", "summary": [{"text": 5}]}), name="reasoning"),
+        Said("assistant", f"{pretty({'type': 'output_text', 'text': 5})}\n{pretty(image)}"),
+        Said("assistant", "bye"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": None, "audio": {"id": "a"}},
+        {"role": "robot", "content": "beep"},
+        {"role": ["assistant"], "content": "x"},
+        {"role": "tool", "tool_call_id": "c"},
+        {"content": "nobody"},
+        {},
+    ],
+)
+def test_a_message_that_says_nothing_by_its_own_rules_is_shown_as_it_is(message: dict[str, Any]):
+    told = conversation({"output": [message]})
+    assert told == [Said("other", pretty(message), name="")]
+
+
+def test_an_assistant_that_said_nothing_is_not_passed_over():
+    said = conversation({"output": [{"role": "assistant", "content": [{"type": "output_text", "text": ""}]}]})
+    assert said == [Said("assistant", "")]
+
+
+def test_a_picture_is_named_and_not_shown():
+    part = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 1000}
+    row = {"responses_create_params": {"input": [{"role": "user", "content": [{"text": "look"}, part]}]}}
+    assert conversation(row)[0].text == "look\n[input_image: 1,068 characters of JSON]"
+
+
+@settings(max_examples=300)
+@given(JSON | st.lists(MESSAGES, max_size=5), JSON | st.lists(MESSAGES, max_size=5), JSON)
+def test_no_row_is_too_strange(asked: Any, made: Any, response: Any):
+    row = {"responses_create_params": {"input": asked, "instructions": response}, "output": made, "response": response}
+    told = conversation(row)
+    assert all(isinstance(said.text, str) and isinstance(said.name, str) for said in told)
+    assert isinstance(final_answer(row), str)
+    assert len(parting([told, told[1:], told]).repeats) == 3
+    assert [said for said in told if said.role == "other" and not said.text] == []
+
+
+@pytest.mark.parametrize("row", [{}, {"output": None}, {"responses_create_params": 7}, {"output": "text"}])
+def test_a_row_without_a_conversation_has_none_or_shows_what_stands_there(row: dict[str, Any]):
+    assert [said.role for said in conversation(row)] == (["other"] if row.get("output") else [])
+
+
+def test_a_conversation_has_its_largest_length():
+    told = conversation({"output": [{"role": "assistant", "content": "a"}] * 10_000})
+    assert (len(told), told[-1].role) == (2001, "other")

@@ -1,0 +1,198 @@
+"""An episode is read value by value: any JSON may stand there, and only what is one is shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_runs import HOSTILE, write
+from parsed_page import Page
+from viewing import ODD, TAGS, told, viewing
+
+from velodrome.viewer.parts.episode import (
+    ALPHABET,
+    MOST_CELLS,
+    MOST_LETTERS,
+    MOST_STEPS,
+    Change,
+    Episode,
+    Pictures,
+    Whole,
+    read_episode,
+)
+from velodrome.viewer.parts.episode_part import episode_part, picture
+from velodrome.viewer.parts.render import page
+
+Json = dict[str, Any]
+
+SMALL: Json = {
+    "agents": 2,
+    "ended": "truncated",
+    "returns": [1.0, 0.5],
+    "action_names": ["noop", "north"],
+    "actions": [[0, 1], [1, 1]],
+    "teacher_actions": [[0, 0], [1, 7]],
+    "rewards": [[0.0, 0.5], [1.0, 0]],
+    "palette": {".": "#eeeeee", "0": "#dd0000", "1": "#DD0000", "#": "#444444"},
+    "frames": [["#.0", "#1."], {"at": [2, 1], "put": ".0"}],
+}
+NO_CELLS = "frame 2: it is not one letter for each of some cells of the picture before it"
+NO_PALETTE = "its palette is not a colour (#rrggbb) for each of some letters"
+TOO_MANY = {chr(200 + place): "#aabbcc" for place in range(len(ALPHABET) + 1)}
+WRONG = (None, 7, -1, True, 1e400, 10**400, "text", [], [[]], [[1]], [[1, 2]], {}, {"a": 1}, ["x"], [["x", 1], [1, 1]])
+
+
+def read(**changed: Any) -> Episode | str | None:
+    return read_episode({"episode": {**SMALL, **changed}})
+
+
+def test_an_episode_is_read_with_its_pictures_in_letters_of_our_own():
+    pictures = Pictures(
+        ["#eeeeee", "#dd0000", "#DD0000", "#444444"],
+        ["", "0", "1", ""],
+        [Whole(3, "DABDCA"), Change([2, 1], "AB")],
+    )
+    columns = ([[0, 1], [1, 1]], [[0, 0], [1, 7]], [[0.0, 0.5], [1.0, 0]])
+    assert read() == Episode(2, 2, "its time was over", ["noop", "north"], *columns, pictures, 2)
+
+
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [("terminal", "it ended by the rules"), ("unfinished", "it was left before it ended"), ("<b>", ""), (7, "")],
+)
+def test_how_it_ended_is_told_in_our_own_words(ended: Any, told: str):
+    found = read(ended=ended)
+    assert isinstance(found, Episode)
+    assert found.ended == told
+
+
+def test_what_is_not_there_is_left_out_and_a_task_may_have_a_field_of_that_name():
+    few = {name: value for name, value in SMALL.items() if name in ("agents", "actions")}
+    assert read_episode({"episode": few}) == Episode(2, 2, "", [], [[0, 1], [1, 1]], None, None, None, 2)
+    for other in ({}, {"episode": None}, {"episode": "S01E02"}, {"episode": 7}, {"episode": {"title": "Pilot"}}):
+        assert read_episode(other) is None
+        assert episode_part(read_episode(other)) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"agents": 3}, "actions, step 1: not one number of the right kind for each agent"),
+        ({"agents": 0}, "the number of its agents is not one from 1 to 1,000"),
+        ({"frames": []}, "its columns have no steps, or not the same number of them"),
+        ({"frames": SMALL["frames"][:1]}, "its columns have no steps, or not the same number of them"),
+        ({"frames": {"at": [], "put": ""}}, "frames is no list"),
+        ({"frames": [{"at": [], "put": ""}] * 2}, "frame 1: there is no picture before it"),
+        ({"frames": [["#.0", "#1"]] * 2}, "frame 1: its rows are not all of one length"),
+        ({"frames": [["#.0"], ["#x0"]]}, "frame 2: a letter in it has no colour"),
+        ({"frames": [["#.0"], {"at": [3], "put": "."}]}, NO_CELLS),
+        ({"frames": [["#.0"], {"at": [True], "put": "."}]}, NO_CELLS),
+        ({"frames": [["#" * 300] * 300] * 2}, f"frame 1: it has more than {MOST_CELLS:,} cells"),
+        ({"palette": {**SMALL["palette"], "x": "red"}}, NO_PALETTE),
+        ({"palette": {**SMALL["palette"], "x": "#aabbcc\n"}}, NO_PALETTE),
+        ({"palette": {**SMALL["palette"], "xy": "#aabbcc"}}, NO_PALETTE),
+        ({"palette": TOO_MANY}, f"its palette does not have 1 to {len(ALPHABET)} colours"),
+        ({"actions": [[0, 1], [1, 1.5]]}, "actions, step 2: not one number of the right kind for each agent"),
+        ({"rewards": [[0, float("nan")], [1, 0]]}, "rewards, step 1: not one number of the right kind for each agent"),
+        ({"action_names": [1]}, "action_names is no list of names"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_it_is_told_in_our_own_words(changed: Json, why: str):
+    assert read(**changed) == why
+
+
+def test_a_long_episode_is_cut_to_what_a_page_can_hold():
+    frames = [["."], *([{"at": [], "put": ""}] * 20_000)]
+    long = read_episode({"episode": {"agents": 1, "palette": {".": "#eeeeee"}, "frames": frames}})
+    assert isinstance(long, Episode)
+    assert (long.steps, long.shown) == (20_001, MOST_STEPS)
+    large = read_episode({"episode": {"agents": 1, "palette": {".": "#eeeeee"}, "frames": [["." * 200] * 200] * 200}})
+    assert isinstance(large, Episode)
+    assert (large.steps, large.shown) == (200, MOST_LETTERS // 40_000)
+    part = episode_part(large)
+    assert part
+    assert [each["step"] for each in part["strip"]] == [1]  # a picture of 40,000 cells
+    many = read_episode({"episode": {"agents": 1000, "actions": [[1] * 1000] * 900}})
+    assert isinstance(many, Episode)
+    part = episode_part(many)
+    assert part
+    assert (many.shown, part["agents"], part["more_agents"], part["listed"]) == (400, 32, 968, 375)
+
+
+def test_a_picture_is_a_path_for_each_colour_on_the_commonest():
+    assert picture("DABDCA", 3, ["#eeeeee", "#dd0000", "#DD0000", "#444444"]) == (
+        '<svg viewBox="0 0 3 2" shape-rendering="crispEdges" aria-hidden="true">'
+        '<rect fill="#444444" width="3" height="2"/><path fill="#eeeeee" d="M1 0h1v1h-1zM2 1h1v1h-1z"/>'
+        '<path fill="#dd0000" d="M2 0h1v1h-1z"/><path fill="#DD0000" d="M1 1h1v1h-1z"/></svg>'
+    )
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=30)
+NEARLY = st.fixed_dictionaries(
+    {},
+    optional={
+        name: JSON | st.just(value) | st.lists(JSON | st.sampled_from(value), max_size=3)
+        if isinstance(value, list)
+        else JSON | st.just(value)
+        for name, value in SMALL.items()
+    },
+).map(lambda changed: {**SMALL, **changed})
+
+
+@settings(deadline=None)
+@given(JSON | NEARLY)
+def test_no_json_raises_and_what_is_shown_is_made_of_what_was_looked_at(value: Any):
+    part = episode_part(read_episode({"episode": value}))
+    shown = page("episode.html", episode=part) if part else ""
+    shown.encode()
+    assert ODD.findall(shown) == []
+    assert set(re.findall(r"<([a-z0-9]+)", shown)) <= TAGS
+    if part and not part["flaw"]:
+        (film,) = [attrs["data-film"] for _, attrs in Page(shown).tags if "data-film" in attrs]
+        assert orjson.loads(film or "")["steps"] == part["shown"]
+
+
+def test_wrong_shapes_have_a_note_and_the_json_they_are(tmp_path: Path):
+    episodes: list[Any] = [{**SMALL, name: wrong} for name in SMALL for wrong in WRONG if wrong != SMALL[name]]
+    hostile = {
+        **SMALL,
+        "ended": HOSTILE,
+        "action_names": [HOSTILE, "'\"><img src=x onerror=alert(1)>"],
+        "palette": {"<": "#aabbcc", "'": "#aabbcc", "\u202e": "#112233", "&": "#445566"},
+        "frames": [["<'", "\u202e&"], {"at": [0], "put": "&"}],
+    }
+    rows = [
+        {"output": [], "reward": 1, "episode": each, "meta": {"key": f"t/{at}"}}
+        for at, each in enumerate([*episodes, hostile, {**hostile, "palette": {"<": "#aabbcc;x:url(//x)"}}])
+    ]
+    path = write(tmp_path / "r.jsonl", [json.dumps(row).encode() for row in rows])
+    flawed = 0
+    with viewing(path) as client:
+        for number in range(1, len(rows) + 1):
+            answer = client.get(f"/run/r/rollout/{number}")
+            assert answer.status_code == 200, answer.text[:500]
+            found = told(client, f"/run/r/rollout/{number}")
+            assert {tag for tag, _ in found.tags} <= TAGS
+            names = {name for _, attrs in found.tags for name in attrs}
+            assert [name for name in names if name.startswith("on") or name == "style"] == []
+            assert ODD.findall(answer.text) == []
+            noted = "Its episode cannot be shown: " in found.words
+            assert noted != any("data-film" in attrs for _, attrs in found.tags)
+            assert noted == any(attrs.get("class") == "stack" for tag, attrs in found.tags if tag == "dl")
+            flawed += noted
+        film = next(
+            attrs["data-film"]
+            for _, attrs in told(client, f"/run/r/rollout/{len(rows) - 1}").tags
+            if "data-film" in attrs
+        )
+    assert 60 < flawed < len(rows)
+    sent = orjson.loads(film or "")
+    assert sent["frames"] == [[2, "ABCD"], [[0], "D"]]
+    assert sent["marks"] == ["", "", "", ""]

@@ -1,0 +1,128 @@
+"""A static copy: files that link to each other, need nothing else, and let nothing in."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+
+import pytest
+from made_runs import HOSTILE, hostile_row, make_run, rollout, rows_of, write
+from parsed_page import Page
+
+from velodrome.errors import InputError
+from velodrome.viewer.source import opened
+from velodrome.viewer.static_copy import MARK, Copied, write_copy
+
+
+def copied(path: Path, folder: Path, **chosen: object) -> Copied:
+    with opened(path) as source:
+        return write_copy(source, folder, **chosen)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "baseline.jsonl")
+
+
+def pages(folder: Path) -> dict[str, Page]:
+    return {path.name: Page(path.read_text()) for path in folder.iterdir()}
+
+
+def test_every_page_leads_only_to_pages_that_are_there(run: Path, tmp_path: Path):
+    done = copied(run, tmp_path / "copy")
+    found = pages(tmp_path / "copy")
+    assert done == Copied(rollouts=120, pages=len(found), more=False)
+    reached, todo = set(), ["index.html"]
+    while todo:
+        name = todo.pop()
+        if name not in reached:
+            reached.add(name)
+            page = found[name]
+            assert (page.crossed, page.unclosed) == ([], []), name
+            todo += [link for link in page.links() if not link.startswith("#")]
+    assert reached == found.keys()
+    assert {f"rollout-{number}.html" for number in range(1, 112)} <= reached
+
+
+def test_a_page_stands_by_itself(run: Path, tmp_path: Path):
+    copied(run, tmp_path / "copy", limit=3)
+    for path in (tmp_path / "copy").iterdir():
+        text = path.read_text()
+        assert text.startswith(f"<!doctype html>\n{MARK}\n")
+        page = Page(text)
+        tags = {tag for tag, _ in page.tags}
+        assert tags & {"link", "img", "iframe", "form", "base"} <= {"form"}
+        assert [
+            attrs for tag, attrs in page.tags if "src" in attrs or (tag == "form" and attrs != {"method": "dialog"})
+        ] == []
+        policy = next(attrs["content"] or "" for _, attrs in page.tags if attrs.get("http-equiv"))
+        for name, directive in (("style", "style-src"), ("script", "script-src")):
+            body = re.findall(rf"<{name}[^>]*>(.*?)</{name}>", text, re.DOTALL)
+            assert len(body) == 1
+            digest = b64encode(sha256(body[0].encode()).digest()).decode()
+            assert f"{directive} 'sha256-{digest}'" in policy
+        assert policy.startswith("default-src 'none'; ")
+
+
+def test_a_selection_holds_what_matches_and_no_more_than_the_limit(run: Path, tmp_path: Path):
+    wanted = [number for number, row in enumerate(rows_of(run), 1) if row["reward"] == 1]
+    assert copied(run, tmp_path / "all", where="reward>=1").rollouts == len(wanted)
+    assert copied(run, tmp_path / "few", where="reward>=1", limit=7) == Copied(7, 7 + 7 + 3, more=True)
+    numbers = {
+        int(found[1]) for path in (tmp_path / "few").iterdir() if (found := re.match(r"rollout-(\d+)", path.name))
+    }
+    assert numbers == set(wanted[:7])
+    listed = pages(tmp_path / "few")["rollouts.html"]
+    assert "7 rollouts, the first that match" in listed.words
+    assert "matching reward>=1" in listed.words
+
+
+def test_a_list_of_several_pages_is_whole(run: Path, tmp_path: Path):
+    copied(run, tmp_path / "copy", limit=110)
+    found = pages(tmp_path / "copy")
+    lists = ["rollouts.html", "rollouts-2.html", "rollouts-3.html"]
+    shown = [link for name in lists for link in found[name].links() if link.startswith("rollout-")]
+    assert (len(shown), len(set(shown))) == (110, 110)
+    assert "rollouts-4.html" not in found
+
+
+def test_long_texts_are_whole_in_a_copy_and_hostile_ones_are_text(tmp_path: Path):
+    text = "word " * 20_000
+    row = {"output": [{"role": "assistant", "content": text}], "reward": 1, "meta": {"key": "big/0"}}
+    path = write(tmp_path / "r.jsonl", [hostile_row(f"{HOSTILE}/0"), row])
+    copied(path, tmp_path / "copy")
+    found = pages(tmp_path / "copy")
+    assert text.strip() in "".join(found["rollout-2.html"].text)
+    for name, page in found.items():
+        assert {tag for tag, _ in page.tags} & {"img", "iframe", "link"} == set(), name
+        assert [attr for _, attrs in page.tags for attr in attrs if attr.startswith("on")] == [], name
+
+
+def test_an_earlier_copy_makes_room_and_anything_else_is_left_alone(run: Path, tmp_path: Path):
+    folder = tmp_path / "copy"
+    copied(run, folder, limit=5)
+    copied(run, folder, limit=2, where="reward<1")
+    assert len([path for path in folder.iterdir() if path.name.startswith("rollout-")]) == 2
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds notes\.txt, which is no page of velo view"):
+        copied(run, folder)
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert len([path for path in folder.iterdir() if path.name.startswith("rollout-")]) == 2
+
+
+def test_a_bad_filter_or_folder_is_a_mistake_before_anything_is_written(run: Path, tmp_path: Path):
+    with pytest.raises(InputError, match='no field "rewrd"'):
+        copied(run, tmp_path / "copy", where="rewrd<1")
+    assert not (tmp_path / "copy").exists()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="not a folder"):
+        copied(run, tmp_path / "file")
+
+
+def test_nothing_that_matches_is_a_copy_too(tmp_path: Path):
+    path = write(tmp_path / "r.jsonl", [rollout(1, 0, Random(1))])
+    assert copied(path, tmp_path / "copy", where="reward>5").rollouts == 0
+    assert "Nothing matches this filter." in pages(tmp_path / "copy")["rollouts.html"].words

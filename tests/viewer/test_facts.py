@@ -1,0 +1,228 @@
+"""What is measured in the background: no page waits for it for ever, and none keeps what is no longer so."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+from made_runs import make_run, rollout, write
+from starlette.testclient import TestClient
+from viewing import PATIENCE_S, told, viewing
+
+from velodrome.viewer.facts import Fact, Facts
+from velodrome.viewer.source import Source
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "baseline.jsonl")
+
+
+class Late(Facts):
+    """Answers each first question as if nothing were known, though by then it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: set[str] = set()
+
+    def ask(self, kind: str, *paths: Path, patience_s: float = 0.0) -> Fact:
+        found = super().ask(kind, *paths, patience_s=PATIENCE_S)
+        first = kind not in self._asked
+        self._asked.add(kind)
+        return Fact() if first else found
+
+
+def version(client: TestClient, path: str) -> tuple[str | None, str | None]:
+    """Which version a page is, and where it asks for the newest."""
+    body = next(attrs for tag, attrs in told(client, path).tags if tag == "body")
+    return body["data-version"], body["data-pulse"]
+
+
+@pytest.mark.parametrize("path", ["/run/baseline", "/compare?a=baseline&b=other"])
+def test_what_is_learned_while_a_page_is_made_makes_the_page_an_old_one(run: Path, tmp_path: Path, path: str):
+    other = make_run(tmp_path / "other.jsonl", seed=3, tasks=5)
+    with viewing(run, other, facts=Late()) as client:
+        first, pulse = version(client, path)
+        assert first != client.get(pulse or "").json()["version"]
+        again, _ = version(client, path)
+        assert again == client.get(pulse or "").json()["version"]
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    """What comes true by itself, in its time."""
+    end = time.monotonic() + PATIENCE_S
+    while not (found := holds()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+    return found
+
+
+def pulsing(client: TestClient, path: str, words: str) -> str:
+    """A page that is loaded again only if its pulse says so, as a browser does it, until it says these words."""
+    seen, pulse = version(client, path)
+    page = told(client, path)
+
+    def there() -> str | None:
+        nonlocal seen, page
+        if client.get(pulse or "").json()["version"] != seen:
+            seen, _ = version(client, path)
+            page = told(client, path)
+        return page.words if words in page.words else None
+
+    found: str = until(there)
+    return found
+
+
+def test_numbers_that_are_old_for_a_pause_become_new_though_the_file_rests(run: Path):
+    facts = Facts()
+    with viewing(run, facts=facts) as client:
+        pulsing(client, "/run/baseline", "pass@4")
+        before = facts.ask("metrics", run, patience_s=PATIENCE_S).value["metrics"]["rollouts/kept"]
+        with run.open("ab") as stream:
+            stream.write(orjson.dumps(rollout(77, 0, Random(5))) + b"\n")
+        os.utime(run, (1.0, 1.0))  # not live: nothing else will change
+        assert facts.ask("metrics", run).stale
+        turns = facts.turns(run)
+        until(lambda: facts.turns(run) > turns)
+        after = until(lambda: facts.ask("metrics", run).value)["metrics"]["rollouts/kept"]
+    assert (before, after) == (111, 112)
+
+
+def test_either_file_of_a_comparison_makes_the_page_an_old_one(run: Path, tmp_path: Path):
+    other = make_run(tmp_path / "other.jsonl", seed=3, tasks=5)
+    with viewing(run, other) as client:
+        pulsing(client, "/compare?a=baseline&b=other", "5 tasks are in both runs")
+        for path in (run, other):
+            seen, pulse = version(client, "/compare?a=baseline&b=other")
+            with path.open("ab") as stream:
+                stream.write(orjson.dumps(rollout(70, 0, Random(5))) + b"\n")
+            until(lambda seen=seen, pulse=pulse: client.get(pulse).json()["version"] != seen)
+        pulsing(client, "/compare?a=baseline&b=other", "6 tasks are in both runs")
+
+
+class Killed(Facts):
+    """The process that reads is killed, as often as told."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(small_bytes=0)
+        self.left = times
+
+    def _measured(self, kind: str, paths: tuple[Path, ...], size: int) -> Any:
+        if self.left:
+            self.left -= 1
+            import subprocess
+
+            with subprocess.Popen(["sleep", "60"]) as child:
+                os.kill(child.pid, signal.SIGKILL)
+            raise OSError(f"the reader ended with {child.returncode}")
+        return super()._measured(kind, paths, size)
+
+
+def test_a_reader_that_dies_is_told_and_tried_again_when_the_page_is_loaded_again(run: Path):
+    facts = Killed(1)
+    with viewing(run, facts=facts):
+        first = facts.ask("metrics", run, patience_s=PATIENCE_S)
+        assert (first.value, first.error is not None) == (None, True)
+        assert str(first.error).startswith("baseline.jsonl: OSError: the reader ended with -9")
+        found = until(lambda: facts.ask("metrics", run, patience_s=PATIENCE_S).value)
+    assert found["metrics"]["rollouts/kept"] == 111
+
+
+def test_a_failure_that_stays_the_same_does_not_make_pages_old_again_and_again(run: Path):
+    facts = Killed(2)
+    with viewing(run, facts=facts):
+        facts.ask("metrics", run, patience_s=PATIENCE_S)
+        turns = facts.turns(run)
+        until(lambda: facts.ask("metrics", run, patience_s=PATIENCE_S) and facts.left == 0)
+        assert facts.turns(run) == turns
+
+
+def test_the_numbers_of_a_file_that_is_gone_go_with_it_and_come_back_with_it(run: Path):
+    kept = run.read_bytes()
+    with viewing(run) as client:
+        pulsing(client, "/run/baseline", "pass@4")
+        run.unlink()
+        words = pulsing(client, "/run/baseline", "the file is gone")
+        assert "pass@4" not in words
+        assert "0 kept + 9 failed so far" in words
+        assert "the file cannot be read now" in words
+        words = pulsing(client, "/run/baseline", "The metrics could not be read: ")
+        run.write_bytes(kept)
+        words = pulsing(client, "/run/baseline", "pass@4")
+        assert "111 kept + 9 failed" in words
+        assert "the file is gone" not in pulsing(client, "/run/baseline", "Rollout Total")
+
+
+def test_the_numbers_of_another_file_are_not_shown_beside_this_ones(run: Path, tmp_path: Path):
+    with viewing(run) as client:
+        pulsing(client, "/run/baseline", "pass@4")
+        write(tmp_path / "new.jsonl", [rollout(5, 9, Random(5))]).replace(run)
+        words = pulsing(client, "/run/baseline", "1 kept + 9 failed")
+        assert "pass@4" not in words
+        assert "pass@4" not in pulsing(client, "/run/baseline", "tokens_per_s")
+
+
+def test_the_numbers_of_a_file_that_was_emptied_and_filled_with_more_are_not_kept(run: Path):
+    with viewing(run) as client:
+        pulsing(client, "/run/baseline", "pass@4")
+        rows = [rollout(task, 0, Random(task)) for task in range(200)]
+        with run.open("r+b") as stream:  # the same file, and longer than it was
+            stream.truncate(0)
+            stream.write(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+        words = pulsing(client, "/run/baseline", "200 kept")
+        assert "pass@4" not in words
+
+
+def test_a_directory_in_the_place_of_the_file_is_told_and_is_not_live(run: Path):
+    with viewing(run) as client:
+        told(client, "/run/baseline")
+        run.unlink()
+        run.mkdir()
+        words = pulsing(client, "/run/baseline", "cannot be read: Is a directory")
+        assert "the file cannot be read now" in words
+        assert "live: rollouts are coming in" not in words
+        assert "Is a directory" in told(client, "/run/baseline/rollouts").words
+        assert re.search(r"\bpass@4\b", words) is None
+
+
+def test_why_a_file_was_read_again_is_told_for_a_while(run: Path):
+    now = [0.0]
+    facts = Facts()
+    source = Source(run, "baseline", facts, clock=lambda: now[0])
+    try:
+        size = run.stat().st_size
+        source.read_on()
+        first = run.read_bytes().splitlines(keepends=True)[0]
+        run.write_bytes(first)
+        source.read_on()
+        cut = f"baseline.jsonl: the file was cut from {size} to {len(first)} bytes; read again from the start"
+        assert source.notes == [cut]
+        told_version = source.version
+        now[0] = 119.0
+        assert source.notes == [cut]
+        now[0] = 121.0
+        assert source.notes == []
+        assert source.version != told_version
+    finally:
+        source.close()
+        facts.close()
+
+
+def test_the_end_of_a_run_is_noticed_whenever_it_is_written(run: Path):
+    beside = run.with_name("baseline.run.json")
+    data = orjson.loads(beside.read_bytes())
+    ended = data["runs"][0].pop("finished_at")
+    beside.write_bytes(orjson.dumps(data))
+    with viewing(run) as client:
+        pulsing(client, "/run/baseline", "no end of the run on record")
+        data["runs"][0]["finished_at"] = ended
+        beside.write_bytes(orjson.dumps(data))
+        pulsing(client, "/run/baseline", "finished")

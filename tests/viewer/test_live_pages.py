@@ -1,0 +1,94 @@
+"""A file that grows, is cut, replaced or compressed while it is looked at, and numbers that take their time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+from made_runs import make_run, rollout, write
+from viewing import told, viewing, wait_for
+
+from velodrome.records.zst import pack
+from velodrome.stats.metrics import read_metrics
+from velodrome.viewer.facts import Facts
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "baseline.jsonl")
+
+
+def test_a_file_that_grows_is_followed_and_what_waits_is_told_by_the_pulse(run: Path):
+    with viewing(run) as client:
+        before = client.get("/run/baseline/pulse").json()
+        with run.open("ab") as stream:
+            stream.write(orjson.dumps(rollout(77, 0, Random(5))) + b"\n" + b'{"half a line')
+        wait_for(client, "/run/baseline", "112 kept")
+        after = client.get("/run/baseline/pulse").json()
+        assert (before["rows"], after["rows"], before["version"] != after["version"]) == (111, 112, True)
+        assert "task-077/0" in told(client, "/run/baseline/rollout/112").words
+        with run.open("ab") as stream:
+            stream.write(b" is garbage now\n")
+        wait_for(client, "/run/baseline/rollouts", "baseline.jsonl:113")
+
+
+def test_a_file_that_is_cut_replaced_or_gone_gives_right_pages_or_a_note(run: Path, tmp_path: Path):
+    lines = run.read_bytes().splitlines(keepends=True)
+    with viewing(run) as client:
+        told(client, "/run/baseline/rollout/100")
+        run.write_bytes(b"".join(lines[:10]))
+        wait_for(client, "/run/baseline/rollouts", "19 rollouts")
+        assert "no rollout" in told(client, "/run/baseline/rollout/100", 404).words
+        assert "read again from the start" in told(client, "/run/baseline").words
+        other = write(tmp_path / "new.jsonl", [rollout(5, 9, Random(5))])
+        other.replace(run)
+        wait_for(client, "/run/baseline/rollout/1", "task-005/9")
+        run.unlink()
+        for address in ("/run/baseline", "/run/baseline/rollouts", "/run/baseline/failures", "/"):
+            assert client.get(address).status_code < 400
+        write(run, [rollout(6, 8, Random(5))])
+        wait_for(client, "/run/baseline/rollouts", "task-006/8")
+
+
+def test_a_compressed_file_is_read_the_same(tmp_path: Path):
+    rows = [rollout(task, 0, Random(task)) for task in range(5)]
+    path = tmp_path / "r.jsonl.zst"
+    path.write_bytes(b"".join(pack(orjson.dumps(row) + b"\n") for row in rows))
+    with viewing(path) as client:
+        assert "5 rollouts" in told(client, "/run/r/rollouts").words
+        assert client.get("/run/r/rollout/4.json").json() == rows[3]
+        with path.open("ab") as stream:
+            stream.write(pack(orjson.dumps(rollout(9, 0, Random(9))) + b"\n"))
+        assert "task-009/0" in wait_for(client, "/run/r/rollouts", "6 rollouts").words
+
+
+def test_a_large_file_is_measured_by_a_process_of_its_own(run: Path):
+    with viewing(run, facts=Facts(small_bytes=0)) as client:
+        page = wait_for(client, "/run/baseline", "pass@4")
+    with viewing(run) as client:
+        same = wait_for(client, "/run/baseline", "pass@4")
+    assert page.words.partition("Metrics")[2] == same.words.partition("Metrics")[2]
+
+
+def test_numbers_left_beside_the_file_are_used_until_it_grows(run: Path):
+    run.with_name("baseline.metrics.json").write_bytes(orjson.dumps(read_metrics(run)[0] | {"left_here": 4242}))
+    with viewing(run) as client:
+        assert "left_here 4,242" in wait_for(client, "/run/baseline", "left_here").words
+        with run.open("ab") as stream:
+            stream.write(orjson.dumps(rollout(77, 0, Random(5))) + b"\n")
+    with viewing(run) as client:
+        assert "left_here" not in wait_for(client, "/run/baseline", "pass@4").words
+
+
+def test_an_empty_file_has_pages_too(tmp_path: Path):
+    path = write(tmp_path / "r.jsonl", [])
+    with viewing(path) as client:
+        assert "0 kept + 0 failed so far" in told(client, "/run/r").words
+        assert "rollouts" in told(client, "/run/r/rollouts").words
+        assert "Nothing failed." in told(client, "/run/r/failures").words
+        assert "No task has a rollout yet." in told(client, "/run/r/tasks").words

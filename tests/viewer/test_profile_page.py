@@ -1,0 +1,168 @@
+"""The page of a profile: complete, closed to the outside, and harmless whatever the file said."""
+
+from __future__ import annotations
+
+import os
+import re
+from base64 import b64encode
+from copy import deepcopy
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parsed_page import Page
+
+from velodrome.viewer.pages.profile_page import MARK, profile_page
+
+Json = dict[str, Any]
+
+HOSTILE = (
+    "</style></title><script>alert(1)</script><img src=https://evil.example/x onerror=alert(2)>\" ' &{{ 7*7 }}\x00\n"
+)
+
+
+def spoiled(profile: Json) -> Json:
+    """The profile with a hostile text wherever a file has a say, and far too much of everything."""
+    found = deepcopy(profile)
+    for node in found["tree"]:
+        node["name"] = node["part"] = HOSTILE
+    found["tree"] *= 50
+    found["tools"] = [{**found["tools"][0], "name": HOSTILE}] * 5000
+    for slow in found["slowest"]:
+        slow |= {"key": HOSTILE * 1000, "file": HOSTILE, "tree": [*slow["tree"], *garbage()]}
+    found["slowest"] *= 100
+    found["notes"] = [HOSTILE * 1000] * 5000
+    verdict = found["verdict"]
+    verdict |= {"what": HOSTILE, "paragraph": HOSTILE * 1000, "evidence": [HOSTILE * 100] * 500}
+    verdict["advice"] = [{"change": HOSTILE, "override": HOSTILE * 100, "predicted_rollouts_per_s": 1.0}] * 500
+    return found
+
+
+def garbage() -> list[Any]:
+    deep: list[Any] = []
+    for _ in range(200):
+        deep = [[HOSTILE, 0, 1, {HOSTILE: 1}, deep]]
+    wide = [[HOSTILE, 0, 1, {}, []]] * 5000
+    return [
+        7,
+        None,
+        {},
+        ["short"],
+        ["model", "soon", 5, {}, []],
+        ["model", 0, 5, 7, 7],
+        [None, 1e300, 1, {}, []],
+        *deep,
+        *wide,
+    ]
+
+
+def test_the_page_tells_everything_the_profile_has(profile: Json):
+    page = Page(profile_page(profile, title="rollouts.jsonl"))
+    assert (page.crossed, page.unclosed) == ([], [])
+    for told in (
+        "Bounded by the concurrency limit",
+        profile["verdict"]["paragraph"],
+        "16.0 of 16 slots were in use",
+        "+num_samples_in_parallel=64",
+        "predicted 310 rollouts/s",
+        "1,024 rollouts",
+        "Model bottleneck 790 ms",
+        "Event-loop lag",
+        "9f31c2a0640/0",
+        "rollouts.jsonl:7: not a rollout; it is not counted",
+    ):
+        assert told in page.words, told
+    charts = [attrs["class"] for tag, attrs in page.tags if tag == "svg" and attrs.get("role") == "img"]
+    assert [charts.count(f"chart {kind}") for kind in ("line", "histogram", "waterfall")] == [4, 5, 3]
+
+
+def test_the_verdict_comes_before_everything_else(profile: Json):
+    page = profile_page(profile, title="rollouts.jsonl")
+    assert page.startswith(f"<!doctype html>\n{MARK}\n")
+    assert page.index("<h1>") < page.index("What to change") < page.index("<table") < page.index('class="chart line"')
+
+
+def test_the_same_profile_gives_the_same_page(profile: Json):
+    assert profile_page(profile, title="x") == profile_page(deepcopy(profile), title="x")
+
+
+def test_nothing_on_the_page_comes_from_outside_or_runs(profile: Json):
+    page = profile_page(profile, title="rollouts.jsonl")
+    assert re.search(r"https?:|//[a-z]|url\(|@import|javascript:", page) is None
+    tags = Page(page).tags
+    assert {tag for tag, _ in tags} & {"script", "img", "link", "iframe", "object", "base", "form", "a"} == set()
+    assert [attrs for _, attrs in tags if {"style", "src", "href"} & attrs.keys()] == []
+    policy = next(attrs["content"] for tag, attrs in tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def test_hostile_texts_are_shown_and_do_nothing(profile: Json):
+    clean, page = (Page(profile_page(each, title=HOSTILE)) for each in (profile, spoiled(profile)))
+    assert (page.crossed, page.unclosed) == ([], [])
+    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in clean.tags}
+    names = {name for _, attrs in page.tags for name in attrs}
+    assert {name for name in names if name.startswith("on")} == set()
+    assert "alert(1)" in page.words
+    assert "&{{ 7*7 }}" in page.words
+
+
+def test_the_page_of_an_enormous_profile_is_not_enormous(profile: Json):
+    assert len(profile_page(spoiled(profile), title=HOSTILE * 1000).encode()) < 1_000_000
+
+
+def test_a_profile_of_an_old_file_has_a_page_without_what_is_not_known(profile: Json):
+    profile["series"] = {"start": 0.0, "every_s": 1.0, "at_s": [0], "rollouts_per_s": [3.0], "in_flight": [None]}
+    profile["series"] |= {"cpu": [None], "lag_ms": [None]}
+    profile["load"] = {"in_flight_mean": None, "limit": None}
+    profile["slowest"] = [{"key": "a/0", "line": 1, "total_s": 0.2, "reward": None, "tree": []}]
+    page = Page(profile_page(profile, title="old.jsonl"))
+    assert "Its spans are not in the file." in page.words
+    charts = [attrs["class"] for tag, attrs in page.tags if tag == "svg" and attrs.get("role") == "img"]
+    assert charts == ["chart line", *["chart histogram"] * 5]
+
+
+def test_a_profile_of_nothing_says_that_it_cannot_tell(profile: Json):
+    verdict = {"bound": "unknown", "what": "", "part": None, "paragraph": "No rollouts.", "evidence": [], "advice": []}
+    empty: Json = {"tree": [], "load": {}, "series": {}, "histograms": {}, "tools": [], "slowest": [], "notes": []}
+    empty |= {"rollouts": 0, "failed": 0, "active_s": 0.0, "rollouts_per_s": 0.0, "verdict": verdict}
+    page = Page(profile_page(empty, title="x"))
+    assert "Too little to tell what bounds throughput No rollouts." in page.words
+
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_opens_it_without_errors_requests_or_sideways_scrolling(
+    profile: Json, tmp_path: Path, scheme: Any, width: int
+):
+    if os.environ.get("CI") != "true":  # there, what is missing is a failure
+        pytest.importorskip("playwright.sync_api")
+        if not CHROMIUM.exists():
+            pytest.skip("no Chromium on this machine")
+    playwright = import_module("playwright.sync_api")
+    path = tmp_path / "page.html"
+    path.write_text(profile_page(spoiled(profile), title="rollouts.jsonl"))
+    said: list[str] = []
+    asked: list[str] = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-background-networking"]
+        )
+        opened = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        opened.on("console", lambda message: said.append(message.text))
+        opened.on("pageerror", lambda error: said.append(str(error)))
+        opened.on("request", lambda request: asked.append(request.url))
+        opened.goto(path.as_uri())
+        sizes = opened.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        painted = opened.evaluate("getComputedStyle(document.body).backgroundColor")
+        browser.close()
+    assert (said, asked) == ([], [path.as_uri()])
+    assert sizes == [width, width]
+    assert painted == {"light": "rgb(250, 250, 248)", "dark": "rgb(19, 21, 22)"}[scheme]

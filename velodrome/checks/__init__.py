@@ -1,0 +1,30 @@
+"""What can be wrong with rollouts: every check of `velo check`, in one streaming pass.
+
+A check has a name, a severity and a heading in docs/checks.md. It says nothing about a clean run, however small.
+"""
+
+from velodrome.checks.finding import SEVERITIES, Finding, Severity
+from velodrome.checks.run import (
+    CHECKS,
+    WHILE_COLLECTING,
+    Checks,
+    known_checks,
+    read_checks,
+    run_checks,
+    short,
+    worst,
+)
+
+__all__ = [
+    "CHECKS",
+    "SEVERITIES",
+    "WHILE_COLLECTING",
+    "Checks",
+    "Finding",
+    "Severity",
+    "known_checks",
+    "read_checks",
+    "run_checks",
+    "short",
+    "worst",
+]

@@ -1,0 +1,216 @@
+"""The file itself: whether every line is a rollout, each is there once, and how many are not there at all."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import velodrome.checks.thresholds as at
+from velodrome.checks.facts import Batch
+from velodrome.checks.finding import Check, Finding, Seen, Severity, graded, part
+from velodrome.timing.report import clean
+
+Json = dict[str, Any]
+
+_FEW_KEYS = 100_000
+_PASSES = 16  # over the hashes of keys; each holds a sixteenth of them in a set
+_FOLDED = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\d+")
+_LONGEST_REASON = 160
+
+
+class Unreadable(Check):
+    name = "unreadable-lines"
+    severity = "error"
+    about = "lines that are not JSON objects, bytes that cannot be decompressed"
+    advice = "another program wrote to the file, or it was cut; velo collect mends a torn last line"
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__(seen)
+        self.torn = 0
+        self.reason: tuple[bool, str] | None = None  # the first by name; of torn lines only if there are no others
+        self.gaps = self.gap_bytes = 0
+        self.gap_lines: list[int] = []
+        self.sizes: dict[int, int] = {}  # of the files they are in
+
+    def lost(self, line: int, reason: str, *, torn: bool = False) -> None:
+        """A line nothing else could be read from."""
+        self.reason = min(self.reason or (torn, reason), (torn, reason))
+        self.torn += torn
+        self.hit([line])
+
+    def passed(self, line: int, size: int, *, file: int, of: int) -> None:
+        """Bytes that could not be decompressed; how many lines stood there nobody knows."""
+        self.gaps += 1
+        self.gap_bytes += size
+        self.sizes[file] = of
+        if len(self.gap_lines) < at.EXAMPLES:
+            self.gap_lines.append(line)
+
+    def findings(self) -> Iterator[Finding]:
+        if self.gaps:
+            share = self.gap_bytes / (sum(self.sizes.values()) or 1)
+            places = f"in {self.gaps:,} place{'s' if self.gaps > 1 else ''}"
+            told = f"{part(self.gap_bytes, sum(self.sizes.values()), 'bytes')} cannot be decompressed, {places}"
+            message = f"{told}; how many rollouts stood there cannot be told"
+            yield self.found("error", message, count=self.gaps, share=share, examples=self.gap_lines)
+        if self.hits:
+            lines = self.seen.rows + self.hits
+            severity: Severity = "error"
+            reason = clean(self.reason[1] if self.reason else "", longest=_LONGEST_REASON)
+            message = f"{part(self.hits, lines, 'lines')} cannot be read: {reason}"
+            if self.torn == self.hits:
+                severity, message = "info", "the last line is not whole: it is being written, or was torn"
+            yield self.found(severity, message, share=self.hits / lines)
+
+
+class Schema(Check):
+    name = "schema"
+    severity = "error"
+    about = "rows that lack a part of a rollout, or have it in another type"
+    advice = "docs/rollouts.md names every field; velo import turns other formats into rollouts"
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__(seen)
+        self.flaws: dict[str, int] = {}
+
+    def add(self, batch: Batch) -> None:
+        bad = [one for one in batch if one.flaw is not None]
+        if bad:
+            self.hit([one.line for one in bad])
+            for one in bad:
+                flaw = str(one.flaw)
+                self.flaws[flaw] = self.flaws.get(flaw, 0) + 1
+
+    def findings(self) -> Iterator[Finding]:
+        if self.hits:
+            flaws = sorted(self.flaws.items(), key=lambda each: (-each[1], each[0]))[:3]
+            told = ", ".join(f"{flaw} ({count:,})" for flaw, count in flaws)
+            yield self.found("error", f"{part(self.hits, self.seen.rows, 'rows')} are no rollouts: {told}")
+
+
+class DuplicateKeys(Check):
+    name = "duplicate-keys"
+    severity = "error"
+    about = "a key stands in one file more than once"
+    advice = "two collections or a copy were joined; keep one line of each key, or metrics count these twice"
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__(seen)
+        self.keys, self.lines = array("q"), array("Q")
+
+    def add(self, batch: Batch) -> None:
+        keyed = [one for one in batch if one.key]
+        self.keys.extend([one.key for one in keyed])
+        self.lines.extend([one.line for one in keyed])
+
+    def end_file(self) -> None:
+        """Keys of other files may be the same: those are other runs."""
+        self.hit(sorted(self._again()))
+        self.keys, self.lines = array("q"), array("Q")
+
+    def _again(self) -> Iterator[int]:
+        """The lines whose key was there before. In few passes, so that no set holds all of the keys."""
+        passes = _PASSES if len(self.keys) > _FEW_KEYS else 1
+        for turn in range(passes):
+            known: set[int] = set()
+            for key, line in zip(self.keys, self.lines, strict=True):
+                if key % passes == turn:
+                    if key in known:
+                        yield line
+                    known.add(key)
+
+    def findings(self) -> Iterator[Finding]:
+        again = sorted(self._again())
+        count = self.hits + len(again)
+        if count:
+            message = f"{part(count, self.seen.rows, 'rollouts')} have a key that was there before"
+            lines = [*self.examples, *again]
+            yield self.found("error", message, count=count, share=count / self.seen.rows, examples=lines)
+
+
+class TokenCounts(Check):
+    name = "no-token-counts"
+    severity = "info"
+    about = "rollouts whose tokens are not counted"
+    advice = "the model server returns no usage; token metrics and max_total_tokens miss these rollouts"
+
+    def add(self, batch: Batch) -> None:
+        self.hit([one.line for one in batch if not one.counted and not one.episode])
+
+    def findings(self) -> Iterator[Finding]:
+        if self.hits:
+            yield self.found("info", f"{part(self.hits, self.seen.rows, 'rollouts')} have no token counts")
+
+
+class NoRollouts(Check):
+    name = "no-rollouts"
+    severity = "warning"
+    about = "there is no rollout at all"
+    advice = "the collection has not begun or everything failed; velo show reads the failures file"
+
+    def findings(self) -> Iterator[Finding]:
+        if not self.seen.rows:
+            yield self.found("warning", "there are no rollouts", share=0.0)
+
+
+class Failures(Check):
+    name = "failures"
+    severity = "error"
+    about = "rollouts that failed and were not made up for"
+    advice = "velo show reads the failures file; the same velo collect command tries them again"
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__(seen)
+        self.failed: dict[int, tuple[int, str]] = {}  # by the hash of a key: its rank, and the reason
+        self._below = 1 << 64  # keys of a smaller rank are remembered
+
+    def fail(self, failure: Json) -> None:
+        key, boundary, error = failure.get("key"), failure.get("boundary"), failure.get("error")
+        if not isinstance(key, str):
+            return
+        digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        rank = int.from_bytes(digest, "big")
+        if rank >= self._below:
+            return
+        parts = [each[:_LONGEST_REASON] if isinstance(each, str) else "?" for each in (boundary, error)]
+        attempt = (rank, ": ".join(parts))
+        self.failed[hash(key)] = min(self.failed.get(hash(key), attempt), attempt)
+        while len(self.failed) > at.MOST_FAILED:
+            self._below >>= 1
+            self.failed = {known: each for known, each in self.failed.items() if each[0] < self._below}
+
+    def add(self, batch: Batch) -> None:
+        if self.failed:
+            for one in batch:
+                self.failed.pop(one.key, None)
+
+    @property
+    def count(self) -> int:
+        """Keys that failed and are not kept; of very many, as many as the remembered ones stand for."""
+        return len(self.failed) * ((1 << 64) // self._below)
+
+    def findings(self) -> Iterator[Finding]:
+        count = self.count
+        if not count:
+            return
+        requested = self.seen.rows + count
+        error = at.FAILED_ERROR if count >= at.FAILED_LEAST else None
+        severity = graded(count, count / requested, warning=at.FAILED_WARNING, error=error)
+        counts: dict[str, int] = {}
+        shown: dict[str, str] = {}  # of reasons that differ in numbers alone, the first in the alphabet
+        for _, reason in self.failed.values():
+            folded = _FOLDED.sub("…", reason)
+            counts[folded] = counts.get(folded, 0) + 1
+            shown[folded] = min(shown.get(folded, reason), reason)
+        top, times = min(counts.items(), key=lambda each: (-each[1], each[0]))
+        times *= count // len(self.failed)
+        about = "about " if self._below < 1 << 64 else ""
+        reason = clean(shown[top], longest=_LONGEST_REASON)
+        message = f"{about}{part(count, requested, 'rollouts')} failed, most often ({times:,}): {reason}"
+        yield self.found(severity, message, count=count, share=count / requested)
+
+
+CHECKS: tuple[type[Check], ...] = (NoRollouts, Unreadable, Schema, DuplicateKeys, Failures, TokenCounts)

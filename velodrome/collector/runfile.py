@@ -1,0 +1,154 @@
+"""`rollouts.run.json`: how the rollouts beside it came to be.
+
+It holds what decides a rollout's content (agents, models, environments and a digest of their code, overrides, without
+secrets), so that a resumed run that would mix two kinds of rollouts in one file is noticed; and one entry a run with
+its counts.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.errors import InputError, StorageError
+from velodrome.records.rollout import beside
+from velodrome.settings import Instance, mask
+from velodrome.settings.kinds import FOREIGN
+
+Json = dict[str, Any]
+
+# What may change between two runs without making their rollouts differ in kind.
+_OPERATIONAL = frozenset(
+    (
+        *FOREIGN,
+        *("openai_base_url", "openai_api_key", "headers", "verbose"),
+        *("timeout_s", "total_timeout_s", "max_retries", "backoff_s", "max_concurrent", "judge_max_concurrent"),
+        *("verify_timeout_s", "tool_timeout_s", "session_timeout_s", "latency_s", "jitter_s", "faults"),
+        *("parallel", "n_threads", "threads", "verify_processes", "library_wall_timeout_s"),
+    )
+)
+
+
+def recipe(
+    instances: Mapping[str, Instance], overrides: Json, *, deferred: bool, sources: Mapping[str, str] | None = None
+) -> Json:
+    """What decides the content of the rollouts. `sources` has the digests of the code of the instances."""
+    sources = sources or {}
+    blocks = {
+        name: {
+            "kind": instance.kind,
+            "implementation": instance.implementation,
+            "settings": {key: value for key, value in instance.settings.items() if key not in _OPERATIONAL},
+            **({"source": sources[name]} if name in sources else {}),
+        }
+        for name, instance in sorted(instances.items())
+    }
+    found: Json = mask({"instances": blocks, "responses_create_params": overrides, "defer_verification": deferred})
+    return found
+
+
+def differences(before: Any, now: Any, where: str = "") -> list[str]:
+    """Every place where two recipes differ, one line each."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        found = []
+        for name in sorted({*before, *now}):
+            below = f"{where}.{name}" if where else str(name)
+            found += differences(before.get(name), now.get(name), below)
+        return found
+    return [] if before == now else [f"{where}: was {_short(before)}, now {_short(now)}"]
+
+
+def changed_code(before: Json, now: Json) -> list[str]:
+    """The instances whose code is another now, one line each. One without a digest is not compared."""
+    found = []
+    for name, (was, new) in _both(before, now).items():
+        if "source" in was and "source" in new and was["source"] != new["source"]:
+            where = f"{new.get('kind')}/{new.get('implementation')}"
+            found.append(f"{name}: the code of {where} changed: source was {was['source']}, now {new['source']}")
+    return found
+
+
+def _both(before: Json, now: Json) -> dict[str, tuple[Json, Json]]:
+    """The instances that two recipes share."""
+    old, new = before.get("instances"), now.get("instances")
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return {}
+    return {name: (old[name], new[name]) for name in new if isinstance(old.get(name), dict)}
+
+
+def _without_sources(recipe: Json) -> Json:
+    blocks = recipe.get("instances")
+    if not isinstance(blocks, dict):
+        return recipe
+    kept = {
+        name: {key: value for key, value in block.items() if key != "source"} if isinstance(block, dict) else block
+        for name, block in blocks.items()
+    }
+    return {**recipe, "instances": kept}
+
+
+def _short(value: Any) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+class RunFile:
+    """The run file of one output. `problems` says how a new recipe differs from the one on record."""
+
+    def __init__(self, rollouts: Path) -> None:
+        self.path = beside(rollouts, "run.json")
+        self._data: Json = {}
+        if self.path.exists():
+            try:
+                self._data = orjson.loads(self.path.read_bytes())
+            except (OSError, orjson.JSONDecodeError) as error:
+                raise InputError(
+                    f"{self.path}: cannot be read ({error}); move it away to go on without comparing"
+                ) from error
+            if not isinstance(self._data, dict) or not isinstance(self._data.get("runs", []), list):
+                raise InputError(f"{self.path}: not a run file; move it away, or give another output")
+
+    def problems(self, recipe: Json) -> list[str]:
+        """How this recipe differs from the one the file's rollouts were made with."""
+        before = self._data.get("recipe")
+        if not isinstance(before, dict):
+            return []
+        now = orjson.loads(orjson.dumps(recipe))
+        return [*changed_code(before, now), *differences(_without_sources(before), _without_sources(now))]
+
+    def begin(self, recipe: Json, inputs: Json, config: Json) -> Json:
+        """Record that a run starts; the entry returned is filled in until `save`."""
+        entry: Json = {"started_at": round(time.time(), 3), **inputs}
+        for was, new in _both(self._data.get("recipe") or {}, recipe).values():
+            if "source" in was:
+                new.setdefault("source", was["source"])  # a server that does not say must not make it forgotten
+        self._data = {
+            "recipe": recipe,
+            "config": config,
+            "versions": {"velodrome": version("velodrome"), "python": platform.python_version()},
+            "runs": [*self._data.get("runs", []), entry],
+        }
+        self.save()
+        return entry
+
+    def save(self) -> None:
+        """Write the file, whole or not at all."""
+        write_whole(self.path, orjson.dumps(self._data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file in one step, so that a reader or a crash meets the old one or the new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error

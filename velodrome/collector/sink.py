@@ -1,0 +1,120 @@
+"""Where finished work goes: the rollouts file, the failures file, and a disk that is asked to keep them.
+
+A rollout is in the file before anybody is told it is finished. Syncing to the disk happens in a thread, at most
+once in `sync_every_s`, so a slow disk does not hold up the model. The same thread compares each file with its path
+once per second: lines that would be lost go to a new file beside it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from velodrome.collector.guarded import GuardedFile
+from velodrome.errors import StorageError, VelodromeError
+from velodrome.records import rollout
+
+Json = dict[str, Any]
+
+_COMPARE_EVERY_S = 1.0
+
+
+class Sink:
+    """The two files of a collection, locked for as long as it lives."""
+
+    def __init__(self, path: Path, *, overwrite: bool = False, sync_every_s: float = 1.0) -> None:
+        self.path = path
+        self.rows = GuardedFile(path)
+        try:
+            self.failures = GuardedFile(rollout.beside(path, "failures.jsonl"))
+        except VelodromeError:
+            self.rows.close()
+            raise
+        self.notes = [*self.rows.file.notes, *self.failures.file.notes]
+        if overwrite:
+            self.rows.file.clear()
+            self.failures.file.clear()
+        self.size_found = self.rows.file.size_found
+        self.size_before = self.rows.file.size
+        self.rows_before = 0  # how many rollouts that file had, where somebody counted them
+        self._closed = False
+        self._trouble: str | None = None
+        self._stop = threading.Event()
+        self._every_s = max(sync_every_s, 0.01)
+        self._syncer = threading.Thread(target=self._watch, name="sync", daemon=True)
+        self._syncer.start()
+
+    @property
+    def size(self) -> int:
+        """Bytes in the rollouts file."""
+        return self.rows.file.size
+
+    @property
+    def changed(self) -> str | None:
+        """Which file another program changed, and how; None while both are as they were left."""
+        for each in (self.rows, self.failures):
+            if each.changed is not None:
+                return f"{each.path}: {each.changed}"
+        return None
+
+    @property
+    def place(self) -> Path:
+        """The file that the rollouts are in."""
+        return self.path if self.rows.saved is None else self.rows.saved.path
+
+    def keep(self, line: bytes) -> None:
+        """Write one encoded rollout. A disk that could not keep what was written before is said here."""
+        if self._trouble is not None:
+            raise StorageError(self._trouble)
+        self.rows.append(line)
+
+    def fail(self, failure: Json) -> None:
+        """Write one failed attempt."""
+        self.failures.append(rollout.encode(failure))
+
+    def _watch(self) -> None:
+        synced_at = time.monotonic()
+        while not self._stop.wait(min(self._every_s, _COMPARE_EVERY_S)):
+            try:
+                self.compare()
+                if time.monotonic() - synced_at >= self._every_s:
+                    self.rows.sync()
+                    self.failures.sync()
+                    synced_at = time.monotonic()
+            except OSError as error:
+                self._trouble = f"{self.path}: the disk does not keep what is written: {error.strerror or error}"
+                return
+            except VelodromeError as error:
+                self._trouble = str(error)
+                return
+
+    def compare(self, *, thorough: bool = False) -> None:
+        """Compare both files with their paths, and save the lines of one that changed."""
+        self.rows.compare(thorough=thorough)
+        self.failures.compare(thorough=thorough)
+
+    def finish(self) -> None:
+        """No more lines: stop the thread and compare once more."""
+        self._stop.set()
+        self._syncer.join()
+        self.compare(thorough=True)
+
+    def told(self) -> list[str]:
+        """What happened to files that changed, one line each."""
+        files = ((self.rows, "rollouts"), (self.failures, "failures"))
+        return [each.told(what) for each, what in files if each.changed is not None]
+
+    def close(self) -> None:
+        """Sync and let go of both files; a failures file that stayed empty is removed. Closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stop.set()
+        self._syncer.join()
+        try:
+            self.compare()
+        finally:
+            self.rows.close()
+            self.failures.close(remove_empty=True)

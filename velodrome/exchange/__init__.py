@@ -1,0 +1,1 @@
+"""Rollouts and tasks in other programs' formats: export, import, data sets."""

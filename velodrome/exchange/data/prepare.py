@@ -1,0 +1,186 @@
+"""A data set -> tasks: every row through one prompt, checked as the collector would check it.
+
+Every mistake is told at once, with its place. A file with mistakes becomes nothing, unless bad rows may be skipped.
+Shuffling holds no rows: tasks are written once in order, then copied in another order by their offsets.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.errors import InputError
+from velodrome.exchange.data.asked import conversation, is_messages, offered
+from velodrome.exchange.data.sources import HUB, read_rows
+from velodrome.exchange.data.template import Missing, Template, as_text, field
+from velodrome.exchange.problems import Problems
+from velodrome.records.outfile import OutFile, refuse_existing
+from velodrome.records.task import parse_task
+
+Json = dict[str, Any]
+
+ANSWER = "expected_answer"
+_TAKEN = frozenset(("responses_create_params", "agent_ref", "id"))
+_ENCODE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to prepare."""
+
+    source: str
+    to: Path
+    prompt: str
+    system: str | None = None
+    answer: str | None = None
+    tools: str | None = None
+    keep: tuple[str, ...] = ()
+    id: str | None = None
+    agent: str | None = None
+    limit: int | None = None
+    shuffle: bool = False
+    seed: int = 0
+    skip_bad: bool = False
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it."""
+
+    rows: int
+    written: int
+    bad: int
+    notes: list[str]
+
+
+class Maker:
+    """Rows -> tasks, by one order."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._prompt = Template(order.prompt, "--prompt")
+        self._system = Template(order.system, "--system") if order.system is not None else None
+        if not self._prompt.fields:
+            raise InputError("--prompt: no field in it, so every task would be the same; fields stand as {name}")
+        self.with_tools = 0  # rows that have the column of the tools
+        taken = {*_TAKEN, *([ANSWER] if order.answer else [])} & set(order.keep)
+        if taken:
+            raise InputError(f"--keep: {', '.join(sorted(taken))} is set by the task itself")
+
+    def task(self, row: Json) -> Json:
+        """The task of one row; a `ValueError` says what is missing."""
+        order = self._order
+        found: Json = {}
+        if order.id is not None:
+            found["id"] = as_text(field(row, order.id))
+            if not found["id"].strip():
+                raise Missing(f'"{order.id}" is empty')
+        found["responses_create_params"] = {"input": self._asked(row), **self._tools(row)}
+        if order.answer is not None:
+            answer = field(row, order.answer)
+            if answer == "":
+                raise Missing(f'"{order.answer}" is empty')
+            found[ANSWER] = answer if isinstance(answer, list | dict) else as_text(answer)
+        for name in order.keep:
+            if name not in row:
+                field(row, name)
+            found[name] = row.get(name)
+        if order.agent is not None:
+            found["agent_ref"] = {"name": order.agent}
+        return found
+
+    def _asked(self, row: Json) -> list[Json]:
+        system = self._system.fill(row) if self._system is not None else None
+        name = self._prompt.alone
+        value = field(row, name) if name is not None else None
+        if name is not None and is_messages(value):
+            return conversation(value, name, system)
+        text = self._prompt.fill(row)
+        if all(not as_text(field(row, name)).strip() for name in self._prompt.fields):
+            raise Missing(f'"{", ".join(self._prompt.fields)}" is empty, so that nothing is asked')
+        asked = [{"role": "user", "content": text}]
+        return asked if system is None else [{"role": "system", "content": system}, *asked]
+
+    def _tools(self, row: Json) -> Json:
+        if self._order.tools is None:
+            return {}
+        try:
+            found = offered(field(row, self._order.tools), self._order.tools)
+        except Missing:  # exports leave the field out where there are none
+            return {}
+        self.with_tools += 1
+        return {"tools": found} if found else {}
+
+
+def prepare(order: Order) -> Outcome:
+    """Write the tasks, whole or not at all."""
+    maker, problems = Maker(order), Problems()
+    sources = [] if order.source.startswith(HUB) else [Path(order.source)]
+    refuse_existing([order.to], sources, overwrite=order.overwrite)
+    scratch = order.to.with_name(f"{order.to.name.removesuffix('.zst')}.ordered") if order.shuffle else order.to
+    rows, offsets, ids = 0, array("Q", [0]), set[int]()
+    with OutFile(scratch) as out:
+        for where, row in read_rows(order.source):
+            if order.limit is not None and not order.shuffle and len(offsets) > order.limit:
+                break
+            rows += 1
+            try:
+                line = _line(maker, row, ids)
+            except ValueError as error:
+                problems.add(where, str(error))
+                continue
+            out.write(line)
+            offsets.append(offsets[-1] + len(line))
+        if not order.skip_bad:
+            problems.refuse("nothing is written; --skip-bad leaves such rows out")
+        if len(offsets) == 1:
+            raise InputError(f"{order.source}: no rows in it", *problems.lines())
+        if order.tools is not None and not maker.with_tools:
+            raise InputError(f'--tools: no row has "{order.tools}"')
+        written = _shuffled(out, order, offsets) if order.shuffle else len(offsets) - 1
+        if not order.shuffle:
+            out.commit()
+    return Outcome(rows, written, problems.count, problems.lines())
+
+
+def _line(maker: Maker, row: Json | str, ids: set[int]) -> bytes:
+    """The task as a line, as the collector would read it."""
+    if isinstance(row, str):
+        raise ValueError(row)
+    task = maker.task(row)
+    try:
+        line = orjson.dumps(task, default=_plain, option=_ENCODE)
+    except TypeError as error:
+        raise ValueError(f"a field that is kept has no form in JSON ({error.__cause__ or error})") from error
+    parse_task(line)
+    if "id" in task:
+        if hash(task["id"]) in ids:
+            raise ValueError("its id is that of an earlier row (without --id, tasks are named by their content)")
+        ids.add(hash(task["id"]))
+    return line
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        raise TypeError("it holds bytes")
+    return str(value)
+
+
+def _shuffled(ordered: OutFile, order: Order, offsets: array[int]) -> int:
+    """Copy the lines in another order, which the seed alone decides."""
+    places = list(range(len(offsets) - 1))
+    random.Random(order.seed).shuffle(places)
+    chosen = places[: order.limit]
+    lines = ordered.stream
+    with OutFile(order.to) as out:
+        for place in chosen:
+            lines.seek(offsets[place])
+            out.write(lines.read(offsets[place + 1] - offsets[place]))
+        out.commit()
+    return len(chosen)

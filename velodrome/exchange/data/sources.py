@@ -1,0 +1,105 @@
+"""Rows of a data set, one at a time: CSV, JSON lines, Parquet, or what Hugging Face's `datasets` loads.
+
+Each row comes with the place it stands in, or with what is wrong there: a reader goes on after a bad row.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.errors import InputError, blame
+from velodrome.exchange.parquet import arrow
+from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
+
+Json = dict[str, Any]
+Found = tuple[str, Json | str]  # the place, and the row or what is wrong with it
+
+HUB = "hf:"
+_BATCH_ROWS = 512
+_KINDS = ".csv, .tsv, .jsonl, .jsonl.zst, .parquet, a folder, or hf:name[:split]"
+
+
+def read_rows(source: str) -> Iterator[Found]:
+    """Every row of a source, by the end of its name."""
+    if source.startswith(HUB):
+        yield from _hub_rows(source[len(HUB) :])
+        return
+    path = Path(source)
+    if path.is_dir():
+        yield from _hub_rows(source)
+        return
+    if not path.is_file():
+        raise InputError(f"{source}: no such file")
+    if path.name.endswith((".jsonl", ".jsonl.zst")):
+        yield from _json_rows(path)
+    elif path.suffix in (".csv", ".tsv"):
+        yield from _csv_rows(path)
+    elif path.suffix == ".parquet":
+        yield from _parquet_rows(path)
+    else:
+        raise InputError(f"{source}: not a kind of data that is known here; {_KINDS}")
+
+
+def _json_rows(path: Path) -> Iterator[Found]:
+    for number, line in read_lines(path):
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            yield f"{path}:{number}", f"not JSON: {error.msg} (character {error.pos + 1} of the line)"
+            continue
+        yield f"{path}:{number}", row if isinstance(row, dict) else "a row is a JSON object"
+
+
+def _csv_rows(path: Path) -> Iterator[Found]:
+    csv.field_size_limit(MAX_LINE_BYTES)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            lines = csv.reader(stream, strict=True, delimiter="\t" if path.suffix == ".tsv" else ",")
+            header = next(lines, None)
+            if not header or not all(header) or len(set(header)) < len(header):
+                raise InputError(f"{path}:1: the first line names the columns, each once")
+            for values in lines:
+                if len(values) == len(header):
+                    yield f"{path}:{lines.line_num}", dict(zip(header, values, strict=True))
+                elif values:
+                    yield f"{path}:{lines.line_num}", f"{len(values)} values for {len(header)} columns"
+    except csv.Error as error:
+        raise InputError(f"{path}:{lines.line_num}: not CSV from here on: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[Found]:
+    package = arrow(str(path))
+    number = 0
+    with blame(InputError, f"{path}: cannot be read"):
+        for batch in package.parquet.ParquetFile(path).iter_batches(batch_size=_BATCH_ROWS):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path}: row {number}", row
+
+
+def _hub_rows(name: str) -> Iterator[Found]:
+    """Rows of a data set that `datasets` finds: in a folder of this machine, in its cache, or on its hub."""
+    try:
+        datasets = importlib.import_module("datasets")
+    except ImportError as error:
+        raise InputError(f"{name}: the package datasets is not installed; pip install datasets") from error
+    folder, _, split = name.rpartition(":") if ":" in name else (name, "", "train")
+    with blame(InputError, f"{name}: cannot be loaded (is its hub reachable?)"):
+        if any((Path(folder) / file).is_file() for file in ("state.json", "dataset_dict.json")):
+            rows = datasets.load_from_disk(folder)
+            rows = rows[split] if isinstance(rows, dict) else rows
+        else:
+            rows = datasets.load_dataset(folder, split=split)
+    with blame(InputError, f"{name}: cannot be read"):
+        for number, row in enumerate(rows, 1):
+            yield f"{name}: row {number}", row

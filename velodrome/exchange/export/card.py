@@ -1,0 +1,80 @@
+"""The data card beside an export: what it holds, how it was chosen, and where it came from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from velodrome.exchange.export.format import Format
+from velodrome.records.rollout import beside
+
+Json = dict[str, Any]
+
+_LONGEST = 4000
+
+
+class Part(NamedTuple):
+    """A split: its name, its file, and how many records it got. One without any has no file."""
+
+    split: str
+    file: str
+    records: int
+
+
+def data_card(fmt: Format, parts: Sequence[Part], facts: Json, sources: Sequence[Path], *, now: float) -> str:
+    """The card as Markdown, with the lines on top that tell `datasets` which file is which split."""
+    made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    lines = ["---", "configs:", "- config_name: default", "  data_files:"]
+    for part in parts:
+        if part.records:
+            lines += [f"  - split: {part.split.replace('-', '_')}", f"    path: {_quoted(part.file)}"]
+    total = sum(part.records for part in parts)
+    lines += ["---", "", f"# {fmt.name}: {total} records", "", f"{fmt.about}. Made by `velo export` on {made}.", ""]
+    lines += ["## Files", "", "| file | records |", "|---|---|"]
+    lines += [f"| `{part.file}` | {part.records or 'none: it is not written'} |" for part in parts]
+    lines += ["", "## How they were chosen", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in facts.items()]
+    lines += ["", "## Fields", "", "| field | meaning |", "|---|---|"]
+    lines += [f"| {', '.join(f'`{one}`' for one in name.split(', '))} | {text} |" for name, text in fmt.fields.items()]
+    lines += ["", "## Where they came from", ""]
+    for source in sources:
+        lines += _origin(source)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _quoted(name: str) -> str:
+    return orjson.dumps(name.encode("utf-8", "backslashreplace").decode()).decode()
+
+
+def _cell(value: Any) -> str:
+    text = value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
+    return f"`{text}`".replace("|", "\\|") if text else "none"
+
+
+def _origin(source: Path) -> list[str]:
+    """One source: the file, and what its run file says."""
+    found = [f"### {source.name}", "", f"- size: {source.stat().st_size} bytes"]
+    try:
+        run = orjson.loads(beside(source, "run.json").read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        run = None
+    if not isinstance(run, dict):
+        return [*found, "- no run file beside it: how its rollouts came to be is not known", ""]
+    runs = run.get("runs") if isinstance(run.get("runs"), list) else []
+    inputs = dict.fromkeys(str(each.get("input")) for each in runs or () if isinstance(each, dict))
+    found += [f"- versions: {_cell(run.get('versions'))}", f"- inputs: {_cell(', '.join(inputs))}"]
+    recipe = orjson.dumps(run.get("recipe"), option=orjson.OPT_INDENT_2).decode()
+    if len(recipe) > _LONGEST:
+        recipe = f"{recipe[:_LONGEST]}\n… ({len(recipe) - _LONGEST} more characters in the run file)"
+    return [*found, "- recipe:", "", *_fenced(recipe), ""]
+
+
+def _fenced(text: str) -> list[str]:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return [f"{fence}json", text, fence]

@@ -1,0 +1,94 @@
+"""Preferences: pairs of a better and a worse answer to one task, as TRL's DPO takes them.
+
+The best is set against the worst, the second best against the second worst, and so on while their rewards are far
+enough apart. An answer stands in a bounded number of pairs. Two answers that are the same, or have the same reward,
+say nothing about which is better and are never a pair.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from velodrome.exchange.export import chat
+from velodrome.exchange.export.format import Convert, Format, Settings, Tell, Unit, each_fit, only, reward_of
+
+Json = dict[str, Any]
+
+
+def pairs(
+    rewards: list[float], same: Callable[[int, int], bool], *, most: int, margin: float, uses: int
+) -> list[tuple[int, int]]:
+    """Which answers are pairs (better, worse), at most so many.
+
+    The first round sets the i-th best against the i-th worst; each further one moves either side on by one.
+    """
+    falling = sorted(range(len(rewards)), key=lambda at: -rewards[at])
+    rising = sorted(range(len(rewards)), key=rewards.__getitem__)
+    used: Counter[int] = Counter()
+    found: list[tuple[int, int]] = []
+    rounds = [(0, 0), *((a, b) for shift in range(1, min(uses, len(rewards))) for a, b in ((0, shift), (shift, 0)))]
+    for better_from, worse_from in rounds:
+        for better, worse in zip(falling[better_from:], rising[worse_from:], strict=False):
+            gap = rewards[better] - rewards[worse]
+            if gap <= 0 or gap < margin or len(found) == most:
+                break  # the gaps only shrink from here
+            if used[better] < uses and used[worse] < uses and not same(better, worse):
+                used.update((better, worse))
+                found.append((better, worse))
+    return found
+
+
+def start(settings: Settings, tell: Tell) -> Convert:
+    """Tasks -> pairs."""
+    style = settings.style
+
+    def build(row: Json) -> tuple[float, list[Json], list[Json], list[Json]]:
+        reward = reward_of(row)
+        if reward is None:
+            raise chat.Unfit("it has no reward")
+        return reward, chat.completion(row, style), chat.prompt(row, style), chat.tools(row)
+
+    def convert(unit: Unit) -> Iterator[Json]:
+        found = each_fit(unit, build, tell)
+        rewards = [built[0] for _, built in found]
+        answers = [built[1:] for _, built in found]
+
+        def same(better: int, worse: int) -> bool:
+            """Whether the answers are equal, or were not to the same question."""
+            return answers[better][0] == answers[worse][0] or answers[better][1:] != answers[worse][1:]
+
+        for better, worse in pairs(rewards, same, most=settings.pairs, margin=settings.margin, uses=settings.uses):
+            chosen, prompt, _ = answers[better]
+            record = {
+                "prompt": prompt,
+                "chosen": chosen,
+                "rejected": answers[worse][0],
+                "score_chosen": rewards[better],
+                "score_rejected": rewards[worse],
+                "task": unit.task,
+            }
+            yield chat.with_tools(record, found[better][0])
+
+    return convert
+
+
+FORMAT = Format(
+    name="dpo",
+    about="pairs of a better and a worse answer to one task, as TRL takes them",
+    fields={
+        "prompt": "what was asked, as chat messages",
+        "chosen": "the better answer, as chat messages",
+        "rejected": "the worse answer, as chat messages",
+        "score_chosen": "the reward of the better answer",
+        "score_rejected": "the reward of the worse answer",
+        "task": "the id of the task",
+        "tools": "the functions on offer, in the shape of chat completions; absent if there were none",
+    },
+    start=start,
+    content=only("prompt", "chosen", "rejected", "tools"),
+    by_task=True,
+    needs="a pair takes two answers to one task that differ in their reward (at least by --margin) and in their words",
+    settings=("arguments", "reasoning", "pairs", "margin", "uses"),
+)

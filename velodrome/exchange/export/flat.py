@@ -1,0 +1,138 @@
+"""One rollout a row of a Parquet file: ids, rewards, numbers, texts, and the conversation as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from math import isfinite
+from typing import Any
+
+import orjson
+
+from velodrome.errors import ModelError
+from velodrome.exchange.export import chat
+from velodrome.exchange.export.format import Convert, Format, Settings, Tell, Unit, only, reward_of
+from velodrome.records.conversation import text_of
+from velodrome.records.rollout import split_key
+
+Json = dict[str, Any]
+
+_TEXTS = ("source", "key", "task", "agent", "model", "status", "system", "prompt", "answer", "expected_answer")
+_COUNTS = ("repeat", "task_index", "input_tokens", "output_tokens", "total_tokens", "tool_calls", "turns", "retries")
+_SECONDS = ("total_s", "model_s", "tools_s", "verify_s", "queue_s")
+_JSON = ("messages", "tools", "fields")
+_OWN = frozenset((*_TEXTS, *_COUNTS, *_SECONDS, *_JSON, "reward", "finished_at"))
+_NOT_FIELDS = frozenset(("responses_create_params", "output", "response", "usage", "reward", "meta"))
+
+
+def extra(settings: Settings) -> list[str]:
+    """The numeric fields that get a column of their own beside the fixed ones."""
+    return [name for name in settings.numbers if name not in _OWN]
+
+
+def start(settings: Settings, tell: Tell) -> Convert:
+    """Rollouts -> rows."""
+    numbers = extra(settings)
+
+    def convert(unit: Unit) -> Iterator[Json]:
+        for row, source in zip_longest(unit.rows, unit.sources):
+            own = {name: _number(row.get(name)) for name in numbers}
+            yield {"source": source, **_fixed(row, settings.style), **own}
+
+    return convert
+
+
+def _fixed(row: Json, style: chat.Style) -> Json:
+    meta, response, usage = row["meta"], row.get("response") or {}, row.get("usage") or {}
+    timing = meta.get("timing") or {}
+    task, repeat = split_key(meta["key"])
+    asked, made = _conversation(row, style)
+    expected = row.get("expected_answer")
+    return {
+        "key": meta["key"],
+        "task": task,
+        "repeat": repeat,
+        "task_index": _count(meta.get("task_index")),
+        "agent": _text(meta.get("agent")),
+        "model": _text(response.get("model")),
+        "status": _text(response.get("status")),
+        "reward": reward_of(row),
+        "finished_at": _number(meta.get("finished_at")),
+        **{name: _count(usage.get(name)) for name in ("input_tokens", "output_tokens", "total_tokens")},
+        "tool_calls": sum(len(message.get("tool_calls") or ()) for message in made),
+        "turns": sum(message.get("role") == "assistant" for message in made),
+        "retries": _count(timing.get("retries", 0)),
+        **{name: _number(timing.get(name)) for name in _SECONDS},
+        "system": _said("system", asked),
+        "prompt": _said("user", asked),
+        "answer": _text(response.get("content")),
+        "expected_answer": expected if isinstance(expected, str) or expected is None else _json(expected),
+        "messages": _json(asked + made),
+        "tools": _json(chat.tools(row)),
+        "fields": _json({name: value for name, value in row.items() if name not in _NOT_FIELDS}),
+    }
+
+
+def _conversation(row: Json, style: chat.Style) -> tuple[list[Json], list[Json]]:
+    """What was asked and what was made of it, as chat messages; as it stands if chat has no form for it."""
+    try:
+        return chat.prompt(row, style), chat.completion(row, style)
+    except (chat.Unfit, ModelError):
+        asked = row["responses_create_params"].get("input")
+        return [{"role": "user", "content": asked}] if isinstance(asked, str) else list(asked or ()), row["output"]
+
+
+def _said(role: str, messages: list[Json]) -> str | None:
+    """The last thing somebody said."""
+    found = [text_of(message.get("content")) for message in messages if message.get("role") == role]
+    return found[-1] if found else None
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and isfinite(value) else None
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and abs(value) < 2**63 else None
+
+
+def schema(arrow: Any, settings: Settings) -> Any:
+    """The columns, in an order in which a person reads them."""
+    kinds = {
+        **dict.fromkeys((*_TEXTS, *_JSON), arrow.string()),
+        **dict.fromkeys(_COUNTS, arrow.int64()),
+        **dict.fromkeys((*_SECONDS, "reward", "finished_at"), arrow.float64()),
+    }
+    first = ("source", "key", "task", "repeat", "task_index", "agent", "model", "status", "reward", "finished_at")
+    order = [*first, *(name for name in kinds if name not in first)]
+    columns = {name: kinds[name] for name in order}
+    return arrow.schema({**columns, **dict.fromkeys(extra(settings), arrow.float64())})
+
+
+FORMAT = Format(
+    name="parquet",
+    about="one rollout a row of a Parquet file: ids, rewards, numbers, texts, the conversation as JSON",
+    fields={
+        "source": "the rollouts file it stands in; its path if several have one name",
+        "key, task, repeat, task_index, agent, model, status": "which rollout it is and how it ended",
+        "reward": "null while verification is deferred",
+        "input_tokens, output_tokens, total_tokens, tool_calls, turns, retries": "counts",
+        "total_s, model_s, tools_s, verify_s, queue_s, finished_at": "seconds",
+        "system, prompt, answer, expected_answer": "texts: the last system and user message, the final answer",
+        "messages, tools": "JSON text: the whole conversation as chat messages, the functions on offer",
+        "fields": "JSON text: every other field of the rollout",
+    },
+    start=start,
+    content=only("messages", "tools"),
+    settings=("arguments", "reasoning"),
+    episodes=True,
+    schema=schema,
+)

@@ -1,0 +1,193 @@
+"""Which rollouts are exported, and in which order, by the index beside each file.
+
+Only numbers are held, some forty bytes for a rollout; a row is read from its file when its turn comes. A shuffle is
+by the seed and the key, so the order of the file makes no difference to it. Failures are never chosen: an attempt that
+failed is no answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.errors import InputError
+from velodrome.exchange.export.splits import drawn, task_hash
+from velodrome.index import Index, Query, Sort
+from velodrome.index.extract import hashed
+from velodrome.index.query import MEASURES, TASK_FIELDS
+from velodrome.records.lenient import loads
+
+Json = dict[str, Any]
+
+_PAGE_ROWS = 2000
+
+
+class Remade(InputError):
+    """The index of a file turned out to be damaged and is made again: what was chosen by it must be chosen again."""
+
+
+class Selection:
+    """The chosen rollouts of some files. `close` lets go of the indexes."""
+
+    def __init__(self, sources: Sequence[Path], where: str) -> None:
+        query = Query.parse(where)
+        once = len({path.name for path in sources}) == len(sources)
+        names = [path.name if once else str(path) for path in sources]
+        self._names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
+        self.read = 0  # rollouts looked at
+        self.changed = 0  # rollouts with something JSON has no form for, which is null or U+FFFD now
+        self.notes: list[str] = []
+        self.numeric: list[str] = []  # top-level fields of the rollouts that are numbers
+        self._indexes: list[Index] = []
+        self._rebuilt: list[str | None] = []
+        self.deferred: dict[Path, int] = {}  # files with rollouts that wait for their reward, and how many
+        self._source, self._number, self._task = array("H"), array("Q"), array("Q")
+        self._key = array("q")  # hashes
+        self._reward = array("d")  # NaN while there is none
+        try:
+            for path in sources:
+                self._choose(path, query)
+        except InputError:
+            self.close()
+            raise
+
+    def _choose(self, path: Path, query: Query) -> None:
+        index = Index(path)
+        self._indexes.append(index)
+        state = index.refresh(search=bool(query.words))
+        self._rebuilt.append(state.rebuilt)
+        self.read += state.rows
+        self.notes += state.notes
+        if state.deferred:
+            self.deferred[path] = state.deferred
+        known = {*MEASURES, *TASK_FIELDS, *self.numeric}
+        self.numeric = sorted([*self.numeric, *(name for name in index.fields() if name not in known)])
+        after, last = None, 0
+        while True:
+            page = index.page(query, Sort(), after=after, limit=_PAGE_ROWS)
+            numbers = [last, *(entry.number for entry in page.entries)]
+            if numbers != sorted(numbers):  # which could go on for ever
+                index.remake("its rollouts are not in order")
+                raise _remade(index)
+            last = numbers[-1]
+            for entry in page.entries:
+                if entry.state != "failed":
+                    self._source.append(len(self._indexes) - 1)
+                    self._number.append(entry.number)
+                    self._key.append(hashed(entry.key))
+                    self._task.append(task_hash(entry.task or entry.key))
+                    self._reward.append(nan if entry.reward is None else entry.reward)
+            after = page.next
+            if after is None:
+                return
+
+    def __len__(self) -> int:
+        return len(self._number)
+
+    @property
+    def tasks(self) -> set[int]:
+        """The tasks the chosen rollouts are of."""
+        return set(self._task)
+
+    def first(self) -> Json | None:
+        """The first rollout of the files, chosen or not."""
+        for index in self._indexes:
+            for entry in index.page(Query.parse(""), Sort(), limit=1).entries:
+                found: Json = loads(index.line(entry.number), finite=True)
+                return found
+        return None
+
+    def rewards(self) -> tuple[float, float] | None:
+        """Between which rewards all rollouts of the files lie, chosen or not."""
+        bins = [each for index in self._indexes for each in index.histogram("reward").bins]
+        return (min(each.low for each in bins), max(each.high for each in bins)) if bins else None
+
+    def spread(self) -> tuple[int, int, int]:
+        """Chosen tasks, those with several rollouts, those with rewards that differ."""
+        groups = self._groups().values()
+        rewards = ({self._reward[place] for place in places if not isnan(self._reward[place])} for places in groups)
+        return len(groups), sum(len(places) > 1 for places in groups), sum(len(each) > 1 for each in rewards)
+
+    def units(self, *, by_task: bool, shuffle: bool, seed: int) -> Iterator[tuple[int, list[Json], list[str]]]:
+        """A task with one of its rollouts, or with all of them, and the file each is from.
+
+        They come in the order of the files, or as the seed has it.
+        """
+        order: Sequence[int] = self._shuffled(seed) if shuffle else range(len(self))
+        groups = self._groups(order) if by_task else None
+        if groups is not None:
+            order = sorted(groups, key=lambda task: drawn(task, seed, "shuffle")) if shuffle else list(groups)
+        for place in order:
+            places = [place] if groups is None else groups[place]
+            sources = [self._names[self._source[each]] for each in places]
+            yield self._task[places[0]], [self._row(each) for each in places], sources
+
+    def _shuffled(self, seed: int) -> list[int]:
+        """All places, as the seed and the keys have it; rollouts with one key by their file and what is in them."""
+        keys = [drawn(key & (1 << 64) - 1, seed, "shuffle") for key in self._key]
+        order: list[int] = []
+        for _, alike in groupby(sorted(range(len(keys)), key=keys.__getitem__), keys.__getitem__):
+            places = list(alike)
+            if len(places) > 1:
+                places.sort(key=lambda place: (self._source[place], _digest(self._line(place))))
+            order += places
+        return order
+
+    def _groups(self, order: Sequence[int] | None = None) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for place in range(len(self)) if order is None else order:
+            found.setdefault(self._task[place], []).append(place)
+        return found
+
+    def _line(self, place: int) -> bytes:
+        index = self._indexes[self._source[place]]
+        try:
+            return index.line(self._number[place])
+        except InputError as error:
+            if index.remade or index.untouched():
+                if not index.remade:
+                    index.remake(str(error))
+                raise _remade(index) from error
+            raise _changed(index) from error
+
+    def _row(self, place: int) -> Json:
+        line = self._line(place)
+        found: Json
+        try:
+            found = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            found = loads(line, finite=True)
+            self.changed += 1
+        return found
+
+    def check(self) -> None:
+        """Raise if a file was replaced since its rollouts were chosen: the rows read would be of two files."""
+        for index, before in zip(self._indexes, self._rebuilt, strict=True):
+            if index.remade:
+                raise _remade(index)
+            if index.state.rebuilt != before:
+                raise _changed(index)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for index in self._indexes:
+            index.close()
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=16).digest()
+
+
+def _remade(index: Index) -> Remade:
+    return Remade(f"{index.rollouts}: its index was damaged and is made again; nothing is written; run it again")
+
+
+def _changed(index: Index) -> InputError:
+    return InputError(f"{index.rollouts}: changed while it was exported; nothing is written; run it again")

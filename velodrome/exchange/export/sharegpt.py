@@ -1,0 +1,73 @@
+"""ShareGPT: `{"conversations": [{"from", "value"}], "tools": "…"}`, with the tags LLaMA-Factory knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from velodrome.exchange.export import chat
+from velodrome.exchange.export.format import Convert, Format, Settings, Tell, Unit, only
+from velodrome.records.conversation import text_of
+
+Json = dict[str, Any]
+
+_FROM = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
+
+
+def start(settings: Settings, tell: Tell) -> Convert:
+    """Rollouts -> conversations of tagged turns."""
+    style = chat.Style(arguments="object", reasoning="drop" if settings.style.reasoning == "drop" else "keep")
+
+    def convert(unit: Unit) -> Iterator[Json]:
+        for row in unit.rows:
+            messages = chat.prompt(row, style) + chat.answered(chat.completion(row, style))
+            record: Json = {"conversations": _turns(messages)}
+            offered = [tool["function"] for tool in chat.tools(row)]
+            yield {**record, "tools": orjson.dumps(offered).decode()} if offered else record
+
+    return convert
+
+
+def _turns(messages: list[Json]) -> list[Json]:
+    """Speakers take turns: a turn's calls are one turn, and so are their results.
+
+    Reasoning stands between `<think>` and `</think>` before what it led to.
+    """
+    found: list[Json] = []
+    results: list[str] = []
+    for at, message in enumerate(messages):
+        if not isinstance(message["content"], str) and any("text" not in part for part in message["content"]):
+            raise chat.Unfit("it has content that is not text")
+        text = text_of(message["content"])
+        if message["role"] == "tool":
+            results.append(text)
+            if at + 1 == len(messages) or messages[at + 1]["role"] != "tool":
+                value = results[0] if len(results) == 1 else orjson.dumps(results).decode()
+                found.append({"from": "observation", "value": value})
+                results = []
+            continue
+        thought = f"<think>\n{message['reasoning_content']}\n</think>\n\n" if "reasoning_content" in message else ""
+        calls = [call["function"] for call in message.get("tool_calls", ())]
+        if text or not calls:
+            found.append({"from": _FROM[message["role"]], "value": thought + text})
+            thought = ""
+        if calls:
+            value = orjson.dumps(calls[0] if len(calls) == 1 else calls).decode()
+            found.append({"from": "function_call", "value": thought + value})
+    return found
+
+
+FORMAT = Format(
+    name="sharegpt",
+    about="tagged turns (human, gpt, function_call, observation), as LLaMA-Factory takes them",
+    fields={
+        "conversations": "turns of `from` (system, human, gpt, function_call, observation) and `value`",
+        "tools": "the functions on offer, as JSON text; absent if there were none",
+    },
+    start=start,
+    content=only("conversations", "tools"),
+    where="reward>=1",
+    settings=("reasoning",),
+)

@@ -1,0 +1,309 @@
+"""The filter language: `reward<1 tools>3 0<pass_rate<1 error:timeout -agent:x "some text"`. All terms must hold.
+
+Parsing knows nothing of a file: whether a field exists is asked where the filter is used, and said with the place
+it stands in. Nothing of what a user typed ever becomes SQL.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite
+from typing import NamedTuple
+
+from velodrome.errors import InputError
+from velodrome.index.answers import STATES
+from velodrome.settings.spelling import hint
+from velodrome.timing.unseen import UNSEEN
+
+TEXT_FIELDS = ("key", "task", "agent", "status", "error", "state")
+TASK_FIELDS = ("n", "pass_rate", "mean_reward")
+MEASURES = (
+    "reward",
+    "tokens",
+    "input_tokens",
+    "output_tokens",
+    "tools",
+    "turns",
+    "length",
+    "total_s",
+    "model_s",
+    "tools_s",
+    "verify_s",
+    "queue_s",
+    "retries",
+    "repeat",
+    "task_index",
+    "finished_at",
+)
+NONE = "none"  # `reward:none`: there is no value
+
+_MOST_CHARACTERS = 2000
+_MOST_TERMS = 32
+_TOKEN = re.compile(
+    r'\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<op><=|>=|!=|==|<|>|=|:)|(?P<word>[^\s"<>=!:]+)|(?P<bad>\S))'
+)
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_BY_CODE = r"\\u\{([0-9a-fA-F]{1,6})\}"  # a character that cannot be typed or seen, within quotes or not
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A number of a rollout against one or two bounds; no bounds: there is no such number."""
+
+    field: str
+    bounds: tuple[tuple[str, float], ...]
+    negated: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A text of a rollout: it holds `value`, or is (`=`) or is not (`!=`) just that."""
+
+    field: str
+    op: str
+    value: str
+    negated: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words that stand next to each other in a prompt or an answer. `prefix`: the last is the start of a word."""
+
+    words: str
+    prefix: bool
+    negated: bool
+    at: int
+
+
+Term = Compared | Matched | Words
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What must hold of a rollout. Without terms every one is meant."""
+
+    terms: tuple[Term, ...] = ()
+    text: str = ""
+
+    @staticmethod
+    def parse(text: str, fields: Iterable[str] | None = None) -> Query:
+        """The filter a person typed. With `fields`, the numeric ones there are, unknown names are refused at once."""
+        if len(text) > _MOST_CHARACTERS:
+            raise InputError(f"filter: longer than {_MOST_CHARACTERS} characters")
+        terms = tuple(_Parser(text).terms())
+        if len(terms) > _MOST_TERMS:
+            raise InputError(f"filter: more than {_MOST_TERMS} terms")
+        query = Query(terms, text.strip())
+        if fields is not None:
+            query.check(fields)
+        return query
+
+    def check(self, fields: Iterable[str]) -> None:
+        """Refuse numeric fields that are not among these."""
+        known = {*fields, *MEASURES, *TASK_FIELDS, "number"}
+        for term in self.terms:
+            if isinstance(term, Compared) and term.field not in known:
+                raise InputError(
+                    f'filter, at {term.at}: no field "{term.field:.60}"{hint(term.field, known | {*TEXT_FIELDS})}'
+                )
+
+    @property
+    def words(self) -> tuple[Words, ...]:
+        """The terms that texts must be searched for."""
+        return tuple(term for term in self.terms if isinstance(term, Words))
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """The order of a list: by one number, equals by `number` the same way. Rollouts without it come last."""
+
+    field: str = "number"
+    descending: bool = False
+
+    @staticmethod
+    def parse(text: str) -> Sort:
+        """`reward`, `-total_s`; nothing: as in the file."""
+        name = _decoded(text.strip())
+        descending = name.startswith("-")
+        name = name[1:].strip() if descending else name
+        if descending and not name:
+            raise InputError('sort: nothing after "-"; sort by a number, such as reward or -total_s')
+        if name in TEXT_FIELDS:
+            raise InputError(f'sort: "{name}" is a text; sort by a number, such as reward or -total_s')
+        return Sort(name or "number", descending)
+
+    def __str__(self) -> str:
+        return f"-{self.field}" if self.descending else self.field
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._tokens = [
+            _Token(str(found.lastgroup), found[found.lastgroup or 0], found.start(found.lastgroup or 0), found.end())
+            for found in _TOKEN.finditer(text)
+            if found.lastgroup
+        ]
+        self._at = 0
+
+    def terms(self) -> Iterable[Term]:
+        while self._at < len(self._tokens):
+            yield self._term()
+
+    def _peek(self, ahead: int = 0) -> _Token | None:
+        place = self._at + ahead
+        return self._tokens[place] if place < len(self._tokens) else None
+
+    def _take(self) -> _Token:
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _term(self) -> Term:
+        first = self._take()
+        follower = self._peek()
+        compared = follower is not None and follower.kind == "op"
+        negated = first.kind == "word" and first.text.startswith("-")
+        if negated and not (compared and _NUMBER.fullmatch(first.text)):
+            rest = first._replace(text=first.text[1:], start=first.start + 1)
+            if rest.text:
+                first = rest
+            elif follower is not None and follower.start == first.end and follower.kind == "string":
+                first, follower = self._take(), self._peek()
+                compared = False
+            else:
+                raise _wrong(first, 'nothing after "-"')
+        else:
+            negated = False
+        if first.kind == "op":
+            raise _wrong(first, f'a field must stand before "{first.text}"')
+        if first.kind == "bad":
+            unclear = f'"{first.text}" is not understood here (a text to find stands in quotes)'
+            raise _wrong(first, "a quote is not closed" if first.text == '"' else unclear)
+        if first.kind == "string" or not compared:
+            return _words(first, negated)
+        if _NUMBER.fullmatch(first.text):
+            return self._turned(first, negated)
+        return self._compared(first, negated)
+
+    def _compared(self, name: _Token, negated: bool) -> Term:
+        op = self._take()
+        if op.text == ":" or name.text in TEXT_FIELDS:
+            return self._matched(name, op, negated)
+        value = self._value(op)
+        number = _number(value)
+        following = self._peek()
+        if following is not None and following.kind == "op":
+            raise _wrong(following, "a field stands between two bounds: 0 < reward < 1")
+        return Compared(_decoded(name.text), ((_plain(op.text), number),), negated, name.start + 1)
+
+    def _turned(self, number: _Token, negated: bool) -> Term:
+        """`0 < reward` and `0 < reward < 1`."""
+        op = self._take()
+        name = self._value(op)
+        if op.text == ":" or name.kind != "word" or _NUMBER.fullmatch(name.text) or name.text in TEXT_FIELDS:
+            raise _wrong(name, f'a numeric field must stand after "{op.text}"')
+        bounds = [(_TURNED[_plain(op.text)], _number(number))]
+        following = self._peek()
+        if following is not None and following.kind == "op":
+            self._take()
+            if following.text == ":":
+                raise _wrong(following, '":" cannot stand here')
+            bounds.append((_plain(following.text), _number(self._value(following))))
+        return Compared(_decoded(name.text), tuple(bounds), negated, name.start + 1)
+
+    def _matched(self, name: _Token, op: _Token, negated: bool) -> Term:
+        following = self._peek()
+        if op.text == ":" and following is not None and following.start != op.end:
+            raise _wrong(op, f'nothing after "{name.text:.60}:" (a text with spaces stands in quotes)')
+        value = self._value(op, colons=True)
+        text = _unquoted(value)
+        at = name.start + 1
+        if name.text not in TEXT_FIELDS:
+            if text.lower() == NONE:
+                return Compared(_decoded(name.text), (), negated, at)
+            if not _NUMBER.fullmatch(text):
+                raise _wrong(
+                    name,
+                    f'no text field "{name.text:.60}"{hint(name.text, TEXT_FIELDS)} (a text to find stands in quotes)',
+                )
+            return Compared(_decoded(name.text), (("=", _number(value)),), negated, at)
+        if op.text not in (":", "=", "==", "!="):
+            raise _wrong(op, f'"{name.text}" is a text: {name.text}:part, {name.text}=whole or {name.text}!=whole')
+        if name.text == "state" and text not in STATES:
+            raise _wrong(value, f'no state "{text:.60}"{hint(text, STATES)} ({", ".join(STATES)})')
+        return Matched(name.text, _plain(op.text), text, negated, at)
+
+    def _value(self, op: _Token, *, colons: bool = False) -> _Token:
+        if self._peek() is None:
+            raise _wrong(op, f'nothing after "{op.text}"')
+        value = self._take()
+        if value.kind in ("op", "bad"):
+            raise _wrong(value, "a quote is not closed" if value.text == '"' else f'"{value.text}" cannot stand here')
+        while colons and value.kind == "word":  # error:POST:http is one value
+            colon, more = self._peek(), self._peek(1)
+            if colon is None or colon.text != ":" or colon.start != value.end:
+                break
+            self._take()
+            value = value._replace(text=value.text + ":", end=colon.end)
+            if more is not None and more.kind == "word" and more.start == colon.end:
+                self._take()
+                value = value._replace(text=value.text + more.text, end=more.end)
+        return value
+
+
+def _plain(op: str) -> str:
+    return "=" if op == "==" else op
+
+
+def typed(text: str) -> str:
+    """A filter as it can be shown and typed again: what cannot be seen in it stands by its code."""
+    return UNSEEN.sub(lambda found: "".join(f"\\u{{{ord(each):x}}}" for each in found.group()), text)
+
+
+def _unquoted(token: _Token) -> str:
+    if token.kind == "string":
+        return re.sub(rf"{_BY_CODE}|\\(.)", _character, token.text[1:-1], flags=re.S)
+    return _decoded(token.text)
+
+
+def _decoded(text: str) -> str:
+    return re.sub(_BY_CODE, _character, text)
+
+
+def _character(found: re.Match[str]) -> str:
+    if found[1] is None:
+        return found[2]
+    code = int(found[1], 16)
+    return chr(code) if code <= sys.maxunicode and not 0xD800 <= code < 0xE000 else found[0]
+
+
+def _number(token: _Token) -> float:
+    text = _unquoted(token)
+    if not _NUMBER.fullmatch(text) or not isfinite(float(text)):
+        raise _wrong(token, f'"{text:.60}" is not a number')
+    return float(text)
+
+
+def _words(token: _Token, negated: bool) -> Words:
+    text = _unquoted(token)
+    prefix = text.endswith("*")
+    words = text.rstrip("*")
+    if not any(letter.isalnum() for letter in words):
+        raise _wrong(token, f"there is no word to search for in {text:.60}")
+    return Words(words, prefix, negated, token.start + 1)
+
+
+def _wrong(token: _Token, what: str) -> InputError:
+    return InputError(f"filter, at {token.start + 1}: {what}")

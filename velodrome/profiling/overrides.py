@@ -1,0 +1,90 @@
+"""The names a user has to type: which block of the configuration an advice is about, and the override for it.
+
+Names come from the configuration beside the rollouts. Without one they are those of the configs that ship, and what
+nobody can know stands in angle brackets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.records.rollout import beside
+from velodrome.settings.kinds import AGENTS, MODELS, RESOURCES
+from velodrome.stats.parts import HOSTILE
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Block:
+    """One instance: its name, kind and implementation, and what it is told."""
+
+    name: str
+    kind: str
+    implementation: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def override(self, key: str, value: object) -> str:
+        """As typed on the command line."""
+        return f"++{self.name}.{self.kind}.{self.implementation}.{key}={value}"
+
+    def number(self, key: str) -> int | None:
+        """A setting that is a whole number above zero."""
+        value = self.settings.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The model and the environment of the agent that ran."""
+
+    model: Block
+    environment: Block
+
+
+UNKNOWN = Blocks(Block("policy_model", MODELS, "openai_model"), Block("<environment>", RESOURCES, "<implementation>"))
+
+
+def read_config(rollouts: Path) -> Json | None:
+    """The configuration beside a rollouts file, if there is one."""
+    try:
+        found = orjson.loads(beside(rollouts, "run.json").read_bytes())["config"]
+    except (OSError, orjson.JSONDecodeError, *HOSTILE):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def find_blocks(config: Json | None, agent: str | None) -> Blocks:
+    """The blocks behind an agent; by default the only agent there is."""
+    found = named_blocks(config)
+    agents = {name: block for name, block in found.items() if block.kind == AGENTS}
+    block = agents.get(agent or "") or (next(iter(agents.values())) if len(agents) == 1 else None)
+    if block is None:
+        return UNKNOWN
+    model = found.get(_referred(block, "model_server") or "", UNKNOWN.model)
+    environment = found.get(_referred(block, "resources_server") or "", UNKNOWN.environment)
+    return Blocks(model, environment)
+
+
+def named_blocks(config: Json | None) -> dict[str, Block]:
+    """Every instance of a configuration."""
+    found = {}
+    for name, kinds in (config or {}).items():
+        if not isinstance(kinds, dict) or len(kinds) != 1:
+            continue
+        kind, implementations = next(iter(kinds.items()))
+        if kind in (MODELS, RESOURCES, AGENTS) and isinstance(implementations, dict) and implementations:
+            implementation, settings = next(iter(implementations.items()))
+            found[name] = Block(name, kind, implementation, settings if isinstance(settings, dict) else {})
+    return found
+
+
+def _referred(block: Block, key: str) -> str | None:
+    reference = block.settings.get(key)
+    name = reference.get("name") if isinstance(reference, dict) else None
+    return name if isinstance(name, str) else None

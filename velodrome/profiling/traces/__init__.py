@@ -1,0 +1,1 @@
+"""Trace files and training runs, read back."""

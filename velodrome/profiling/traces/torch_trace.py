@@ -1,0 +1,176 @@
+"""What a trace of PyTorch's profiler says: our parts inside the steps, and the operators by their own CPU time.
+
+The time of an operator is its own where no operator that it called was running, on the same thread.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from velodrome.errors import InputError
+from velodrome.profiling.traces.trace_events import Trace, encodable, is_time, nanos
+
+Json = dict[str, Any]
+
+_PART = "user_annotation"
+_CALLS = ("cpu_op", "cuda_runtime", "cuda_driver", _PART)
+_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_PROFILER_STEP = "ProfilerStep#"
+_NUMBER = re.compile(r" \d+$")
+_MOST_PARTS = 1000
+_DEEPEST = 50  # part in a part
+
+
+@dataclass(slots=True)
+class Stretches:
+    """Stretches of one thread, in columns: a large trace has millions."""
+
+    start: array[int] = field(default_factory=lambda: array("q"))
+    took: array[int] = field(default_factory=lambda: array("q"))
+    name: array[int] = field(default_factory=lambda: array("l"))
+
+    def nested(self) -> Iterator[tuple[int, Sequence[int]]]:
+        """Each one, outer ones first, with those around it that it lies in."""
+        start, took = self.start, self.took
+        order = sorted(range(len(start)), key=took.__getitem__, reverse=True)
+        order.sort(key=start.__getitem__)
+        around: list[int] = []
+        for index in order:
+            while around and start[around[-1]] + took[around[-1]] <= start[index]:
+                around.pop()
+            yield index, around
+            around.append(index)
+
+
+@dataclass(slots=True)
+class Sum:
+    """How often, and for how long."""
+
+    count: int = 0
+    total_ns: int = 0
+    self_ns: int = 0
+
+    def add(self, took: int) -> None:
+        self.count += 1
+        self.total_ns += took
+        self.self_ns += took
+
+    def as_json(self, whole_ns: int, share_ns: int) -> Json:
+        """Milliseconds."""
+        total_ms = self.total_ns / 1e6
+        return {
+            "count": self.count,
+            "total_ms": total_ms,
+            "mean_ms": total_ms / self.count if self.count else 0.0,
+            "self_ms": self.self_ns / 1e6,
+            "share": share_ns / whole_ns if whole_ns else 0.0,
+        }
+
+
+def read_torch_trace(path: Path) -> Json:
+    """Steps and parts, operators, kernels of a device; the largest first."""
+    trace = Trace(path)
+    if not trace.torch:
+        whose = (
+            "of a collection: give its rollouts file, or --merge" if trace.start else "no trace of PyTorch's profiler"
+        )
+        raise InputError(f"{path}: {whose}")
+    names: dict[str, int] = {}
+    parts: dict[Any, Stretches] = {}
+    calls: dict[Any, Stretches] = {}
+    device: dict[str, Sum] = {}
+    events, first, last = 0, None, 0
+    operators: set[int] = set()
+    for event in trace.events():
+        events += 1
+        cat = event.get("cat")
+        if event.get("ph") != "X" or not (cat in _CALLS or cat in _DEVICE) or not is_time(event.get("ts")):
+            continue
+        begin, took, name = nanos(event.get("ts")), max(nanos(event.get("dur")), 0), encodable(event.get("name"))
+        first, last = begin if first is None else min(first, begin), max(last, begin + took)
+        if cat in _DEVICE:
+            device.setdefault(name, Sum()).add(took)
+            continue
+        thread, number = str((event.get("pid"), event.get("tid"))), names.setdefault(name, len(names))
+        _put(calls, thread, begin, took, number)
+        if cat != _PART:
+            operators.add(number)
+        elif not name.startswith(_PROFILER_STEP):
+            _put(parts, thread, begin, took, number)
+    if first is None:
+        raise InputError(f"{path}: nothing was recorded in it; trainer.profiler.active_steps says for how many steps")
+    known = list(names)
+    return {
+        "kind": "torch_trace",
+        "file": str(path),
+        "began_at": None if trace.epoch_ns is None else (trace.epoch_ns + first) / 1e9,
+        "seconds": (last - first) / 1e9,
+        "events": events,
+        "threads": len(calls),
+        "parts": _parts(parts, known),
+        "operators": _operators(calls, known, operators),
+        "kernels": _ranked(device),
+        "notes": trace.lacking("read"),
+    }
+
+
+def _put(threads: dict[Any, Stretches], thread: str, begin: int, took: int, name: int) -> None:
+    found = threads.get(thread)
+    if found is None:
+        found = threads[thread] = Stretches()
+    found.start.append(begin)
+    found.took.append(took)
+    found.name.append(name)
+
+
+def _operators(threads: dict[Any, Stretches], known: list[str], operators: set[int]) -> list[Json]:
+    sums: dict[int, Sum] = {}
+    for each in threads.values():
+        for index, around in each.nested():
+            outer = each.name[around[-1]] if around else None
+            if outer == each.name[index]:
+                continue  # an operator that dispatches to itself: one call, as in PyTorch's own tables
+            sums.setdefault(each.name[index], Sum()).add(each.took[index])
+            if outer is not None:
+                sums[outer].self_ns -= each.took[index]
+    return _ranked({known[number]: found for number, found in sums.items() if number in operators})
+
+
+def _ranked(sums: dict[str, Sum]) -> list[Json]:
+    """By their own time; the share is of all of them together."""
+    whole = sum(found.self_ns for found in sums.values())
+    ranked = sorted(sums.items(), key=lambda item: (-item[1].self_ns, item[0]))
+    return [{"name": name, **found.as_json(whole, found.self_ns)} for name, found in ranked]
+
+
+def _parts(threads: dict[Any, Stretches], known: list[str]) -> list[Json]:
+    """Steps and what is in them, as a tree in the order of a walk; the share is of what lies in nothing else."""
+    short = [_NUMBER.sub("", name) for name in known]
+    sums: dict[tuple[str, ...], Sum] = {}
+    for each in threads.values():
+        for index, around in each.nested():
+            if len(around) >= _DEEPEST:
+                continue
+            above = tuple(short[each.name[outer]] for outer in around)
+            way = (*above, short[each.name[index]])
+            if way not in sums and len(sums) >= _MOST_PARTS:
+                continue
+            sums.setdefault(way, Sum()).add(each.took[index])
+            if above in sums:
+                sums[above].self_ns -= each.took[index]
+    whole = sum(found.total_ns for way, found in sums.items() if len(way) == 1)
+    children: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for way in sorted(sums, key=lambda way: -sums[way].total_ns):
+        children.setdefault(way[:-1], []).append(way)
+    found: list[Json] = []
+    waiting = list(reversed(children.get((), [])))
+    while waiting:
+        way = waiting.pop()
+        found.append({"name": way[-1], "depth": len(way) - 1, **sums[way].as_json(whole, sums[way].total_ns)})
+        waiting += reversed(children.get(way, []))
+    return found

@@ -1,1 +1,0 @@
-"""What a rollouts file says. Knows the file, never the collector."""

@@ -1,0 +1,1 @@
+"""The processes behind `velo run`: supervisor, workers, sockets."""

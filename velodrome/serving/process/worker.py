@@ -1,0 +1,207 @@
+"""One worker process of one server: `python -m velodrome.serving.process.worker BRIEF`.
+
+It ends when the supervisor says so, and also when the supervisor is no more, however that came about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import io
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import orjson
+import uvicorn
+
+from velodrome.errors import InputError
+from velodrome.serving.process.brief import HEAD, Brief, problems_file
+from velodrome.serving.process.listen import BACKLOG, UVICORN
+from velodrome.settings import Config, Instance, mask_text
+from velodrome.settings.masking import found_secrets
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from velodrome.serving.profiling import Profile
+
+ORPHAN_GRACE_S = 3.0
+KEEP_ALIVE_S = 75
+GARBAGE = (50_000, 20, 20)  # a request leaves no cycles, and a search for them walks everything in flight
+
+_orphaned = threading.Event()
+
+
+def main(argv: list[str]) -> int:
+    """Serve until told to stop. The exit code is 2 if what the user gave cannot be served."""
+    path = Path(argv[1])
+    brief = Brief.read(path)
+    watch = threading.Thread(target=_await_orphanhood, args=(brief.alive_fd, path.parent), daemon=True)
+    watch.start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    secrets = found_secrets({"settings": brief.settings, "blocks": brief.blocks, "server_token": brief.token})
+    sys.stdout = sys.stderr = Masked(sys.stderr, secrets)
+    level = logging.INFO if brief.verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(name)s %(levelname)s: %(message)s", stream=sys.stderr)
+    import uvloop
+
+    try:
+        uvloop.run(serve(brief, secrets))
+    except InputError as error:
+        problems = [mask_text(problem, secrets) for problem in error.problems]
+        problems_file(path).write_bytes(orjson.dumps(problems))
+        for problem in problems:
+            sys.stderr.write(f"{problem}\n")
+        return 2
+    finally:
+        if _orphaned.is_set():
+            _end_group()
+    return 0
+
+
+async def serve(brief: Brief, secrets: frozenset[str]) -> None:
+    """Make the component and its app, and answer on both sockets until SIGTERM."""
+    from starlette.middleware.cors import CORSMiddleware
+
+    from velodrome import http
+    from velodrome.serving.protocol import HttpProtocol
+
+    if brief.connections:
+        http.configure(**brief.connections)
+    profile = _profile(brief)
+    app = await _app(brief, secrets, profile)
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
+    if brief.cors_origins:
+        app.add_middleware(CORSMiddleware, allow_origins=brief.cors_origins, allow_methods=["*"], allow_headers=["*"])
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http=HttpProtocol,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(brief.drain_s)),
+        **UVICORN,
+    )
+    server = _Server(config)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
+    with nullcontext() if profile is None else profile.running():
+        await server.serve(sockets=[socket.socket(fileno=number) for number in brief.sockets])
+
+
+def _profile(brief: Brief) -> Profile | None:
+    """What measures this process, if it is to be measured. The head is not: nothing waits for it."""
+    if not brief.profiling or brief.kind == HEAD:
+        return None
+    from velodrome.serving.profiling import Profile
+    from velodrome.timing.profiles import Profiles
+
+    profiles = Profiles(Path(brief.profiling["directory"]), brief.name)
+    return Profile(profiles, worker=brief.index, workers=len(brief.peers), every_s=brief.profiling["every_s"])
+
+
+async def _app(brief: Brief, secrets: frozenset[str], profile: Profile | None) -> FastAPI:
+    from velodrome.serving.app import Limits, Status
+    from velodrome.serving.callers import Callers
+
+    status = Status(brief.name, brief.kind, brief.implementation)
+    callers = Callers(brief.allowed_hosts, brief.cors_origins)
+    limits = Limits(brief.max_body_bytes, brief.body_timeout_s, brief.token, secrets, callers)
+    if brief.kind == HEAD:
+        from velodrome.serving.head import head_app
+
+        return head_app(status, Path(brief.state), brief.config_yaml, limits)
+    from velodrome.serving.connect import Components, Servers
+    from velodrome.serving.hosting import server_app
+
+    own = Instance(brief.name, brief.kind, brief.implementation, brief.settings, brief.source)
+    others = {name: Instance(name, block["kind"], "", block["settings"], "") for name, block in brief.blocks.items()}
+    components = Components(Config({}, {**others, own.name: own}), servers=Servers(brief.urls, brief.token))
+    component = components.connect(brief.name)
+    if own.name in components.sources:
+        status.extra["source"] = components.sources[own.name]
+    return await server_app(
+        status, component, limits, key=bytes.fromhex(brief.key), peers=brief.peers, worker=brief.index, profile=profile
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers of its own: it raises what it caught once more at the end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        """Take no more, finish what is in flight, end."""
+        self.should_exit = True
+
+
+class Masked(io.TextIOBase):
+    """A text stream that writes whole lines, without secrets."""
+
+    encoding = "utf-8"
+
+    def __init__(self, stream: TextIO, secrets: Collection[str]) -> None:
+        super().__init__()
+        self._stream = stream
+        self._secrets = secrets
+        self._begun = ""
+        self._lock = threading.Lock()
+
+    def write(self, text: str) -> int:
+        """Keep what is not a whole line yet."""
+        with self._lock:
+            *lines, self._begun = (self._begun + text).split("\n")
+            if lines:
+                with contextlib.suppress(OSError):  # a full disk behind the log costs its lines, and no rollout
+                    self._stream.write(mask_text("\n".join(lines), self._secrets) + "\n")
+                    self._stream.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        """Lines are written at once; half a line waits for its other half."""
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def isatty(self) -> bool:
+        """Never."""
+        return False
+
+    def fileno(self) -> int:
+        """That of the stream below."""
+        return self._stream.fileno()
+
+
+def _await_orphanhood(alive_fd: int, run_directory: Path) -> None:
+    """The pipe ends when the supervisor does. Then clear up after it, stop gently, and soon not gently."""
+    os.read(alive_fd, 1)
+    _orphaned.set()
+    shutil.rmtree(run_directory, ignore_errors=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ORPHAN_GRACE_S)
+    _end_group()
+
+
+def _end_group() -> None:
+    """End this process with everything it started."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,30 @@
+"""Configuration: files < env.yaml < command line, merged once into one `Config` that nobody changes."""
+
+from __future__ import annotations
+
+from velodrome.settings.blocks import Config, Instance
+from velodrome.settings.files import find_file
+from velodrome.settings.kinds import KINDS
+from velodrome.settings.load import load
+from velodrome.settings.masking import found_secrets, mask, mask_text
+from velodrome.settings.secret_names import is_secret_key
+from velodrome.settings.spelling import hint, nearest
+
+__all__ = [
+    "KINDS",
+    "Config",
+    "Instance",
+    "find_file",
+    "hint",
+    "is_secret_key",
+    "load",
+    "mask",
+    "mask_text",
+    "nearest",
+    "secrets",
+]
+
+
+def secrets(config: Config) -> frozenset[str]:
+    """Every secret value in the configuration, for `mask` and `mask_text`."""
+    return found_secrets(config.plain())

@@ -1,0 +1,82 @@
+"""Make the one configuration of a run: files < env.yaml < command line, merged and resolved once.
+
+Every mistake found is reported together, in one `InputError`; what merely follows from another mistake is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from velodrome.errors import InputError
+from velodrome.settings.blocks import Config
+from velodrome.settings.checks import check_known, check_references, instances
+from velodrome.settings.files import ENV_FILE, Layer, Reader
+from velodrome.settings.interpolation import referenced, resolve
+from velodrome.settings.overrides import COMMAND_LINE, Change, parse
+from velodrome.settings.scoring import keep_for_scoring
+from velodrome.settings.tree import Tree, is_block
+
+
+def load(
+    overrides: Sequence[str],
+    *,
+    known: Mapping[str, str] | Collection[str] = (),
+    cwd: Path | None = None,
+    scoring: bool = False,
+) -> Config:
+    """The configuration that the command line, `env.yaml` and the files they name add up to.
+
+    `known` holds the settings the verb understands; a name covers everything below it, and none means no check. For
+    `scoring`, models that only make rollouts are left out.
+    """
+    cwd = cwd or Path.cwd()
+    problems: list[str] = []
+    changes, broken = parse(overrides, problems)
+    reader = Reader(cwd, problems)
+    tree = Tree()
+    for layer in _layers(changes, reader):
+        tree.merge(layer)
+    settings_changes = [change for change in changes if change.path[0] != "config_paths"]
+    in_files = set(tree.data)
+    applied = []
+    for change in settings_changes:
+        problem = tree.apply(change)
+        if problem is None:
+            applied.append(change)
+        elif reader.whole or not change.remove:
+            problems.append(problem)
+    if scoring:
+        keep_for_scoring(tree.data)
+    data = resolve(tree, problems, excused=broken, whole=reader.whole)
+    made = instances(data, tree, cwd, problems)
+    if reader.whole:
+        check_references(made, tree, problems)
+        if known:
+            blocks = {name for name, value in data.items() if is_block(value)}
+            valid = in_files | blocks | referenced(tree.data)
+            check_known(applied, list(known), valid, problems)
+    if problems:
+        raise InputError(*dict.fromkeys(problems))
+    return Config({key: value for key, value in data.items() if key not in made}, made)
+
+
+def _layers(changes: Sequence[Change], reader: Reader) -> list[Layer]:
+    env = reader.read_env()
+    paths, source = _config_paths(changes, env.data.pop("config_paths", None), reader.problems)
+    return [*reader.read_all(paths, source), env]
+
+
+def _config_paths(changes: Sequence[Change], from_env: Any, problems: list[str]) -> tuple[Any, str]:
+    """The value of `config_paths`, and where it stands."""
+    paths, source = from_env, ENV_FILE
+    for change in changes:
+        if change.path[0] == "config_paths":
+            if len(change.path) > 1:
+                problems.append(f"{COMMAND_LINE}: {'.'.join(change.path)}: give config_paths whole, as a list")
+            else:
+                paths, source = change.value, COMMAND_LINE
+                if change.remove:
+                    paths = None
+    return paths, source

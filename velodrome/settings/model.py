@@ -1,0 +1,133 @@
+"""The one way to declare settings: a frozen pydantic model with a description for every field.
+
+`--help`, the tables in the docs and the error messages are generated from the model. All mistakes are reported at
+once, one line each: where, which key, what is expected. Unknown keys are refused with the nearest name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Self, TypeVar
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticUndefined
+
+from velodrome.errors import InputError
+from velodrome.settings.secret_names import is_secret_key
+from velodrome.settings.spelling import hint
+
+S = TypeVar("S", bound=BaseModel)
+
+
+class Settings(BaseModel):
+    """Base of every group of settings. A field may have an alias: its name on the command line or in YAML."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        arbitrary_types_allowed=True,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+    )
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], where: str = "", *, ignore: Collection[str] = ()) -> Self:
+        """The settings in `given`; a value of None means the default. Raises `InputError` with a line per mistake."""
+        return read_settings(cls, given, where, ignore=ignore)
+
+
+def read_settings(model: type[S], given: Mapping[str, Any], where: str = "", *, ignore: Collection[str] = ()) -> S:
+    """`given` checked by `model`, without the keys in `ignore`."""
+    present = {name: value for name, value in given.items() if value is not None and name not in ignore}
+    try:
+        return model.model_validate(present)
+    except ValidationError as error:
+        prefix = f"{where}: " if where else ""
+        raise InputError(*(prefix + line for line in problem_lines(model, error))) from None
+
+
+def problem_lines(model: type[BaseModel], error: ValidationError) -> Iterator[str]:
+    """One line for every mistake that pydantic found."""
+    for detail in error.errors(include_url=False):
+        yield _problem_line(model, detail)
+
+
+def _problem_line(model: type[BaseModel], detail: ErrorDetails) -> str:
+    path = [part for part in detail["loc"] if not (isinstance(part, str) and part.startswith(("function-", "is-inst")))]
+    name = ".".join(str(part) for part in path)
+    if detail["type"] == "extra_forbidden":
+        *above, key = path
+        known = setting_names(_inner_model(model, above))
+        guess = hint(str(key), known) or f"; the keys are {', '.join(sorted(known))}"
+        return f'unknown key "{name}"{guess}'
+    if detail["type"] == "missing":
+        return f'"{name}" is required'
+    message = detail["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    if detail["type"] == "value_error":
+        return f"{name}: {message}" if name else message
+    shown = "***" if is_secret_key(str(path[-1]) if path else "") else f"{detail['input']!r:.80}"
+    return f"{name}: {message}, not {shown}"
+
+
+def _inner_model(model: type[BaseModel], path: list[Any]) -> type[BaseModel]:
+    """The model that a path of keys leads to, as far as it leads through models."""
+    for part in path:
+        field = next((field for name, field in model.model_fields.items() if part in _names(name, field)), None)
+        kind = None if field is None else field.annotation
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+            break
+        model = kind
+    return model
+
+
+def setting_names(model: type[BaseModel]) -> set[str]:
+    """The names a user may write: the alias of a field where it has one, else its name."""
+    return {_names(name, field)[0] for name, field in model.model_fields.items()}
+
+
+def setting_keys(model: type[BaseModel]) -> set[str]:
+    """Every key that is accepted, inner names and further aliases included."""
+    return {key for name, field in model.model_fields.items() for key in _names(name, field)}
+
+
+def _names(name: str, field: FieldInfo) -> list[str]:
+    """All names of a field; the one to show comes first."""
+    alias = field.validation_alias or field.alias
+    if isinstance(alias, AliasChoices):
+        return [str(choice) for choice in alias.choices] + [name]
+    return [alias, name] if isinstance(alias, str) else [name]
+
+
+def settings_help(model: type[BaseModel]) -> str:
+    """The settings of a verb for `--help`."""
+    return "\n".join(f"  +{name:<36} {text}" for name, text, _ in setting_rows(model))
+
+
+def settings_table(model: type[BaseModel], *, first: str = "setting") -> str:
+    """The settings as a Markdown table for the docs."""
+    lines = [f"| {first} | default | meaning |", "|---|---|---|"]
+    for name, field in model.model_fields.items():
+        default = _default_text(field)
+        text = (field.description or "").replace("|", "\\|")
+        lines.append(f"| `{_names(name, field)[0]}` | {f'`{default}`' if default else ''} | {text} |")
+    return "\n".join(lines)
+
+
+def setting_rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
+    """Name, description with the default, and default of every field."""
+    for name, field in model.model_fields.items():
+        default = _default_text(field)
+        text = field.description or ""
+        yield _names(name, field)[0], f"{text} [{default}]" if default else text, default
+
+
+def _default_text(field: FieldInfo) -> str:
+    """The default as a user would write it; empty for none, false and empty collections."""
+    default = field.get_default(call_default_factory=True)
+    if default is PydanticUndefined or default is None or default is False or default in ({}, [], ()):
+        return ""
+    return "true" if default is True else str(default)

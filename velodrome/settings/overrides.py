@@ -1,0 +1,110 @@
+"""The command line, in Hydra's override grammar: `+a.b=c`, `a.b=c`, `++a.b=c` set a value, `~a.b` removes one.
+
+A configuration holds one value a key, so what Hydra would sweep over is a mistake here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from velodrome.settings.documents import MAX_DEPTH
+from velodrome.settings.masking import mask_text
+from velodrome.settings.secret_names import is_secret_key
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+COMMAND_LINE = "command line"
+MAX_CHARS = 16 * 1024  # Hydra's parser takes seconds for a list of this length, and minutes for a longer one
+
+
+@dataclass(frozen=True)
+class Change:
+    """One override: set `path` to `value`, or remove it (only where it equals `value`, if `only_equal`)."""
+
+    path: tuple[str, ...]
+    value: Any = None
+    remove: bool = False
+    only_equal: bool = False
+
+
+class _Refused(Exception):
+    """Why an override cannot be used, with the way out."""
+
+
+def parse(texts: Sequence[str], problems: list[str]) -> tuple[list[Change], set[str]]:
+    """The changes, in order, and the first key of every override that could not be read."""
+    changes: list[Change] = []
+    broken: set[str] = set()
+    for text in texts:
+        try:
+            changes.append(_change(text))
+        except _Refused as refused:
+            broken.add(text.partition("=")[0].lstrip("+~").partition(".")[0])
+            problems.append(f"{COMMAND_LINE}: {_shown(text)}: {refused}")
+    return changes, broken
+
+
+def _shown(text: str) -> str:
+    """The override as a problem may print it: short, printable, no secret."""
+    key, equals, value = text.partition("=")
+    if equals and is_secret_key(key.rpartition(".")[2]):
+        value = "***"
+    shown = mask_text(key + equals + value).encode("utf-8", "backslashreplace").decode()
+    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in shown)
+    return shown if len(shown) <= 120 else shown[:117] + "..."
+
+
+def _change(text: str) -> Change:
+    if text.startswith("--"):
+        raise _Refused(f"settings have no dashes: write +{text.lstrip('-').partition('=')[0]}=…")
+    if len(text) > MAX_CHARS:
+        raise _Refused(f"longer than {MAX_CHARS // 1024} KiB; put the value in a config file")
+    if not text.startswith("~") and "=" not in text:
+        raise _Refused('no "="; write it as +name=…')
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _Refused("is not UTF-8 text; type it again") from None
+    override, value = _parsed(text)
+    key = override.key_or_group
+    if override.package is not None or "/" in key or not all(key.split(".")):
+        raise _Refused('the key is not a path of names; write it with dots, as in "a.b=c"')
+    if override.is_sweep_override():
+        raise _Refused("gives several values for one key; quote it, as in 'key=\"a,b\"', or make it a list, key=[a,b]")
+    removes = override.is_delete()
+    path = tuple(key.split("."))
+    return Change(path, _plain(value, len(path)), remove=removes, only_equal=removes and value is not None)
+
+
+def _parsed(text: str) -> tuple[Override, Any]:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        override = OverridesParser.create().parse_override(text)
+        return override, None if override.is_sweep_override() else override.value()
+    except (HydraException, ValueError, TypeError, OverflowError) as error:
+        secret = is_secret_key(text.partition("=")[0].rpartition(".")[2])
+        why = "" if secret or not isinstance(error, HydraException) else f" ({' '.join(str(error).split())[:160]})"
+        raise _Refused(f"not in the override grammar{why}; put the value in quotes, as in 'key=\"value\"'") from None
+    except RecursionError:
+        raise _Refused(f"nested more than {MAX_DEPTH} levels deep; flatten it") from None
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise _Refused(f"nested more than {MAX_DEPTH} levels deep; flatten it")
+    if isinstance(value, dict):
+        return {_key(key): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, depth + 1) for item in value]
+    return value
+
+
+def _key(key: Any) -> str:
+    if key is None or isinstance(key, bool):
+        return {None: "null", True: "true", False: "false"}[key]
+    return str(key)

@@ -1,0 +1,1 @@
+"""Numbers over rollouts: metrics, groups, intervals, comparisons."""

@@ -1,0 +1,208 @@
+"""Metrics by group and comparisons of runs as a person reads them in a terminal, and metrics as CSV.
+
+Names come from files and from models; each passes `report.clean` on its way to a terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from velodrome.stats.intervals import FEWEST, FEWEST_NUMBERS
+from velodrome.timing.report import clean, counted, table
+
+Json = dict[str, Any]
+
+SHOWN_FLIPS = 10
+_MOST_NOTES = 20
+_LONGEST_WHOLE = 1e12  # written out; what is larger has an exponent
+_LONGEST_CELL = 1000
+_FORMULA = ("=", "+", "-", "@")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
+_SPREAD = ("std", "min", "median", "max")
+_COLUMNS = ("group", "metric", "n", "mean", "low", "high", *_SPREAD, "median_error")
+
+
+def metrics_report(found: Json, *, fields: Sequence[str] = (), ascii_only: bool = False) -> str:
+    """The run, then a line for each group; of groups, other numbers than the reward only where `fields` names them."""
+    level = _level(found)
+    parts = [_title(found), _fields_table(found["run"], level, ascii_only), _rates_table(found["run"], level)]
+    if found["groups"]:
+        parts.append(f"by {clean(found['by'], ascii_only=ascii_only)}")
+        parts.append(_groups_table(found, "reward", level, ascii_only))
+        for name in fields:
+            if name != "reward" and name in found["run"]["fields"]:
+                parts.append(clean(name, ascii_only=ascii_only))
+                parts.append(_groups_table(found, name, level, ascii_only))
+    return "\n\n".join(filter(None, [*parts, _too_few(found), _notes(found, ascii_only)]))
+
+
+def _too_few(found: Json) -> str:
+    """Why numbers that vary have no interval; what all rollouts share needs none."""
+    fields = [field for group in (found["run"], *found["groups"]) for field in group["fields"].values()]
+    without = any(field["low"] is None and field["min"] != field["max"] for field in fields)
+    least = (
+        f"{FEWEST} tasks for shares and rates, {FEWEST_NUMBERS} for other numbers with {FEWEST} off the most usual one"
+    )
+    return f"-: too few tasks for an interval; it takes {least}" if found["level"] and without else ""
+
+
+def _title(found: Json) -> str:
+    counts = found["metrics"]
+    odd = [f"{found['run'][name]} {name}" for name in ("deferred", "incomplete") if name in found["run"]]
+    told = [_counted(found["run"]), f"{counts['rollouts/failed']} failed", *odd]
+    return f"{', '.join(told)}; passed is a reward of {found['pass_at']:g} or more"
+
+
+def _counted(group: Json) -> str:
+    return f"{counted(group['rollouts'], 'rollout')} of {counted(group['tasks'], 'task')}"
+
+
+def _level(found: Json) -> str:
+    return f"{100 * found['level']:.3g}% interval" if found["level"] else "interval"
+
+
+def _fields_table(group: Json, level: str, ascii_only: bool) -> str:
+    rows = [
+        (name, f"{field['n']:,}", shown(field["mean"]), interval(field), *(shown(field[each]) for each in _SPREAD))
+        for name, field in group["fields"].items()
+    ]
+    return table(("field", "n", "mean", level, *_SPREAD), rows, ascii_only=ascii_only) if rows else ""
+
+
+def _rates_table(group: Json, level: str) -> str:
+    rows = [(name, f"{rate['tasks']:,}", shown(rate["value"]), interval(rate)) for name, rate in group["rates"].items()]
+    return table(("rate", "tasks", "value", level), rows) if rows else ""
+
+
+def _groups_table(found: Json, name: str, level: str, ascii_only: bool) -> str:
+    rates = [rate for rate in found["run"]["rates"] if name == "reward" and rate.startswith("pass@")]
+    rows = []
+    for group in found["groups"]:
+        field = group["fields"].get(name, {})
+        values = [group["rates"].get(rate, {}).get("value") for rate in rates]
+        numbers = (shown(field.get(each)) for each in _SPREAD)
+        counts = (f"{group['rollouts']:,}", f"{group['tasks']:,}")
+        rows.append((group["group"], *counts, shown(field.get("mean")), interval(field), *numbers, *map(shown, values)))
+    return table((found["by"], "rollouts", "tasks", name, level, *_SPREAD, *rates), rows, ascii_only=ascii_only)
+
+
+def _notes(found: Json, ascii_only: bool) -> str:
+    lines = [f"note: {clean(note, longest=300, ascii_only=ascii_only)}" for note in found["notes"][:_MOST_NOTES]]
+    more = len(found["notes"]) - len(lines)
+    return "\n".join([*lines, f"and {counted(more, 'more note')}"] if more > 0 else lines)
+
+
+def shown(value: float | None, *, sign: bool = False) -> str:
+    """A number in a few digits; `-` for none."""
+    if value is None:
+        return "-"
+    plus = "+" if sign else ""
+    return f"{value:{plus},.0f}" if 1000 <= abs(value) < _LONGEST_WHOLE else f"{value:{plus}.4g}"
+
+
+def interval(found: Json) -> str:
+    """`[low, high]`, or `-` where there is none."""
+    if found.get("low") is None:
+        return "-"
+    return f"[{shown(found['low'])}, {shown(found['high'])}]"
+
+
+def metrics_csv(found: Json) -> str:
+    """One line a number of a group; the whole run is the group without a name.
+
+    A name can do nothing to a terminal, nor to a spreadsheet, which would run one that looks like a formula.
+    """
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, _COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for group in ({"group": "", **found["run"]}, *found["groups"]):
+        for name, field in group["fields"].items():
+            writer.writerow({"group": _cell(group["group"]), "metric": _cell(name), **field})
+        for name, rate in group["rates"].items():
+            told = {"n": rate["tasks"], "mean": rate["value"], "low": rate["low"], "high": rate["high"]}
+            writer.writerow({"group": _cell(group["group"]), "metric": _cell(name), **told})
+    return stream.getvalue()
+
+
+def _cell(name: str) -> str:
+    shown = clean(name, longest=_LONGEST_CELL)
+    return f"'{shown}" if shown.lstrip()[:1] in _FORMULA and not _NUMBER.fullmatch(shown) else shown
+
+
+def compare_report(found: Json, *, all_flips: bool = False, ascii_only: bool = False) -> str:
+    """Both runs, what differs, which tasks flipped, and the verdict last."""
+    level = _level(found)
+    parts = [
+        "\n".join(_runs(found, ascii_only)),
+        _differences(found["fields"], level, ascii_only),
+        *_compared_groups(found, level, ascii_only),
+        "\n".join(_flips(found, all_flips, ascii_only)),
+        _notes(found, ascii_only),
+        found["verdict"],
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def _runs(found: Json, ascii_only: bool) -> Iterator[str]:
+    for side in ("a", "b"):
+        files = clean(", ".join(found["files"][side]), longest=200, ascii_only=ascii_only)
+        counts = found[side]
+        kept = counted(counts["rollouts/kept"], "rollout")
+        yield f"{side.upper()}  {files}: {kept}, {counts['rollouts/failed']:,} failed"
+    tasks = found["tasks"]
+    yield f"{counted(tasks['both'], 'task')} in both, {tasks['only_a']:,} only in A, {tasks['only_b']:,} only in B"
+
+
+def _differences(fields: Sequence[Json], level: str, ascii_only: bool) -> str:
+    rows = [
+        (
+            each["name"],
+            shown(each["a"]),
+            shown(each["b"]),
+            shown(each["difference"], sign=True),
+            interval(each),
+            _tasks(each),
+            "*" if each["low"] is not None and not each["low"] <= 0 <= each["high"] else "",
+        )
+        for each in fields
+    ]
+    if not rows:
+        return ""
+    drawn = table(("field", "A", "B", "B - A", level, "tasks", ""), rows, ascii_only=ascii_only)
+    return f"{drawn}\n* the interval does not reach zero" if any(row[-1] for row in rows) else drawn
+
+
+def _tasks(each: Json) -> str:
+    a, b = each["tasks_a"], each["tasks_b"]
+    return f"{a:,}" if a == b else f"{a:,} / {b:,}"
+
+
+def _compared_groups(found: Json, level: str, ascii_only: bool) -> Iterator[str]:
+    for group in found.get("groups", ()):
+        name = f"{clean(found['by'], ascii_only=ascii_only)} {clean(group['group'], ascii_only=ascii_only)}"
+        main = [each for each in group["fields"] if each["name"] == "reward" or "@" in each["name"]]
+        yield f"{name}: {group['verdict']}\n{_differences(main, level, ascii_only)}"
+
+
+def _flips(found: Json, all_flips: bool, ascii_only: bool) -> Iterator[str]:
+    flipped = found["flipped"]
+    yield f"flipped: {counted(flipped['to_pass'], 'task')} from fail to pass, {flipped['to_fail']:,} from pass to fail"
+    flips = found["flips"] if all_flips else found["flips"][:SHOWN_FLIPS]
+    rows = [
+        (
+            flip["task"],
+            flip["prompt"],
+            f"{flip['a_rate']:.2f} of {flip['a_n']}",
+            f"{flip['b_rate']:.2f} of {flip['b_n']}",
+        )
+        for flip in flips
+    ]
+    if rows:
+        yield table(("task", "prompt", "A", "B"), rows, left=2, ascii_only=ascii_only)
+    more = flipped["to_pass"] + flipped["to_fail"] - len(rows)
+    if more:
+        yield f"and {more:,} more" + ("" if all_flips else "; --flips lists them")

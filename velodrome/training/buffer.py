@@ -1,0 +1,214 @@
+"""One rollout, in memory made once: written a step at a time, read in shuffled minibatches.
+
+A minibatch is made of whole stretches of `stretch` steps (1 for a student without memory). A rollout cut short is one
+with fewer steps; nothing of an earlier rollout is ever read. On the CPU numpy writes through views of the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from velodrome.training.envs.interface import Spec
+from velodrome.training.kernels.compiled import kernel
+from velodrome.training.losses.gae import gae
+
+Given = Tensor | NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A minibatch, good until the next one is asked for. B is L x C, in the order of `obs_LC.flatten(0, 1)`."""
+
+    obs_LC: Tensor  # L steps of C stretches, for Policy.sequence; L is 1 for a student without memory
+    begun_LC: Tensor | None
+    state: Tensor | None  # 2 x C x hidden: what was remembered where each stretch begins
+    actions_B: Tensor
+    teacher_actions_B: Tensor
+    logprobs_B: Tensor
+    values_B: Tensor
+    advantages_B: Tensor
+    returns_B: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Out:
+    """The memory of a minibatch, as the losses and as the kernel take it."""
+
+    obs: Tensor
+    floats: Tensor
+    whole: Tensor
+    each: tuple[Tensor, ...]  # in the order of Batch
+    arrays: tuple[NDArray[Any], ...]
+
+
+class Buffer:
+    """What happened in the steps of a rollout, as T x N tensors. `state` is the student's at first, if it has one."""
+
+    def __init__(
+        self, horizon: int, spec: Spec, device: torch.device, *, state: Tensor | None = None, stretch: int = 1
+    ) -> None:
+        self.horizon = horizon
+        self.stretch = 1 if state is None else min(stretch, horizon)
+        self.steps = 0  # of the rollout held; `finish` says how many there were
+        shape = (horizon, spec.total)
+        self._device = device
+        self._floats = torch.zeros(4, *shape, device=device)  # together, so that a minibatch gathers them at once
+        self._whole = torch.zeros(2, *shape, dtype=torch.int64, device=device)
+        self.logprobs, self.values, self.advantages, self.returns = self._floats
+        self.actions, self.teacher_actions = self._whole
+        self.obs = torch.zeros(*shape, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype), device=device)
+        self.rewards = torch.zeros(shape, device=device)
+        self.final_values = torch.zeros(shape, device=device)
+        self.begun = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.terminals = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.truncations = torch.zeros(shape, dtype=torch.bool, device=device)
+        starts = -(-horizon // self.stretch)
+        self._states = None if state is None else torch.zeros(starts, spec.total, 2, state.shape[-1], device=device)
+        self._row: dict[str, list[Any]] = {
+            name: list(tensor.numpy() if device.type == "cpu" else tensor)
+            for name, tensor in vars(self).items()
+            if isinstance(tensor, Tensor) and not name.startswith("_")
+        }
+        self._flat = (self.obs.flatten(0, 1), self._floats.flatten(1), self._whole.flatten(1))
+        self._arrays = _arrays(*self._flat[1:])
+        self._outs: dict[int, _Out] = {}
+
+    def store(
+        self,
+        t: int,
+        *,
+        obs: Given,
+        begun: Given,
+        actions: Given,
+        logprobs: Given,
+        values: Given,
+        teacher_actions: Given | None = None,
+        state: Tensor | None = None,
+    ) -> None:
+        """What was seen and done in step `t`; `begun` and `state` are those the student was given."""
+        self._put("obs", t, obs)
+        self._put("begun", t, begun)
+        self._put("actions", t, actions)
+        self._put("logprobs", t, logprobs)
+        self._put("values", t, values)
+        if teacher_actions is not None:
+            self._put("teacher_actions", t, teacher_actions)
+        if self._states is not None and t % self.stretch == 0:
+            assert state is not None, "a student with memory must say what it remembered"
+            self._states[t // self.stretch].copy_(state.transpose(0, 1))
+
+    def store_outcome(
+        self, t: int, *, rewards: Given, terminals: Given, truncations: Given, final_values: Given | None = None
+    ) -> None:
+        """What step `t` led to. `final_values` may be left out if nothing was cut off in it."""
+        self._put("rewards", t, rewards)
+        self._put("terminals", t, terminals)
+        self._put("truncations", t, truncations)
+        if final_values is not None:
+            self._put("final_values", t, final_values)
+
+    def finish(self, steps: int, last_value_N: Tensor, gamma: float, lam: float) -> None:
+        """The rollout is over after so many steps: advantages and returns are made."""
+        self.steps = steps
+        advantages_TN, returns_TN = gae(
+            self.rewards[:steps],
+            self.values[:steps],
+            self.terminals[:steps],
+            self.truncations[:steps],
+            self.final_values[:steps],
+            last_value_N,
+            gamma,
+            lam,
+        )
+        self.advantages[:steps].copy_(advantages_TN)
+        self.returns[:steps].copy_(returns_TN)
+
+    def minibatches(self, generator: torch.Generator, size: int) -> Iterator[Batch]:
+        """Everything once, shuffled, in parts of nearly the same size: at most `size` agent steps (or one stretch)."""
+        whole, rest = divmod(self.steps, self.stretch)
+        parts = self._parts(generator, 0, whole, self.stretch, size)
+        if rest:
+            parts += self._parts(generator, whole, 1, rest, size)
+        order = torch.randperm(len(parts), generator=generator, device=generator.device).tolist()
+        for k in order if rest and whole else range(len(parts)):
+            yield self._batch(*parts[k])
+
+    def _parts(
+        self, generator: torch.Generator, first: int, count: int, length: int, size: int
+    ) -> list[tuple[Tensor, int]]:
+        """Stretches (as rows of `_states`) of one length, dealt out; those from `first` on."""
+        columns = self.obs.shape[1]
+        total = count * columns
+        if not total:
+            return []
+        dealt = torch.randperm(total, generator=generator, device=generator.device).to(self._device) + first * columns
+        per_part = max(1, size // length)
+        return [(stretches_C, length) for stretches_C in dealt.tensor_split(-(-total // per_part))]
+
+    def _batch(self, stretches_C: Tensor, length: int) -> Batch:
+        columns = self.obs.shape[1]
+        rows_B = stretches_C
+        if self.stretch > 1:
+            starts_C = stretches_C + stretches_C.div(columns, rounding_mode="floor") * (self.stretch - 1) * columns
+            steps_L = torch.arange(length, device=self._device) * columns
+            rows_B = (steps_L.unsqueeze(1) + starts_C).flatten()
+        shape = (length, len(stretches_C))
+        begun_LC, state = None, None
+        if self._states is not None:
+            begun_LC = self.begun.flatten()[rows_B].view(shape)
+            state = self._states.flatten(0, 1)[stretches_C].transpose(0, 1)
+        out = self._out(len(rows_B))
+        torch.index_select(self._flat[0], 0, rows_B, out=out.obs)
+        if self._device.type == "cpu":
+            _gather(rows_B.numpy(), *self._arrays, *out.arrays)
+        else:
+            torch.index_select(self._flat[1], 1, rows_B, out=out.floats)
+            torch.index_select(self._flat[2], 1, rows_B, out=out.whole)
+        return Batch(out.obs.view(*shape, *self.obs.shape[2:]), begun_LC, state, *out.each)
+
+    def _out(self, count: int) -> _Out:
+        """Where a minibatch of so many steps is put."""
+        found = self._outs.get(count)
+        if found is None:
+            if len(self._outs) > 8:  # rollouts cut short are few; their sizes are not kept for ever
+                self._outs.clear()
+            obs = torch.empty((count, *self.obs.shape[2:]), dtype=self.obs.dtype, device=self._device)
+            floats = torch.empty((len(self._floats), count), device=self._device)
+            whole = torch.empty((len(self._whole), count), dtype=torch.int64, device=self._device)
+            found = self._outs[count] = _Out(obs, floats, whole, (*whole, *floats), _arrays(floats, whole))
+        return found
+
+    def _put(self, name: str, t: int, given: Given) -> None:
+        row = self._row[name][t]
+        if isinstance(row, Tensor):
+            row.copy_(torch.as_tensor(given), non_blocking=True)
+        else:
+            row[...] = given.numpy() if isinstance(given, Tensor) else given
+
+
+def _arrays(floats: Tensor, whole: Tensor) -> tuple[NDArray[Any], ...]:
+    """The same memory for the kernel; nothing if it is not the host's."""
+    return () if floats.is_cuda else (floats.numpy(), whole.numpy())
+
+
+@kernel
+def _gather(
+    rows_B: NDArray[np.int64],
+    floats: NDArray[np.float32],
+    whole: NDArray[np.int64],
+    to_floats: NDArray[np.float32],
+    to_whole: NDArray[np.int64],
+) -> None:
+    for k in range(len(floats)):
+        for b in range(len(rows_B)):
+            to_floats[k, b] = floats[k, rows_B[b]]
+    for k in range(len(whole)):
+        for b in range(len(rows_B)):
+            to_whole[k, b] = whole[k, rows_B[b]]

@@ -1,0 +1,118 @@
+"""extractor_hub behind the interface of all environments: arrays made once, kernels that change them.
+
+What follows is a function of the seed and the actions; `state` gives every array there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velodrome.errors import InputError
+from velodrome.training.envs.extractor_hub import render, rules
+from velodrome.training.envs.extractor_hub.kernels import step_all
+from velodrome.training.envs.extractor_hub.world import EPISODE, World, make_world
+from velodrome.training.envs.interface import Array, Ended, Spec
+from velodrome.training.envs.names import unfit
+
+_NOT_STATE = ("size", "hub_radius", "max_steps", "notes")
+
+
+class ExtractorHub:
+    """Many worlds of one size as one."""
+
+    def __init__(self, size: int, *, num_envs: int, agents: int, max_steps: int, notes: bool, seed: int) -> None:
+        wrong = unfit(size, agents)
+        if wrong:
+            raise InputError(*wrong)
+        self.spec = Spec(
+            name=f"extractor_hub_{size}",
+            num_envs=num_envs,
+            agents=agents,
+            num_actions=rules.ACTIONS,
+            layout="tokens",
+            obs_shape=(rules.OBS_BYTES,),
+            obs_dtype="uint8",
+            window=rules.WINDOW,
+            codes=rules.CODES,
+            features=rules.FEATURES,
+        )
+        self.palette = render.PALETTE
+        self.action_names = list(rules.ACTION_NAMES)
+        self.world: World = make_world(size, num_envs, agents, max_steps, notes)
+        total = self.spec.total
+        self.obs: Array = np.zeros((total, rules.OBS_BYTES), np.uint8)
+        self.final_obs: Array = np.zeros((total, rules.OBS_BYTES), np.uint8)
+        self.rewards: NDArray[np.float32] = np.zeros(total, np.float32)
+        self.terminals: NDArray[np.bool_] = np.zeros(total, np.bool_)
+        self.truncations: NDArray[np.bool_] = np.zeros(total, np.bool_)
+        self._actions_N: NDArray[np.int64] = np.zeros(total, np.int64)
+        self._ended: NDArray[np.float64] = np.zeros((num_envs, 3), np.float64)
+        self._ended_count = 0
+        self.reset(seed)
+
+    def reset(self, seed: int) -> None:
+        self.world.seed[0] = seed
+        self.world.totals_EF[:, EPISODE] = 0
+        self.rewards[:] = 0
+        self._ended_count = 0
+        self._run(True)
+
+    def step(self, actions_N: NDArray[np.int64]) -> None:
+        if self._ended_count + self.spec.num_envs > len(self._ended):  # doubling: nobody has asked for a while
+            self._ended = np.concatenate([self._ended, np.zeros_like(self._ended)])
+        self._actions_N[:] = actions_N  # whatever its strides and type, the kernel is compiled for one
+        self._run(False)
+
+    def _run(self, fresh: bool) -> None:
+        shown = (self.obs, self.rewards, self.truncations, self.final_obs)
+        self._ended_count = step_all(self.world, fresh, self._actions_N, *shown, self._ended, self._ended_count)
+
+    def ended(self) -> Ended:
+        envs, deliveries, hearts = self._ended[: self._ended_count].T.copy()
+        self._ended_count = 0
+        return Ended(
+            envs=envs.astype(np.int64),
+            returns=hearts + rules.UNIT_REWARD * deliveries / self.spec.agents,
+            lengths=np.full(len(hearts), self.world.max_steps, np.int64),
+            numbers={"deliveries": deliveries, "hearts": hearts},
+        )
+
+    def _arrays(self) -> dict[str, Array]:
+        arrays: dict[str, Array] = {k: v for k, v in self.world._asdict().items() if k not in _NOT_STATE}
+        shown = {"obs": self.obs, "final_obs": self.final_obs, "rewards": self.rewards, "truncations": self.truncations}
+        return arrays | shown
+
+    def state(self) -> dict[str, Array]:
+        copies = {name: array.copy() for name, array in self._arrays().items()}
+        return copies | {"ended": self._ended[: self._ended_count].copy()}
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        fill(self._arrays(), state, self.spec.name)
+        self._ended_count = len(state["ended"])
+        self._ended = np.concatenate([state["ended"], np.zeros((self.spec.num_envs, 3), np.float64)])
+
+    def letters(self, env: int) -> NDArray[np.uint8]:
+        """The map as ASCII: height x width."""
+        return render.letters(self.world, env)
+
+    def text(self, env: int) -> str:
+        return render.text(self.world, env)
+
+    def picture(self, env: int) -> NDArray[np.uint8]:
+        return render.picture(self.world, env)
+
+    def close(self) -> None:
+        """Nothing is held but memory."""
+
+
+def fill(arrays: Mapping[str, Array], state: Mapping[str, Array], of: str) -> None:
+    """Copy a state into arrays that are there, if it is one of theirs."""
+    for name, array in arrays.items():
+        given = state.get(name)
+        if given is None or given.shape != array.shape or given.dtype != array.dtype:
+            was = "missing" if given is None else f"{given.dtype}{list(given.shape)}"
+            raise InputError(f"{of}: state {name!r} is {was}, not {array.dtype}{list(array.shape)}; same env settings?")
+        array[...] = given

@@ -1,0 +1,190 @@
+"""One step of every environment, in place. The rules are in rules.py; nothing here allocates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from velodrome.training.envs.extractor_hub.layout import begin
+from velodrome.training.envs.extractor_hub.rules import (
+    AGENT,
+    CAPACITY,
+    COOLDOWN,
+    COOLING,
+    EAST,
+    EXTRACTOR,
+    FLOOR,
+    HUB,
+    NOOP,
+    NORTH,
+    OBS_BYTES,
+    PAIR_YIELD,
+    RESOURCES,
+    SOUTH,
+    UNIT_REWARD,
+    WEST,
+    YIELD,
+)
+from velodrome.training.envs.extractor_hub.view import observe
+from velodrome.training.envs.extractor_hub.world import (
+    CARRIED,
+    COOLDOWN_LEFT,
+    DELIVERED,
+    EPISODE,
+    HEARTS,
+    LAST,
+    MARGIN,
+    STOCKED,
+    STOPPED,
+    TIME,
+    World,
+    X,
+    Y,
+)
+from velodrome.training.envs.interface import Array
+from velodrome.training.kernels.compiled import inner, kernel
+
+
+@inner
+def cool_down(w: World, e: int) -> None:
+    for i in range(w.extractors_EXF.shape[1]):
+        left = w.extractors_EXF[e, i, COOLDOWN_LEFT]
+        if left > 0:
+            w.extractors_EXF[e, i, COOLDOWN_LEFT] = left - 1
+            if left == 1:
+                x, y = w.extractors_EXF[e, i, X], w.extractors_EXF[e, i, Y]
+                w.grid_EYX[e, y + MARGIN, x + MARGIN] = EXTRACTOR + i % RESOURCES
+
+
+@inner
+def agents_beside(w: World, e: int, x: int, y: int) -> int:
+    count = 0
+    for dx, dy in ((0, -1), (0, 1), (-1, 0), (1, 0)):
+        if w.grid_EYX[e, y + dy + MARGIN, x + dx + MARGIN] == AGENT:
+            count += 1
+    return count
+
+
+@inner
+def carried_units(w: World, e: int, a: int) -> int:
+    units = 0
+    for r in range(RESOURCES):
+        units += w.agents_EAF[e, a, CARRIED + r]
+    return units
+
+
+@inner
+def extract(w: World, e: int, a: int, x: int, y: int, resource: int) -> bool:
+    room = CAPACITY - carried_units(w, e, a)
+    if room <= 0:
+        return False
+    paired = agents_beside(w, e, x, y) > 1  # one of them is the agent itself
+    w.agents_EAF[e, a, CARRIED + resource] += min(room, PAIR_YIELD if paired else YIELD)
+    for i in range(resource, w.extractors_EXF.shape[1], RESOURCES):
+        if w.extractors_EXF[e, i, X] == x and w.extractors_EXF[e, i, Y] == y:
+            w.extractors_EXF[e, i, COOLDOWN_LEFT] = COOLDOWN
+    w.grid_EYX[e, y + MARGIN, x + MARGIN] = COOLING + resource
+    return True
+
+
+@inner
+def deposit(w: World, e: int, a: int, rewards_N: Array) -> bool:
+    agents, units, least = w.agents_EAF.shape[1], carried_units(w, e, a), 1 << 30
+    if units == 0:
+        return False
+    for r in range(RESOURCES):
+        w.totals_EF[e, STOCKED + r] += w.agents_EAF[e, a, CARRIED + r]
+        w.agents_EAF[e, a, CARRIED + r] = 0
+        least = min(least, w.totals_EF[e, STOCKED + r])
+    for r in range(RESOURCES):
+        w.totals_EF[e, STOCKED + r] -= least
+    w.totals_EF[e, DELIVERED] += units
+    w.totals_EF[e, HEARTS] += least
+    rewards_N[e * agents + a] += np.float32(UNIT_REWARD * units)
+    for b in range(agents):
+        rewards_N[e * agents + b] += np.float32(least)
+    return True
+
+
+@inner
+def act(w: World, e: int, a: int, action: int, rewards_N: Array) -> None:
+    from_x, from_y = w.agents_EAF[e, a, X], w.agents_EAF[e, a, Y]
+    x = from_x + (action == EAST) - (action == WEST)
+    y = from_y + (action == SOUTH) - (action == NORTH)
+    code = int(w.grid_EYX[e, y + MARGIN, x + MARGIN])
+    done = action == NOOP
+    if code == FLOOR:
+        w.grid_EYX[e, from_y + MARGIN, from_x + MARGIN] = FLOOR
+        w.grid_EYX[e, y + MARGIN, x + MARGIN] = AGENT
+        w.agents_EAF[e, a, X] = x
+        w.agents_EAF[e, a, Y] = y
+        done = True
+    elif EXTRACTOR <= code < EXTRACTOR + RESOURCES:
+        done = extract(w, e, a, x, y, code - EXTRACTOR)
+    elif code == HUB:
+        done = deposit(w, e, a, rewards_N)
+    w.agents_EAF[e, a, LAST] = action
+    w.agents_EAF[e, a, STOPPED] = 0 if done else 1
+
+
+@inner
+def act_all(w: World, e: int, actions_N: Array, rewards_N: Array) -> None:
+    agents = w.agents_EAF.shape[1]
+    w.totals_EF[e, TIME] += 1
+    cool_down(w, e)
+    for a in range(agents):
+        rewards_N[e * agents + a] = 0
+    for a in range(agents):
+        action = actions_N[e * agents + a]
+        act(w, e, a, action if NOOP <= action <= EAST else NOOP, rewards_N)
+
+
+@inner
+def show(w: World, e: int, over: bool, obs_N: Array, truncations_N: Array) -> None:
+    agents = w.agents_EAF.shape[1]
+    for a in range(agents):
+        truncations_N[e * agents + a] = over
+        observe(w, e, a, obs_N, e * agents + a)
+
+
+@inner
+def keep(w: World, e: int, obs_N: Array, final_obs_N: Array) -> None:
+    """Byte by byte: assigning a row would compile numba's shape errors too, longer than all the rest."""
+    agents = w.agents_EAF.shape[1]
+    for n in range(e * agents, (e + 1) * agents):
+        for i in range(OBS_BYTES):
+            final_obs_N[n, i] = obs_N[n, i]
+
+
+@kernel
+def step_all(
+    w: World,
+    fresh: bool,
+    actions_N: Array,
+    obs_N: Array,
+    rewards_N: Array,
+    truncations_N: Array,
+    final_obs_N: Array,
+    ended: Array,
+    count: int,
+) -> int:
+    """Add rows of (environment, deliveries, hearts) to `ended` for episodes that end; `fresh` begins all anew instead.
+
+    One kernel for both, because what they share is most of what there is to compile.
+    """
+    for e in range(w.agents_EAF.shape[0]):
+        over = False
+        if not fresh:
+            act_all(w, e, actions_N, rewards_N)
+            over = w.totals_EF[e, TIME] >= w.max_steps
+            show(w, e, over, obs_N, truncations_N)
+        if over:
+            keep(w, e, obs_N, final_obs_N)
+            ended[count, 0] = e
+            ended[count, 1] = w.totals_EF[e, DELIVERED]
+            ended[count, 2] = w.totals_EF[e, HEARTS]
+            count += 1
+            w.totals_EF[e, EPISODE] += 1
+        if over or fresh:
+            begin(w, e)
+            show(w, e, over, obs_N, truncations_N)
+    return count

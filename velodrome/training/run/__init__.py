@@ -1,0 +1,1 @@
+"""A training run on disk and on screen: checkpoints, logs, the timing table."""

@@ -1,0 +1,115 @@
+"""Progress on the terminal: steps, speed, losses, return and the share of time of each part.
+
+On a terminal it is one block that is drawn again; elsewhere, and on a terminal that cannot (TERM=dumb), a line every
+ten seconds. It only reads.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO
+
+from velodrome.timing.report import speaks_unicode
+from velodrome.training.parts import BACKWARD, ENVIRONMENT, FORWARD, OPTIMIZER, STORE, STUDENT, TEACHER
+from velodrome.training.run.account import Account
+
+_EVERY_S, _LINE_EVERY_S = 0.5, 10.0
+_BAR = 28
+_PATIENCE_S = 2.0
+_PARTS = (
+    ("student forward", f"rollout/{STUDENT}"),
+    ("teacher", f"rollout/{TEACHER}"),
+    ("environment", f"rollout/{ENVIRONMENT}"),
+    ("store", f"rollout/{STORE}"),
+    ("forward", f"update/{FORWARD}"),
+    ("backward", f"update/{BACKWARD}"),
+    ("optimizer", f"update/{OPTIMIZER}"),
+)
+_SHOWN = ("loss", "mean_return", "agreement", "entropy", "approx_kl", "clip_fraction", "explained_variance")
+
+_KEPT = ("mean_return",)  # told only when an episode has ended; the last one is shown until then
+
+
+@contextmanager
+def waiting(say: Callable[[str], None], text: str) -> Iterator[None]:
+    """Say what is being waited for, if it takes longer than a person waits without asking."""
+    timer = threading.Timer(_PATIENCE_S, say, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class Dashboard:
+    """Shows a run to one stream. `show` is called after every epoch and draws now and then."""
+
+    def __init__(self, stream: IO[str], total: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._total = total
+        self._clock = clock
+        self._live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._unicode = speaks_unicode(stream)
+        self._next = clock() + (0.0 if self._live else _LINE_EVERY_S)
+        self._drawn = 0
+        self._kept: dict[str, float] = {}
+
+    def show(self, step: int, phase: str, account: Account, stats: Mapping[str, float]) -> None:
+        """Draw, if it is time to."""
+        self._kept |= {name: stats[name] for name in _KEPT if name in stats}
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next = now + (_EVERY_S if self._live else _LINE_EVERY_S)
+        if self._live:
+            self._draw([self._progress(step, phase, account), self._numbers(stats), *self._shares(account)])
+        else:
+            self._stream.write(f"{self._progress(step, phase, account)}  {self._numbers(stats)}\n")
+            self._stream.flush()
+
+    def clear(self) -> None:
+        """Make room for a line of somebody else's."""
+        if self._drawn:
+            self._stream.write(f"\x1b[{self._drawn}A\x1b[J")
+            self._stream.flush()
+            self._drawn = 0
+
+    def above(self, say: Callable[[str], None]) -> Callable[[str], None]:
+        """`say` with the block out of the way, which would be drawn over what is said."""
+
+        def said(text: str) -> None:
+            self.clear()
+            say(text)
+
+        return said
+
+    def _draw(self, lines: list[str]) -> None:
+        self.clear()
+        width = shutil.get_terminal_size().columns - 1  # a line that is wrapped would be two, and one left behind
+        self._stream.write("\n".join(line[:width] for line in lines) + "\n")
+        self._stream.flush()
+        self._drawn = len(lines)
+
+    def _progress(self, step: int, phase: str, account: Account) -> str:
+        share = min(step / self._total, 1.0)
+        return f"{phase:<10} {step:>12,} of {self._total:,} steps ({share:4.0%})  {account.sps(phase):>10,.0f} steps/s"
+
+    def _numbers(self, stats: Mapping[str, float]) -> str:
+        known = {**self._kept, **stats}
+        return "  ".join(f"{name} {known[name]:.3g}" for name in _SHOWN if name in known)
+
+    def _shares(self, account: Account) -> list[str]:
+        spent = account.whole
+        whole = spent.sum_s("rollout") + spent.sum_s("update")
+        if not whole:
+            return []
+        found = [(name, spent.sum_s(path) / whole) for name, path in _PARTS]
+        found.append(("other", max(0.0, 1.0 - sum(share for _, share in found))))
+        full = "█" if self._unicode else "#"
+        return [f"  {name:<16}{share:5.0%}  {full * round(share * _BAR)}" for name, share in found if share >= 0.005]

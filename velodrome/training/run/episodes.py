@@ -1,0 +1,271 @@
+"""Episodes of a trained student as rollouts: a line each, in `episodes.jsonl` of the run's folder.
+
+The layouts are those of the evaluation, so the numbers are too. What is in the file already is not played for again;
+episodes of the run at an earlier step are moved aside, where `velo compare` finds the same keys.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from base64 import b64encode
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import torch
+from numpy.typing import NDArray
+
+from velodrome.errors import InputError
+from velodrome.records.appender import Appender
+from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
+from velodrome.records.rollout import SCHEMA, encode, make_rollout
+from velodrome.training.envs import make_env, make_teacher
+from velodrome.training.envs.interface import Array, Environment, Spec
+from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Guide, Student
+from velodrome.training.frames import Film, Lettered, lettered
+from velodrome.training.policy import Policy
+from velodrome.training.settings import Settings
+from velodrome.training.streams import stream, stream_seed
+
+Json = dict[str, Any]
+
+EPISODES, DRAWN = "episodes.jsonl", "episodes_drawn.jsonl"  # of the likeliest actions; of drawn ones
+
+_LARGE = ("observations", "frames", "rewards", "teacher_actions", "actions")  # in the order in which they are given up
+
+
+def write_episodes(
+    settings: Settings,
+    policy: Policy,
+    device: torch.device,
+    path: Path,
+    episodes: int,
+    *,
+    step: int,
+    most_steps: int = MOST_STEPS,
+) -> int:
+    """Play until the file has so many episodes of the student as it is after `step` agent steps; how many were new."""
+    there = _taken_up(path, step)
+    written = 0
+    with closing(Appender(path)) as file:
+        for batch in range(-(-episodes // AT_ONCE)):
+            seed = stream_seed(settings.seed, "evaluation", batch * AT_ONCE) % 2**31
+            places = range(min(AT_ONCE, episodes - batch * AT_ONCE))
+            wanted = {e for e in places if f"{_layout(settings.env.name, seed, e)}/0" not in there}
+            if wanted:
+                name = f"evaluation/actions/{batch}" if batch else "evaluation/actions"
+                drawn = None if settings.evaluator.greedy else stream(settings.seed, name, step, device)
+                many = settings.env.model_copy(update={"num_envs": len(places)})
+                env = make_env(many, seed)
+                with closing(env):
+                    stage = _Stage(settings, env, seed, batch * AT_ONCE, step)
+                    teacher = make_teacher(many, env)
+                    guide = None if teacher is None else Guide(teacher, env.spec)
+                    written += stage.play(Student(policy, device, drawn), guide, wanted, file, most_steps)
+        file.refuse_changed()
+    return written
+
+
+def _layout(name: str, seed: int, env: int) -> str:
+    return f"{name}.{seed}.{env}"
+
+
+def _taken_up(path: Path, step: int) -> set[str]:
+    """The keys that are there for this step. A file of another step is moved aside."""
+    if not path.exists():
+        return set()
+    steps: dict[str, int] = {}
+    for number, line in read_lines(path):
+        try:
+            meta = orjson.loads(line)["meta"]
+            steps[meta["key"]] = int(meta["policy_step"])
+        except (ValueError, KeyError, TypeError):
+            if line.endswith(b"\n"):  # else it was torn, and is mended
+                raise InputError(f"{path}:{number}: not an episode of this run; move the file away") from None
+    if step in steps.values() or not steps:
+        return set(steps)
+    path.replace(path.with_name(f"{path.stem}_{max(steps.values()):012d}{path.suffix}"))
+    return set()
+
+
+class Recording:
+    """The first episode of one environment, while it is played."""
+
+    def __init__(self, shown: Lettered, env: int, *, seeing: bool) -> None:
+        self.film = Film(shown, env)
+        self.actions: list[list[int]] = []
+        self.taught: list[list[int]] = []
+        self.rewards: list[list[float]] = []
+        self._pack = zlib.compressobj() if seeing else None
+        self._packed = bytearray()
+        self.views = 0
+
+    def see(self, obs_A: Array) -> None:
+        """Keep what the agents see, if that is wanted."""
+        if self._pack:
+            self._packed += self._pack.compress(np.ascontiguousarray(obs_A).tobytes())
+            self.views += 1
+
+    def observations(self, spec: Spec) -> Json | None:
+        """All that was seen; nothing can be kept after."""
+        if self._pack is None:
+            return None
+        self._packed += self._pack.flush()
+        shape = [self.views, spec.agents, *spec.obs_shape]
+        return {"dtype": spec.obs_dtype, "shape": shape, "zlib_base64": b64encode(self._packed).decode()}
+
+
+class _Stage:
+    """Some environments, and what is remembered of each until its first episode is over."""
+
+    def __init__(self, settings: Settings, env: Environment, seed: int, first: int, step: int) -> None:
+        self._settings = settings
+        self._env = env
+        self._seed = seed
+        self._first = first
+        self._step = step
+        self._shown = lettered(env)
+        self._spent = {"model": 0.0, "teacher": 0.0, "environment": 0.0}
+
+    def play(self, student: Actor, guide: Guide | None, wanted: set[int], file: Appender, most_steps: int) -> int:
+        """Play the first episode of every environment; each that is wanted is a line once it has ended, or does not."""
+        env, agents, clock = self._env, self._env.spec.agents, time.perf_counter
+        begun_N: NDArray[np.bool_] = np.ones(env.spec.total, np.bool_)
+        seeing = self._settings.output.episode_observations
+        recordings = {e: Recording(self._shown, e, seeing=seeing) for e in sorted(wanted)}
+        began = clock()
+        written = 0
+        env.ended()
+        for left in reversed(range(most_steps)):
+            start = clock()
+            said_N = guide.act(env.obs, begun_N) if guide else None
+            taught = clock()
+            actions_N = student.act(env.obs, begun_N)
+            acted = clock()
+            for e, one in recordings.items():
+                self._note(one, slice(e * agents, (e + 1) * agents), actions_N, said_N)
+            noted = clock()
+            env.step(actions_N)
+            stepped = clock()
+            self._spend(taught - start, acted - taught, stepped - noted)
+            begun_N = env.terminals | env.truncations
+            numbers, took_s = self._numbers(begun_N), stepped - began
+            for e, one in list(recordings.items()):
+                rows = slice(e * agents, (e + 1) * agents)
+                one.rewards.append(env.rewards[rows].tolist())
+                if begun_N[e * agents] or not left:
+                    one.see((env.final_obs if begun_N[e * agents] else env.obs)[rows])
+                    file.append(self._line(e, recordings.pop(e), numbers.get(e, {}), took_s))
+                    written += 1
+            if not recordings:
+                break
+        return written
+
+    def _note(self, one: Recording, rows: slice, actions_N: Array, said_N: Array | None) -> None:
+        one.film.take()
+        one.see(self._env.obs[rows])
+        one.actions.append(actions_N[rows].tolist())
+        if said_N is not None:
+            one.taught.append(said_N[rows].tolist())
+
+    def _spend(self, teacher_s: float, model_s: float, environment_s: float) -> None:
+        for name, seconds in (("teacher", teacher_s), ("model", model_s), ("environment", environment_s)):
+            self._spent[name] += seconds
+
+    def _numbers(self, over_N: NDArray[np.bool_]) -> dict[int, dict[str, float]]:
+        """What the environment counted in the episodes that ended in this step, by environment."""
+        over = np.flatnonzero(over_N[:: self._env.spec.agents]).tolist()
+        told = self._env.ended().numbers if over else {}
+        return {e: {name: float(numbers[k]) for name, numbers in told.items()} for k, e in enumerate(over)}
+
+    def _line(self, e: int, one: Recording, numbers: Mapping[str, float], took_s: float) -> bytes:
+        """One episode as a line. What would make it longer than lines may be is left out, and named."""
+        settings, agents = self._settings, self._env.spec.agents
+        layout, length = _layout(self._settings.env.name, self._seed, e), len(one.actions)
+        reward = float(np.mean(np.sum(one.rewards, 0)))
+        episode = self._episode(e, one)
+        asked = f"{settings.env.name}, layout {self._seed}.{e}: {agents} agent{'s' if agents > 1 else ''}"
+        told = f"Acted for {length:,} step{'s' if length > 1 else ''}; an agent's mean return is {reward:.4f}."
+        text = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": told}]}
+        task = {
+            "id": layout,
+            "env": settings.env.name,
+            "responses_create_params": {"input": [{"role": "user", "content": asked}]},
+            "episode": episode,  # with the task and not the score, which is shown whole wherever a rollout is
+        }
+        result: Json = {
+            **task,
+            "response": {"model": settings.run, "status": "completed", "output": [text]},
+            "reward": reward,
+            "length": length,
+            **({"agreement_alone": float(np.mean(np.equal(one.actions, one.taught)))} if one.taught else {}),
+            **numbers,
+        }
+        meta = {
+            "key": f"{layout}/0",
+            "task_index": self._first + e,
+            "rollout_index": 0,
+            "agent": settings.run,
+            "schema": SCHEMA,
+            "policy_step": self._step,
+            "finished_at": time.time(),
+            "timing": self._timing(took_s, length),
+        }
+        row = make_rollout(task, result, meta)
+        line = encode(row)
+        for name in _LARGE:
+            if len(line) <= MAX_LINE_BYTES:
+                break
+            if name in episode:
+                del episode[name]
+                episode.setdefault("left_out", []).append(name)
+                line = encode(row)
+        return line
+
+    def _episode(self, e: int, one: Recording) -> Json:
+        """Columns: the k-th entry of each is of the k-th step; there is one observation more, the last."""
+        env = self._env
+        columns = {
+            "action_names": self._shown.action_names,
+            "actions": one.actions,
+            "teacher_actions": one.taught,
+            "rewards": one.rewards,
+            "observations": one.observations(env.spec),
+            "palette": self._shown.palette,
+            "frames": one.film.frames,
+        }
+        return {
+            "agents": env.spec.agents,
+            "ended": self._ended(e * env.spec.agents),
+            "returns": np.sum(one.rewards, 0).tolist(),
+            **{name: column for name, column in columns.items() if column},
+        }
+
+    def _ended(self, row: int) -> str:
+        if self._env.truncations[row]:
+            return "truncated"
+        return "terminal" if self._env.terminals[row] else "unfinished"
+
+    def _timing(self, took_s: float, length: int) -> Json:
+        """Of all episodes that are played at once: each waits for the same steps."""
+        spent = {name: round(seconds, 6) for name, seconds in self._spent.items()}
+        total_s = round(took_s, 6)
+        tree, at_us = [], 0
+        for name, seconds in spent.items():
+            tree.append([name, at_us, round(seconds * 1e6), {"folded": length}, []])
+            at_us += round(seconds * 1e6)
+        at_once = self._env.spec.num_envs
+        return {
+            **dict.fromkeys(("queue_s", "session_s", "tools_s", "verify_s"), 0.0),
+            **{f"{name}_s": seconds for name, seconds in spent.items()},
+            "other_s": round(max(total_s - sum(spent.values()), 0.0), 6),
+            "total_s": total_s,
+            "model_calls": length,
+            "tree": tree,
+            "in_flight": at_once,
+            "limit": at_once,
+        }

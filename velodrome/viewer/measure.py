@@ -1,0 +1,77 @@
+"""Numbers that take a pass over a whole file: metrics, profile, checks, a comparison of two files.
+
+For a large file this runs as a process of its own (`python -m velodrome.viewer.measure KIND FILE…`, JSON on stdout), so
+that pages keep answering at once meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.errors import InputError, VelodromeError, blame
+
+Json = dict[str, Any]
+
+
+def measured(kind: str, paths: Sequence[Path]) -> Any:
+    """The numbers of one kind. Whatever a file makes go wrong is an `InputError`."""
+    with blame(InputError, f"{', '.join(path.name for path in paths)}"):
+        return _KINDS[kind](*paths)
+
+
+def _metrics(path: Path) -> Json:
+    from velodrome.stats.metrics import read_metrics
+
+    found, notes = read_metrics(path)
+    return {"metrics": found, "notes": notes[:20]}
+
+
+def _profile(path: Path) -> Json:
+    from velodrome.profiling.profile_file import read_profile
+
+    return read_profile(path)
+
+
+def _checks(path: Path) -> list[Json]:
+    from velodrome.checks import run_checks
+
+    return [finding.as_json() for finding in run_checks(path)]
+
+
+def _compare(a: Path, b: Path) -> Json:
+    from velodrome.stats.compare import compare
+
+    return compare([a], [b])
+
+
+_KINDS: dict[str, Callable[..., Any]] = {
+    "metrics": _metrics,
+    "profile": _profile,
+    "checks": _checks,
+    "compare": _compare,
+}
+
+
+def main() -> int:
+    """One measurement, at a low priority."""
+    with suppress(OSError):
+        os.nice(10)
+    kind, *words = sys.argv[1:]
+    try:
+        found = measured(kind, [Path(word) for word in words])
+    except VelodromeError as error:
+        print(str(error).splitlines()[0], file=sys.stderr)  # noqa: T201 - a program's last word
+        return 2
+    sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

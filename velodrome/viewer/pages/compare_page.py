@@ -1,0 +1,111 @@
+"""The page of two runs: their metrics side by side, how sure each difference is, and the tasks that flipped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+from markupsafe import Markup
+
+from velodrome.viewer.pages.links import Served, quoted
+from velodrome.viewer.pages.run_page import PATIENCE_S
+from velodrome.viewer.source import Source
+
+Json = dict[str, Any]
+
+FLIPS = 200  # on one page
+_MOST_FIELDS = 80
+_WHICH = (("all", ""), ("better", "better"), ("worse", "worse"))
+
+
+def compare_page(sources: Sequence[Source], a: Source, b: Source, only: str, since: int = 0) -> Json:
+    """What the template needs. `only` chooses from the flips, `since` is how many of them come before."""
+    only = only if only in ("better", "worse") else ""
+    result = a.facts.ask("compare", a.path, b.path, patience_s=PATIENCE_S)
+    found: Json = {
+        "a": a,
+        "b": b,
+        "choices": sources,
+        "result": result,
+        "compared": result.value,
+        "level": "95%",
+        "paired": False,
+        "fields": [],
+        "flips": [],
+        "flips_total": 0,
+        "which": [(label, _at(a, b, each), each == only) for label, each in _WHICH],
+    }
+    if result.value:
+        found |= _flips(result.value, a, b, only, since)
+        found |= {
+            "level": f"{result.value.get('level', 0.95):.0%}",
+            "paired": any(each.get("paired") for each in result.value["fields"]),
+            "fields": _fields(result.value["fields"]),
+        }
+    return found
+
+
+def _at(a: Source, b: Source, only: str, since: int = 0) -> str:
+    return f"{Served('').compare(a=a.slug, b=b.slug, only=only, since=since)}#flips"
+
+
+def _flips(compared: Json, a: Source, b: Source, only: str, since: int) -> Json:
+    """A page of the tasks that flipped; a comparison lists no more than so many, and counts all."""
+    flips = [each for each in compared["flips"] if _wanted(each, only)]
+    flipped = compared["flipped"]
+    total = {"better": flipped["to_pass"], "worse": flipped["to_fail"]}.get(only, sum(flipped.values()))
+    since = since if since < len(flips) else 0
+    end = min(since + FLIPS, len(flips))
+    return {
+        "flips": [_flip(each, a, b) for each in flips[since:end]],
+        "flips_total": total,
+        "flips_shown": (since + 1, end, len(flips)),
+        "flips_unlisted": total - len(flips),
+        "flips_previous": _at(a, b, only, max(since - FLIPS, 0)) if since else None,
+        "flips_next": _at(a, b, only, end) if end < len(flips) else None,
+    }
+
+
+def _wanted(flip: Json, only: str) -> bool:
+    better = flip["b_rate"] > flip["a_rate"]
+    return not only or better == (only == "better")
+
+
+def _flip(flip: Json, a: Source, b: Source) -> Json:
+    """The task in both runs: its page, and its rollouts as a filtered list."""
+    task, q = flip["task"], f"task={quoted(flip['task'])}"
+    ways = {"href": Served(b.slug).task(task)}
+    for side, source in (("a", a), ("b", b)):
+        ways[f"{side}_href"] = Served(source.slug).task(task)
+        ways[f"{side}_rollouts"] = Served(source.slug).rollouts(q=q)
+    return {**flip, **ways}
+
+
+def _fields(fields: Sequence[Json]) -> list[Json]:
+    return [
+        {**each, "sure": _sure(each), "picture": Markup(interval(each["difference"], each["low"], each["high"]))}
+        for each in fields[:_MOST_FIELDS]
+    ]
+
+
+def _sure(each: Json) -> bool:
+    return each["low"] is not None and (each["low"] > 0 or each["high"] < 0)
+
+
+def interval(difference: float | None, low: float | None, high: float | None) -> str:
+    """A difference and how far it may be off, about zero in the middle. The numbers stand beside it as text."""
+    if difference is None or low is None or high is None or not all(map(isfinite, (difference, low, high))):
+        return ""
+    widest = max(abs(low), abs(high), abs(difference)) or 1.0
+
+    def at(value: float) -> str:
+        return f"{50 + 46 * value / widest:.2f}%"
+
+    sure = " sure" if low > 0 or high < 0 else ""
+    return (
+        f'<svg class="interval{sure}" width="100%" height="16" aria-hidden="true">'
+        '<line class="zero" x1="50%" x2="50%" y1="0" y2="16"/>'
+        f'<line class="line" x1="{at(low)}" x2="{at(high)}" y1="8" y2="8"/>'
+        f'<circle class="point" cx="{at(difference)}" cy="8" r="4"/></svg>'
+    )

@@ -1,0 +1,59 @@
+"""The page of failures: grouped by whose fault they were and by what was said, the commonest first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from velodrome.index import Group, Index
+from velodrome.index.query import typed
+from velodrome.viewer.pages.links import Links, quoted
+from velodrome.viewer.parts.render import count, many
+
+Json = dict[str, Any]
+
+_MOST_GROUPS = 100  # of one boundary
+_ABOUT = {
+    "model": "The model server answered with an error, garbage, or not at all.",
+    "tool": "A tool's own code failed in a way the model cannot be told about.",
+    "verify": "The verifier raised, hung, or returned something that is not a score.",
+    "agent": "The agent itself failed, or ran out of its time.",
+    "input": "The task row turned out to be unusable.",
+}
+
+
+def failures_page(index: Index, links: Links) -> Json:
+    """What the template needs."""
+    boundaries: dict[str, list[Group]] = {}
+    for group in index.failures():
+        boundaries.setdefault(group.boundary, []).append(group)
+    total = sum(group.count for groups in boundaries.values() for group in groups)
+    order = sorted(boundaries.items(), key=lambda each: -sum(group.count for group in each[1]))
+    return {
+        "tally": f"{count(total)} failed, in {many(sum(map(len, boundaries.values())), 'kind')}" if total else "",
+        "boundaries": [(_boundary(name, groups), _groups(groups, links)) for name, groups in order],
+    }
+
+
+def _boundary(name: str, groups: list[Group]) -> Json:
+    told = _ABOUT.get(name, "No boundary that is known.")
+    return {"title": name.capitalize() or "?", "about": told, "count": sum(group.count for group in groups)}
+
+
+def _groups(groups: list[Group], links: Links) -> list[Json]:
+    return [
+        {
+            "count": group.count,
+            "message": group.example.removeprefix(f"{group.boundary}: "),
+            "href": links.rollouts(q=filter_of(group)),
+            "examples": [
+                (place, links.rollout(each, q=filter_of(group))) for place, each in enumerate(group.numbers[:5], 1)
+            ],
+        }
+        for group in groups[:_MOST_GROUPS]
+    ]
+
+
+def filter_of(group: Group) -> str:
+    """A filter that finds the failures of a group, by the longest part of their message that is the same in all."""
+    part = max(group.pattern.split("#"), key=len).strip()
+    return f"state:failed error:{typed(quoted(part))}" if len(part) > 3 else "state:failed"

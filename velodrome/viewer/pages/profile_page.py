@@ -1,0 +1,121 @@
+"""A profile as one self-contained HTML page: no scripts, no requests, only its own styles.
+
+Keys, names and texts come from files nobody vouches for: the template escapes all of them, the charts escape theirs,
+and each list and each text has its largest size.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from velodrome.timing.report import clean, duration
+from velodrome.viewer.parts import charts, spans
+from velodrome.viewer.parts.render import environment
+
+Json = dict[str, Any]
+
+MARK = "<!-- a page of velo profile -->"  # in the first bytes of a page: what may be written over
+_MOST_PARTS = 60
+_MOST_TOOLS = 50
+_MOST_SLOWEST = 10
+_MOST_NOTES = 20
+_SERIES = (
+    ("rollouts_per_s", "Throughput", "rollouts/s"),
+    ("in_flight", "In flight", "rollouts"),
+    ("cpu", "CPU of the collector", "cores"),
+    ("lag_ms", "Event-loop lag", "ms"),
+)
+_HISTOGRAMS = ("total", "model", "tools", "verify", "queue")
+
+
+def profile_page(profile: Json, *, title: str) -> str:
+    """The page. `title` says what was profiled, usually the file's name."""
+    style = environment().get_template("profile.css").render()
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    return (
+        environment()
+        .get_template("profile.html")
+        .render(
+            mark=Markup(MARK),
+            policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+            style=Markup(style),
+            title=clean(title, longest=120),
+            profile=profile,
+            verdict=profile["verdict"],
+            figures=_figures(profile),
+            parts=[_part(node) for node in profile["tree"][:_MOST_PARTS]],
+            series=_series(profile["series"]),
+            histograms=_histograms(profile),
+            slowest=[_slow(each) for each in profile["slowest"][:_MOST_SLOWEST]],
+            tools=profile["tools"][:_MOST_TOOLS],
+            more_tools=max(len(profile["tools"]) - _MOST_TOOLS, 0),
+            notes=profile["notes"][:_MOST_NOTES],
+            more_notes=max(len(profile["notes"]) - _MOST_NOTES, 0),
+        )
+    )
+
+
+def _figures(profile: Json) -> list[tuple[str, str]]:
+    """The few numbers at the top, each with its name."""
+    total: Json = next(iter(profile["tree"]), {})
+    rate = profile.get("rollouts_per_s")
+    load = profile.get("load") or {}
+    found = [
+        ("rollouts", f"{profile['rollouts']:,}"),
+        ("rollouts/s", "–" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"),
+        ("mean rollout", duration(total.get("mean_ms"))),
+        ("p99 rollout", duration(total.get("p99_ms"))),
+        ("active", duration(None if profile.get("active_s") is None else profile["active_s"] * 1000)),
+    ]
+    if load.get("in_flight_mean") is not None and load.get("limit") is not None:
+        found.append(("in flight", f"{load['in_flight_mean']:.1f} / {load['limit']}"))
+    if profile["failed"]:
+        found.append(("failed", f"{profile['failed']:,}"))
+    return found
+
+
+def _part(node: Json) -> Json:
+    depth = min(node.get("depth") or 0, 4)
+    bar = charts.share_bar(node.get("share"), kind=spans.kind(str(node.get("part", ""))))
+    return {"calls": None, "share": None, **node, "depth": depth, "bar": Markup(bar)}
+
+
+def _series(series: Json) -> list[Json]:
+    found = []
+    at_s = series.get("at_s") or []
+    for name, label, unit in _SERIES:
+        values = series.get(name) or []
+        picture = ""
+        if len(values) == len(at_s):
+            picture = charts.line(at_s, values, label=label, unit=unit, every_s=series.get("every_s") or 1.0)
+        if picture:
+            found.append({"label": label, "picture": Markup(picture)})
+    return found
+
+
+def _histograms(profile: Json) -> list[Json]:
+    """One for each part that took any time at all."""
+    lines = {node.get("part"): node for node in profile["tree"]}
+    found = []
+    for part in _HISTOGRAMS:
+        each = profile["histograms"].get(part)
+        if each and lines.get(part, {}).get("mean_ms"):
+            label = str(lines[part]["name"])
+            picture = charts.histogram(each["edges_ms"], each["counts"], label=f"{label}: time a rollout spends in it")
+            if picture:
+                found.append({"label": label, "picture": Markup(picture)})
+    return found
+
+
+def _slow(each: Json) -> Json:
+    total_ms = (each.get("total_s") or 0.0) * 1000
+    picture = spans.waterfall(each.get("tree"), each.get("total_s"), label=f"Waterfall of rollout {each['key']}")
+    where = f"line {each['line']}"
+    if each.get("file"):
+        where = f"{Path(each['file']).name}:{each['line']}"
+    return {**each, "total_ms": total_ms, "where": where, "picture": Markup(picture)}

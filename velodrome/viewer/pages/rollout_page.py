@@ -1,0 +1,238 @@
+"""The page of one rollout: what was said, what it was worth, what it cost, and the line itself.
+
+The row is whatever the file holds. Each text has its largest size; one that was cut is sent whole when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+from markupsafe import Markup
+
+from velodrome.errors import InputError
+from velodrome.index import Entry, Index, Query, Sort
+from velodrome.timing.report import duration
+from velodrome.viewer.pages.links import Links
+from velodrome.viewer.pages.rollouts_page import Asked, parsed
+from velodrome.viewer.parts import spans
+from velodrome.viewer.parts.dialogue import Call, Said, conversation, final_answer, pretty
+from velodrome.viewer.parts.episode import Episode, read_episode
+from velodrome.viewer.parts.episode_part import episode_part
+from velodrome.viewer.parts.render import count, many, moment, number, size
+from velodrome.viewer.parts.safe_text import MOST_SHOWN, Folded, folded, plain_line, visible
+
+Json = dict[str, Any]
+
+_OWN = frozenset({"responses_create_params", "output", "response", "usage", "meta", "partial"})
+_EXPECTED = ("expected_answer", "ground_truth", "reference_answer", "target", "answer")
+_TIMES = ("total_s", "model_s", "tools_s", "verify_s", "queue_s", "connection_s", "backoff_s", "session_s")
+_FAILURE = frozenset(
+    ("key", "task_index", "rollout_index", "agent", "schema", "finished_at", "timing", "boundary", "error", "attempt")
+)
+_MOST_FIELDS = 60
+_MOST_ASKED = 100  # other attempts at a task, looked through for its question
+_RAW_HEAD, _RAW_TAIL = 60_000, 2_000
+_COLLAPSED_OVER = {"reasoning": 600, "other": 200}  # characters
+_LABELS = {"other": "Something else", "reasoning": "Reasoning", "tool": "Tool result"}
+
+
+def rollout_page(index: Index, links: Links, number_: int, asked: Asked, show: str, *, whole: bool = False) -> Json:
+    """What the template needs. A rollout that is not there is an `InputError`."""
+    entry, row = index.entry(number_), index.row(number_)
+    query, sort, _ = parsed(index, asked)
+    before, after = _neighbours(index, query, sort, number_)
+    here = {"q": asked.q, "sort": str(sort)}
+    meta = row if entry.state == "failed" else _object(row.get("meta"))
+    raw = pretty(row)
+    said = conversation(row)
+    episode = read_episode(row)
+    family = index.repeats(entry.task, limit=_MOST_ASKED)
+    if entry.state == "failed" and not any(each.asked for each in said):
+        said = [*_asked_of_another(index, family.entries if family else ()), *said]
+    return {
+        "entry": entry,
+        "q": asked.q,
+        "up": links.rollouts(**here) or links.run(),
+        "previous": None if before is None else links.rollout(before, **here),
+        "next": None if after is None else links.rollout(after, **here),
+        "task_href": links.task(entry.task),
+        "repeats": family.task.n + family.task.failed if family else 1,
+        "about": _about(entry),
+        "cut_off": _cut_off(row),
+        "answer": None if entry.state == "failed" else folded(final_answer(row).strip(), over=1500, head=700, tail=500),
+        "expected": expected_answer(row),
+        "talk": [_shown(f"m{place}", each, links, number_, here, show, whole) for place, each in enumerate(said)],
+        "failure": _failure(row, entry),
+        "episode": episode_part(episode),
+        "cards": _cards(row, meta, entry, {"episode"} if isinstance(episode, Episode) else set()),
+        "waterfall": Markup(_waterfall(meta, entry)),
+        "raw": folded(raw, over=_RAW_HEAD + _RAW_TAIL, head=_RAW_HEAD, tail=_RAW_TAIL),
+        "raw_size": size(len(raw.encode("utf-8", "replace"))),
+        "raw_open": show == "raw",
+    }
+
+
+def _neighbours(index: Index, query: Query, sort: Sort, number_: int) -> tuple[int | None, int | None]:
+    try:
+        return index.neighbours(query, sort, number_)
+    except InputError:
+        return index.neighbours(Query(), Sort(), number_)
+
+
+def _asked_of_another(index: Index, family: Sequence[Entry]) -> list[Said]:
+    """The question, which a failed attempt does not repeat: from a rollout of the same task."""
+    for entry in family:
+        if entry.state != "failed":
+            try:
+                return [said for said in conversation(index.row(entry.number)) if said.asked]
+            except InputError:  # the file is being changed
+                return []
+    return []
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _about(entry: Entry) -> list[Markup]:
+    found = [f"line {entry.line:,}"]
+    if entry.agent:
+        found.append(plain_line(entry.agent, 60))
+    if entry.tokens is not None:
+        found.append(many(entry.tokens, "token"))
+    for name, value in (("turn", entry.turns), ("tool call", entry.tools)):
+        if value:
+            found.append(many(value, name))
+    if entry.total_s is not None:
+        found.append(duration(entry.total_s * 1000))
+    if entry.finished_at is not None:
+        found.append(moment(entry.finished_at))
+    return [Markup.escape(each) for each in found]
+
+
+def _cut_off(row: Json) -> str:
+    response = _object(row.get("response"))
+    if response.get("status") != "incomplete":
+        return ""
+    reason = _object(response.get("incomplete_details")).get("reason", "no reason given")
+    return f"Cut off before its end: {reason}"
+
+
+def expected_answer(row: Json) -> Folded | None:
+    """What the verifier wants, under one of the names it often has."""
+    value = row.get(_expected_name(row) or "")
+    if value is None:
+        return None
+    return folded(value if isinstance(value, str) else pretty(value), over=1500, head=700, tail=500)
+
+
+def _expected_name(row: Json) -> str | None:
+    return next((name for name in _EXPECTED if row.get(name) is not None), None)
+
+
+def _shown(name: str, said: Said, links: Links, number_: int, here: dict[str, str], show: str, whole: bool) -> Json:
+    """One thing said, ready for the template; `show` names the text that is wanted whole."""
+
+    def body(part: str, text: str) -> tuple[Folded, str | None]:
+        found = folded(text, whole=show == part or whole)
+        return found, links.rollout(number_, **here, show=part) if found.hidden and show != part else None
+
+    def call(place: int, each: Call) -> Json:
+        given = [(arg.name, *body(f"{name}.a{place}.{at}", arg.text)) for at, arg in enumerate(each.arguments)]
+        result, href = (None, None) if each.result is None else body(f"{name}.r{place}", each.result)
+        return {"name": each.name, "parsed": each.parsed, "arguments": given, "result": result, "href": href}
+
+    text, href = body(name, said.text) if said.text or not said.calls else (None, None)
+    label = _LABELS.get(said.role, said.role.capitalize())
+    if said.calls:
+        label = "Tool call" if len(said.calls) == 1 else f"{len(said.calls)} tool calls, side by side"
+    return {
+        "id": name,
+        "role": said.role,
+        "label": label,
+        "note": Markup(" · ").join(filter(None, (plain_line(said.name, 60), said.tokens))),
+        "text": text,
+        "href": href,
+        "code": said.role in ("tool", "other"),
+        "collapsed": len(said.text) > _COLLAPSED_OVER.get(said.role, MOST_SHOWN) and show != name,
+        "calls": [call(place, each) for place, each in enumerate(said.calls)],
+    }
+
+
+def _failure(row: Json, entry: Entry) -> Json | None:
+    if entry.state != "failed":
+        return None
+    attempt = row.get("attempt")
+    return {
+        "boundary": str(row.get("boundary", "?")),
+        "note": f"attempt {attempt}" if isinstance(attempt, int) else "",
+        "text": folded(str(row.get("error") or "no message")),
+    }
+
+
+def _cards(row: Json, meta: Json, entry: Entry, elsewhere: set[str]) -> list[Json]:
+    """What stands beside the conversation, by what it is about; `elsewhere` are fields the page has already."""
+    failed = entry.state == "failed"
+    told = meta.get("scored")
+    scored = [name for name in (told if isinstance(told, list) else ()) if isinstance(name, str) and name in row]
+    gone = {*_OWN, *(_FAILURE if failed else ()), *scored, *elsewhere, "reward", _expected_name(row)}
+    score = [] if failed else [(name, _value(row.get(name))) for name in dict.fromkeys(("reward", *scored))]
+    task = [(name, _value(value)) for name, value in row.items() if name not in gone]
+    task += [(f"{name} (of the task)", _value(value)) for name, value in _object(meta.get("shadowed")).items()]
+    tokens = [(name.removesuffix("_tokens"), _value(value)) for name, value in _object(row.get("usage")).items()]
+    cards: list[tuple[str, list[tuple[str, Any]]]] = [
+        ("Score", score),
+        ("Task", task),
+        ("Tokens", tokens),
+        ("Time", _times(_object(meta.get("timing")))),
+        ("Model", _asked_of(row)),
+    ]
+    return [
+        {"title": title, "rows": rows[:_MOST_FIELDS], "stack": any(isinstance(value, Folded) for _, value in rows)}
+        for title, rows in cards
+        if rows
+    ]
+
+
+def _asked_of(row: Json) -> list[tuple[str, Any]]:
+    """The model, and with which settings it was asked."""
+    params, response = _object(row.get("responses_create_params")), _object(row.get("response"))
+    found: list[tuple[str, Any]] = [(name, _value(response[name])) for name in ("model", "status") if name in response]
+    known = ("input", "tools", "instructions")
+    found += [(name, _value(value)) for name, value in params.items() if name not in known]
+    tools = params.get("tools")
+    if isinstance(tools, list) and tools:
+        names = ", ".join(str(_object(tool).get("name", "?")) for tool in tools[:50])
+        found.append((f"tools ({len(tools)})", plain_line(names, 300)))
+    return found
+
+
+def _value(value: Any) -> Markup | Folded:
+    """A short value as it is, a long one folded."""
+    if isinstance(value, bool) or value is None:
+        return Markup(str(value).lower() if value is not None else "null")
+    if isinstance(value, int | float):
+        return Markup.escape(number(value) if isfinite(value) else str(value))
+    text = value if isinstance(value, str) else pretty(value)
+    if len(text) <= 60 and "\n" not in text:
+        return visible(text)
+    return folded(text, over=1200, head=800, tail=200)
+
+
+def _times(timing: Json) -> list[tuple[str, Markup]]:
+    found = []
+    for name in _TIMES:
+        value = timing.get(name)
+        if isinstance(value, int | float) and isfinite(value) and (value or name == "total_s"):
+            found.append((name.removesuffix("_s"), Markup.escape(duration(value * 1000))))
+    for name in ("model_calls", "retries"):
+        if isinstance(timing.get(name), int):
+            found.append((name.replace("_", " "), Markup.escape(count(timing[name]))))
+    return found
+
+
+def _waterfall(meta: Json, entry: Entry) -> str:
+    timing = _object(meta.get("timing"))
+    return spans.waterfall(timing.get("tree"), timing.get("total_s"), label=f"Waterfall of rollout {entry.key}")

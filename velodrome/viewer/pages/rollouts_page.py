@@ -1,0 +1,134 @@
+"""The list of rollouts: filtered, sorted, a page at a time; every column that is a number can be sorted by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from velodrome.errors import InputError
+from velodrome.index import Entry, Index, Query, Sort
+from velodrome.index.query import typed
+from velodrome.timing.report import duration
+from velodrome.viewer.pages.links import Links
+from velodrome.viewer.parts.render import NONE, many, number
+from velodrome.viewer.source import Source
+
+Json = dict[str, Any]
+
+PAGE = 50
+_FILTERS = (
+    ("all", ""),
+    ("passed", "reward>=1"),
+    ("not passed", "reward<1"),
+    ("mixed tasks", "0<pass_rate<1"),
+    ("failed", "state:failed"),
+    ("deferred", "state:deferred"),
+)
+_NUMBERS = (("turns", "turns"), ("tools", "tools"), ("tokens", "tokens"), ("time", "total_s"))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; `order` is how the list is sorted by it now."""
+
+    label: str
+    kind: str = ""
+    href: str | None = None
+    order: str | None = None
+    tell: Callable[[Entry], str] = lambda entry: ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a list is asked for, as it stands in the address."""
+
+    q: str = ""
+    sort: str = ""
+    after: str | None = None
+    before: str | None = None
+
+
+def parsed(index: Index, asked: Asked) -> tuple[Query, Sort, list[str]]:
+    """The filter and the order; what is wrong with them is told, and all is shown as in the file."""
+    query, sort = Query(), Sort()
+    problems: list[str] = []
+    fields = index.fields()
+    try:
+        query = Query.parse(asked.q, fields)
+    except InputError as error:
+        problems += error.problems
+    try:
+        sort = Sort.parse(asked.sort)
+    except InputError as error:
+        problems += error.problems
+    return query, sort, problems
+
+
+def rollouts_page(source: Source, index: Index, links: Links, asked: Asked) -> Json:
+    """What the template needs."""
+    query, sort, problems = parsed(index, asked)
+    if query.terms:
+        source.count(query, patience_s=0.0)  # begun here, counted while the page is found
+    try:
+        page = index.page(query, sort, after=asked.after, before=asked.before, limit=PAGE)
+    except InputError as error:  # a cursor of another list, or a field to sort by that is not there
+        problems += error.problems
+        sort = Sort()
+        page = index.page(query, sort, limit=PAGE)
+    here = {"q": asked.q, "sort": str(sort)}
+    return {
+        "q": typed(asked.q),
+        "sort_text": "" if sort == Sort() else typed(str(sort)),
+        "problems": problems,
+        "instead": "Shown from the start, as in the file." if query.terms else "All rollouts are shown.",
+        "chips": [(label, links.rollouts(q=each, sort=str(sort)), each == asked.q.strip()) for label, each in _FILTERS],
+        "fields": index.fields(),
+        "tally": _tally(source, query),
+        "here_url": links.rollouts(**here),
+        "columns": columns(links, asked.q, sort),
+        "entries": page.entries,
+        "note": page.note,
+        "previous": links.rollouts(**here, before=page.previous) if page.previous else None,
+        "next": links.rollouts(**here, after=page.next) if page.next else None,
+        "first": links.rollouts(**here) if page.previous else None,
+    }
+
+
+def _tally(source: Source, query: Query) -> str:
+    if not query.terms:
+        return many(source.state.entries, "rollout")
+    counted = source.count(query)
+    if counted is None:
+        return "counting"
+    found, exact = counted
+    if found == 1 and exact:
+        return "1 rollout matches"
+    return f"{'' if exact else 'more than '}{many(found, 'rollout')} match"
+
+
+def columns(links: Links, q: str, sort: Sort) -> list[Column]:
+    """Reward, task and answer, then numbers; the one sorted by is always among them."""
+
+    def heading(label: str, field: str, kind: str, tell: Callable[[Entry], str]) -> Column:
+        order = None
+        if sort.field == field:
+            order = "descending" if sort.descending else "ascending"
+        down = order != "descending"
+        return Column(label, kind, links.rollouts(q=q, sort=f"-{field}" if down else field), order, tell)
+
+    found = [heading("reward", "reward", "", lambda entry: ""), Column("task"), Column("answer")]
+    names = list(_NUMBERS)
+    if sort.field not in ("number", "reward", *(field for _, field in names)):
+        names.append((sort.field, sort.field))
+    return found + [heading(label, field, "num", _teller(field)) for label, field in names]
+
+
+def _teller(field: str) -> Callable[[Entry], str]:
+    def tell(entry: Entry) -> str:
+        value = entry.numbers.get(field)
+        if value is None:
+            return NONE
+        return duration(value * 1000) if field.endswith("_s") else number(value)
+
+    return tell

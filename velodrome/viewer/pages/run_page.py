@@ -1,0 +1,231 @@
+"""The page of a run: how many there are, what they are worth, where their time went, what the checks say.
+
+What the index knows is shown at once; what takes a pass over the file appears when it is ready.
+"""
+
+from __future__ import annotations
+
+import time
+from math import isfinite
+from typing import Any
+
+import orjson
+from markupsafe import Markup
+
+from velodrome.index import Histogram, Index, State
+from velodrome.records.rollout import beside
+from velodrome.timing.report import duration
+from velodrome.viewer.facts import SMALL_BYTES, Fact
+from velodrome.viewer.pages.links import Links
+from velodrome.viewer.parts import charts, spans
+from velodrome.viewer.parts.render import count, many, moment, number, size
+from velodrome.viewer.parts.throughput import rates
+from velodrome.viewer.source import Source
+
+Json = dict[str, Any]
+
+PATIENCE_S = 0.06  # how long a page waits for what may be ready in a moment
+_MOST_METRICS = 40
+_MOST_FINDINGS = 40
+_SHOWN = ("rollouts/kept", "rollouts/failed")  # in the account at the top
+_TITLES = {
+    "": "Means",
+    "pass": "Pass rates",
+    "rollouts": "Rollouts",
+    "tasks": "Tasks counted",
+    "tokens": "Tokens",
+    "throughput": "Throughput",
+}
+
+
+def run_page(source: Source, index: Index, links: Links) -> Json:
+    """What the template needs."""
+    state = index.state
+    runs = read_runs(source)
+    there = source.path.is_file()
+    live = state.live and not _over(source, runs)
+    metrics, profile, findings = _facts(source, state)
+    behind = source.behind  # a picture of half a file would be slow to draw, and wrong
+    rewards = None if behind else source.rewards()
+    told = metrics.value["metrics"] if metrics.value else {}
+    verdict, parts = _profile(profile)
+    return {
+        "live": live,
+        "status": _status(live, runs) if there else "the file cannot be read now; this is what is known of it",
+        "about": _about(state, runs),
+        "account": account(state, runs, live=live or not there),
+        "figures": _figures(rewards.mean if rewards else None, told),
+        "findings": findings,
+        "found": _findings(findings, index, links),
+        "histogram": _histogram(rewards),
+        "throughput": Markup("") if behind else _throughput(index, runs),
+        "profile": profile,
+        "verdict": verdict,
+        "parts": parts,
+        "metrics": metrics,
+        "groups": metric_groups(told),
+    }
+
+
+def _facts(source: Source, state: State) -> list[Fact]:
+    """What is measured of the whole file; what a small one needs a moment for is waited for."""
+    if source.behind:  # one reader of the file at a time
+        return [Fact(), Fact(), Fact()]
+    until = time.monotonic() + (PATIENCE_S if state.size <= SMALL_BYTES else 0.0)
+    return [source.fact(kind, patience_s=until - time.monotonic()) for kind in ("metrics", "profile", "checks")]
+
+
+def read_runs(source: Source) -> list[Json]:
+    """The runs that `run.json` tells of; none if there is no such file."""
+    try:
+        found = orjson.loads(beside(source.path, "run.json").read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return []
+    runs = found.get("runs") if isinstance(found, dict) else None
+    return [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
+
+
+def account(state: State, runs: list[Json], *, live: bool) -> Json:
+    """Requested = kept + failed + not run. While a run goes on, `of` says how many it is to become."""
+    kept, failed = state.rows, state.failed
+    ended = bool(runs) and "finished_at" in runs[-1] and not live
+    going = bool(runs) and "finished_at" not in runs[-1]
+    asked = runs[-1].get("requested") if ended or going else None
+    left = max(asked - kept - failed, 0) if isinstance(asked, int) else 0
+    known = ended or not (runs or live)
+    return {
+        "requested": kept + failed + left if known else None,
+        "of": kept + failed + left if going and isinstance(asked, int) else None,
+        "kept": kept,
+        "failed": failed,
+        "left": left if known else 0,
+        "bar": Markup(_account_bar(kept, failed, left)),
+    }
+
+
+def _account_bar(kept: int, failed: int, left: int) -> str:
+    total = kept + failed + left
+    parts, at = [], 0.0
+    for kind, amount in (("kept", kept), ("failed", failed), ("left", left)):
+        if amount:
+            width = 100 * amount / total
+            parts.append(f'<rect class="bar-{kind}" x="{at:.3f}%" width="{width:.3f}%" height="6"/>')
+            at += width
+    return f'<svg width="100%" height="6" aria-hidden="true">{"".join(parts)}</svg>' if total else ""
+
+
+def _over(source: Source, runs: list[Json]) -> bool:
+    """Whether the last run is on record as ended, and nothing was written after it."""
+    ended = runs[-1].get("finished_at") if runs else None
+    try:
+        return isinstance(ended, int | float) and ended >= source.path.stat().st_mtime - 1
+    except OSError:
+        return False
+
+
+def _status(live: bool, runs: list[Json]) -> str:
+    if live:
+        return "live: rollouts are coming in"
+    if not runs:
+        return "at rest"
+    if "finished_at" not in runs[-1]:
+        return "no end of the run on record: it still runs, or was stopped hard"
+    stopped = runs[-1].get("stopped")
+    return f"stopped: {stopped!s:.80}" if stopped else "finished"
+
+
+def _about(state: State, runs: list[Json]) -> list[Any]:
+    found: list[Any] = [size(state.size)]
+    if state.bytes < state.size and not state.complete:
+        found.insert(0, f"indexed {size(state.bytes)} of {size(state.size)}")
+    if runs:
+        ended = runs[-1].get("finished_at")
+        found.append(moment(ended if ended is not None else runs[-1].get("started_at")).striptags())
+        if len(runs) > 1:
+            found.append(f"{len(runs)} runs into one file")
+    return found
+
+
+def _figures(mean_reward: float | None, told: Json) -> list[tuple[str, str]]:
+    per_s = told.get("throughput/samples_per_s")
+    found = [("mean reward", number(mean_reward))]
+    found += [(_over_tasks(name, told), _told(name, told[name])) for name in _pass_names(told)[:2]]
+    found += [
+        ("tokens", count(told.get("tokens/total"))),
+        ("rollouts/s", number(round(per_s, 2)) if isinstance(per_s, int | float) else "–"),
+        ("tools a rollout", number(told.get("avg_tool_calls"))),
+    ]
+    active_s = told.get("throughput/active_s")
+    found.append(("active", duration(active_s * 1000) if isinstance(active_s, int | float) else "–"))
+    return found
+
+
+def _pass_names(told: Json) -> list[str]:
+    found = [name for name, value in told.items() if name.startswith("pass@") and isinstance(value, int | float)]
+    return [found[0], found[-1]] if len(found) > 1 else found
+
+
+def _over_tasks(name: str, told: Json) -> str:
+    """A pass rate with the tasks that have enough rollouts for it, where others have not."""
+    tasks, scored = told.get(f"tasks/{name}"), told.get("tasks/pass@1")
+    known = isinstance(tasks, int) and isinstance(scored, int)
+    return f"{name} over {count(tasks)} of {count(scored)} tasks" if known and tasks != scored else name
+
+
+def _histogram(rewards: Histogram | None) -> Markup:
+    bins = rewards.bins if rewards else ()
+    if not bins or not rewards:
+        return Markup("")
+    edges = [bins[0].low, *(each.high for each in bins)]
+    label = f"Reward: {many(rewards.count, 'rollout')}, mean {number(rewards.mean)}"
+    return Markup(charts.histogram(edges, [each.count for each in bins], label=label, tell=number))
+
+
+def _throughput(index: Index, runs: list[Json]) -> Markup:
+    points = index.series()
+    if not points:
+        return Markup("")
+    found = rates(points, runs)
+    return Markup(charts.line(found.at_s, found.per_s, label="Throughput", unit="rollouts/s", every_s=found.every_s))
+
+
+def _profile(profile: Fact) -> tuple[Json | None, list[Json]]:
+    if not profile.value or not profile.value.get("rollouts"):
+        return None, []
+    parts = []
+    for node in profile.value["tree"][:40]:
+        bar = charts.share_bar(node.get("share"), kind=spans.kind(str(node.get("part", ""))))
+        parts.append({**node, "depth": min(node.get("depth") or 0, 4), "bar": Markup(bar)})
+    return profile.value["verdict"], parts
+
+
+def _findings(findings: Fact, index: Index, links: Links) -> list[Json]:
+    """The worst first; an example is a line of the file, which is the number of a rollout unless it cannot be read."""
+    order = {"error": 0, "warning": 1}
+    known = sorted(findings.value or [], key=lambda each: order.get(each["severity"], 2))[:_MOST_FINDINGS]
+    there = index.there([line for each in known for line in each["examples"][:5]])
+
+    def linked(lines: list[int]) -> list[tuple[str, str | None]]:
+        return [(f"line {line}", links.rollout(line) if line in there else None) for line in lines]
+
+    return [{"advice": "", **each, "links": linked(each["examples"][:5])} for each in known]
+
+
+def metric_groups(told: Json) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The metrics by what they are about; what is no number is left out."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, value in told.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+            continue
+        if name in _SHOWN:
+            continue
+        head, slash, rest = name.partition("/")
+        kind = head if slash else "pass" if name.startswith(("pass@", "pass^", "majority@")) else ""
+        found.setdefault(_TITLES.get(kind, kind), []).append((rest or name, _told(name, value)))
+    return [(title, rows[:_MOST_METRICS]) for title, rows in found.items()]
+
+
+def _told(name: str, value: float) -> str:
+    if name.startswith(("pass@", "pass^", "majority@")) and 0 <= value <= 1:
+        return f"{value:.1%}"
+    return duration(value * 1000) if name.endswith("_s") and not name.endswith("per_s") else number(value)

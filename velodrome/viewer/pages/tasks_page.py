@@ -1,0 +1,61 @@
+"""The list of tasks: how often each was tried, how often it passed; the hardest or the easiest first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from velodrome.errors import InputError
+from velodrome.index import Index, Sort
+from velodrome.viewer.pages.links import Links
+from velodrome.viewer.pages.rollouts_page import Column
+
+Json = dict[str, Any]
+
+PAGE = 50
+
+
+def tasks_page(index: Index, links: Links, sort_text: str, after: str | None, before: str | None) -> Json:
+    """What the template needs."""
+    problem = ""
+    sort = Sort("pass_rate")
+    try:
+        sort = Sort.parse(sort_text) if sort_text else sort
+        page = index.tasks(None, sort, after=after, before=before, limit=PAGE)
+    except InputError as error:
+        problem, sort = error.problems[0], Sort("pass_rate")
+        page = index.tasks(None, sort, limit=PAGE)
+    rows = [
+        {
+            "task": task.task,
+            "prompt": task.prompt,
+            "href": links.task(task.task) or "#main",
+            "pass_rate": task.pass_rate,
+            "mean_reward": task.mean_reward,
+            "n": task.n,
+            "failed": task.failed,
+        }
+        for task in page.tasks
+    ]
+    return {
+        "problem": problem,
+        "rows": rows,
+        "columns": _columns(links, sort),
+        "previous": links.tasks(sort=str(sort), before=page.previous) if page.previous else None,
+        "next": links.tasks(sort=str(sort), after=page.next) if page.next else None,
+    }
+
+
+def _columns(links: Links, sort: Sort) -> list[Column]:
+    def heading(label: str, field: str, kind: str) -> Column:
+        order = None
+        if sort.field == field:
+            order = "descending" if sort.descending else "ascending"
+        href = links.tasks(sort=f"-{field}" if order == "ascending" else field)
+        return Column(label, kind, href, order)
+
+    return [
+        heading("pass rate", "pass_rate", ""),
+        Column("task"),
+        heading("repeats", "n", "num"),
+        heading("mean reward", "mean_reward", "num"),
+    ]

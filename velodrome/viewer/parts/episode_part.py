@@ -1,0 +1,160 @@
+"""The part of a rollout's page that shows an episode: what the player plays, and without scripts a strip of pictures
+and a table of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import accumulate
+from typing import Any
+
+import orjson
+from markupsafe import Markup
+
+from velodrome.viewer.parts.episode import ALPHABET, Change, Episode, Pictures, Whole
+from velodrome.viewer.parts.safe_text import attribute
+
+Json = dict[str, Any]
+
+_MOST_AGENTS = 32  # with a line of their own
+_MOST_ENTRIES = 12_000  # of the table, steps times agents
+_STRIP = 12
+_STRIP_CELLS = 60_000  # of all its pictures
+_NAME = 40  # characters of an action's name
+
+
+def episode_part(found: Episode | str | None) -> Json | None:
+    """What the template needs; None if there is no episode."""
+    if found is None:
+        return None
+    if isinstance(found, str):
+        return {"flaw": found}
+    agents = min(found.agents, _MOST_AGENTS)
+    listed = min(found.shown, max(1, _MOST_ENTRIES // agents))
+    names = [attribute(name, _NAME) for name in found.names]
+    return {
+        "flaw": None,
+        "agents": agents,
+        "more_agents": found.agents - agents,
+        "steps": found.steps,
+        "shown": found.shown,
+        "ended": found.ended,
+        "taught": found.taught is not None,
+        "acted": found.actions is not None,
+        "paid": found.rewards is not None,
+        "drawn": found.pictures is not None,
+        "film": Markup(_quoted(_film(found, names, agents))),
+        "strip": _strip(found.pictures, listed) if found.pictures else [],
+        "table": _table(found, names, agents, listed),
+        "listed": listed,
+    }
+
+
+def _means(found: Episode) -> list[float]:
+    """The reward of an agent in each step, over all of them."""
+    return [sum(row) / found.agents for row in found.rewards or ()]
+
+
+def _film(found: Episode, names: list[str], agents: int) -> Json:
+    """What the player reads. All of it is numbers, colours and letters that were looked at, and names made harmless."""
+
+    def cut(column: list[list[Any]] | None) -> list[list[Any]] | None:
+        return column and [row[:agents] for row in column]
+
+    film: Json = {
+        "steps": found.shown,
+        "of": found.steps,
+        "names": names,
+        "actions": cut(found.actions),
+        "taught": cut(found.taught),
+        "rewards": cut(found.rewards),
+        "means": _means(found) if found.rewards else None,
+    }
+    if found.pictures:
+        frames = [[f.width, f.cells] if isinstance(f, Whole) else [f.at, f.put] for f in found.pictures.frames]
+        film |= {"letters": ALPHABET, "colours": found.pictures.colours, "marks": found.pictures.marks}
+        film["frames"] = frames
+    return film
+
+
+def _quoted(film: Json) -> str:
+    """As the value of an attribute between single quotes: JSON is full of double ones."""
+    return escape(orjson.dumps(film).decode(), quote=False).replace("'", "&#39;")
+
+
+def _strip(pictures: Pictures, listed: int) -> list[Json]:
+    """Some pictures over the whole episode, each with the step it is of and where the table tells more of it."""
+    largest = max(len(frame.cells) for frame in pictures.frames if isinstance(frame, Whole))
+    last = len(pictures.frames) - 1
+    room = max(1, min(_STRIP, last + 1, _STRIP_CELLS // largest))
+    wanted = {place * last // max(room - 1, 1) for place in range(room)}
+    return [
+        {"step": place + 1, "href": f"#step-{place + 1}" if place < listed else "#steps", "picture": Markup(drawn)}
+        for place, drawn in _drawn(pictures, wanted)
+    ]
+
+
+def _drawn(pictures: Pictures, wanted: set[int]) -> Iterator[tuple[int, str]]:
+    width, cells = 1, [""]
+    for place, frame in enumerate(pictures.frames):
+        if isinstance(frame, Change):
+            for at, letter in zip(frame.at, frame.put, strict=True):
+                cells[at] = letter
+        else:
+            width, cells = frame.width, list(frame.cells)
+        if place in wanted:
+            yield place, picture(cells, width, pictures.colours)
+
+
+def picture(cells: Sequence[str], width: int, colours: Sequence[str]) -> str:
+    """Cells as an SVG: a path for each colour, on the commonest of them. What it shows is told beside it."""
+    stretches: dict[str, list[str]] = {}
+    held: dict[str, int] = {}
+    for begin in range(0, len(cells), width):
+        row, x = cells[begin : begin + width], 0
+        while x < width:
+            letter, start = row[x], x
+            while x < width and row[x] == letter:
+                x += 1
+            stretches.setdefault(letter, []).append(f"M{start} {begin // width}h{x - start}v1h{start - x}z")
+            held[letter] = held.get(letter, 0) + x - start
+    commonest = max(held, key=lambda letter: held[letter])
+    colour = {letter: colours[ALPHABET.index(letter)] for letter in held}
+    paths = "".join(
+        f'<path fill="{colour[letter]}" d="{"".join(found)}"/>'
+        for letter, found in stretches.items()
+        if letter != commonest
+    )
+    height = len(cells) // width
+    return (
+        f'<svg viewBox="0 0 {width} {height}" shape-rendering="crispEdges" aria-hidden="true">'
+        f'<rect fill="{colour[commonest]}" width="{width}" height="{height}"/>{paths}</svg>'
+    )
+
+
+def _table(found: Episode, names: list[str], agents: int, listed: int) -> list[Json]:
+    means = _means(found)[:listed]
+    running = list(accumulate(means))
+
+    def told(action: int) -> str:
+        return names[action] if 0 <= action < len(names) else str(action)
+
+    def cell(step: int, agent: int) -> Json:
+        acted = found.actions[step][agent] if found.actions else None
+        taught = found.taught[step][agent] if found.taught else None
+        return {
+            "action": "" if acted is None else told(acted),
+            "teacher": told(taught) if taught is not None and taught != acted else "",
+            "reward": found.rewards[step][agent] if found.rewards else 0,
+        }
+
+    return [
+        {
+            "step": step + 1,
+            "agents": [cell(step, agent) for agent in range(agents)],
+            "reward": means[step] if means else None,
+            "running": running[step] if running else None,
+        }
+        for step in range(listed)
+    ]

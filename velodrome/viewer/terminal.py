@@ -1,0 +1,219 @@
+"""The viewer in a terminal: a list, a page at a time, and one rollout as text. Lines in, lines out; no cursor tricks.
+
+Keys and texts come from files nobody vouches for: whatever could do something to a terminal is shown as an escape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from velodrome.errors import InputError
+from velodrome.index import Entry, Index, Page, Query, Sort
+from velodrome.index.query import typed
+from velodrome.stats.parts import HOSTILE
+from velodrome.timing.report import clean, duration, padded
+from velodrome.viewer.pages.failures_page import filter_of
+from velodrome.viewer.pages.links import long, quoted, short
+from velodrome.viewer.pages.run_page import account, read_runs
+from velodrome.viewer.parts.dialogue import pretty
+from velodrome.viewer.parts.render import number
+from velodrome.viewer.source import Source
+from velodrome.viewer.transcript import plain, transcript
+
+Json = dict[str, Any]
+
+HELP = """  Enter, n, p     next and previous page; of a rollout: next and previous within the filter
+  o N, or N       open rollout N          t       the repeats of its task
+  /FILTER         filter: /reward<1 tools>3 error:timeout "some text"     /  takes it away
+  s FIELD         sort: s reward, s -total_s; s alone: as in the file
+  f               failures by kind        r       what the run comes to
+  u               back to the list        ?  this      q  quit"""
+_WIDEST = 160
+
+
+class Terminal:
+    """A conversation about one file. `ask` shows a prompt and returns a line, or None at the end of the input."""
+
+    def __init__(
+        self,
+        source: Source,
+        ask: Callable[[str], str | None],
+        tell: Callable[[str], None],
+        *,
+        width: int = 100,
+        height: int = 30,
+        where: str = "",
+    ) -> None:
+        self._source = source
+        self._ask = ask
+        self._tell = tell
+        self._width = min(max(width, 40), _WIDEST)
+        self._rows = max(height - 6, 5)
+        self._query = Query.parse(where, self._index.fields()) if where else Query()
+        self._sort = Sort()
+        self._page = Page(())
+        self._open: int | None = None
+
+    @property
+    def _index(self) -> Index:
+        return self._source.index()
+
+    def run(self) -> None:
+        """Until `q` or the end of the input."""
+        self._tell(f"{clean(self._source.name, longest=80)}: ? for help, q to quit")
+        self._list()
+        while True:
+            line = self._ask("> ")
+            if line is None or line.strip() in ("q", "quit", "exit"):
+                return
+            try:
+                self._do(line.strip())
+            except InputError as error:
+                for problem in error.problems:
+                    self._tell(plain(problem))
+
+    def _do(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        if line.startswith("/"):
+            self._query = Query.parse(line[1:], self._index.fields())
+            self._list()
+        elif word == "s":
+            before, self._sort = self._sort, Sort.parse(rest)
+            try:
+                self._list()
+            except InputError:
+                self._sort = before
+                raise
+        elif word == "o" or long(line) is not None:
+            wanted = long(rest.strip() if word == "o" else line)
+            if wanted is None:
+                raise InputError("o takes the number of a rollout: o 17")
+            self._show(wanted)
+        elif line in self._words:
+            self._words[line](self)
+        else:
+            raise InputError(f"{line!r:.60} is not understood; ? for help")
+
+    def _next(self) -> None:
+        if self._open is not None:
+            self._step(1)
+        elif self._page.next is None:
+            self._tell("that was all")
+        else:
+            self._list(after=self._page.next)
+
+    def _previous(self) -> None:
+        if self._open is not None:
+            self._step(0)
+        elif self._page.previous is None:
+            self._tell("this is the first page")
+        else:
+            self._list(before=self._page.previous)
+
+    def _step(self, way: int) -> None:
+        found = self._index.neighbours(self._query, self._sort, self._open or 0)[way]
+        if found is None:
+            self._tell("there is none within the filter")
+        else:
+            self._show(found)
+
+    def _list(self, *, after: str | None = None, before: str | None = None) -> None:
+        index = self._index
+        page = index.page(self._query, self._sort, after=after, before=before, limit=self._rows)
+        self._page, self._open = page, None
+        state = index.state
+        if self._query.terms:
+            found, exact = index.count(self._query)
+            told = f"{'' if exact else 'more than '}{found:,} of {state.entries:,} match {self._query.text}"
+        else:
+            told = f"{state.rows:,} kept, {state.failed:,} failed"
+        live = ", live" if state.live else ""
+        self._tell(f"{clean(told, longest=self._width)}{live}; sorted by {clean(str(self._sort))}")
+        for note in self._source.notes[:3]:
+            self._tell(f"  {plain(note)}")
+        for entry in page.entries:
+            self._tell(self._line(entry))
+        if not page.entries:
+            self._tell("  nothing here")
+
+    def _line(self, entry: Entry) -> str:
+        worth = "failed" if entry.state == "failed" else "-" if entry.reward is None else number(entry.reward)
+        took = duration(entry.total_s * 1000) if entry.total_s is not None else ""
+        head = f"{short(entry.number):>6}  {padded(worth, 7)}{padded(took, 9)}"
+        key = clean(entry.key, longest=20)
+        text = entry.error or entry.prompt
+        return f"{head}{padded(key, 21)} {clean(text or '', longest=max(self._width - 46, 20))}".rstrip()
+
+    def _show(self, wanted: int) -> None:
+        row = self._index.row(wanted)
+        self._open = wanted
+        try:
+            told = transcript(row)
+        except HOSTILE:
+            told = plain(pretty(row))
+        lines = told.splitlines()
+        for at, line in enumerate(lines):
+            self._tell(line)
+            if (at + 1) % self._rows == 0 and at + 1 < len(lines):
+                said = self._ask(f"-- {len(lines) - at - 1} more lines: Enter, or q to leave --")
+                if said is None or said.strip().startswith("q"):
+                    break
+
+    def _task(self) -> None:
+        if self._open is None:
+            raise InputError("open a rollout first: o 17")
+        task = self._index.entry(self._open).task
+        found = self._index.repeats(task)
+        for entry in found.entries if found else ():
+            self._tell(self._line(entry))
+        more = found.task.n + found.task.failed - len(found.entries) if found else 0
+        if more > 0:
+            self._tell(f"and {more:,} more; /task={clean(typed(quoted(task)), longest=_WIDEST)} lists them all")
+
+    def _failures(self) -> None:
+        for line in self._told_failures():
+            self._tell(line)
+
+    def _told_failures(self) -> Iterator[str]:
+        groups = self._index.failures()
+        if not groups:
+            yield "nothing failed"
+        for group in groups[: self._rows]:
+            yield f"{group.count:>7}  {clean(group.example, longest=self._width - 10)}"
+            yield f"         /{clean(filter_of(group), longest=self._width)}"
+
+    def _overview(self) -> None:
+        state = self._index.state
+        rewards = self._index.histogram("reward")
+        self._tell(_account(account(state, read_runs(self._source), live=False)))
+        self._tell(f"mean reward {number(rewards.mean)} over {rewards.count:,}")
+        for each in rewards.bins:
+            if each.count:
+                self._tell(f"  {number(each.low):>8} to {number(each.high):<8} {each.count:>8,}")
+
+    def _help(self) -> None:
+        self._tell(HELP)
+
+    _words: dict[str, Callable[[Terminal], None]] = {  # noqa: RUF012 - never changed
+        "": _next,
+        "n": _next,
+        "p": _previous,
+        "u": _list,
+        "l": _list,
+        "t": _task,
+        "f": _failures,
+        "r": _overview,
+        "?": _help,
+        "h": _help,
+        "help": _help,
+    }
+
+
+def _account(found: Json) -> str:
+    told = f"kept {found['kept']:,} + failed {found['failed']:,}"
+    if found["left"]:
+        told += f" + {found['left']:,} not run"
+    if found["requested"] is not None:
+        return f"requested {found['requested']:,} = {told}"
+    return f"{told} of {found['of']:,} so far" if found["of"] is not None else f"{told} so far"
