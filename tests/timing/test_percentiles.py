@@ -6,64 +6,64 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.timing.percentiles import ERROR, Histogram
+from velodrome.timing.percentiles import ERROR, Quantiles
 
-SECONDS = st.floats(1e-6, 1e6) | st.floats(0, 1e-6) | st.sampled_from([0.0, 1e-6, 1.0, 3600.0])
-MANY = st.lists(SECONDS, min_size=1, max_size=200)
-
-
-def counted(seconds: list[float]) -> Histogram:
-    found = Histogram()
-    for each in seconds:
-        found.add(each)
-    return found
+NUMBERS = st.floats(-1e300, 1e300) | st.floats(0, 1e-6) | st.sampled_from([0.0, -0.0, 5e-324, 1e-6, 1.0, 3600.0, -1.0])
+MANY = st.lists(NUMBERS, min_size=1, max_size=200)
+SECONDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=200)
+EXACT = st.sampled_from([0, 3, 1000])  # different numbers that are kept apart
+SHARES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
 
 
-def told(histogram: Histogram) -> tuple[object, ...]:
-    shares = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
-    return (
-        histogram.count,
-        pytest.approx(histogram.sum),
-        histogram.least,
-        histogram.most,
-        histogram.drawn(),
-        [histogram.quantile(share) for share in shares],
-    )
+def counted(numbers: list[float], exact: int = 1000) -> Quantiles:
+    result = Quantiles(exact)
+    for each in numbers:
+        result.add(each)
+    return result
+
+
+def state(result: Quantiles) -> tuple[object, ...]:
+    quantiles = [result.quantile(share) for share in SHARES]
+    return result.count, pytest.approx(result.sum), result.low, result.high, result.bins(), quantiles, result.error
 
 
 @settings(max_examples=300, deadline=None)
-@given(MANY, st.floats(0, 1))
-def test_a_quantile_is_within_two_percent_of_the_value_at_its_place(seconds: list[float], share: float):
-    exact = sorted(seconds)[min(len(seconds) - 1, int(share * len(seconds)))]
-    found = counted(seconds).quantile(share)
-    assert abs(found - exact) <= max(ERROR * exact * (1 + 1e-9), 1e-6)
-    assert min(seconds) <= found <= max(seconds)
+@given(MANY, st.floats(0, 1), EXACT)
+def test_a_quantile_is_exact_while_few_numbers_differ_and_then_within_one_percent(
+    numbers: list[float], share: float, exact: int
+):
+    at_its_place = sorted(numbers)[min(len(numbers) - 1, int(share * len(numbers)))]
+    result = counted(numbers, exact)
+    assert result.error == (ERROR if len(set(numbers)) > exact else 0.0)
+    assert abs(result.quantile(share) - at_its_place) <= result.error * abs(at_its_place) * (1 + 1e-9) + 5e-324
+    assert min(numbers) <= result.quantile(share) <= max(numbers)
 
 
 @settings(max_examples=100, deadline=None)
-@given(MANY)
-def test_count_sum_and_mean_are_exact(seconds: list[float]):
-    found = counted(seconds)
-    assert (found.count, found.sum) == (len(seconds), pytest.approx(math.fsum(seconds)))
-    assert found.mean == pytest.approx(math.fsum(seconds) / len(seconds))
+@given(SECONDS, EXACT)
+def test_count_sum_and_mean_do_not_depend_on_buckets(seconds: list[float], exact: int):
+    result = counted(seconds, exact)
+    assert (result.count, result.sum) == (len(seconds), pytest.approx(math.fsum(seconds)))
+    assert result.mean == pytest.approx(math.fsum(seconds) / len(seconds))
+
+
+@settings(max_examples=200, deadline=None)
+@given(SECONDS, SECONDS, EXACT)
+def test_numbers_count_the_same_one_by_one_at_once_merged_and_in_any_order(
+    first: list[float], second: list[float], exact: int
+):
+    merged = counted(first, exact)
+    merged.merge(counted(second, exact))
+    at_once = Quantiles(exact)
+    for part in (second, first, []):
+        at_once.extend(part)
+    assert state(merged) == state(at_once) == state(counted(first + second, exact))
 
 
 @settings(max_examples=100, deadline=None)
-@given(MANY, MANY)
-def test_many_at_once_merged_or_one_by_one_is_all_the_same(first: list[float], second: list[float]):
-    merged = counted(first)
-    merged.merge(counted(second))
-    at_once = Histogram()
-    at_once.extend(first)
-    at_once.extend(second)
-    at_once.extend([])
-    assert told(merged) == told(at_once) == told(counted(first + second))
-
-
-@settings(max_examples=100, deadline=None)
-@given(MANY, st.integers(1, 50))
-def test_a_picture_has_few_bins_that_rise_and_hold_everything(seconds: list[float], most: int):
-    edges, counts = counted(seconds).drawn(most)
+@given(SECONDS, st.integers(1, 50), EXACT)
+def test_bins_are_few_in_order_and_hold_everything(seconds: list[float], most: int, exact: int):
+    edges, counts = counted(seconds, exact).bins(most)
     assert len(edges) == len(counts) + 1 <= most + 1
     assert sum(counts) == len(seconds)
     assert edges == sorted(edges)
@@ -71,25 +71,37 @@ def test_a_picture_has_few_bins_that_rise_and_hold_everything(seconds: list[floa
     assert max(seconds) <= edges[-1] * (1 + 1e-9)
 
 
-def test_the_same_duration_many_times_is_one_addition():
-    found = Histogram()
-    found.add(2.0, 1000)
-    assert (found.count, found.sum, found.quantile(0.5)) == (1000, 2000.0, 2.0)
+def test_a_number_can_be_counted_many_times_at_once():
+    result = Quantiles()
+    result.add(2.0, 1000)
+    assert (result.count, result.sum, result.quantile(0.5), result.distinct) == (1000, 2000.0, 2.0, {2.0: 1000})
 
 
-def test_memory_does_not_grow_with_the_number_of_durations():
-    found = counted([1e-6 * 1.0001**power for power in range(300_000)])
-    assert found.count == 300_000
-    assert len(found._counts) < 1000
+def test_memory_does_not_grow_with_the_numbers():
+    result = counted([1e-6 * 1.0001**power for power in range(200_000)])
+    assert (result.count, result.distinct) == (200_000, None)
+    assert len(result._counts) < 2000
 
 
 def test_the_largest_of_few_are_in_their_percentiles():
-    two, eighty = counted([1.0, 3.0]), counted([*[0.1] * 79, 60.0])
-    found = [two.quantile(share) for share in (0.0, 0.5, 0.9, 0.99)]
-    assert found == pytest.approx([1.0, 3.0, 3.0, 3.0], rel=ERROR)
-    assert eighty.quantile(0.99) == pytest.approx(60.0, rel=ERROR)
+    assert [counted([1.0, 3.0]).quantile(share) for share in (0.0, 0.5, 0.9, 0.99)] == [1.0, 3.0, 3.0, 3.0]
+    assert counted([*[0.1] * 79, 60.0]).quantile(0.99) == 60.0
 
 
-def test_nothing_has_no_quantile_and_no_picture():
-    found = Histogram()
-    assert (found.count, found.mean, found.quantile(0.5), found.drawn()) == (0, 0.0, 0.0, ([], []))
+@pytest.mark.parametrize("exact", [0, 1000])
+def test_outliers_are_counted_by_their_distance_from_the_median(exact: int):
+    result = counted([-100.0, 9.0, 10.0, 10.0, 11.0, 12.0, 500.0], exact)
+    assert result.deviation() == pytest.approx(1.0, abs=2 * ERROR * 12)
+    assert (result.outside(0.0, 20.0), result.outside(-200.0, 20.0), result.outside(-200.0, 600.0)) == (2, 1, 0)
+
+
+def test_without_numbers_everything_is_zero():
+    result = Quantiles()
+    result.merge(Quantiles())
+    assert (result.count, result.mean, result.quantile(0.5), result.deviation(), result.bins()) == (
+        0,
+        0,
+        0,
+        0,
+        ([], []),
+    )

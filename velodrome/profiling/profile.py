@@ -16,7 +16,7 @@ from velodrome.profiling.verdict import FEWEST, make_verdict, marked
 from velodrome.records.bounds import MAX_TOKENS
 from velodrome.stats.parts import AT_ONCE, HOSTILE, LONGEST_S, PARTS, Calls, row_flaw, timed_parts, waited_us
 from velodrome.stats.series import Series, Stretches
-from velodrome.timing.percentiles import Histogram
+from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]
 
@@ -57,8 +57,8 @@ class Profile:
         self._notes: list[str] = []
         self._more_notes = 0
         self._line = 0
-        self._total, self._write = Histogram(), Histogram()
-        self._parts = [Histogram() for _ in PARTS]
+        self._total, self._write = Quantiles(), Quantiles()
+        self._parts = [Quantiles() for _ in PARTS]
         self._fresh: list[tuple[float, ...]] = []
         self._tools: dict[str, Calls] = {}
         self._judge = Calls()
@@ -70,7 +70,7 @@ class Profile:
         self._told_load = 0
         self._limit: int | None = None
         self._cpu_sum = self._cpu_max = 0.0
-        self._lags = Histogram()
+        self._lags = Quantiles()
         self._lag_s, self._lag_times = -1.0, 0
         self._slowest: list[tuple[float, int, Json]] = []
         self._failed: set[int] = set()
@@ -233,7 +233,7 @@ class Profile:
                 continue
             lines.append(self._line_of(_NAMES[part], part, 1, times, self._calls(part)))
             lines += self._below(part)
-        if self._write.most:
+        if self._write.high:
             lines.append(self._line_of(_NAMES["write"], "write", 1, self._write, None))
         lines.append(self._line_of(_NAMES["other"], "other", 1, self._parts[-1], None))
         parts = [line for line in lines if line["depth"] == 1 and line["part"] not in ("write", "other")]
@@ -253,7 +253,7 @@ class Profile:
             lines = [
                 self._line_of(name[5:], name, 2, calls.times, self._each(calls.times)) for name, calls in found[:_SHOWN]
             ]
-            rest = Histogram()
+            rest = Quantiles()
             for _, calls in found[_SHOWN:]:
                 rest.merge(calls.times)
             what = f"{len(found) - _SHOWN} others"
@@ -270,10 +270,10 @@ class Profile:
             return sum(calls.times.count for calls in self._tools.values()) / (self.rollouts or 1)
         return None
 
-    def _each(self, times: Histogram) -> float:
+    def _each(self, times: Quantiles) -> float:
         return times.count / (self.rollouts or 1)
 
-    def _line_of(self, name: str, part: str, depth: int, times: Histogram, calls: float | None) -> Json:
+    def _line_of(self, name: str, part: str, depth: int, times: Quantiles, calls: float | None) -> Json:
         """The mean is over all rollouts; percentiles of a part are over rollouts, of a tool or the judge over calls."""
         rollouts = self.rollouts or 1
         return {
@@ -300,7 +300,7 @@ class Profile:
         histograms = {}
         for part in _DRAWN:
             times = self._total if part == "total" else self._parts[PARTS.index(part)]
-            edges, counts = times.drawn()
+            edges, counts = times.bins()
             histograms[part] = {"edges_ms": [1e3 * edge for edge in edges], "counts": counts}
         rows = self.rollouts + self._untimed
         notes = [f"{self.rollouts:,} of {rows:,} rollouts have times"] if self._untimed else []
@@ -322,7 +322,7 @@ class Profile:
         }
 
     def _load(self) -> Json:
-        lags = Histogram()
+        lags = Quantiles()
         lags.merge(self._lags)
         if self._lag_times:
             lags.add(self._lag_s, self._lag_times)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from velodrome.timing.percentiles import Histogram
+from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]
 Parts = tuple[float, float, float, float, float, float, float, float]
@@ -54,7 +54,7 @@ class Calls:
     def __init__(self) -> None:
         self.cpu_us = 0.0
         self.held_us = 0.0
-        self._times = Histogram()
+        self._times = Quantiles()
         self._fresh: list[float] = []
 
     def add(self, length_us: float, counts: Json) -> None:
@@ -79,7 +79,7 @@ class Calls:
         self._fresh.clear()
 
     @property
-    def times(self) -> Histogram:
+    def times(self) -> Quantiles:
         """How long they took."""
         self._settle()
         return self._times

@@ -1,103 +1,171 @@
-"""Percentiles of durations, in one pass and in bounded memory.
+"""Quantiles of any numbers, in one pass and in bounded memory.
 
-Durations fall into buckets whose edges grow by a constant factor, so that a quantile is within `ERROR` of the value
-at its place in the sorted list, however many there are. Below a microsecond the error is up to a microsecond.
+Numbers are counted exactly while few of them differ, as rewards and small samples do. Beyond that they fall into
+buckets whose edges grow by a constant factor: a quantile is then within `ERROR` of the number at its place in the
+sorted list. The order of the numbers makes no difference.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, log
 
-ERROR = 0.02
-_SHORTEST_S = 1e-6
-_LONGEST_S = 1e9
+ERROR = 0.01
+EXACT = 1000  # different numbers that are counted one by one
 _STEP = log((1 + ERROR) / (1 - ERROR))
 _PER_STEP = 1 / _STEP
-_PER_S = 1 / _SHORTEST_S
-_SHORTER = -1  # the bucket of what is too short to tell apart
-_MIDDLE = 1 - ERROR  # from a bucket's upper edge to the value that is within ERROR of both its edges
+_ONE = 100_000  # the bucket of 1; that of any positive float is positive
+_MIDDLE = 1 + ERROR  # times a bucket's lower edge: within ERROR of every number in it
 
 
-class Histogram:
-    """Counts of durations in seconds, each finite and not negative."""
+class Quantiles:
+    """Counts of finite numbers. `exact` is how many different ones are kept apart."""
 
-    __slots__ = ("_counts", "least", "most", "sum")
+    __slots__ = ("_bucketed", "_counts", "_exact", "count", "high", "low", "sum")
 
-    def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()
-        self.sum = 0.0
-        self.least = _LONGEST_S
-        self.most = 0.0
+    def __init__(self, exact: int = EXACT) -> None:
+        self.count = 0
+        self.sum = self.low = self.high = 0.0
+        self._exact = exact
+        self._bucketed = False
+        self._counts: Counter[float] = Counter()  # of numbers, or of buckets
 
-    def add(self, seconds: float, times: int = 1) -> None:
-        """Count one duration, or several that are the same."""
+    def add(self, number: float, times: int = 1) -> None:
+        """Count one number, once or several times."""
         counts = self._counts
-        bucket = int(log(seconds * _PER_S) * _PER_STEP) if seconds > _SHORTEST_S else _SHORTER
-        counts[bucket] = counts.get(bucket, 0) + times
-        self.sum += seconds if times == 1 else seconds * times
-        if seconds > self.most:
-            self.most = seconds
-        if seconds < self.least:
-            self.least = seconds
+        key = _bucket(number) if self._bucketed else number
+        counts[key] = counts.get(key, 0) + times
+        self._widen(number, number)
+        self.count += times
+        self.sum += number * times
+        if not self._bucketed and len(counts) > self._exact:
+            self._fold()
 
-    def extend(self, durations: Sequence[float]) -> None:
-        """Count many at once, which takes a third of the time."""
-        if not durations:
+    def extend(self, numbers: Sequence[float]) -> None:
+        """Count many numbers at once, which is several times faster."""
+        if not numbers:
             return
-        most = max(durations)
-        if most > _SHORTEST_S:
-            floor, per_s, per_step, shorter = _SHORTEST_S, _PER_S, _PER_STEP, _SHORTER
-            self._counts.update([int(log(each * per_s) * per_step) if each > floor else shorter for each in durations])
-        else:
-            self._counts[_SHORTER] += len(durations)
-        self.sum += sum(durations)
-        self.most = max(self.most, most)
-        self.least = min(self.least, min(durations))
+        self._counts.update(map(_bucket, numbers) if self._bucketed else numbers)
+        self._widen(min(numbers), max(numbers))
+        self.count += len(numbers)
+        self.sum += sum(numbers)
+        if not self._bucketed and len(self._counts) > self._exact:
+            self._fold()
 
-    def merge(self, other: Histogram) -> None:
-        """Count everything another histogram has counted."""
-        self._counts.update(other._counts)
+    def merge(self, other: Quantiles) -> None:
+        """Count everything that another has counted."""
+        if not other.count:
+            return
+        if other._bucketed and not self._bucketed:
+            self._fold()
+        self._counts.update(other._buckets() if self._bucketed else other._counts)
+        self._widen(other.low, other.high)
+        self.count += other.count
         self.sum += other.sum
-        self.most = max(self.most, other.most)
-        self.least = min(self.least, other.least)
-
-    @property
-    def count(self) -> int:
-        """How many there are. Added up here and not as they come, which is the hot path."""
-        return sum(self._counts.values())
+        if not self._bucketed and len(self._counts) > self._exact:
+            self._fold()
 
     @property
     def mean(self) -> float:
-        """The mean in seconds; 0 if there is nothing."""
+        """The mean; 0 if there are no numbers."""
         return self.sum / (self.count or 1)
 
-    def quantile(self, share: float) -> float:
-        """The duration at place `int(share * n)` of n in order, so that of few the last ones count; 0 of nothing."""
-        count = self.count
-        if not count:
-            return 0.0
-        wanted = min(count - 1, int(share * count))
-        seen = 0
-        for bucket in sorted(self._counts):
-            seen += self._counts[bucket]
-            if seen > wanted:
-                break
-        found = 0.0 if bucket == _SHORTER else _edge(bucket + 1) * _MIDDLE
-        return min(max(found, self.least), self.most)
+    @property
+    def error(self) -> float:
+        """How far off a quantile can be, as a share of it."""
+        return ERROR if self._bucketed else 0.0
 
-    def drawn(self, most: int = 40) -> tuple[list[float], list[int]]:
-        """Edges in seconds and the counts between them, for a picture: at most so many bins of equal ratio."""
-        if not self._counts:
+    @property
+    def distinct(self) -> Mapping[float, int] | None:
+        """How often each number was counted; None once there are too many different ones."""
+        return None if self._bucketed else self._counts
+
+    def quantile(self, share: float) -> float:
+        """The number at place `int(share * count)` in sorted order; 0 if there are none."""
+        return self._clamped(_placed(self._counts, share)) if self.count else 0.0
+
+    def deviation(self) -> float:
+        """The median distance from the median."""
+        median = self.quantile(0.5)
+        distances: Counter[float] = Counter()
+        for each, times in self._counts.items():
+            distances[abs(self._clamped(each) - median)] += times
+        return _placed(distances, 0.5)
+
+    def outside(self, low: float, high: float) -> int:
+        """How many numbers are below `low` or above `high`."""
+        return sum(times for each, times in self._counts.items() if not low <= self._clamped(each) <= high)
+
+    def bins(self, most: int = 40, smallest: float = 1e-6) -> tuple[list[float], list[int]]:
+        """Edges and the counts between them, for a histogram of at most so many bins of equal ratio.
+
+        Everything below `smallest` is in one bin that begins at 0.
+        """
+        if not self.count:
             return [], []
-        first, last = min(self._counts), max(self._counts)
+        floor = _bucket(smallest) - 1
+        counts: Counter[int] = Counter()
+        for bucket, times in self._buckets().items():
+            counts[max(int(bucket), floor)] += times
+        first, last = min(counts), max(counts)
         width = -(-(last - first + 1) // most)
         bins = [0] * (-(-(last - first + 1) // width))
-        for bucket, count in self._counts.items():
-            bins[(bucket - first) // width] += count
-        return [_edge(first + width * index) for index in range(len(bins) + 1)], bins
+        for bucket, times in counts.items():
+            bins[(bucket - first) // width] += times
+        places = [first + width * index for index in range(len(bins) + 1)]
+        return [0.0 if place == floor else _edge(place) for place in places], bins
+
+    def _widen(self, low: float, high: float) -> None:
+        if not self.count:
+            self.low, self.high = low, high
+        else:
+            if low < self.low:
+                self.low = low
+            if high > self.high:
+                self.high = high
+
+    def _fold(self) -> None:
+        self._counts, self._bucketed = self._buckets(), True
+
+    def _buckets(self) -> Counter[float]:
+        if self._bucketed:
+            return self._counts
+        buckets: Counter[float] = Counter()
+        for number, times in self._counts.items():
+            buckets[_bucket(number)] += times
+        return buckets
+
+    def _clamped(self, key: float) -> float:
+        """The number that one of `_counts` stands for."""
+        if not self._bucketed:
+            return key + 0.0
+        return min(max(_middle(int(key)), self.low), self.high)
+
+
+def _bucket(number: float) -> int:
+    if number > 0:
+        return int(log(number) * _PER_STEP + _ONE)
+    return -int(log(-number) * _PER_STEP + _ONE) if number else 0
 
 
 def _edge(bucket: int) -> float:
-    return 0.0 if bucket == _SHORTER else _SHORTEST_S * exp(bucket * _STEP)
+    return exp((bucket - _ONE) * _STEP)
+
+
+def _middle(bucket: int) -> float:
+    if not bucket:
+        return 0.0
+    return _edge(bucket) * _MIDDLE if bucket > 0 else -_edge(-bucket) * _MIDDLE
+
+
+def _placed(counts: Mapping[float, int], share: float) -> float:
+    """What is at place `int(share * n)` of the n that are counted."""
+    total = sum(counts.values())
+    place = min(total - 1, int(share * total))
+    number = 0.0
+    for number in sorted(counts):
+        place -= counts[number]
+        if place < 0:
+            break
+    return number

@@ -17,7 +17,7 @@ import orjson
 
 from velodrome.errors import InputError
 from velodrome.profiling.traces.torch_trace import read_torch_trace
-from velodrome.timing.percentiles import Histogram
+from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]
 
@@ -42,7 +42,7 @@ class _Phase:
         self.rollout_ms = 0.0
         self.update_ms = 0.0
         self.sps = array("d")
-        self.parts: dict[tuple[str, ...], Histogram] = {}  # by path, of the epochs that tell them
+        self.parts: dict[tuple[str, ...], Quantiles] = {}  # by path, of the epochs that tell them
 
     def add_parts(self, rollout_ms: float, update_ms: float, told: Json) -> None:
         """The times of one epoch, and of what is inside them."""
@@ -52,7 +52,7 @@ class _Phase:
             if path[0] not in _TIMED or len(path) > _DEEPEST or spent_ms is None:
                 continue
             if path in self.parts or len(self.parts) < _MOST_PARTS:
-                self.parts.setdefault(path, Histogram()).add(spent_ms / 1e3)
+                self.parts.setdefault(path, Quantiles()).add(spent_ms / 1e3)
 
     def parts_json(self, name: str) -> Json:
         """Parts below what they are parts of. Shares are of rollouts and updates; means are over all epochs told."""
@@ -208,7 +208,7 @@ def _time(phases: list[Json], evaluation_s: float) -> list[Json]:
     return [{"part": name, "seconds": each, "share": each / whole if whole else 0.0} for name, each in spent]
 
 
-def _nested(parts: Mapping[tuple[str, ...], Histogram]) -> Iterator[tuple[tuple[str, ...], Histogram]]:
+def _nested(parts: Mapping[tuple[str, ...], Quantiles]) -> Iterator[tuple[tuple[str, ...], Quantiles]]:
     """Each part after the one it is in, in the order in which the file has those of one; the remainder is the last."""
     places = {path: place for place, path in enumerate(parts)}
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from velodrome.timing.percentiles import Histogram
+from velodrome.timing.percentiles import Quantiles
 from velodrome.timing.spans import Span
 from velodrome.training.parts import (
     ADVANTAGES,
@@ -40,13 +40,13 @@ IN_UPDATE = (ADVANTAGES, GATHER, FORWARD, BACKWARD, OPTIMIZER)
 class Spent:
     """Seconds by part, over some rollouts: `total` and its parts, each with how it spread."""
 
-    parts: dict[str, Histogram] = field(default_factory=dict)
+    parts: dict[str, Quantiles] = field(default_factory=dict)
 
     def add(self, name: str, seconds: float) -> None:
         """One rollout's time in a part."""
         found = self.parts.get(name)
         if found is None:
-            found = self.parts[name] = Histogram()
+            found = self.parts[name] = Quantiles()
         found.add(max(seconds, 0.0))
 
     def mean_ms(self, name: str) -> float:
@@ -66,7 +66,7 @@ class Spent:
                 "mean_ms": found.mean * 1e3,
                 "p50_ms": found.quantile(0.5) * 1e3,
                 "p95_ms": found.quantile(0.95) * 1e3,
-                "max_ms": found.most * 1e3,
+                "max_ms": found.high * 1e3,
                 "sum_s": found.sum,
             }
             for name, found in self.parts.items()
