@@ -76,10 +76,10 @@ def test_part_of_config_paths_cannot_be_changed(desk):
 
 def test_a_path_is_looked_up_in_the_working_directory_then_in_the_package(tmp_path):
     package = Path(__file__).parents[2] / "velodrome"
-    assert find_file("config/__init__.py", tmp_path) == package / "config/__init__.py"
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/__init__.py").write_text("", encoding="utf-8")
-    assert find_file("config/__init__.py", tmp_path) == tmp_path / "config/__init__.py"
+    assert find_file("settings/__init__.py", tmp_path) == package / "settings/__init__.py"
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings/__init__.py").write_text("", encoding="utf-8")
+    assert find_file("settings/__init__.py", tmp_path) == tmp_path / "settings/__init__.py"
     assert find_file("no/such.yaml", tmp_path) is None
     assert find_file("x" * 5000, tmp_path) is None
     assert find_file("a\0b", tmp_path) is None
