@@ -1,4 +1,7 @@
-"""The index: an SQLite file beside a rollouts file, and the filter language that is asked of it."""
+"""The index: an SQLite file beside a rollouts file, and the filter language that queries it.
+
+From Python, `matching_lines(path, "reward<1 tools>3")` gives the lines of a file that match a filter.
+"""
 
 from velodrome.index.answers import (
     FAILED,
@@ -14,6 +17,7 @@ from velodrome.index.answers import (
     TaskPage,
 )
 from velodrome.index.index import Index
+from velodrome.index.matching import matching_lines
 from velodrome.index.query import Query, Sort
 
 __all__ = [
@@ -31,4 +35,5 @@ __all__ = [
     "State",
     "Task",
     "TaskPage",
+    "matching_lines",
 ]

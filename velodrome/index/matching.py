@@ -1,0 +1,33 @@
+"""The filter language for Python: the lines of a rollouts file that match a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from velodrome.index.index import Index
+from velodrome.index.query import Query, Sort
+
+_AT_ONCE = 2000
+
+
+def matching_lines(path: Path, where: str, *, sort: str = "") -> Iterator[tuple[int, bytes]]:
+    """Each rollout that matches `where`, as its line number and its line; failures are left out.
+
+    `where` is what the viewer's filter takes (`reward<1 tools>3`), `sort` a numeric field (`-total_s`); without it
+    the order is that of the file. A mistake in either is an `InputError` with its place. The index beside the file is
+    built or brought up to date first; lines are read one by one as they are asked for.
+    """
+    query, order = Query.parse(where), Sort.parse(sort)
+    with closing(Index(path)) as index:
+        index.refresh(search=bool(query.words))
+        after = None
+        while True:
+            page = index.page(query, order, after=after, limit=_AT_ONCE)
+            for entry in page.entries:
+                if entry.state != "failed":
+                    yield entry.number, index.line(entry.number)
+            after = page.next
+            if after is None:
+                return
