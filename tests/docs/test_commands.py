@@ -1,0 +1,93 @@
+"""Every command on a page uses verbs and settings that exist."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from pages import CODE, PAGES, PROGRAMS, blocks, command_lines, name_of, prose
+
+from velodrome.cli import collect, run, status, verify
+from velodrome.cli.main import VERBS
+from velodrome.cli.settings import Setting
+from velodrome.settings.kinds import KINDS
+from velodrome.settings.overrides import parse
+
+ALIASES = {"ng_collect_rollouts": "collect", "ng_run": "run", "ng_viewer": "view"}
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Every use of ours in a page, as words: in shell blocks, after `$ ` in others, and in running text."""
+    typed = [line for body in blocks(text, "bash", "sh") for line in command_lines(body)]
+    for body in blocks(text, "text", ""):
+        joined = body.replace("\\\n", " ").splitlines()
+        typed += [line.strip()[2:] for line in joined if line.strip().startswith("$ ")]
+    typed += [code for code in CODE.findall(prose(text)) if code.startswith(("velo ", "ng_"))]
+    for line in typed:
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            words = line.split()
+        if words and (words[0] == "velo" or words[0].startswith("ng_")):
+            yield words
+
+
+def known_settings(verb: str, rest: Sequence[str]) -> set[str] | None:
+    """The settings a verb takes; None if it takes any."""
+    if verb == "config":
+        return None
+    tables: dict[str, Sequence[Setting]] = {
+        "collect": collect.SETTINGS,
+        "run": run.SETTINGS,
+        "status": status.SETTINGS,
+        "verify": verify.SETTINGS,
+        "profile": (*collect.SETTINGS, *run.SETTINGS),
+    }
+    found = {setting.name for setting in tables.get(verb, ())}
+    if verb == "view":
+        found = {"jsonl_fpath", "server_host", "server_port"}
+    if verb == "model" and rest[:1] == ["serve"]:
+        found = {"name", "host", "port"}
+    return {*found, "config_paths"}
+
+
+def mistakes(words: list[str]) -> list[str]:
+    """What is wrong with a command; a word with `…` or `<` in it stands for something else."""
+    program, *rest = words
+    if program not in PROGRAMS:
+        return [f"no program {program}"]
+    verb = ALIASES.get(program) or (rest.pop(0) if rest else "--help")
+    if verb.startswith(("-", "<", "…")):
+        return []
+    if verb not in VERBS:
+        return [f"no verb {verb}"]
+    known = known_settings(verb, rest)
+    problems: list[str] = []
+    given = [word for word in rest if word[:1] in "+~" and "…" not in word and "<" not in word]
+    changes, _ = parse(given, problems)
+    for change in changes:
+        inside_block = len(change.path) > 1 and change.path[1] in KINDS
+        if known is not None and change.path[0] not in known and not inside_block:
+            problems.append(f"velo {verb} has no setting {change.path[0]}")
+    return problems
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_uses_verbs_and_settings_that_exist(page: Path):
+    wrong = [(words, mistakes(words)) for words in commands(page.read_text())]
+    assert [(words, problems) for words, problems in wrong if problems] == []
+
+
+def test_the_check_of_commands_sees_a_wrong_verb_and_a_wrong_setting():
+    page = "```bash\nvelo colect +limit=1\nvelo collect \\\n  +limt=1  # why\nng_rum\n```\nand `velo verify x +limit=1`"
+    served = " or `ng_run +num_worker=2`, `velo status +dev=true`"
+    assert [mistakes(words) for words in commands(page + served)] == [
+        ["no verb colect"],
+        ["velo collect has no setting limt"],
+        ["no program ng_rum"],
+        [],
+        ["velo run has no setting num_worker"],
+        ["velo status has no setting dev"],
+    ]

@@ -1,0 +1,35 @@
+"""Errors, boundaries and exit codes are documented."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import get_args
+
+import pytest
+from pages import headings, read, rows, section
+
+from velodrome import errors
+from velodrome.cli import collect
+
+
+def error_classes() -> list[type[errors.VelodromeError]]:
+    found = [thing for _, thing in inspect.getmembers(errors, inspect.isclass)]
+    return [thing for thing in found if issubclass(thing, errors.VelodromeError)]
+
+
+def test_every_error_has_a_heading():
+    assert {kind.__name__ for kind in error_classes()} <= set(headings(read("errors.md")))
+
+
+def test_every_boundary_is_documented_with_the_error_that_carries_it():
+    carried = {kind.boundary: kind.__name__ for kind in error_classes() if kind.__base__ is errors.RolloutError}
+    told = rows(section(read("errors.md"), "Boundaries"))
+    assert {name: re.sub(r"\[(\w+)\].*", r"\1", value) for name, value in told.items()} == carried
+    assert carried.keys() == set(get_args(errors.Boundary))
+
+
+@pytest.mark.parametrize("page", ["errors.md", "collect.md"])
+def test_every_exit_code_is_documented(page: str):
+    line = collect.HELP.partition("exit code:")[2].partition("\n\n")[0]
+    assert list(rows(section(read(page), "Exit codes"))) == re.findall(r"\d+", line)

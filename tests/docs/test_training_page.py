@@ -1,0 +1,54 @@
+"""docs/training.md and what a run reads and writes."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from typing import Any
+
+import pytest
+from pages import ROOT, read, rows, section
+
+from velodrome.training.overrides import apply, keys
+from velodrome.training.settings import Settings
+
+
+def test_every_setting_of_training_is_documented_as_its_help_tells_it():
+    page = read("training.md")
+    assert runpy.run_path(str(ROOT / "scripts" / "write_settings.py"))["written"](page) == page
+    assert list(rows(section(page, "Settings"))) == [key.name for key in keys(Settings())]
+
+
+@pytest.fixture(scope="module")
+def metric_lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What a run writes that goes through everything, and what stands for lines that somebody took out."""
+    pytest.importorskip("torch")
+    pytest.importorskip("numba")
+    from velodrome.training.loop import train
+    from velodrome.training.run.log import Log
+
+    folder = tmp_path_factory.mktemp("train")
+    given = {"env.name": "extractor_hub_10", "env.num_envs": "4", "env.agents": "2", "env.max_steps": "8"}
+    given |= {"policy.hidden": "16", "trainer.batch_size": "64", "trainer.minibatch_size": "32"}
+    given |= {"supervised.steps": "64", "supervised.keep_steps": "64", "supervised.keep_coef": "1"}
+    given |= {"policy.core": "lstm", "trainer.mixed_precision": "true"}
+    given |= {"trainer.total_timesteps": "192", "evaluator.episodes": "2", "output.dashboard": "false"}
+    run = train(apply(Settings(), {**given, "output.train_dir": str(folder)}), lambda said: None)
+    Log(folder / "gone.jsonl", 100).close()
+    found = [*(run.folder / "metrics.jsonl").read_text().splitlines(), (folder / "gone.jsonl").read_text()]
+    return [json.loads(line) for line in found]
+
+
+def test_every_field_of_a_line_of_metrics_is_documented(metric_lines: list[dict[str, Any]]):
+    from velodrome.training.evaluate import Evaluation
+
+    seen = {name for line in metric_lines for name in line}
+    evaluated = {*Evaluation((1.0,), (1,), 0.5, unfinished=1).as_json()}
+    evaluated |= {name for line in metric_lines for name in line.get("evaluation", {})}
+    told = rows(section(read("training.md"), "metrics.jsonl"))
+    assert told.keys() == {*seen, *(f"evaluation.{name}" for name in evaluated)}
+
+
+def test_every_part_of_an_epoch_is_documented(metric_lines: list[dict[str, Any]]):
+    timed = {name for line in metric_lines for name in line.get("parts_ms", {})}
+    assert rows(section(read("training.md"), "parts_ms")).keys() == timed
