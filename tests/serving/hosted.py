@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
-import uvicorn
 import uvloop
 from patience import DEADLINE_S
 
 from velodrome.serving.app import Limits, Status
 from velodrome.serving.hosting import server_app
+from velodrome.serving.web_server import running
 
 
 def listening() -> socket.socket:
@@ -53,31 +53,30 @@ def _worker(
     sockets: list[socket.socket],
     limits: Limits | None,
 ) -> Iterator[None]:
-    servers: list[uvicorn.Server] = []
+    up = threading.Event()
 
     async def serve() -> None:
+        component = make()
         status = Status("hosted", kind, "test")
-        app = await server_app(status, make(), limits, key=b"a key for tests", peers=peers, worker=number)
-        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
-        servers.append(uvicorn.Server(config))
-        await servers[0].serve(sockets=sockets)
+        make_app = partial(server_app, status, component, limits, key=b"a key for tests", peers=peers, worker=number)
+        async with running(make_app, sockets, drain_s=1):
+            up.set()
+            await stop.wait()
+        await component.aclose()
 
     def whole() -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with runner:
             runner.run(serve())
 
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    loop = runner.get_loop()
+    stop = asyncio.Event()
     thread = threading.Thread(target=whole)
     thread.start()
-    deadline = time.monotonic() + DEADLINE_S
-    while not (servers and servers[0].started):
-        assert thread.is_alive(), "the server did not start"
-        assert time.monotonic() < deadline, "the server did not start in time"
-        time.sleep(0.005)
+    assert up.wait(DEADLINE_S), "the server did not start in time"
     try:
         yield
     finally:
-        servers[0].should_exit = True
+        loop.call_soon_threadsafe(stop.set)
         thread.join(timeout=DEADLINE_S)
-        for sock in sockets:
-            sock.close()
         assert not thread.is_alive()

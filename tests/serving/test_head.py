@@ -18,7 +18,7 @@ from velodrome.serving.app import Limits, Status
 from velodrome.serving.head import head_app, read_state, told
 from velodrome.serving.process.listen import head_address, listening, reachable, server_token
 from velodrome.serving.process.probe import fetch
-from velodrome.serving.protocol import HttpProtocol
+from velodrome.serving.web_server import HttpProtocol
 
 STATE = {
     "name": "m",

@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.serving.app import Limits, Status
 from velodrome.serving.hosting import server_app
-from velodrome.serving.protocol import Corked
+from velodrome.serving.web_server import Corked
 
 SUM = {"expression": "1 + 2"}
 TOKEN = [(b"authorization", b"Bearer a-token-for-tests")]

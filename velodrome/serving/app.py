@@ -228,16 +228,14 @@ class App(FastAPI):
         return found
 
 
-def make_app(status: Status, component: Any, limits: Limits, *, background: Background = nullcontext) -> App:
-    """The app around a component; it closes the component when it ends, and runs `background` until then."""
+def make_app(status: Status, limits: Limits, *, background: Background = nullcontext) -> App:
+    """The app of one server; `background` runs as long as it does."""
 
     @asynccontextmanager
     async def lifespan(app: App) -> AsyncIterator[None]:
         async with background():
             with app.measures.lag_watched():
                 yield
-        await component.aclose()
-        await http.close_shared()
 
     app = App(limits, title=status.name, version="1", lifespan=lifespan)
 

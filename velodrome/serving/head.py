@@ -19,16 +19,9 @@ from velodrome.serving.app import App, Limits, Status, json_response, make_app
 Json = dict[str, Any]
 
 
-class _Nothing:
-    """The head hosts no component."""
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
-
-
 def head_app(status: Status, state: Path, config_yaml: str, limits: Limits) -> App:
     """The app of the head."""
-    app = make_app(status, _Nothing(), limits)
+    app = make_app(status, limits)
 
     async def instances(request: Request) -> Response:
         return json_response(told(read_state(state), time.time()))

@@ -1,20 +1,57 @@
-"""The whole app of one component, whichever kind it is: routes, sessions, and an honest description at `/docs`."""
+"""The whole app of one component, whichever kind it is, and the same app served from inside this process."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
 
+from velodrome.errors import InputError
 from velodrome.serving.agent_app import add_agent
 from velodrome.serving.app import Limits, Status, make_app
 from velodrome.serving.describe import description
 from velodrome.serving.model_app import add_model
+from velodrome.serving.process.listen import LOOPBACK, listening, reachable
 from velodrome.serving.profiling import Profile, stats
 from velodrome.serving.resources_app import SESSION_TTL_S, Sessions, add_resources
 from velodrome.serving.seal import Seal
+from velodrome.serving.web_server import running
+from velodrome.settings.kinds import AGENTS, MODELS, RESOURCES
+
+_CONTRACTS = {  # the methods that tell what a component is; an agent has a model's, too, and is looked for first
+    AGENTS: ("run", "respond"),
+    RESOURCES: ("open", "call", "score", "close"),
+    MODELS: ("respond",),
+}
+
+
+def kind_of(component: Any) -> str:
+    """What a live component is: a model, an environment or an agent, by the methods it has."""
+    for kind, methods in _CONTRACTS.items():
+        if all(callable(getattr(component, method, None)) for method in methods):
+            return kind
+    raise InputError(f"{type(component).__name__} is not a model, an environment or an agent (see docs/python.md)")
+
+
+@asynccontextmanager
+async def served(
+    component: Any, *, name: str = "", host: str = LOOPBACK, port: int = 0, token: str | None = None, drain_s: float = 2
+) -> AsyncIterator[str]:
+    """Serve a live component from this process and its loop while the block runs; yields the URL.
+
+    Port 0 takes a free one. Signals are left alone, and the component stays open: it belongs to the caller.
+    """
+    kind = kind_of(component)
+    status = Status(name or type(component).__name__, kind, type(component).__name__)
+    with listening(status.name, host, port, token) as sock:
+        url = f"http://{reachable(host)}:{sock.getsockname()[1]}"
+        make = partial(server_app, status, component, Limits(token=token))
+        async with running(make, [sock], drain_s=drain_s):
+            yield url
 
 
 async def server_app(
@@ -32,11 +69,11 @@ async def server_app(
     limits = limits or Limits()
     tools: list[dict[str, Any]] = []
     if status.kind == "responses_api_models":
-        app = make_app(status, component, limits)
+        app = make_app(status, limits)
         add_model(app, component, limits)
     elif status.kind == "responses_api_agents":
         status.extra["deferrable"] = await component.deferrable()
-        app = make_app(status, component, limits)
+        app = make_app(status, limits)
         add_agent(app, component, limits)
     else:
         tools = await component.tools()
@@ -44,7 +81,7 @@ async def server_app(
         status.extra |= {"deferrable": await component.deferrable(), "sessions": keeps}
         sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), list(peers), worker, session_ttl_s)
         status.live["open_sessions"] = sessions.__len__
-        app = make_app(status, component, limits, background=sessions.swept)
+        app = make_app(status, limits, background=sessions.swept)
         add_resources(app, component, limits, sessions, tools)
         app.measures.count_sessions(sessions.__len__)
     app.measures.declare(*(f"/{tool['name']}" for tool in tools))

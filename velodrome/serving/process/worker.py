@@ -17,17 +17,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import orjson
-import uvicorn
 
 from velodrome.errors import InputError
 from velodrome.serving.process.brief import HEAD, Brief, problems_file
-from velodrome.serving.process.listen import BACKLOG, UVICORN
 from velodrome.settings import Config, Instance, mask_text
 from velodrome.settings.masking import found_secrets
 
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from velodrome.serving.profiling import Profile
 
 ORPHAN_GRACE_S = 3.0
-KEEP_ALIVE_S = 75
 GARBAGE = (50_000, 20, 20)  # a request leaves no cycles, and a search for them walks everything in flight
 
 _orphaned = threading.Event()
@@ -71,33 +68,28 @@ def main(argv: list[str]) -> int:
 
 
 async def serve(brief: Brief, secrets: frozenset[str]) -> None:
-    """Make the component and its app, and answer on both sockets until SIGTERM."""
+    """Make the component and its app, answer on both sockets until SIGTERM, and close what was made."""
     from starlette.middleware.cors import CORSMiddleware
 
     from velodrome import http
-    from velodrome.serving.protocol import HttpProtocol
+    from velodrome.serving.web_server import WebServer
 
     if brief.connections:
         http.configure(**brief.connections)
     profile = _profile(brief)
-    app = await _app(brief, secrets, profile)
-    gc.freeze()
-    gc.set_threshold(*GARBAGE)
-    if brief.cors_origins:
-        app.add_middleware(CORSMiddleware, allow_origins=brief.cors_origins, allow_methods=["*"], allow_headers=["*"])
-    config = uvicorn.Config(
-        app,
-        loop="none",
-        http=HttpProtocol,
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=max(1, round(brief.drain_s)),
-        **UVICORN,
-    )
-    server = _Server(config)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
-    with nullcontext() if profile is None else profile.running():
-        await server.serve(sockets=[socket.socket(fileno=number) for number in brief.sockets])
+    async with contextlib.AsyncExitStack() as closing:
+        closing.push_async_callback(http.close_shared)
+        app = await _app(brief, secrets, profile, closing)
+        gc.freeze()
+        gc.set_threshold(*GARBAGE)
+        if brief.cors_origins:
+            app.add_middleware(
+                CORSMiddleware, allow_origins=brief.cors_origins, allow_methods=["*"], allow_headers=["*"]
+            )
+        server = WebServer(app, drain_s=brief.drain_s)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
+        with nullcontext() if profile is None else profile.running():
+            await server.serve(sockets=[socket.socket(fileno=number) for number in brief.sockets])
 
 
 def _profile(brief: Brief) -> Profile | None:
@@ -111,7 +103,9 @@ def _profile(brief: Brief) -> Profile | None:
     return Profile(profiles, worker=brief.index, workers=len(brief.peers), every_s=brief.profiling["every_s"])
 
 
-async def _app(brief: Brief, secrets: frozenset[str], profile: Profile | None) -> FastAPI:
+async def _app(
+    brief: Brief, secrets: frozenset[str], profile: Profile | None, closing: contextlib.AsyncExitStack
+) -> FastAPI:
     from velodrome.serving.app import Limits, Status
     from velodrome.serving.callers import Callers
 
@@ -129,23 +123,12 @@ async def _app(brief: Brief, secrets: frozenset[str], profile: Profile | None) -
     others = {name: Instance(name, block["kind"], "", block["settings"], "") for name, block in brief.blocks.items()}
     components = Components(Config({}, {**others, own.name: own}), servers=Servers(brief.urls, brief.token))
     component = components.connect(brief.name)
+    closing.push_async_callback(components.aclose)
     if own.name in components.sources:
         status.extra["source"] = components.sources[own.name]
     return await server_app(
         status, component, limits, key=bytes.fromhex(brief.key), peers=brief.peers, worker=brief.index, profile=profile
     )
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without signal handlers of its own: it raises what it caught once more at the end."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    def stop(self) -> None:
-        """Take no more, finish what is in flight, end."""
-        self.should_exit = True
 
 
 class Masked(io.TextIOBase):

@@ -1,15 +1,81 @@
-"""HTTP on a connection, with a bound that uvicorn does not have: a request's head arrives in time, and is not endless.
+"""uvicorn, as every server here runs it: no signal handlers of its own, and bounds that uvicorn does not have.
 
-The body is bounded by `app.read_json`; an idle connection by uvicorn's keep-alive. An answer's head leaves together
-with its body: uvicorn writes one after the other, and that would wake the caller twice.
+The head of a request must arrive in time and must end. The body is bounded by `app.read_json`, an idle connection by
+uvicorn's keep-alive. The head of an answer leaves together with its body: uvicorn writes one after the other, which
+would wake the caller twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, cast
 
+import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from velodrome import http
+from velodrome.serving.process.listen import BACKLOG, UVICORN
+
+KEEP_ALIVE_S = 75
+
+
+class WebServer(uvicorn.Server):
+    """One app behind sockets that somebody else opened. It leaves the signals of the process alone."""
+
+    def __init__(self, app: ASGIApp, *, drain_s: float, up: Callable[[WebServer], None] = lambda server: None) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="none",
+                http=HttpProtocol,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=max(1, round(drain_s)),
+                **UVICORN,
+            )
+        )
+        self._up = up
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._up(self)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        """Take no more requests, finish those in flight, end."""
+        self.should_exit = True
+
+
+@contextlib.asynccontextmanager
+async def running(
+    make: Callable[[], Awaitable[ASGIApp]], sockets: Sequence[socket.socket], *, drain_s: float
+) -> AsyncIterator[None]:
+    """Serve an app on this loop while the block runs. The sockets and the app's own connections end with it."""
+    up: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def serve() -> None:
+        async with http.owned():  # in a task of its own: requests inherit it, and the block does not
+            await WebServer(await make(), drain_s=drain_s, up=up.set_result).serve(list(sockets))
+
+    serving: asyncio.Future[Any] = asyncio.ensure_future(serve())
+    try:
+        await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            await serving  # it failed to start, and raises
+        yield
+    finally:
+        if up.done():
+            up.result().stop()
+        else:
+            serving.cancel()
+        await asyncio.wait({serving})
 
 
 class Corked:

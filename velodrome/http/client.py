@@ -1,0 +1,333 @@
+"""One HTTP client over a pool of connections: bounded in connections, in time, in retries and in bytes.
+
+A call returns a 2xx answer or raises `CallError`. What may pass by itself (408, 429, 5xx, a lost connection, half a
+body, silence) is tried again with full-jitter back-off, never past `total_timeout_s`; a streamed answer only until its
+first byte. Secrets, userinfo and queries never appear in a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from types import TracebackType
+from typing import NamedTuple, Protocol, TypeVar
+
+import aiohttp
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from velodrome.errors import Away, CallError, describe
+from velodrome.http.connections import Connections, Wait, tracing
+from velodrome.http.retry import CONNECT_TIMEOUT_S, Retry, retry_after_s
+from velodrome.http.streamed import Stream
+from velodrome.http.target import HEADERS, Replicas, Target, status_line
+from velodrome.timing import spans, trace
+from velodrome.timing.deadline import deadline
+
+LIMIT = 100 * 1024
+LIMIT_PER_HOST = 1024
+SETTLED = "x-velodrome-settled"  # on an error whose sender has done its own retrying: asking again would multiply them
+MAX_BODY_BYTES = 64 * 1024 * 1024
+
+_UNTIMED = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)  # a `deadline` costs less than its timers
+# Silence, and mistakes in an address, which waiting does not mend.
+_NOT_LOST = (TimeoutError, aiohttp.ClientConnectorDNSError, aiohttp.ClientSSLError)
+_BUFFERED_BYTES = 1024 * 1024  # aiohttp asks that larger bodies be sent in pieces
+
+
+class Reply(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    headers: CIMultiDictProxy[str]
+    target: Target
+
+
+class _Failure(Exception):
+    """One attempt that failed, and whether another may do better."""
+
+    def __init__(self, what: str, *, passing: bool, sent: bool = True, reply: Reply | None = None) -> None:
+        self.what = what
+        self.sent = sent
+        self.passing = passing
+        self.reply = reply
+
+
+_Got = TypeVar("_Got", bound=Reply | Stream, covariant=True)
+
+
+class _Send(Protocol[_Got]):
+    async def __call__(
+        self,
+        method: str,
+        target: Target,
+        body: bytes | None,
+        timeout: aiohttp.ClientTimeout,
+        headers: Mapping[str, str] | None,
+    ) -> _Got: ...
+
+
+class Http:
+    """A connection pool for one event loop. The session is made by the first call."""
+
+    def __init__(
+        self,
+        *,
+        limit: int = LIMIT,
+        limit_per_host: int = LIMIT_PER_HOST,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._limit = limit
+        self._limit_per_host = limit_per_host
+        self._max_body_bytes = max_body_bytes
+        self._sleep = sleep
+        self._jitter = jitter
+        self._clock = clock
+        self._now = now
+        self._connections = Connections(limit, limit_per_host)
+        self._session: aiohttp.ClientSession | None = None
+        self._traced: aiohttp.ClientSession | None = None  # over the same connections
+
+    async def post(
+        self, to: Target | Replicas, body: bytes, policy: Retry, *, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """Send JSON bytes and read the whole answer. `headers` are for this call, beside the target's own."""
+        return await self._call("POST", to, body, policy, headers, self._attempt)
+
+    async def stream(self, to: Target | Replicas, body: bytes, policy: Retry) -> Stream:
+        """Send JSON bytes and return once the answer begins; `timeout_s` then bounds each silence in it."""
+        begin = partial(self._begin, self._clock() + policy.total_timeout_s)
+        return await self._call("POST", to, body, policy, {"Accept": "text/event-stream, application/json"}, begin)
+
+    async def get(self, to: Target | Replicas, policy: Retry) -> Reply:
+        """Read a resource whole."""
+        return await self._call("GET", to, None, policy, None, self._attempt)
+
+    async def aclose(self) -> None:
+        """Close every connection. Closing twice is fine; a later call opens a new pool."""
+        sessions = self._session, self._traced
+        self._session = self._traced = None
+        for session in sessions:
+            if session is not None:
+                await session.close()
+
+    async def _call(
+        self,
+        method: str,
+        to: Target | Replicas,
+        body: bytes | None,
+        policy: Retry,
+        headers: Mapping[str, str] | None,
+        attempt: _Send[_Got],
+    ) -> _Got:
+        until = self._clock() + policy.total_timeout_s
+        timeout = policy.first_timeout
+        target = to.choose()
+        retries = 0
+        while True:
+            target.in_flight += 1
+            try:
+                reply = await attempt(method, target, body, timeout, headers)
+                target.strikes = 0
+                return reply
+            except _Failure as failure:
+                target.strikes += 1
+                delay_s = self._delay_s(failure, retries, policy)
+                may_repeat = failure.passing and (policy.replay or not failure.sent)
+                if not may_repeat or retries >= policy.max_retries:
+                    raise _error(method, target, failure, retries) from failure.__cause__
+                if self._clock() + delay_s >= until:
+                    out_of_time = f" (no time for another within {policy.total_timeout_s:g} s)"
+                    raise _error(method, target, failure, retries, out_of_time) from failure.__cause__
+            finally:
+                target.in_flight -= 1
+            spans.tally("retries")
+            with spans.span("backoff"):
+                await self._sleep(delay_s)
+            retries += 1
+            timeout = policy.timeout(until - self._clock())
+            target = to.choose(avoid=target)
+
+    async def _attempt(
+        self,
+        method: str,
+        target: Target,
+        body: bytes | None,
+        timeout: aiohttp.ClientTimeout,
+        headers: Mapping[str, str] | None,
+    ) -> Reply:
+        wait = self._connections.take(target.host)
+        try:
+            with _losses(timeout.total, wait), deadline(timeout.total or CONNECT_TIMEOUT_S):
+                started = time.perf_counter()
+                response = await self._request(method, target, body, _UNTIMED, headers, wait)
+                _put_first_byte(started, wait)
+                try:
+                    content = await self._read(response, target)
+                finally:
+                    if not response.closed:  # a body read to its end has given its connection back
+                        response.close()
+        finally:
+            self._connections.give_back(target.host)
+        return _good(Reply(response.status, content, response.headers, target))
+
+    async def _begin(
+        self,
+        until: float,
+        method: str,
+        target: Target,
+        body: bytes | None,
+        timeout: aiohttp.ClientTimeout,
+        headers: Mapping[str, str] | None,
+    ) -> Stream:
+        silence_s, left_s = timeout.total, until - self._clock()
+        timeout = aiohttp.ClientTimeout(total=left_s, sock_connect=timeout.sock_connect, sock_read=silence_s)
+        started = time.perf_counter()
+        wait = self._connections.take(target.host)
+        over = partial(self._connections.give_back, target.host)
+        with _losses(silence_s, wait), ExitStack() as failed:
+            failed.callback(over)
+            response = await self._request(method, target, body, timeout, headers, wait)
+            failed.callback(response.close)
+            if not 200 <= response.status < 300:
+                _good(Reply(response.status, await self._read(response, target), response.headers, target))
+            first = await response.content.readany()
+            _put_first_byte(started, wait)
+            failed.pop_all()
+        return Stream(response, first, target, self._max_body_bytes, over)
+
+    async def _request(
+        self,
+        method: str,
+        target: Target,
+        body: bytes | None,
+        timeout: aiohttp.ClientTimeout,
+        headers: Mapping[str, str] | None,
+        wait: Wait | None,
+    ) -> aiohttp.ClientResponse:
+        session = self._session or self._open()
+        if wait is not None:
+            session = self._traced = self._traced or aiohttp.ClientSession(
+                connector=session.connector,
+                connector_owner=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=HEADERS,
+                trace_configs=[tracing()],
+            )
+        return await session.request(
+            method,
+            target.url,
+            data=body if body is None or len(body) <= _BUFFERED_BYTES else io.BytesIO(body),
+            headers=_headers(target, headers),
+            timeout=timeout,
+            allow_redirects=False,
+            trace_request_ctx=wait,
+        )
+
+    async def _read(self, response: aiohttp.ClientResponse, target: Target) -> bytes:
+        stream = response.content
+        first = await stream.readany()
+        if stream.at_eof() and len(first) <= self._max_body_bytes:
+            return first
+        chunks, size = [first], len(first)
+        while size <= self._max_body_bytes:
+            chunk = await stream.readany()
+            if not chunk:
+                return b"".join(chunks)
+            chunks.append(chunk)
+            size += len(chunk)
+        what = f"{status_line(response.status)}, but the body is larger than {self._max_body_bytes} bytes"
+        raise _Failure(what, passing=False, reply=Reply(response.status, b"", response.headers, target))
+
+    def _delay_s(self, failure: _Failure, retries: int, policy: Retry) -> float:
+        header = failure.reply.headers.get("Retry-After") if failure.reply else None
+        return policy.delay_s(retries, self._jitter(), retry_after_s(header, self._now()))
+
+    def _open(self) -> aiohttp.ClientSession:
+        pool = aiohttp.TCPConnector(limit=self._limit, limit_per_host=self._limit_per_host)
+        self._session = aiohttp.ClientSession(connector=pool, cookie_jar=aiohttp.DummyCookieJar(), headers=HEADERS)
+        return self._session
+
+
+class _losses:
+    """Turns what a connection can do to an attempt into a `_Failure`. A class: it stands in every call."""
+
+    __slots__ = ("_patience_s", "_wait")
+
+    def __init__(self, patience_s: float | None, wait: Wait | None) -> None:
+        self._patience_s = patience_s
+        self._wait = wait
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        if isinstance(error, aiohttp.ClientConnectorError):
+            raise _Failure(f"connection lost ({describe(error)})", passing=True, sent=False) from error
+        if isinstance(error, TimeoutError) and self._wait is not None and self._wait.in_vain:
+            what = f"all connections were in use for {self._patience_s:g} s ({self._wait.setting})"
+            raise _Failure(what, passing=True, sent=False) from error
+        if isinstance(error, TimeoutError):
+            raise _Failure(f"no answer within {self._patience_s:g} s", passing=True) from error
+        if isinstance(error, aiohttp.ClientError | OSError):
+            raise _Failure(f"connection lost ({describe(error)})", passing=True) from error
+
+
+def _put_first_byte(started: float, wait: Wait | None) -> None:
+    """How long the answer took to begin, from when the call had its connection."""
+    waited_s = 0.0 if wait is None else wait.seconds
+    spans.put("first_byte_us", max(round((time.perf_counter() - started - waited_s) * 1e6), 0))
+
+
+def _headers(target: Target, more: Mapping[str, str] | None) -> CIMultiDict[str]:
+    """The target's own headers, those of the call, and the trace that it belongs to."""
+    traced = trace.header()
+    if more is None and traced is None:
+        return target.headers
+    found = target.headers.copy()
+    if more is not None:
+        found.update(more)
+    if traced is not None:
+        found.setdefault(trace.HEADER, traced)
+    return found
+
+
+def _good(reply: Reply) -> Reply:
+    if 200 <= reply.status < 300:
+        return reply
+    if reply.status == 429:
+        spans.tally("rate_limited")
+    passing = _passing(reply.status) and SETTLED not in reply.headers
+    raise _Failure(status_line(reply.status), passing=passing, reply=reply)
+
+
+def _passing(status: int) -> bool:
+    return status in (408, 429) or (status >= 500 and status != 501)
+
+
+def _error(method: str, target: Target, failure: _Failure, retries: int, why: str = "") -> CallError:
+    tries = f" after {retries} {'retry' if retries == 1 else 'retries'}" if retries else ""
+    message = f"{method} {target.label}: {failure.what}{tries}{why}"
+    if failure.reply is None:
+        lost = failure.passing and not isinstance(failure.__cause__, _NOT_LOST)
+        return CallError(message, away=Away(str(target.url.origin()), failure.sent) if lost else None)
+    text = target.excerpt(failure.reply.body)
+    return CallError(
+        f"{message}: {text}" if text else message,
+        status=failure.reply.status,
+        excerpt=text,
+        body=failure.reply.body,
+    )

@@ -1,0 +1,68 @@
+"""Which pool of connections a call uses: the one its caller owns, or the one its event loop shares.
+
+A program that ends with its loop uses the shared pool. A library call that must leave no socket behind opens
+`owned()`, and every call made inside it, in its own task or in one started there, uses that pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from velodrome.http.client import LIMIT, LIMIT_PER_HOST, Http
+
+
+@dataclass(slots=True)
+class _PoolLimits:
+    limit: int = LIMIT
+    limit_per_host: int = LIMIT_PER_HOST
+
+
+_limits = _PoolLimits()
+_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Http] = WeakKeyDictionary()
+_owned: ContextVar[Http | None] = ContextVar("velodrome_http_owned", default=None)
+
+
+def configure(*, limit: int = LIMIT, limit_per_host: int = LIMIT_PER_HOST) -> None:
+    """Set the connector limits of the pools that are made from now on."""
+    _limits.limit = limit
+    _limits.limit_per_host = limit_per_host
+
+
+def shared() -> Http:
+    """The pool for a call made here: the owned one if there is one, else that of the running loop."""
+    pool = _owned.get()
+    if pool is not None:
+        return pool
+    loop = asyncio.get_running_loop()
+    pool = _by_loop.get(loop)
+    if pool is None:
+        pool = _by_loop[loop] = Http(limit=_limits.limit, limit_per_host=_limits.limit_per_host)
+    return pool
+
+
+@asynccontextmanager
+async def owned(*, limit: int | None = None, limit_per_host: int | None = None) -> AsyncIterator[Http]:
+    """A pool of one's own for everything called inside; its connections are closed at the end, however that comes."""
+    pool = Http(
+        limit=_limits.limit if limit is None else limit,
+        limit_per_host=_limits.limit_per_host if limit_per_host is None else limit_per_host,
+    )
+    token = _owned.set(pool)
+    try:
+        yield pool
+    finally:
+        with suppress(ValueError):  # left in another task than it was entered: nothing to reset there
+            _owned.reset(token)
+        await pool.aclose()
+
+
+async def close_shared() -> None:
+    """Close the pool of the running loop, if it has one."""
+    pool = _by_loop.pop(asyncio.get_running_loop(), None)
+    if pool is not None:
+        await pool.aclose()
