@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from pages import CODE, PAGES, PROGRAMS, blocks, command_lines, name_of, prose
 
-from velodrome.cli import collect, run, status, verify
+from velodrome.cli import collect, verify
 from velodrome.cli.main import VERBS
-from velodrome.cli.settings import Setting
+from velodrome.cli.options import HeadOptions
+from velodrome.cli.run import RunSettings
 from velodrome.settings.kinds import KINDS
+from velodrome.settings.model import setting_names
 from velodrome.settings.overrides import parse
 
 ALIASES = {"ng_collect_rollouts": "collect", "ng_run": "run", "ng_viewer": "view"}
@@ -38,14 +40,15 @@ def known_settings(verb: str, rest: Sequence[str]) -> set[str] | None:
     """The settings a verb takes; None if it takes any."""
     if verb == "config":
         return None
-    tables: dict[str, Sequence[Setting]] = {
-        "collect": collect.SETTINGS,
-        "run": run.SETTINGS,
-        "status": status.SETTINGS,
-        "verify": verify.SETTINGS,
-        "profile": (*collect.SETTINGS, *run.SETTINGS),
+    collecting = {setting.name for setting in collect.SETTINGS}
+    tables: dict[str, set[str]] = {
+        "collect": collecting,
+        "run": setting_names(RunSettings),
+        "status": setting_names(HeadOptions),
+        "verify": {setting.name for setting in verify.SETTINGS},
+        "profile": collecting | setting_names(RunSettings),
     }
-    found = {setting.name for setting in tables.get(verb, ())}
+    found = tables.get(verb, set())
     if verb == "view":
         found = {"jsonl_fpath", "server_host", "server_port"}
     if verb == "model" and rest[:1] == ["serve"]:

@@ -9,6 +9,8 @@ from pages import read, rows, section
 
 from velodrome.cli import collect, run, verify
 from velodrome.cli.settings import Setting
+from velodrome.settings.model import Settings as VerbSettings
+from velodrome.settings.model import ordered_fields
 
 
 def shown(default: Any) -> str | None:
@@ -18,8 +20,16 @@ def shown(default: Any) -> str | None:
     return f"{default:.15g}" if isinstance(default, int | float) else None
 
 
-def check_settings(table: Sequence[Setting], documented: dict[str, str]) -> None:
-    wanted = {setting.name: shown(setting.default) for setting in table}
+def defaults_of(table: Sequence[Setting] | type[VerbSettings]) -> dict[str, Any]:
+    """The settings of a verb with their defaults."""
+    if isinstance(table, type):
+        fields = ordered_fields(table)
+        return {field.alias or name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+    return {setting.name: setting.default for setting in table}
+
+
+def check_settings(table: Sequence[Setting] | type[VerbSettings], documented: dict[str, str]) -> None:
+    wanted = {name: shown(default) for name, default in defaults_of(table).items()}
     assert documented.keys() == {*wanted, "config_paths"}
     defaults = {name: documented[name] for name, value in wanted.items() if value is not None}
     assert defaults == {name: value for name, value in wanted.items() if value is not None}
@@ -34,4 +44,4 @@ def test_every_setting_of_verify_is_documented_with_its_default():
 
 
 def test_every_setting_of_run_is_documented_with_its_default():
-    check_settings(run.SETTINGS, rows(section(read("serving.md"), "Settings")))
+    check_settings(run.RunSettings, rows(section(read("serving.md"), "Settings")))

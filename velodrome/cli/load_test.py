@@ -30,6 +30,7 @@ from velodrome.serving.process.listen import LOOPBACK, server_token
 from velodrome.serving.process.supervisor import Supervisor
 from velodrome.settings import Config, load
 from velodrome.settings.kinds import RESOURCES
+from velodrome.settings.model import setting_names
 from velodrome.timing.profiles import Profiles
 from velodrome.timing.unseen import printed_json
 
@@ -70,7 +71,7 @@ def load_test(words: Sequence[str], *, as_json: bool, page: str | None, top: int
 
 def read_config(words: Sequence[str]) -> tuple[Config, Path]:
     """The configuration with profiling on and a head of its own, and the folder that results go to."""
-    known = [setting.name for setting in (*collecting.SETTINGS, *serving.SETTINGS)]
+    known = {setting.name for setting in collecting.SETTINGS} | setting_names(serving.RunSettings)
     config = load(words, known=known)
     if not any("url" not in instance.settings for instance in config.instances.values()):
         raise InputError("there is no server to start: give +config_paths=[…] (see velo profile --help)")

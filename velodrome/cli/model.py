@@ -5,8 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from pydantic import Field
+
+from velodrome.cli.options import load_options
 from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
+from velodrome.settings.model import Settings
+from velodrome.settings.values import Port, Text
 
 HELP = """usage: velo model pull [NAME]      fetch a local model into the cache, checked by its hash
        velo model list             the local models there are
@@ -16,6 +21,14 @@ HELP = """usage: velo model pull [NAME]      fetch a local model into the cache,
 examples:
   velo model pull
   velo model serve +config_paths=[responses_api_models/scripted_model/configs/scripted_model.yaml] +port=8000"""
+
+
+class ModelServeSettings(Settings):
+    """The settings of `velo model serve`."""
+
+    name: Text = Field("policy_model", description="the scripted model of the config to serve")
+    host: Text = Field("127.0.0.1", description="the loopback address to listen on")
+    port: Port = Field(8000, description="the port to listen on; 0 is any free one")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -46,29 +59,19 @@ def run(argv: Sequence[str]) -> int:
 def serve(argv: Sequence[str]) -> int:
     """Host the scripted model of a config until Ctrl-C."""
     from velodrome.cli.collect import run_async
-    from velodrome.cli.settings import Setting, read_settings
     from velodrome.responses_api_models.scripted_model.app import ScriptedModel
     from velodrome.serving.connect import Components
     from velodrome.serving.scripted import ScriptedServer
-    from velodrome.settings import load
 
-    table = (
-        Setting("name", "text", "policy_model", "the instance"),
-        Setting("host", "text", "127.0.0.1", "address"),
-        Setting("port", "count", 8000, "port"),
-    )
-    config = load(argv, known=[setting.name for setting in table])
-    given = read_settings(config.settings, table)
-    if given["port"] > 65535:  # uvloop would take the remainder
-        raise InputError(f"port is a whole number from 1 to 65535, not {given['port']}")
-    model = Components(config).connect(given["name"])
+    config, settings = load_options(ModelServeSettings, argv)
+    model = Components(config).connect(settings.name)
     if not isinstance(model, ScriptedModel):
-        raise InputError(f"{given['name']}: velo model serve hosts a scripted_model only")
-    if given["host"] not in ("127.0.0.1", "localhost", "::1"):
-        raise InputError(f"host {given['host']!r}: a scripted model is served on loopback only (127.0.0.1)")
+        raise InputError(f"{settings.name}: velo model serve hosts a scripted_model only")
+    if settings.host not in ("127.0.0.1", "localhost", "::1"):
+        raise InputError(f"host {settings.host!r}: a scripted model is served on loopback only (127.0.0.1)")
 
     async def forever() -> None:
-        async with ScriptedServer(model, given["host"], given["port"]) as server:
+        async with ScriptedServer(model, settings.host, settings.port) as server:
             print(f"{server.url}  (Ctrl-C ends it)", file=sys.stderr, flush=True)
             await server.wait()
 

@@ -4,40 +4,45 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-from velodrome.cli.collect import LIMITS, say
-from velodrome.cli.settings import PROFILING, Setting, profile_place, read_settings, settings_help
+from pydantic import Field
+
+from velodrome.cli.collect import say
+from velodrome.cli.options import ConnectionLimits, HeadOptions, ProfilingOptions, load_options, read_options
 from velodrome.errors import InputError
 from velodrome.serving.process.supervisor import Options, Supervisor
-from velodrome.settings import Config, load
+from velodrome.settings import Config
+from velodrome.settings.model import settings_help
+from velodrome.settings.values import Amount, Count, FilePath, Text
 
-SETTINGS = (
-    Setting("head_server", "object", {}, "{host, port} of the head server [127.0.0.1, 11000]"),
-    Setting("default_host", "text", "127.0.0.1", "where servers listen whose block has no host"),
-    Setting("num_workers", "count", 1, "processes a server; its block may say otherwise"),
-    Setting("log_dir", "path", Path("results/logs"), "one log file a server goes here"),
-    Setting("server_token", "text", None, "the token callers must send; or VELODROME_TOKEN"),
-    Setting("cors_origins", "texts", [], "web origins that browsers may call from"),
-    Setting("allowed_hosts", "texts", [], "names, beside loopback's, that servers without a token answer to"),
-    Setting("max_body_bytes", "count", 64 * 1024 * 1024, "the largest request"),
-    Setting("body_timeout_s", "number", 60.0, "how long a request's body may take to arrive"),
-    Setting("start_timeout_s", "number", 120.0, "how long a server may take to be ready"),
-    Setting("health_timeout_s", "number", 30.0, "how long a running server may take to answer a health check"),
-    Setting("health_misses", "count", 4, "health checks missed in a row before it is started again"),
-    Setting("drain_s", "number", 10.0, "how long Ctrl-C waits for what is in flight"),
-    Setting("dev", "flag", False, "start servers anew when their files change (or --dev)"),
-    *PROFILING,
-    *LIMITS,
-)
+
+class RunSettings(HeadOptions, ProfilingOptions, ConnectionLimits):
+    """The settings of `velo run`."""
+
+    default_host: Text = Field("127.0.0.1", description="the host of servers whose block has none")
+    num_workers: Count = Field(1, description="processes per server; a server's block may override it")
+    log_dir: FilePath = Field(Path("results/logs"), description="the folder for one log file per server")
+    cors_origins: list[str] = Field([], description="web origins that browsers may call from")
+    allowed_hosts: list[str] = Field(
+        [], description="host names, besides loopback, that servers without a token accept"
+    )
+    max_body_bytes: Count = Field(64 * 1024 * 1024, description="the largest request body")
+    body_timeout_s: Amount = Field(60.0, description="how long a request's body may take to arrive")
+    start_timeout_s: Amount = Field(120.0, description="how long a server may take to become ready")
+    health_timeout_s: Amount = Field(30.0, description="how long a server may take to answer a health check")
+    health_misses: Count = Field(4, description="missed health checks in a row before a server is restarted")
+    drain_s: Amount = Field(10.0, description="how long Ctrl-C waits for requests in flight")
+    dev: bool = Field(False, description="restart servers when their files change (or --dev)")
+
+
 HELP = f"""usage: velo run +config_paths=[a.yaml,b.yaml] [--dev] [+key=value …]      (also: ng_run)
 
 Start every server of the config, each in its own process, and a head server that knows them. With servers running,
 velo collect needs no config. A server that dies is started again under the same address. Ctrl-C ends them all.
 
 settings (docs/serving.md):
-{settings_help(SETTINGS)}
+{settings_help(RunSettings)}
 
 exit code: 0 stopped by Ctrl-C or SIGTERM, 1 a server did not start, 2 a mistake in the config
 
@@ -55,47 +60,45 @@ def run(argv: Sequence[str]) -> int:
     from velodrome.serving.process.limits import raise_file_limit
 
     words = ["+dev=true" if word == "--dev" else word for word in argv]
-    reload = partial(load, words, known=[setting.name for setting in SETTINGS])
-    config = reload()
-    given = read_settings(config.settings, SETTINGS)
+    config, settings = load_options(RunSettings, words)
     options = make_options(config)
     if not any("url" not in instance.settings for instance in config.instances.values()):
         raise InputError("there is no server to start: give +config_paths=[…] (see velo run --help)")
     raise_file_limit()
     supervisor = Supervisor(config, options, say)
-    if given["dev"]:
+    if settings.dev:
         from velodrome.serving.process.reload import watch
+
+        def reload() -> Config:
+            return load_options(RunSettings, words)[0]
 
         asyncio.run(supervisor.run(while_up=lambda up: watch(up, reload, say, Path.cwd())))
     else:
         asyncio.run(supervisor.run())
     if options.profiling:
-        say(f"profiles: {given['profiling_results_dirpath']}/<name>.log")
+        say(f"profiles: {settings.profiling_results_dirpath}/<name>.log")
     return 0
 
 
 def make_options(config: Config) -> Options:
-    """The settings under their inner names."""
+    """The settings as the supervisor takes them."""
     import logging
 
-    given = read_settings(config.settings, SETTINGS)
-    place = profile_place(config.settings)
+    settings = read_options(RunSettings, config)
+    folder = settings.profile_folder()
     return Options(
-        log_dir=given["log_dir"],
-        workers=given["num_workers"],
-        host=given["default_host"],
-        drain_s=given["drain_s"],
-        start_timeout_s=given["start_timeout_s"],
-        health_timeout_s=given["health_timeout_s"],
-        health_misses=given["health_misses"],
-        max_body_bytes=given["max_body_bytes"],
-        body_timeout_s=given["body_timeout_s"],
-        cors_origins=given["cors_origins"],
-        allowed_hosts=given["allowed_hosts"],
-        connections={
-            "limit": given["global_aiohttp_connector_limit"],
-            "limit_per_host": given["global_aiohttp_connector_limit_per_host"],
-        },
-        profiling={} if place is None else {"directory": str(place), "every_s": given["profiling_save_every_s"]},
+        log_dir=settings.log_dir,
+        workers=settings.num_workers,
+        host=settings.default_host,
+        drain_s=settings.drain_s,
+        start_timeout_s=settings.start_timeout_s,
+        health_timeout_s=settings.health_timeout_s,
+        health_misses=settings.health_misses,
+        max_body_bytes=settings.max_body_bytes,
+        body_timeout_s=settings.body_timeout_s,
+        cors_origins=settings.cors_origins,
+        allowed_hosts=settings.allowed_hosts,
+        connections={"limit": settings.max_connections, "limit_per_host": settings.max_connections_per_host},
+        profiling={} if folder is None else {"directory": str(folder), "every_s": settings.profiling_save_every_s},
         verbose=logging.getLogger().isEnabledFor(logging.INFO),
     )

@@ -7,20 +7,16 @@ from typing import Any
 
 import orjson
 
-from velodrome.cli.settings import Setting, settings_help
+from velodrome.cli.options import HeadOptions, load_options
 from velodrome.errors import ServerError
-from velodrome.settings import load
+from velodrome.settings.model import settings_help
 
-SETTINGS = (
-    Setting("head_server", "object", {}, "{host, port} of the head server [127.0.0.1, 11000]"),
-    Setting("server_token", "text", None, "the token it wants; or VELODROME_TOKEN"),
-)
 HELP = f"""usage: velo status [--json] [+key=value …]
 
 The servers that velo run started: where, since when, how often they had to be started again.
 
 settings:
-{settings_help(SETTINGS)}
+{settings_help(HeadOptions)}
 
 exit code: 0 all are well, 1 one is not, or none runs
 
@@ -42,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
 
     sweep()
     words = [word for word in argv if word != "--json"]
-    config = load([*words, "+config_paths=[]"], known=[setting.name for setting in SETTINGS])
+    config, _ = load_options(HeadOptions, [*words, "+config_paths=[]"])
     head = read_head(config.settings)
     if head is None:
         host, port = head_address(config.settings)

@@ -6,6 +6,7 @@ once, one line each: where, which key, what is expected. Unknown keys are refuse
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
@@ -102,6 +103,13 @@ def _names(name: str, field: FieldInfo) -> list[str]:
     return [alias, name] if isinstance(alias, str) else [name]
 
 
+def ordered_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields as they are shown: a model's own first, then those of its bases from left to right."""
+    declared = [name for each in model.__mro__ for name in inspect.get_annotations(each)]
+    fields = model.model_fields
+    return {name: fields[name] for name in dict.fromkeys([*declared, *fields]) if name in fields}
+
+
 def settings_help(model: type[BaseModel]) -> str:
     """The settings of a verb for `--help`."""
     return "\n".join(f"  +{name:<36} {text}" for name, text, _ in setting_rows(model))
@@ -110,7 +118,7 @@ def settings_help(model: type[BaseModel]) -> str:
 def settings_table(model: type[BaseModel], *, first: str = "setting") -> str:
     """The settings as a Markdown table for the docs."""
     lines = [f"| {first} | default | meaning |", "|---|---|---|"]
-    for name, field in model.model_fields.items():
+    for name, field in ordered_fields(model).items():
         default = _default_text(field)
         text = (field.description or "").replace("|", "\\|")
         lines.append(f"| `{_names(name, field)[0]}` | {f'`{default}`' if default else ''} | {text} |")
@@ -119,7 +127,7 @@ def settings_table(model: type[BaseModel], *, first: str = "setting") -> str:
 
 def setting_rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
     """Name, description with the default, and default of every field."""
-    for name, field in model.model_fields.items():
+    for name, field in ordered_fields(model).items():
         default = _default_text(field)
         text = field.description or ""
         yield _names(name, field)[0], f"{text} [{default}]" if default else text, default

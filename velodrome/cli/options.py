@@ -1,0 +1,79 @@
+"""Groups of `+name=value` settings that several verbs share.
+
+A verb's settings are a model that inherits from the groups it takes: its own settings come first in `--help` and in the
+docs, then those of the groups from left to right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from velodrome.settings import Config, load
+from velodrome.settings.model import Settings, read_settings, setting_names
+from velodrome.settings.values import Amount, Count, FilePath, Port, Text
+
+O = TypeVar("O", bound=Settings)  # noqa: E741 - options
+
+
+class HeadOptions(Settings):
+    """Where the head server is."""
+
+    head_server: dict[str, Any] = Field({}, description="{host, port} of the head server [127.0.0.1, 11000]")
+    server_token: Text | None = Field(None, description="the token of the servers; or VELODROME_TOKEN")
+
+
+class ServerOptions(HeadOptions):
+    """Whether running servers are used."""
+
+    embedded: bool = Field(False, description="run everything in this process, even if servers are running")
+
+
+class ConnectionLimits(Settings):
+    """How many connections the HTTP client opens."""
+
+    max_connections: Count = Field(
+        102400, alias="global_aiohttp_connector_limit", description="the most HTTP connections"
+    )
+    max_connections_per_host: Count = Field(
+        1024, alias="global_aiohttp_connector_limit_per_host", description="the most HTTP connections to one server"
+    )
+
+
+class ProfilingOptions(Settings):
+    """Profiles of every function that a process runs."""
+
+    profiling_enabled: bool = Field(False, description="measure every function while it runs")
+    profiling_results_dirpath: FilePath | None = Field(None, description="the folder for profiles")
+    profiling_save_every_s: Amount = Field(5.0, description="seconds between two saves of a profile")
+
+    def profile_folder(self) -> Path | None:
+        """The folder for profiles, ready to be written to; None if there are to be none."""
+        from velodrome.timing.profiles import place
+
+        return place(self.profiling_enabled, self.profiling_results_dirpath)
+
+
+class WatchOptions(ProfilingOptions):
+    """What a collection reports while it runs."""
+
+    timing_every: Count | None = Field(None, description="print where the time went every so many rollouts")
+    trace_path: FilePath | None = Field(None, description="write a trace for Perfetto or Chrome (.json, .json.gz)")
+    trace_max_mb: Count = Field(256, description="the largest size of a trace, before compression")
+    metrics_port: Port | None = Field(None, description="serve numbers for Prometheus on this port of 127.0.0.1")
+    otlp_endpoint: Text | None = Field(None, description="send every rollout to this OpenTelemetry endpoint")
+
+
+def read_options(model: type[O], config: Config) -> O:
+    """The settings of a verb, picked from the configuration; other keys in it may serve the config files."""
+    names = setting_names(model)
+    return read_settings(model, {name: value for name, value in config.settings.items() if name in names})
+
+
+def load_options(model: type[O], argv: Sequence[str], *, scoring: bool = False) -> tuple[Config, O]:
+    """The configuration of a command line, and the verb's own settings. An unknown setting is refused."""
+    config = load(argv, known=setting_names(model), scoring=scoring)
+    return config, read_options(model, config)

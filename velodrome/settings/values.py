@@ -1,0 +1,33 @@
+"""Types of settings that several groups share. A name or a path may look like a number on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainValidator
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _path(value: Any) -> Any:
+    text = _text(value)
+    if text == "":
+        raise ValueError("a path is not empty")
+    return Path(text).expanduser() if isinstance(text, str | Path) else text
+
+
+def _parallel(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ValueError(f"expected a whole number from 1, or auto, not {value!r:.80}")
+
+
+Count = Annotated[int, Field(ge=1)]
+Amount = Annotated[float, Field(ge=0)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Text = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
+FilePath = Annotated[Path, BeforeValidator(_path)]
+Parallel = Annotated[int | Literal["auto"], PlainValidator(_parallel)]
