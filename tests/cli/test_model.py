@@ -13,21 +13,20 @@ SCRIPTED = "policy_model: {responses_api_models: {scripted_model: {answers: [x]}
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("words", "place"),
     [
-        (["lst"], "velo model pull, list or serve, not 'lst'"),
-        (["serve", "+config_paths=[m.yaml]", "+port=99999"], "port is a whole number from 1 to 65535, not 99999"),
-        (
-            ["serve", "+config_paths=[m.yaml]", "+host=0.0.0.0"],
-            "host '0.0.0.0': a scripted model is served on loopback only (127.0.0.1)",
-        ),
+        (["lst"], "'lst'"),
+        (["serve", "+config_paths=[m.yaml]", "+port=99999"], "port"),
+        (["serve", "+config_paths=[m.yaml]", "+host=0.0.0.0"], "host"),
+        (["serve", "+config_paths=[m.yaml]", "+hots=::1"], '"host"'),
     ],
 )
-def test_what_cannot_be_served_is_one_clear_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], problem: str
+def test_what_cannot_be_served_is_one_line_that_names_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], place: str
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.yaml").write_text(SCRIPTED)
     with pytest.raises(InputError) as caught:
         run(words)
-    assert str(caught.value) == problem
+    [problem] = caught.value.problems
+    assert place in problem
