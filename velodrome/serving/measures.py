@@ -1,7 +1,7 @@
-"""What a server tells at `/metrics`: its requests, how long they took, how late its event loop is, its process.
+"""What a server reports at `/metrics`: its requests, how long they took, how late its event loop is, its process.
 
 A scrape reaches one worker, which asks the others and answers for all. Counting a request costs about a microsecond; a
-path that is no declared route is counted as "other".
+path that is not a declared route is counted as "other".
 """
 
 from __future__ import annotations
@@ -12,33 +12,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from time import perf_counter, process_time
-from typing import Any
 
-import orjson
+from prometheus_client.core import GaugeMetricFamily
 from starlette.requests import Request
 from starlette.responses import Response
 
 from velodrome.serving.process.peers import ALONE, ask_peers
 from velodrome.timing.exposition import (
     CONTENT_TYPE,
+    DURATIONS_S,
     LAGS_S,
     OTHER,
     PATH,
+    Bounded,
     Counter,
-    Family,
     Gauge,
     Histogram,
-    Registry,
+    Metric,
+    families,
+    labelled,
+    make_registry,
     merged,
+    parsed,
     render,
-    with_label,
 )
 
 LAG_EVERY_S = 0.25
 
 _SHARE_OVER_S = 0.5
 _MOST_ROUTES = 1000  # they are declared; an environment may have many tools
-_OF_FASTAPI = ("/docs", "/redoc", "/openapi.json")
 _STATUSES = {status: str(status) for status in range(100, 600)}
 
 
@@ -96,52 +98,48 @@ class Measures:
         self.server = server
         self.in_flight = 0
         self.token: str | None = None
-        self._routes = set(_OF_FASTAPI)
+        self._routes = {"/docs", "/openapi.json"}
         self._peers: Sequence[str] = ()
         self._worker = 0
-        self._all = Registry()
-        self._info = self._all.add(
-            Gauge(
-                "velodrome_server_info",
-                "What this server is; always 1.",
-                ("type", "implementation", "version", "python"),
-            )
+        self._all = make_registry()
+        self._info = Gauge(
+            "velodrome_server_info",
+            "What this server is; always 1.",
+            ("type", "implementation", "version", "python"),
+            registry=self._all,
         )
-        self._requests = self._all.add(
+        self._requests = Bounded(
             Counter(
-                "velodrome_http_requests_total",
+                "velodrome_http_requests",
                 "Requests answered, by declared route; any other path is other.",
                 ("route", "method", "status"),
-                most=_MOST_ROUTES,
-            )
+                registry=self._all,
+            ),
+            most=_MOST_ROUTES,
         )
-        self._durations = self._all.add(
+        self._durations = Bounded(
             Histogram(
                 "velodrome_http_request_duration_seconds",
                 "From the head of a request to the end of its answer.",
                 ("route",),
-                most=_MOST_ROUTES,
-            )
+                registry=self._all,
+                buckets=DURATIONS_S,
+            ),
+            most=_MOST_ROUTES,
         )
-        self._all.add(
-            Gauge(
-                "velodrome_http_requests_in_flight",
-                "Requests being answered now, this one included.",
-                ask=lambda: self.in_flight,
-            )
-        )
-        self._lag = self._all.add(
-            Histogram(
-                "velodrome_event_loop_lag_seconds",
-                "How late a timer of the event loop was, four times a second.",
-                (),
-                LAGS_S,
-            )
+        Gauge(
+            "velodrome_http_requests_in_flight", "Requests being answered now, this one included.", registry=self._all
+        ).set_function(lambda: self.in_flight)
+        self._lag = Histogram(
+            "velodrome_event_loop_lag_seconds",
+            "How late a timer of the event loop was, four times a second.",
+            registry=self._all,
+            buckets=LAGS_S,
         )
 
     def identify(self, kind: str, implementation: str) -> None:
         """Say what this server is."""
-        self._info.put(1, (kind, implementation, version("velodrome"), platform.python_version()))
+        self._info.labels(kind, implementation, version("velodrome"), platform.python_version()).set(1)
 
     def declare(self, *paths: str) -> None:
         """Routes that are counted under their own name."""
@@ -151,16 +149,17 @@ class Measures:
         """This worker's number, and the private URLs of all."""
         self._peers, self._worker, self.token = peers, worker, token
 
-    def count_sessions(self, ask: Callable[[], float]) -> None:
-        """Tell the sessions that are open, too."""
-        self._all.add(Gauge("velodrome_open_sessions", "Sessions that are open in this worker.", ask=ask))
+    def count_sessions(self, count: Callable[[], float]) -> None:
+        """Report the number of open sessions, too."""
+        gauge = Gauge("velodrome_open_sessions", "Sessions that are open in this worker.", registry=self._all)
+        gauge.set_function(count)
 
     def finished(self, method: str, path: str, status: int, began: float) -> None:
         """One request is answered; `began` is of `perf_counter`."""
         self.in_flight -= 1
         route = path if path in self._routes else OTHER
-        self._requests.add((route, method, _STATUSES.get(status) or str(status)))
-        self._durations.observe(perf_counter() - began, (route,))
+        self._requests.at(route, method, _STATUSES.get(status) or str(status)).inc()
+        self._durations.at(route).observe(perf_counter() - began)
 
     @contextmanager
     def lag_watched(self) -> Iterator[None]:
@@ -186,34 +185,33 @@ class Measures:
             timer.cancel()
 
     async def tell(self, request: Request) -> Response:
-        """`/metrics`: of all workers; to a worker that asks, as JSON and of this one alone."""
-        own = self._all.families()
+        """`/metrics`: of all workers; to a worker that asks, of this one alone."""
+        own = families(self._all)
         if ALONE in request.headers:
-            return Response(orjson.dumps(own), media_type="application/json")
+            return _text(own)
         answers = await ask_peers(self._peers, self._worker, PATH, self.token, {}) if len(self._peers) > 1 else {}
-        found = {number: _families(answer) for number, answer in answers.items()}
-        found[self._worker] = own
-        told = [
-            with_label(families, "worker", str(number))
-            for number, families in sorted(found.items())
-            if families is not None
+        by_worker = {number: _families_in(answer) for number, answer in answers.items()} | {self._worker: own}
+        reported = [
+            labelled(group, worker=str(number)) for number, group in sorted(by_worker.items()) if group is not None
         ]
-        everything = merged([*told, _workers(len(found), len(found) - len(told))])
-        return Response(render(with_label(everything, "server", self.server)), headers={"content-type": CONTENT_TYPE})
+        counts = [
+            GaugeMetricFamily("velodrome_workers", "Workers of this server.", len(by_worker)),
+            GaugeMetricFamily(
+                "velodrome_workers_silent",
+                "Workers that gave no answer to this scrape within a second.",
+                len(by_worker) - len(reported),
+            ),
+        ]
+        return _text(labelled(merged([*reported, counts]), server=self.server))
 
 
-def _workers(count: int, silent: int) -> Iterable[Family]:
-    all_of_them = Gauge("velodrome_workers", "Workers of this server.")
-    all_of_them.put(count)
-    missing = Gauge("velodrome_workers_silent", "Workers that gave no answer to this scrape within a second.")
-    missing.put(silent)
-    return all_of_them.family(), missing.family()
+def _text(group: Iterable[Metric]) -> Response:
+    return Response(render(group), headers={"content-type": CONTENT_TYPE})
 
 
-def _families(answer: bytes | None) -> list[Family] | None:
-    """What a peer told; None if that is nothing."""
+def _families_in(answer: bytes | None) -> list[Metric] | None:
+    """What a peer reported; None if that is nothing."""
     try:
-        found: Any = orjson.loads(answer or b"")
-    except orjson.JSONDecodeError:
+        return parsed((answer or b"").decode()) or None
+    except ValueError:
         return None
-    return found if isinstance(found, list) else None

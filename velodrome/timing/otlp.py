@@ -1,7 +1,8 @@
 """Span trees as OpenTelemetry traces: OTLP over HTTP, in batches, from a thread of its own.
 
-Whoever measures never waits for whoever receives: what does not fit in the queue, or is not taken in time, is dropped
-and counted. The only module that imports `opentelemetry`, and only once somebody asks for an export.
+Measuring never blocks on delivery: what does not fit in the queue, or is not taken in time, is dropped and counted. The
+only module that imports `opentelemetry`, and only when an export is requested. It encodes OpenTelemetry's own messages
+itself: the SDK's spans and exporter take six times the CPU per rollout (docs/design.md).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Traced(NamedTuple):
     trace: str
     attributes: Attributes
     error: str | None = None
-    after: Sequence[tuple[str, float, float]] = ()  # name, start and end of what followed, told below the root
+    after: Sequence[tuple[str, float, float]] = ()  # name, start and end of what followed, below the root
 
 
 class Receiver:
@@ -155,15 +156,15 @@ class Exporter:
                 return
 
     def _take(self) -> list[Traced]:
-        found: list[Traced] = []
+        batch: list[Traced] = []
         size = 0
         with self._lock:
             while self._queue and size < _BATCH:
                 traced, spans = self._queue.popleft()
-                found.append(traced)
+                batch.append(traced)
                 size += spans
             self._waiting -= size
-        return found
+        return batch
 
     def _deliver(self, batch: list[Traced]) -> None:
         body, size = self._encoder.request(batch)
@@ -215,8 +216,8 @@ class Encoder:
 
     def request(self, batch: Sequence[Traced]) -> tuple[bytes, int]:
         """The body of one request, and how many spans are in it."""
-        found = self._service.ExportTraceServiceRequest()
-        group = found.resource_spans.add()
+        request = self._service.ExportTraceServiceRequest()
+        group = request.resource_spans.add()
         self._describe(group.resource.attributes, self._resource)
         scope = group.scope_spans.add()
         scope.scope.name = "velodrome"
@@ -230,32 +231,32 @@ class Encoder:
                 root.status.message = _text(traced.error)
             for name, start, end in traced.after:
                 self._one(scope.spans, name, (ids[0], self._id()), ids[1], start, end)
-        return found.SerializeToString(), len(scope.spans)
+        return request.SerializeToString(), len(scope.spans)
 
     def rejected(self, answer: bytes) -> tuple[int, str]:
         """How many spans a receiver did not want though it took the request, and why."""
         try:
-            told = self._service.ExportTraceServiceResponse.FromString(answer).partial_success
+            refusal = self._service.ExportTraceServiceResponse.FromString(answer).partial_success
         except self._unreadable:
             return 0, ""  # a receiver that answers in another way took all of them
-        why = " ".join(told.error_message.split())[:200]
-        return told.rejected_spans, f"it refused some: {why}" if told.rejected_spans else ""
+        why = " ".join(refusal.error_message.split())[:200]
+        return refusal.rejected_spans, f"it refused some: {why}" if refusal.rejected_spans else ""
 
     def _add(self, spans: Any, span: Span, ids: tuple[bytes, bytes], parent: bytes, latest: float) -> Any:
         """One span and all below it. One that was left open ended with the one above it."""
         end = _end(span, latest)
-        found = self._one(spans, span.name, ids, parent, span.start, end)
+        message = self._one(spans, span.name, ids, parent, span.start, end)
         if span.name.startswith("@"):
-            found.name = _text(span.name[1:])
-            found.kind = self._kinds.SPAN_KIND_SERVER
-            self._describe(found.attributes, {"velodrome.server": span.name[1:]})
+            message.name = _text(span.name[1:])
+            message.kind = self._kinds.SPAN_KIND_SERVER
+            self._describe(message.attributes, {"velodrome.server": span.name[1:]})
         for child in span.children:
             if child.name.startswith("@"):
-                found.kind = self._kinds.SPAN_KIND_CLIENT
+                message.kind = self._kinds.SPAN_KIND_CLIENT
             self._add(spans, child, (ids[0], self._id()), ids[1], end)
         for name, count in (span.counts or {}).items():
-            self._describe(found.attributes, {_COUNTS.get(name) or f"velodrome.{name}": _whole(count)})
-        return found
+            self._describe(message.attributes, {_COUNTS.get(name) or f"velodrome.{name}": _whole(count)})
+        return message
 
     def _one(self, spans: Any, name: str, ids: tuple[bytes, bytes], parent: bytes, start: float, end: float) -> Any:
         return spans.add(
@@ -289,15 +290,15 @@ class Encoder:
 
 def headers_from(environ: Mapping[str, str]) -> dict[str, str]:
     """The headers that OpenTelemetry's own variables ask for: `name=value,name=value`, percent-encoded."""
-    found = {}
+    headers = {}
     for variable in HEADER_VARIABLES:
         for number, pair in enumerate(filter(str.strip, environ.get(variable, "").split(",")), 1):
             name, equals, value = (part.strip() for part in pair.partition("="))
             value = unquote(value)
             if not equals or not name.isascii() or not name or not value.isprintable() or not value.isascii():
                 raise InputError(f"{variable}: header {number} is not name=value")  # its text may be a secret
-            found[name] = value
-    return found
+            headers[name] = value
+    return headers
 
 
 def _checked(endpoint: str) -> SplitResult:
