@@ -18,6 +18,7 @@ from test_served import (
     free_port,
     head_at,
     instances,
+    served_texts,
     terminal,
     terminal_ended_by_interrupt,
 )
@@ -80,6 +81,7 @@ def test_seed_000_gives_its_files_its_columns_and_the_rollouts_it_would_give_wit
             url = instances(port)["math_with_judge"]["url"]
             with urllib.request.urlopen(f"{url}/stats", timeout=DEADLINE_S) as answer:
                 current = answer.read().decode()
+            everything = served_texts(port)
         with terminal(workplace, f"bash -c '{unprofiled}'", "all ready"):
             plain = workplace.run(SEED_000_COLLECT.replace("temp/math", "temp/plain_math"))
 
@@ -90,6 +92,9 @@ def test_seed_000_gives_its_files_its_columns_and_the_rollouts_it_would_give_wit
     )
     assert len(rows) == ROLLOUTS
     assert rows == others
+    reward = json.loads(profiled.stdout)["reward"]
+    assert reward == pytest.approx(sum(row["reward"] for row in rows) / ROLLOUTS)
+    assert 0 < reward < 1
 
     folder: Path = workplace.folder / PROFILES
     servers = ("math_with_judge", "math_with_judge_simple_agent", "policy_model")
@@ -105,5 +110,6 @@ def test_seed_000_gives_its_files_its_columns_and_the_rollouts_it_would_give_wit
     assert {name: each[1] for (_, _, name), each in loaded.stats.items() if name in FUNCTIONS} == dict.fromkeys(
         FUNCTIONS, ROLLOUTS
     )
-    for path in folder.rglob("*"):
-        assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path
+    assert SECRET not in everything
+    for path in workplace.folder.rglob("*"):
+        assert path.is_dir() or path.name == "env.yaml" or SECRET.encode() not in path.read_bytes(), path

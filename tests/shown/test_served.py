@@ -129,36 +129,6 @@ SEED_000_COLLECT = """ng_collect_rollouts +agent_name=math_with_judge_simple_age
     +num_repeats=1"""
 
 
-@pytest.mark.slow
-def test_seed_000_runs_as_written_in_two_terminals(workplace: Any) -> None:
-    port, model_port = free_port(), free_port()
-    policy = f"policy_base_url: http://127.0.0.1:{model_port}/v1\npolicy_api_key: {SECRET}\npolicy_model_name: m\n"
-    workplace.write("model.yaml", "policy_model: {responses_api_models: {scripted_model: {answers: ['\\boxed{7}']}}}\n")
-    rows = [
-        {"responses_create_params": {"input": f"{n} + 1?"}, "question": f"{n} + 1?", "expected_answer": str(n % 9 + 1)}
-        for n in range(1100)
-    ]
-    data = "resources_servers/math_with_judge/data/dapo17k_bytedtsinghua_train.jsonl"
-    workplace.write(data, "".join(json.dumps(row) + "\n" for row in rows))
-    serve = f"velo model serve +config_paths=[model.yaml] +port={model_port}"
-    with terminal_ended_by_interrupt(workplace, serve, "/v1"):
-        head_at(workplace, port, policy)
-        run = f"bash -c '{SEED_000_RUN.replace('ng_run', 'exec ng_run')}'"
-        with terminal(workplace, run, "all ready"):
-            done = workplace.run(SEED_000_COLLECT)
-            everything = served_texts(port)
-
-    assert done.returncode == 0, done.stderr
-    found = workplace.rows("temp/math_with_judge_rollouts.jsonl")
-    assert len(found) == 1024
-    assert json.loads(done.stdout)["reward"] == pytest.approx(sum(row["reward"] for row in found) / 1024)
-    assert 0 < json.loads(done.stdout)["reward"] < 1
-    assert SECRET not in everything
-    for path in workplace.folder.rglob("*"):
-        if path.is_file() and path.name != "env.yaml":
-            assert SECRET.encode() not in path.read_bytes(), path
-
-
 @contextmanager
 def terminal_ended_by_interrupt(workplace: Any, command: str, ready: str) -> Iterator[None]:
     """As `terminal`, for a command whose exit code after Ctrl-C is 130."""
@@ -192,41 +162,42 @@ def served_texts(port: int) -> str:
     return "\n".join(texts)
 
 
+SERVERS = ("calculator", "policy_model", "my_agent")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", ["calculator", "policy_model", "my_agent", "head_server"])
-def test_a_server_killed_in_the_middle_comes_back_and_the_file_ends_with_everything_once(
-    workplace: Any, victim: str
-) -> None:
+def test_a_server_killed_in_the_middle_comes_back_and_the_file_ends_with_everything_once(workplace: Any) -> None:
     workplace.scripted(latency_s=0.02)
     workplace.tasks("tasks.jsonl", 400)
     port = free_port()
     head_at(workplace, port)
-    collect = "exec ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl"
-    collect += " +output_jsonl_fpath=rollouts.jsonl"
-    output = workplace.folder / "rollouts.jsonl"
 
     with terminal(workplace, 'ng_run "+config_paths=[agent.yaml,model.yaml]"', "all ready"):
-        pids = [pid_of(port, name) for name in ("calculator", "policy_model", "my_agent")]
-        collection = subprocess.Popen(
-            ["bash", "-c", collect], cwd=workplace.folder, env=workplace.environ, stderr=subprocess.PIPE, text=True
-        )
-        deadline = time.monotonic() + DEADLINE_S
-        while not (output.exists() and output.stat().st_size > 20_000):
-            assert collection.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        os.kill(head_pid(pids[0]) if victim == "head_server" else pid_of(port, victim), signal.SIGKILL)
-        _, stderr = collection.communicate(timeout=DEADLINE_S)
-        assert collection.returncode in (0, 3), stderr
-        assert f"requested 400 = kept {len(workplace.rows())} + failed " in stderr
-        back = [pid_of(port, name) for name in ("calculator", "policy_model", "my_agent")]
-        assert (back == pids) == (victim == "head_server")
-        again = workplace.run(collect)
+        for victim in (*SERVERS, "head_server"):
+            pids = {name: pid_of(port, name) for name in SERVERS}
+            output = workplace.folder / f"{victim}.jsonl"
+            collect = "exec ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl"
+            collect += f" +output_jsonl_fpath={output.name}"
+            collection = subprocess.Popen(
+                ["bash", "-c", collect], cwd=workplace.folder, env=workplace.environ, stderr=subprocess.PIPE, text=True
+            )
+            deadline = time.monotonic() + DEADLINE_S
+            while not (output.exists() and output.stat().st_size > 20_000):
+                assert collection.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            os.kill(head_pid(pids["calculator"]) if victim == "head_server" else pids[victim], signal.SIGKILL)
+            _, stderr = collection.communicate(timeout=DEADLINE_S)
+            assert collection.returncode in (0, 3), stderr
+            assert f"requested 400 = kept {len(workplace.rows(output.name))} + failed " in stderr
+            back = {name: pid_of(port, name) for name in SERVERS}
+            assert {name for name in SERVERS if back[name] != pids[name]} == {victim} - {"head_server"}
+            again = workplace.run(collect)
+            assert again.returncode == 0, again.stderr
+            assert sorted(workplace.keys(output.name)) == sorted(f"task-{number}/0" for number in range(400))
+            assert {row["reward"] for row in workplace.rows(output.name)} == {1.0}
 
-    assert again.returncode == 0, again.stderr
-    assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(400))
-    assert {row["reward"] for row in workplace.rows()} == {1.0}
-    for pid in back:
+    for pid in back.values():
         assert not Path(f"/proc/{pid}").exists()
 
 
