@@ -26,6 +26,7 @@ from velodrome import http
 from velodrome.collector.attempt import Kept, attempt
 from velodrome.collector.plan import Job, Selection, jobs, survey
 from velodrome.collector.sink import Sink
+from velodrome.records.facts import RowFacts
 from velodrome.serving.connect import Components
 from velodrome.settings import load
 from velodrome.stats.metrics import Tally
@@ -86,7 +87,7 @@ def layers(url: str, folder: Path, session: aiohttp.ClientSession) -> dict[str, 
         outcome = (await attempt(job, agent, verify=True)).outcome
         assert isinstance(outcome, Kept)
         sink.keep(outcome.line)
-        tally.add(outcome.row)
+        tally.add(RowFacts(outcome.row))
 
     return {
         "aiohttp alone": bare,

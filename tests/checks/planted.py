@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.checks import Checks, Finding
+from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import encode
 
 Row = dict[str, Any]
@@ -63,7 +64,7 @@ def write(path: Path, rows: Rows, failures: Rows = ()) -> Path:
 def found(rows: Rows, **options: Any) -> list[Finding]:
     checks = Checks(**options)
     for row in rows:
-        checks.add(row)
+        checks.add(RowFacts(row))
     return checks.findings()
 
 

@@ -30,6 +30,7 @@ from planted import (
 from seed_snippets import BROKEN
 
 from velodrome.checks import CHECKS, SEVERITIES, WHILE_COLLECTING, Checks, Finding, run_checks, short, worst
+from velodrome.records.facts import RowFacts
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
@@ -83,9 +84,9 @@ def test_failures_are_told_with_their_share_and_the_commonest_reason_and_those_m
 def test_a_run_in_which_most_failed_is_an_error():
     checks = Checks()
     for number in range(30):
-        checks.fail({"key": f"x{number}/0", "boundary": "tool", "error": "KeyError"})
+        checks.fail(RowFacts({"key": f"x{number}/0", "boundary": "tool", "error": "KeyError"}, failed=True))
     for row in clean(20, 1):
-        checks.add(row)
+        checks.add(RowFacts(row))
     assert [(one.name, one.severity, one.count) for one in checks.findings()] == [("failures", "error", 30)]
     assert (checks.rollouts, checks.failed) == (20, 30)
 
@@ -177,7 +178,7 @@ def test_findings_can_be_asked_for_at_any_time_and_the_worst_come_first():
     twice(rows)
     checks = Checks()
     for index, row in enumerate(rows):
-        checks.add(row)
+        checks.add(RowFacts(row))
         if index in (10, 100):
             checks.findings()
     findings = checks.findings()

@@ -16,6 +16,7 @@ from planted import TOOLS, Row, Rows, all_zero, answered, clean, found, names, t
 from velodrome.checks import Checks, read_checks, run_checks
 from velodrome.checks import thresholds as at
 from velodrome.errors import InputError
+from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.records.rollout import encode
 from velodrome.records.zst import pack
@@ -61,7 +62,7 @@ def test_a_hostile_row_never_raises_and_its_neighbours_are_still_read(place: tup
     inside[place[-1]] = value
     checks = Checks()
     for row in rows:
-        checks.add(row)
+        checks.add(RowFacts(row))
     findings = checks.findings()
     assert checks.rollouts == 3
     assert {line for finding in findings for line in finding.examples} <= {2, 3}
@@ -233,8 +234,8 @@ def steps(count: int) -> int:
     try:
         checks = Checks()
         for number, row in enumerate(rows):
-            checks.fail({"key": f"f{number}/0", "boundary": "model", "error": "x" * (number % 500)})
-            checks.add(row)
+            checks.fail(RowFacts({"key": f"f{number}/0", "error": "x" * (number % 500)}, failed=True))
+            checks.add(RowFacts(row))
         checks.findings()
     finally:
         sys.settrace(before)
@@ -258,7 +259,7 @@ def test_memory_does_not_grow_with_rollouts_but_for_sixteen_bytes_for_a_key_and_
                 for row in rows:
                     task = row["id"]
                     row["meta"]["key"] = f"{task}/{index}"
-                    checks.add(row)
+                    checks.add(RowFacts(row))
             return tracemalloc.get_traced_memory()[0]
         finally:
             tracemalloc.stop()
@@ -283,6 +284,6 @@ def test_keys_that_are_there_twice_are_found_in_small_and_large_files(count: int
     row: Row = {"meta": {}}
     for number in [*range(count), 2, 0]:
         row["meta"] = {"key": f"t/{number}"}
-        checks.add(row)
+        checks.add(RowFacts(row))
     [finding] = checks.findings()
     assert (finding.count, finding.examples) == (2, [count + 1, count + 2])

@@ -133,7 +133,7 @@ def test_several_files_are_checked_as_one_and_lines_are_told_with_their_files(
         f"{'':27}another program wrote to the file, or it was cut; velo collect mends a torn last line\n\n"
         "warning  error-answers     1 of 40 answers (2.5%) are the error of a program\n"
         f"{'':27}a.jsonl:7\n"
-        f"{'':27}an agent that crashes must raise, not answer; mend it and collect these again\n"
+        f"{'':27}an agent that crashes must raise, not answer; fix it and collect these again\n"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pages import headings, read
 
+from velodrome.records.facts import RowFacts
 from velodrome.stats.metrics import Tally
 
 
@@ -19,8 +20,8 @@ def every_metric() -> Iterator[str]:
         if reward is None:
             meta["verification"] = "deferred"
         row = {"reward": reward, "some_number": 3, "output": [], "usage": {"total_tokens": 1}, "meta": meta}
-        tally.add({**row, "response": {"status": "incomplete"}})
-    tally.add({"reward": 1.0, "output": [], "meta": {"key": "b/0"}})
+        tally.add(RowFacts({**row, "response": {"status": "incomplete"}}))
+    tally.add(RowFacts({"reward": 1.0, "output": [], "meta": {"key": "b/0"}}))
     for key in tally.metrics(failed=1):
         yield "Any numeric field" if key == "some_number" else re.sub(r"pass@\d+$", "pass@k", key)
 

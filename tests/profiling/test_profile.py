@@ -15,9 +15,10 @@ from velodrome.errors import InputError
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_file import read_profile
 from velodrome.profiling.sample import BETWEEN, FIRST, LAST, Recorded, Run
+from velodrome.profiling.series import MOST_POINTS, Series
 from velodrome.records.zst import pack
 from velodrome.stats.metrics import read_metrics
-from velodrome.stats.series import MOST_POINTS, Series, Stretches
+from velodrome.stats.stretches import Stretches
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ import pytest
 from velodrome.errors import InputError
 from velodrome.records.rollout import encode
 from velodrome.stats.compare import compare, verdict
-from velodrome.stats.group import Settings
+from velodrome.stats.group import MetricsSettings
 from velodrome.stats.intervals import paired_interval
 from velodrome.stats.metrics import read_metrics
 
@@ -161,7 +161,7 @@ def test_a_task_flips_when_it_passes_half_the_time_in_one_run_only(tmp_path: Pat
 def test_the_reward_from_which_a_task_passes_can_be_set(tmp_path: Path):
     a, b = write(tmp_path / "a.jsonl", row("x/0", 0.2)), write(tmp_path / "b.jsonl", row("x/0", 0.6))
     assert compare([a], [b])["flips"] == []
-    assert [flip["task"] for flip in compare([a], [b], Settings(pass_at=0.5))["flips"]] == ["x"]
+    assert [flip["task"] for flip in compare([a], [b], MetricsSettings(pass_at=0.5))["flips"]] == ["x"]
 
 
 def test_runs_of_several_files_are_one_run_each(tmp_path: Path):
@@ -179,14 +179,14 @@ def test_groups_are_compared_on_their_own(tmp_path: Path):
             path, *easy, *(row(f"h{n}/0", hard + n / 100, kind="hard") for n in range(20)), row("o/0", kind=path.name)
         )
 
-    found = compare([run(tmp_path / "a", 0.0)], [run(tmp_path / "b", 0.5)], Settings(by="kind"))
+    found = compare([run(tmp_path / "a", 0.0)], [run(tmp_path / "b", 0.5)], MetricsSettings(by="kind"))
     assert [(group["group"], group["tasks"]["both"], group["verdict"]) for group in found["groups"]] == [
         ("easy", 20, "no difference: the same mean reward in every one of 20 tasks in both runs"),
         ("hard", 20, "B is better: reward +0.5 in every one of 20 tasks in both runs"),
     ]
     assert found["notes"] == ["in one run only, and not compared: a, b"]
     with pytest.raises(InputError, match="--by task"):
-        compare([tmp_path / "a"], [tmp_path / "b"], Settings(by="task"))
+        compare([tmp_path / "a"], [tmp_path / "b"], MetricsSettings(by="task"))
 
 
 def test_a_number_that_one_run_lacks_has_no_difference(tmp_path: Path):

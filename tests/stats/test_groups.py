@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
+from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import encode
 from velodrome.records.zst import pack
 from velodrome.stats.draws import MOST_VOTES
-from velodrome.stats.group import Group, Rollout, Settings, answer_of
+from velodrome.stats.group import Group, GroupRow, MetricsSettings, answer_of
 from velodrome.stats.groups import Reading, natural, read_groups
 from velodrome.stats.intervals import mean_interval
 from velodrome.stats.metrics import read_metrics
@@ -54,7 +55,7 @@ def test_a_rollout_s_numbers_are_its_own_and_those_of_its_parts():
         "usage": {"total_tokens": 30, "input_tokens": 20, "output_tokens": None},
         "meta": {"timing": {"total_s": 1.5, "verify_s": 0.1, "model_calls": 2}},
     }
-    assert numbers_of(rollout) == {
+    assert numbers_of(RowFacts(rollout)) == {
         "reward": 1.0,
         "flag": 1.0,
         "verify_s": 9.0,  # the row's own wins
@@ -69,14 +70,14 @@ def test_a_rollout_s_numbers_are_its_own_and_those_of_its_parts():
 
 def test_a_rollout_without_a_response_is_as_long_as_the_last_thing_said():
     output = [{"role": "assistant", "content": "no"}, {"role": "assistant", "content": "four"}, {"role": "tool"}]
-    assert numbers_of({"output": output})["length"] == 4.0
+    assert numbers_of(RowFacts({"output": output}))["length"] == 4.0
 
 
 def test_a_field_is_described_over_the_rows_that_have_it(tmp_path: Path):
     path = write(
         tmp_path / "r.jsonl", row("a/0", 1, score=2), row("b/0", 0.0, score=4), row("c/0", None), row("d/0", 0.5)
     )
-    found = read_groups([path], Settings(level=0))
+    found = read_groups([path], MetricsSettings(level=0))
     assert found["run"]["fields"]["reward"] == {
         "n": 3,
         "mean": 0.5,
@@ -111,7 +112,7 @@ def test_rows_are_grouped_by_agent_task_or_any_field(tmp_path: Path, by: str, na
         row("t2/0", difficulty=2, **{"dotted.name": "x"}),
         row("t3/0", difficulty=None),
     )
-    found = read_groups([path], Settings(by=by))
+    found = read_groups([path], MetricsSettings(by=by))
     assert [group["group"] for group in found["groups"]] == names
     assert sum(group["rollouts"] for group in found["groups"]) == 4
 
@@ -119,7 +120,7 @@ def test_rows_are_grouped_by_agent_task_or_any_field(tmp_path: Path, by: str, na
 def test_a_field_that_no_row_has_is_a_mistake(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", row("a/0"))
     with pytest.raises(InputError, match="--by nope: no rollout has it"):
-        read_groups([path], Settings(by="nope"))
+        read_groups([path], MetricsSettings(by="nope"))
 
 
 def test_numbers_come_before_texts_and_those_without_a_name_last():
@@ -147,15 +148,15 @@ def test_every_group_is_what_a_file_of_its_rows_alone_would_be(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Any]
 ):
     folder = tmp_path_factory.mktemp("g")
-    wanted = Settings(by="kind", ks=(1, 2))
+    wanted = MetricsSettings(by="kind", ks=(1, 2))
     found = read_groups([write(folder / "all.jsonl", *rows)], wanted)
     for kind in {each["kind"] for each in rows}:
         own = [each for each in rows if each["kind"] == kind]
-        alone = read_groups([write(folder / "own.jsonl", *own)], Settings(ks=(1, 2)))
+        alone = read_groups([write(folder / "own.jsonl", *own)], MetricsSettings(ks=(1, 2)))
         group = next(each for each in found["groups"] if each["group"] == kind)
         assert group == {"group": kind, **alone["run"]}
     for name, field in found["run"]["fields"].items():
-        numbers = [numbers_of(each)[name] for each in rows if name in numbers_of(each)]
+        numbers = [numbers_of(RowFacts(each))[name] for each in rows if name in numbers_of(RowFacts(each))]
         assert (field["n"], field["median"]) == (len(numbers), sorted(numbers)[len(numbers) // 2])
         assert field["mean"] == pytest.approx(mean(numbers))
         assert field["std"] == (pytest.approx(stdev(numbers), abs=1e-9) if len(numbers) > 1 else None)
@@ -168,7 +169,7 @@ def test_the_means_and_pass_rates_are_those_that_are_printed_without_a_flag(
 ):
     path = write(tmp_path_factory.mktemp("g") / "r.jsonl", *rows)
     flat, _ = read_metrics(path)
-    found = read_groups([path], Settings(level=0))
+    found = read_groups([path], MetricsSettings(level=0))
     assert found["metrics"] == flat
     for name in ("reward", "score"):
         if name in flat:
@@ -181,7 +182,7 @@ def test_the_means_and_pass_rates_are_those_that_are_printed_without_a_flag(
 def test_rates_are_over_the_tasks_that_have_k_scored_rollouts(tmp_path: Path):
     rows = [row(f"a/{n}", float(n < 2), extracted_answer="36" if n < 2 else None) for n in range(3)]
     rows += [row("b/0", 1.0, extracted_answer="1"), row("b/1", 0.0, extracted_answer="2"), row("b/2", None)]
-    found = read_groups([write(tmp_path / "r.jsonl", *rows)], Settings(ks=(1, 2, 3, 9), level=0))
+    found = read_groups([write(tmp_path / "r.jsonl", *rows)], MetricsSettings(ks=(1, 2, 3, 9), level=0))
     rates = {name: (rate["tasks"], rate["value"]) for name, rate in found["run"]["rates"].items()}
     assert rates == {
         "pass@1": (2, pytest.approx((2 / 3 + 1 / 2) / 2)),
@@ -199,9 +200,9 @@ def test_a_few_tasks_with_more_rollouts_than_the_others_make_no_rate_unless_aske
     rows = [row(f"{task}/{n}", extracted_answer="1") for task in range(5) for n in range(9 if task < 2 else 3)]
     path = write(tmp_path / "r.jsonl", *rows)
     kinds = ("pass@", "pass^", "majority@")
-    usual = read_groups([path], Settings(level=0))["run"]["rates"]
+    usual = read_groups([path], MetricsSettings(level=0))["run"]["rates"]
     assert list(usual) == ["pass@1", *(f"{kind}{k}" for k in (2, 3) for kind in kinds)]
-    asked = read_groups([path], Settings(ks=(9,), level=0))["run"]["rates"]
+    asked = read_groups([path], MetricsSettings(ks=(9,), level=0))["run"]["rates"]
     assert {name: rate["tasks"] for name, rate in asked.items()} == {f"{kind}9": 2 for kind in kinds}
 
 
@@ -212,7 +213,7 @@ def test_where_no_rollout_has_an_answer_there_is_no_majority(tmp_path: Path):
 
 def test_the_reward_from_which_a_rollout_passes_can_be_set(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", row("a/0", 0.6), row("a/1", 0.4))
-    found = read_groups([path], Settings(pass_at=0.5))
+    found = read_groups([path], MetricsSettings(pass_at=0.5))
     assert found["run"]["rates"]["pass@1"]["value"] == found["metrics"]["pass@1"] == 0.5
     assert read_groups([path])["run"]["rates"]["pass@1"]["value"] == 0.0
 
@@ -230,23 +231,23 @@ def test_the_reward_from_which_a_rollout_passes_can_be_set(tmp_path: Path):
     ],
 )
 def test_answers_are_the_same_but_for_case_spaces_and_a_full_stop(one: Any, other: Any, same: bool):
-    assert (answer_of(one) == answer_of(other)) is same
-    assert answer_of(one) != 0
+    assert (answer_of(RowFacts(one)) == answer_of(RowFacts(other))) is same
+    assert answer_of(RowFacts(one)) != 0
 
 
 @pytest.mark.parametrize(
     "none", [{}, {"extracted_answer": None, "response": {"content": "x"}}, {"response": {"content": " "}}]
 )
 def test_an_empty_answer_is_no_answer(none: Any):
-    assert answer_of(none) == 0
+    assert answer_of(RowFacts(none)) == 0
 
 
 def test_of_very_many_tries_the_first_repeats_vote_whatever_their_order_and_every_try_counts_for_pass_rates():
-    tries = [Rollout("t", n, {"reward": float(n % 4 < 3)}, 2 + (n % 4 == 3), False, False) for n in range(400)]
+    tries = [GroupRow("t", n, {"reward": float(n % 4 < 3)}, 2 + (n % 4 == 3), False, False) for n in range(400)]
     ballots = []
     for seed in range(3):
         random.Random(seed).shuffle(tries)
-        group = Group(Settings())
+        group = Group(MetricsSettings())
         group.extend(tries)
         ballots.append(group.ballot(0))
         assert dict(group.rates([1]))["pass@1"] == [(0, 0.75)]
@@ -265,7 +266,7 @@ def test_intervals_are_of_tasks_and_not_of_their_rollouts(tmp_path: Path):
 
 def test_rows_are_counted_where_they_belong_however_many_there_are(tmp_path: Path):
     rows = [row(f"t{n // 4}/{n % 4}", float(n % 3 == 0), kind="xyz"[n % 3]) for n in range(5000)]
-    found = read_groups([write(tmp_path / "r.jsonl", *rows)], Settings(by="kind", level=0))
+    found = read_groups([write(tmp_path / "r.jsonl", *rows)], MetricsSettings(by="kind", level=0))
     told = [
         (each["group"], each["rollouts"], each["tasks"], each["fields"]["reward"]["mean"]) for each in found["groups"]
     ]
@@ -343,7 +344,7 @@ def test_hostile_rows_are_notes_or_counted_exactly_as_without_a_flag(tmp_path: P
     odd = [orjson.dumps(each) + b"\n" if "extracted_answer" not in each else _nested(each) for each in ODD]
     path = write(tmp_path / "r.jsonl", *HOSTILE, *LOOSE, *odd)
     again = write(tmp_path / "s.jsonl", *HOSTILE, *odd)
-    found = read_groups([path], Settings(by=by))
+    found = read_groups([path], MetricsSettings(by=by))
     flat, notes = read_metrics(path)
     assert found["metrics"] == flat
     assert (
@@ -352,20 +353,20 @@ def test_hostile_rows_are_notes_or_counted_exactly_as_without_a_flag(tmp_path: P
         == [
             *(f"{path}:{number}: not a rollout; it is not counted" for number in range(1, len(HOSTILE) + 1)),
             "meta: 1 of 14 rollouts have it in a wrong type; they are counted without it",
-            "meta.key: 2 of 14 rollouts have it in a wrong type; they are counted without it",
+            "meta.key: 4 of 14 rollouts have it in a wrong type; they are counted without it",
             "meta.timing: 1 of 14 rollouts have it in a wrong type; they are counted without it",
             "output: 1 of 14 rollouts have it in a wrong type; they are counted without it",
-            "reward: 1 of 14 rollouts have it in a wrong type; they are counted without it",
+            "reward: 2 of 14 rollouts have it in a wrong type; they are counted without it",
             "usage: 1 of 14 rollouts have it in a wrong type; they are counted without it",
             "usage.total_tokens: 1 of 14 rollouts have it in a wrong type; they are counted without it",
-            "reward: 12 of 13 numbers are counted; the rest are NaN or infinite",
+            "reward: 11 of 12 numbers are counted; the rest are NaN or infinite",
         ]
     )
     kept = len(LOOSE) + len(ODD)
     assert found["run"]["rollouts"] == kept == sum(group["rollouts"] for group in found["groups"]) or by is None
     assert all(len(group["group"]) <= 200 for group in found["groups"])
     orjson.dumps(found)
-    assert read_groups([path, again], Settings(by=by))["run"]["rollouts"] == kept
+    assert read_groups([path, again], MetricsSettings(by=by))["run"]["rollouts"] == kept
 
 
 def _nested(each: dict[str, Any]) -> bytes:
@@ -388,7 +389,7 @@ def test_groups_without_end_end_in_one(tmp_path: Path, by: str, hint: str):
     rows = [row(f"t{n:02}/0", 1.0, kind=f"t{n:02}") for n in range(30)]
     random.Random(3).shuffle(rows)  # the first by name are kept, not the first in the file
     path = write(tmp_path / "r.jsonl", *rows)
-    reading = Reading(Settings(by=by), most_cells=10 if by == "task" else 40).read([path])
+    reading = Reading(MetricsSettings(by=by), most_cells=10 if by == "task" else 40).read([path])
     assert {name: group.rows for name, group in reading.groups.items()} == {
         **{f"t{n:02}": 1 for n in range(10)},
         "(others)": 20,
@@ -406,7 +407,7 @@ def test_numbers_without_end_are_kept_up_to_a_bound(tmp_path: Path):
 
 def test_only_the_numbers_asked_for_are_there_and_the_reward(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", row("a/0", score=1, other=2))
-    found = read_groups([path], Settings(fields=frozenset({"score", "nope"})))
+    found = read_groups([path], MetricsSettings(fields=frozenset({"score", "nope"})))
     assert list(found["run"]["fields"]) == ["reward", "score"]
     assert found["notes"] == ["no rollout has a number 'nope'"]
 
@@ -415,13 +416,13 @@ def test_deferred_and_incomplete_rollouts_are_counted_by_group(tmp_path: Path):
     deferred = row("a/0", None, kind="x")
     deferred["meta"]["verification"] = "deferred"
     path = write(tmp_path / "r.jsonl", deferred, row("b/0", kind="y", response={"status": "incomplete"}))
-    found = read_groups([path], Settings(by="kind"))
+    found = read_groups([path], MetricsSettings(by="kind"))
     told = [{name: group.get(name) for name in ("deferred", "incomplete")} for group in found["groups"]]
     assert told == [{"deferred": 1, "incomplete": None}, {"deferred": None, "incomplete": 1}]
     assert "reward" not in found["groups"][0]["fields"]
 
 
 def test_an_empty_file_has_no_numbers(tmp_path: Path):
-    found = read_groups([write(tmp_path / "r.jsonl")], Settings(by="agent"))
+    found = read_groups([write(tmp_path / "r.jsonl")], MetricsSettings(by="agent"))
     assert found["run"] == {"rollouts": 0, "tasks": 0, "fields": {}, "rates": {}}
     assert (found["groups"], found["notes"]) == ([], [])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import encode
 from velodrome.records.zst import pack
 from velodrome.stats.metrics import Tally, failed_keys, largest_k, pass_at_k, read_metrics
@@ -23,7 +24,7 @@ def row(key: str, reward: float | None = 1.0, **fields: Any) -> dict[str, Any]:
 def metrics(*rows: dict[str, Any], **options: Any) -> dict[str, Any]:
     tally = Tally(**options)
     for each in rows:
-        tally.add(each)
+        tally.add(RowFacts(each))
     return tally.metrics()
 
 

@@ -17,10 +17,11 @@ from velodrome.cli.main import main
 from velodrome.index import Index, Query, Sort
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_file import read_profile
+from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.records.rollout import encode
 from velodrome.stats.compare import compare
-from velodrome.stats.group import Settings
+from velodrome.stats.group import MetricsSettings
 from velodrome.stats.groups import Reading, read_groups
 from velodrome.stats.metrics import read_metrics
 from velodrome.stats.shards import read_shards
@@ -152,11 +153,12 @@ VALUE = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), VALUE, max_size=6), min_size=1, max_size=4))
 def test_whatever_stands_in_an_object_it_is_counted_once_and_nothing_raises(rows: list[dict[str, Any]]):
-    reading = Reading(Settings(by="meta.agent"))
+    reading = Reading(MetricsSettings(by="meta.agent"))
     checks, profile = Checks(), Profile()
     for row in rows:
-        reading.add(row)
-        checks.add(row)
+        facts = RowFacts(row)
+        reading.add(facts)
+        checks.add(facts)
         profile.add(row)
     assert reading.metrics["rollouts/kept"] == checks.rollouts == profile.told()["rows"] == len(rows)
     orjson.dumps([reading.metrics, reading.notes])

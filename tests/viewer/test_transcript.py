@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from velodrome.stats.episode import is_episode
+from velodrome.records.facts import is_episode
 from velodrome.viewer.transcript import plain, transcript
 
 ROW: dict[str, Any] = {

@@ -3,8 +3,8 @@
 A check has a name, a severity and a heading in docs/checks.md. It says nothing about a clean run, however small.
 """
 
-from velodrome.checks.finding import SEVERITIES, Finding, Severity
-from velodrome.checks.run import (
+from velodrome.checks.check import SEVERITIES, Finding, Severity
+from velodrome.checks.runner import (
     CHECKS,
     WHILE_COLLECTING,
     Checks,

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import Any
 
 import velodrome.checks.thresholds as at
-from velodrome.checks.facts import Batch
-from velodrome.checks.finding import Check, Finding, Seen, Severity, graded, part
+from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, RowCheck, Seen, Severity, graded, part
+from velodrome.records.facts import RowFacts
 from velodrome.timing.report import clean
-
-Json = dict[str, Any]
 
 _FEW_KEYS = 100_000
 _PASSES = 16  # over the hashes of keys; each holds a sixteenth of them in a set
 _FOLDED = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\d+")
 _LONGEST_REASON = 160
+_CHECKED_ELSEWHERE = ("reward", "usage.", "meta.timing.")
 
 
 class Unreadable(Check):
@@ -39,7 +37,7 @@ class Unreadable(Check):
         """A line nothing else could be read from."""
         self.reason = min(self.reason or (torn, reason), (torn, reason))
         self.torn += torn
-        self.hit([line])
+        self.hit_lines([line])
 
     def passed(self, line: int, size: int, *, file: int, of: int) -> None:
         """Bytes that could not be decompressed; how many lines stood there nobody knows."""
@@ -55,7 +53,7 @@ class Unreadable(Check):
             places = f"in {self.gaps:,} place{'s' if self.gaps > 1 else ''}"
             told = f"{part(self.gap_bytes, sum(self.sizes.values()), 'bytes')} cannot be decompressed, {places}"
             message = f"{told}; how many rollouts stood there cannot be told"
-            yield self.found("error", message, count=self.gaps, share=share, examples=self.gap_lines)
+            yield self.finding("error", message, count=self.gaps, share=share, examples=self.gap_lines)
         if self.hits:
             lines = self.seen.rows + self.hits
             severity: Severity = "error"
@@ -63,32 +61,19 @@ class Unreadable(Check):
             message = f"{part(self.hits, lines, 'lines')} cannot be read: {reason}"
             if self.torn == self.hits:
                 severity, message = "info", "the last line is not whole: it is being written, or was torn"
-            yield self.found(severity, message, share=self.hits / lines)
+            yield self.finding(severity, message, share=self.hits / lines)
 
 
-class Schema(Check):
+class Schema(KindCheck):
     name = "schema"
-    severity = "error"
+    severity = least = "error"
     about = "rows that lack a part of a rollout, or have it in another type"
     advice = "docs/rollouts.md names every field; velo import turns other formats into rollouts"
+    of, says = "rows", "are not rollouts"
 
-    def __init__(self, seen: Seen) -> None:
-        super().__init__(seen)
-        self.flaws: dict[str, int] = {}
-
-    def add(self, batch: Batch) -> None:
-        bad = [one for one in batch if one.flaw is not None]
-        if bad:
-            self.hit([one.line for one in bad])
-            for one in bad:
-                flaw = str(one.flaw)
-                self.flaws[flaw] = self.flaws.get(flaw, 0) + 1
-
-    def findings(self) -> Iterator[Finding]:
-        if self.hits:
-            flaws = sorted(self.flaws.items(), key=lambda each: (-each[1], each[0]))[:3]
-            told = ", ".join(f"{flaw} ({count:,})" for flaw, count in flaws)
-            yield self.found("error", f"{part(self.hits, self.seen.rows, 'rows')} are no rollouts: {told}")
+    def kinds_of(self, one: RowFacts) -> Sequence[str]:
+        wrong = [name for name in one.wrong if not name.startswith(_CHECKED_ELSEWHERE)] if one.wrong else []
+        return [*(f"no {name}" for name in one.missing), *(f"{name} of a wrong type" for name in wrong)][:1]
 
 
 class DuplicateKeys(Check):
@@ -101,14 +86,14 @@ class DuplicateKeys(Check):
         super().__init__(seen)
         self.keys, self.lines = array("q"), array("Q")
 
-    def add(self, batch: Batch) -> None:
-        keyed = [one for one in batch if one.key]
-        self.keys.extend([one.key for one in keyed])
-        self.lines.extend([one.line for one in keyed])
+    def add(self, batch: RowBatch) -> None:
+        keyed = [one for one in batch if one.key is not None]
+        self.keys.extend([hash(one.key) for one in keyed])
+        self.lines.extend([self.seen.line(one) for one in keyed])
 
     def end_file(self) -> None:
         """Keys of other files may be the same: those are other runs."""
-        self.hit(sorted(self._again()))
+        self.hit_lines(sorted(self._again()))
         self.keys, self.lines = array("q"), array("Q")
 
     def _again(self) -> Iterator[int]:
@@ -128,21 +113,18 @@ class DuplicateKeys(Check):
         if count:
             message = f"{part(count, self.seen.rows, 'rollouts')} have a key that was there before"
             lines = [*self.examples, *again]
-            yield self.found("error", message, count=count, share=count / self.seen.rows, examples=lines)
+            yield self.finding("error", message, count=count, share=count / self.seen.rows, examples=lines)
 
 
-class TokenCounts(Check):
+class TokenCounts(RowCheck):
     name = "no-token-counts"
     severity = "info"
     about = "rollouts whose tokens are not counted"
     advice = "the model server returns no usage; token metrics and max_total_tokens miss these rollouts"
+    says = "have no token counts"
 
-    def add(self, batch: Batch) -> None:
-        self.hit([one.line for one in batch if not one.counted and not one.episode])
-
-    def findings(self) -> Iterator[Finding]:
-        if self.hits:
-            yield self.found("info", f"{part(self.hits, self.seen.rows, 'rollouts')} have no token counts")
+    def true_of(self, one: RowFacts) -> bool:
+        return not (one.total_tokens or one.output_tokens) and not one.episode
 
 
 class NoRollouts(Check):
@@ -153,7 +135,7 @@ class NoRollouts(Check):
 
     def findings(self) -> Iterator[Finding]:
         if not self.seen.rows:
-            yield self.found("warning", "there are no rollouts", share=0.0)
+            yield self.finding("warning", "there are no rollouts", share=0.0)
 
 
 class Failures(Check):
@@ -167,25 +149,25 @@ class Failures(Check):
         self.failed: dict[int, tuple[int, str]] = {}  # by the hash of a key: its rank, and the reason
         self._below = 1 << 64  # keys of a smaller rank are remembered
 
-    def fail(self, failure: Json) -> None:
-        key, boundary, error = failure.get("key"), failure.get("boundary"), failure.get("error")
-        if not isinstance(key, str):
+    def fail(self, failure: RowFacts) -> None:
+        """Look at one failed attempt."""
+        key = failure.key
+        if key is None:
             return
         digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         rank = int.from_bytes(digest, "big")
         if rank >= self._below:
             return
-        parts = [each[:_LONGEST_REASON] if isinstance(each, str) else "?" for each in (boundary, error)]
-        attempt = (rank, ": ".join(parts))
+        attempt = (rank, failure.error[:_LONGEST_REASON])
         self.failed[hash(key)] = min(self.failed.get(hash(key), attempt), attempt)
         while len(self.failed) > at.MOST_FAILED:
             self._below >>= 1
             self.failed = {known: each for known, each in self.failed.items() if each[0] < self._below}
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: RowBatch) -> None:
         if self.failed:
             for one in batch:
-                self.failed.pop(one.key, None)
+                self.failed.pop(hash(one.key), None)
 
     @property
     def count(self) -> int:
@@ -210,7 +192,7 @@ class Failures(Check):
         about = "about " if self._below < 1 << 64 else ""
         reason = clean(shown[top], longest=_LONGEST_REASON)
         message = f"{about}{part(count, requested, 'rollouts')} failed, most often ({times:,}): {reason}"
-        yield self.found(severity, message, count=count, share=count / requested)
+        yield self.finding(severity, message, count=count, share=count / requested)
 
 
 CHECKS: tuple[type[Check], ...] = (NoRollouts, Unreadable, Schema, DuplicateKeys, Failures, TokenCounts)

@@ -46,18 +46,21 @@ _REFUSAL = re.compile(
     r"|i (?:must|have to) (?:respectfully )?decline\b)",
     re.IGNORECASE,
 )
-OPENINGS = frozenset("iIsSuUmMaAEFT \n\t")  # of everything that `is_error` and `is_refusal` look for
+_OPENINGS = frozenset("iIsSuUmMaA \n\t")
+_ERROR_OPENINGS = frozenset("EFT \n\t")
 _TOOL_OPENINGS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_45{ \n")
 
 
 def is_error(answer: str) -> bool:
     """Whether an answer is none, but the trace of a crash."""
-    return answer.startswith(_ERROR_STARTS) or (len(answer) < _START and answer.strip() in _ERRORS)
+    return answer[:1] in _ERROR_OPENINGS and (
+        answer.startswith(_ERROR_STARTS) or (len(answer) < _START and answer.strip() in _ERRORS)
+    )
 
 
 def is_refusal(answer: str) -> bool:
     """Whether an answer begins as refusals do."""
-    return _REFUSAL.match(answer, 0, _START) is not None
+    return answer[:1] in _OPENINGS and _REFUSAL.match(answer, 0, _START) is not None
 
 
 def is_tool_error(result: str) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 EXAMPLES = 5  # line numbers of one finding: enough to look into, few enough to read
 MOST_TASKS = 100_000  # about 300 bytes each; a choice of fifty thousand or more tells what the rest is like
 MOST_TOOLS = 1_000  # a model may make names up
-MOST_FIELDS = 1_000  # a file may make names up
+MOST_NAMES = 1_000  # so may a file
 MOST_FAILED = 100_000  # keys that failed; of more, a choice of fifty thousand tells how many there are to 1%
 
 # Below this many rollouts a share says nothing: what would be a warning is a note.
@@ -27,6 +27,8 @@ OUTLIER_LEAST_DEVIATION = 0.25
 OUTLIER_SHARE = 0.01
 OUTLIER_LEAST = 100
 SCALE_SHARE = 0.5  # more than half beyond 10: that is the scale of the rewards, not a mistake in some
+
+LARGEST = 1e100  # a reward beyond it is infinite for every purpose, and its square is
 
 # Answers.
 EMPTY_WARNING = 0.01  # now and then a model says nothing
@@ -73,7 +75,6 @@ SLOW_LEAST = 50
 SLOW_WARNING = 0.01
 VERIFY_LEAST = 20
 VERIFY_LEAST_S = 0.05  # on average; a scripted model is quicker than any verifier
-LONGEST_S = 1e8  # three years: no rollout took that long
 RETRIES_LEAST = 20
 RETRIES_NOTE = 0.1
 RETRIES_WARNING = 0.3

@@ -3,71 +3,61 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import velodrome.checks.thresholds as at
-from velodrome.checks.facts import Batch
-from velodrome.checks.finding import Check, Finding, Seen, Severity, graded, part
-from velodrome.checks.spread import Spread
+from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, Seen, Severity, graded, part
+from velodrome.records.facts import PARTS, RowFacts
+from velodrome.timing.percentiles import Quantiles
+
+_MODEL, _VERIFY = PARTS.index("model"), PARTS.index("verify")
+_MISSING = ("missing",)
+_WRONG = ("negative, endless or not a number",)
 
 
-class BadTimes(Check):
+class BadTimes(KindCheck):
     name = "bad-times"
     severity = "warning"
-    about = "times are missing, negative or no numbers"
+    about = "times are missing, negative or not numbers"
     advice = "throughput and velo profile leave these out; a negative time is a clock that was set back, or a bug"
+    says = "have no usable times"
 
-    def __init__(self, seen: Seen) -> None:
-        super().__init__(seen)
-        self.wrong = 0
-
-    def add(self, batch: Batch) -> None:
-        bad = [one for one in batch if one.untimed or one.time_flaw is not None]
-        if bad:
-            self.hit([one.line for one in bad])
-            self.wrong += sum(one.time_flaw is not None for one in bad)
+    def kinds_of(self, one: RowFacts) -> Sequence[str]:
+        if one.parts is not None:
+            return ()
+        return _MISSING if one.total_s is None and "meta.timing.total_s" not in one.wrong else _WRONG
 
     def findings(self) -> Iterator[Finding]:
         if self.hits:
-            kinds = {"missing": self.hits - self.wrong, "negative, endless or no number": self.wrong}
-            told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
-            message = f"{part(self.hits, self.seen.rows, 'rollouts')} have no times to go by: {told}"
-            yield self.found("warning" if self.wrong else "info", message)
+            yield self.finding("warning" if _WRONG[0] in self.kinds.kept else "info", self.message())
 
 
 class SlowRollouts(Check):
     name = "slow-rollouts"
     severity = "warning"
     about = f"rollouts take {at.SLOW_TIMES:g} times as long as the median"
-    advice = "velo show --all tells what they did; timeout_s and max_steps of the agent bound them"
+    advice = "velo show --all prints what they did; timeout_s and max_steps of the agent bound them"
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.spread = Spread()
-        self.slowest: list[tuple[float, int]] = []
+        self.spread = Quantiles()
+        self.slowest: list[tuple[Any, int]] = []
 
-    def add(self, batch: Batch) -> None:
-        timed = batch.timed
-        totals = [one.total_s for one in timed]
-        if not totals:
-            return
-        self.spread.extend(totals)
-        if len(self.slowest) < at.EXAMPLES or max(totals) > self.slowest[-1][0]:
-            fresh = [(one.total_s, -one.line) for one in timed]
-            self.slowest = heapq.nlargest(at.EXAMPLES, [*self.slowest, *fresh])
+    def add(self, batch: RowBatch) -> None:
+        times = [(one.total_s, -self.seen.line(one)) for one in batch.timed]
+        self.spread.extend([seconds for seconds, _ in times if seconds])
+        self.slowest = heapq.nlargest(at.EXAMPLES, [*self.slowest, *times])
 
     def findings(self) -> Iterator[Finding]:
         count, median = self.spread.count, self.spread.quantile(0.5)
         limit = max(at.SLOW_TIMES * median, median + at.SLOW_LEAST_S)
         slow = self.spread.outside(0.0, limit)
-        if slow and count >= at.SLOW_LEAST:
-            share = slow / count
+        lines = [-line for seconds, line in self.slowest if seconds > limit]
+        if slow and lines and count >= at.SLOW_LEAST:
             message = f"{part(slow, count, 'rollouts')} took more than {limit:.3g} s; the median is {median:.3g} s"
-            lines = [-line for seconds, line in self.slowest if seconds > limit]
-            if not lines:
-                return  # the buckets of the spread are coarse: they were not so slow
-            severity = graded(slow, share, warning=at.SLOW_WARNING)
-            yield self.found(severity, message, count=slow, share=share, examples=lines)
+            severity = graded(slow, slow / count, warning=at.SLOW_WARNING)
+            yield self.finding(severity, message, count=slow, share=slow / count, examples=lines)
 
 
 class SlowVerification(Check):
@@ -81,24 +71,24 @@ class SlowVerification(Check):
         self.timed = 0
         self.model_ns = self.verify_ns = 0  # whole numbers: a sum of them does not depend on the order
 
-    def add(self, batch: Batch) -> None:
-        timed = batch.timed
-        self.timed += len(timed)
-        self.model_ns += sum([round(1e9 * one.model_s) for one in timed])
-        self.verify_ns += sum([round(1e9 * one.verify_s) for one in timed])
-        slower = [one.line for one in timed if one.verify_s > one.model_s]
-        self.hit(slower)
+    def add(self, batch: RowBatch) -> None:
+        for one in batch.timed:
+            _, parts = one.parts or (0.0, (0.0,) * len(PARTS))
+            self.model_ns += round(1e9 * parts[_MODEL])
+            self.verify_ns += round(1e9 * parts[_VERIFY])
+            if parts[_VERIFY] > parts[_MODEL]:
+                self.hit([one])
+        self.timed += len(batch.timed)
 
     def findings(self) -> Iterator[Finding]:
         timed = self.timed or 1
         model_s, verify_s = self.model_ns / 1e9 / timed, self.verify_ns / 1e9 / timed
-        slow = verify_s > model_s and verify_s >= at.VERIFY_LEAST_S
-        if slow and self.timed >= at.VERIFY_LEAST:
+        if verify_s > model_s and verify_s >= at.VERIFY_LEAST_S and self.timed >= at.VERIFY_LEAST:
             message = (
-                f"verification takes {verify_s:.3g} s a rollout, the model {model_s:.3g} s; "
+                f"verification takes {verify_s:.3g} s per rollout, the model {model_s:.3g} s; "
                 f"it is the longer part in {part(self.hits, timed, 'rollouts')}"
             )
-            yield self.found("warning", message, share=self.share(timed))
+            yield self.finding("warning", message, share=self.share(timed))
 
 
 class Retries(Check):
@@ -111,12 +101,14 @@ class Retries(Check):
         super().__init__(seen)
         self.retries = self.limited = 0
 
-    def add(self, batch: Batch) -> None:
-        again = [one for one in batch if one.retries or one.rate_limited]
-        if again:
-            self.hit([one.line for one in again])
-            self.retries += sum(one.retries for one in again)
-            self.limited += sum(one.rate_limited for one in again)
+    def add(self, batch: RowBatch) -> None:
+        for one in batch:
+            if "retries" in one.timing or "rate_limited" in one.timing:
+                retries, limited = one.count("retries"), one.count("rate_limited")
+                self.retries += retries
+                self.limited += limited
+                if retries or limited:
+                    self.hit([one])
 
     def findings(self) -> Iterator[Finding]:
         share = self.share()
@@ -124,7 +116,7 @@ class Retries(Check):
             severity: Severity = "warning" if share >= at.RETRIES_WARNING else "info"
             message = f"{part(self.hits, self.seen.rows, 'rollouts')} had retries: {self.retries:,} in all"
             limited = f", {self.limited:,} for the rate limit" if self.limited else ""
-            yield self.found(severity, message + limited)
+            yield self.finding(severity, message + limited)
 
 
 CHECKS: tuple[type[Check], ...] = (BadTimes, SlowRollouts, SlowVerification, Retries)

@@ -2,83 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
 
 import velodrome.checks.thresholds as at
-from velodrome.checks.facts import Batch
-from velodrome.checks.finding import Check, Finding, Seen, Severity, graded, part
-from velodrome.checks.names import Names
+from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, RowCheck, Seen, Severity, part
+from velodrome.checks.name_counts import NameCounts
+from velodrome.checks.texts import is_tool_error
+from velodrome.records.facts import RowFacts
 from velodrome.timing.report import clean
+
+_LONGEST_NAME = 64
 
 
 class FailingTools(Check):
     name = "failing-tools"
     severity = "error"
-    about = "a tool gives nothing but errors"
+    about = "a tool returns nothing but errors"
     advice = "call the tool by hand with the arguments of one of these rollouts (velo show)"
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.tools = Names(at.MOST_TOOLS, counts=2)  # calls, errors, the lines of the first few errors
+        self.tools = NameCounts(at.MOST_TOOLS, counts=2)  # calls, errors, the lines of the first few errors
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: RowBatch) -> None:
         for one in batch:
-            for name, failed in one.results:
-                counts = self.tools.counts(name)
+            for name, result in one.results if one.tool_calls else ():
+                counts = self.tools.counts(name[:_LONGEST_NAME])
                 if counts is None:
                     continue
                 counts[0] += 1
-                if failed:
+                if is_tool_error(result):
                     counts[1] += 1
-                    if len(counts) < 2 + at.EXAMPLES and one.line not in counts[2:]:
-                        counts.append(one.line)
+                    line = self.seen.line(one)
+                    if len(counts) < 2 + at.EXAMPLES and line not in counts[2:]:
+                        counts.append(line)
 
     def findings(self) -> Iterator[Finding]:
         for name, (calls, errors, *lines) in sorted(self.tools.kept.items()):
             if calls >= at.TOOL_LEAST and errors >= at.TOOL_FAILS * calls:
                 message = f"{clean(name)}: {part(errors, calls, 'calls')} ended in an error"
                 severity: Severity = "error" if errors == calls else "warning"
-                yield self.found(severity, message, count=errors, share=errors / calls, examples=lines)
+                yield self.finding(severity, message, count=errors, share=errors / calls, examples=lines)
 
 
-class UnknownTools(Check):
+class UnknownTools(KindCheck):
     name = "unknown-tools"
     severity = "warning"
     about = "the model calls tools that were not offered"
     advice = "name the tools in the prompt as they are offered, or offer the one it looks for"
+    says = "call a tool that was not offered"
+    warning = at.UNKNOWN_WARNING
 
-    def __init__(self, seen: Seen) -> None:
-        super().__init__(seen)
-        self.names = Names(at.MOST_TOOLS)
-
-    def add(self, batch: Batch) -> None:
-        odd = [one for one in batch if one.unknown]
-        self.hit([one.line for one in odd])
-        for one in odd:
-            for name in one.unknown:
-                self.names.add(name)
-
-    def findings(self) -> Iterator[Finding]:
-        if self.hits:
-            shown = ", ".join(f"{clean(name)} ({count:,})" for name, count in self.names.most_often())
-            message = f"{part(self.hits, self.seen.rows, 'rollouts')} call a tool that was not offered: {shown}"
-            yield self.found(graded(self.hits, self.share(), warning=at.UNKNOWN_WARNING), message)
+    def kinds_of(self, one: RowFacts) -> Sequence[str]:
+        if not one.tool_calls or not one.params.get("tools"):
+            return ()
+        offered, called = one.offered, dict.fromkeys(str(name) for name, _ in one.calls)
+        return [name[:_LONGEST_NAME] for name in called if name not in offered]
 
 
-class RepeatedCalls(Check):
+class RepeatedCalls(RowCheck):
     name = "repeated-calls"
     severity = "warning"
-    about = f"the same tool call, or the same few in turn, stand {at.LOOP_CALLS} times in a row"
-    advice = "see with velo show what the tool answers: a result the model cannot use is asked for again"
+    about = f"the same tool call, or the same few in turn, occur {at.LOOP_CALLS} times in a row"
+    advice = "see with velo show what the tool returns: a model repeats a call whose result it cannot use"
+    says = f"repeat one call, or a few in turn, {at.LOOP_CALLS} times or more"
+    warning = at.LOOPS_WARNING
 
-    def add(self, batch: Batch) -> None:
-        self.hit([one.line for one in batch if one.loop])
+    def true_of(self, one: RowFacts) -> bool:
+        return one.tool_calls >= at.LOOP_CALLS and loops(one.calls)
 
-    def findings(self) -> Iterator[Finding]:
-        if self.hits:
-            again = f"repeat one call, or a few in turn, {at.LOOP_CALLS} times or more"
-            message = f"{part(self.hits, self.seen.rows, 'rollouts')} {again}"
-            yield self.found(graded(self.hits, self.share(), warning=at.LOOPS_WARNING), message)
+
+def loops(calls: list[tuple[Any, Any]]) -> bool:
+    """Whether the same call, or the same few in turn, occur several times in a row."""
+    for period in range(1, at.LOOP_PERIOD + 1):
+        run = 0
+        for before, call in zip(calls, islice(calls, period, None), strict=False):
+            run = run + 1 if call == before else 0
+            if run >= period * (at.LOOP_CALLS - 1):
+                return True
+    return False
 
 
 CHECKS: tuple[type[Check], ...] = (FailingTools, UnknownTools, RepeatedCalls)

@@ -9,7 +9,7 @@ from velodrome.cli.parsing import number
 from velodrome.stats.metrics import PASS_REWARD
 
 if TYPE_CHECKING:
-    from velodrome.stats.group import Settings
+    from velodrome.stats.group import MetricsSettings
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -27,12 +27,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--ci", type=_level, metavar="LEVEL", help="the level of confidence intervals, 0 for none [0.95]")
 
 
-def settings_of(given: argparse.Namespace) -> Settings:
+def settings_of(given: argparse.Namespace) -> MetricsSettings:
     """The flags, with defaults for those that were not given."""
-    from velodrome.stats.group import Settings
+    from velodrome.stats.group import MetricsSettings
 
-    usual = Settings()
-    return Settings(
+    usual = MetricsSettings()
+    return MetricsSettings(
         by=given.by,
         ks=given.k,
         pass_at=PASS_REWARD if given.pass_at is None else given.pass_at,

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError, ModelError
+from velodrome.records.facts import HOSTILE, mended
 from velodrome.records.foreign import FOREIGN, is_foreign
 from velodrome.records.jsonl import read_lines
 from velodrome.records.lenient import loads
 from velodrome.records.other_files import refuse_other_file
 from velodrome.records.rollout import key_in
-from velodrome.stats.mend import mended
-from velodrome.stats.parts import HOSTILE
 from velodrome.viewer.transcript import transcript
 
 EXAMPLES = """examples:
@@ -103,7 +102,7 @@ def told(line: bytes) -> str:
     try:
         return transcript(row)
     except (ModelError, *HOSTILE):
-        names = ", ".join(mended(row)[1]) or "a part of it"
+        names = ", ".join(mended(row, failed="boundary" in row)[1]) or "a part of it"
         raise InputError(f"not a rollout: {names} of a wrong type (docs/rollouts.md names every field)") from None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from velodrome.checks import WHILE_COLLECTING, Checks
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_text import profile_tree
+from velodrome.records.facts import RowFacts
 from velodrome.stats.metrics import Tally
 
 Json = dict[str, Any]
@@ -46,13 +47,12 @@ class Reader:
         """Itself, with nothing waiting to be read."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         for row, size in waiting:
+            facts = RowFacts(row, size=size, failed=not size)
             if size:
-                self.tally.add(row)
-        for row, size in waiting:
-            if size:
-                self.checks.add(row)
+                self.tally.add(facts)
+                self.checks.add(facts)
             else:
-                self.checks.fail(row)
+                self.checks.fail(facts)
         profile = self.profile
         if profile is not None:
             for row, size in waiting:

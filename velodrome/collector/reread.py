@@ -12,8 +12,9 @@ from tqdm import tqdm
 from velodrome.checks import WHILE_COLLECTING, Checks
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_file import ended, failures_of
+from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import DAMAGED
-from velodrome.records.rows import read_rows
+from velodrome.records.rows import read_failures, read_rows
 from velodrome.records.unread import Unread
 from velodrome.stats.metrics import Tally, failed_keys
 
@@ -36,17 +37,17 @@ class Whole:
         self._next = next(self._failures, None)
         self._unread = Unread(output)
         self.checks.begin(str(output))
-        for failure in failures_of(output):
-            self.checks.fail(failure)
+        for failed in read_failures(output):
+            self.checks.fail(failed)
 
     def add(self, line: int, row: Json, size: int) -> None:
         """One row of the file."""
-        counted = self.tally.add(row)
-        key = (counted.get("meta") or {}).get("key")
-        if isinstance(key, str):
+        facts = RowFacts(row, line=line, size=size)
+        self.tally.add(facts)
+        if facts.task is not None and facts.key is not None:
             self.rollouts += 1
-            self._failed.discard(key)
-        self.checks.add(row, line)
+            self._failed.discard(facts.key)
+        self.checks.add(facts)
         if self.profile is not None:
             while self._next is not None and ended(self._next) <= ended(row.get("meta")):
                 self._fail(self.profile)

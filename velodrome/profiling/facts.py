@@ -15,7 +15,7 @@ from velodrome.profiling.replay import HERE
 from velodrome.profiling.sample import Run
 from velodrome.profiling.saturation import Call, Effect, load_effect
 from velodrome.profiling.stages import Limit, Rollout, Span, taken_apart
-from velodrome.stats.parts import HOSTILE, PARTS, timed_parts
+from velodrome.records.facts import HOSTILE, PARTS, timed_parts
 
 Json = dict[str, Any]
 Used = dict[tuple[str, str], float]  # seconds a rollout, by process and stage

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
+from velodrome.records.facts import HOSTILE
 from velodrome.records.rollout import beside
 from velodrome.settings.kinds import AGENTS, MODELS, RESOURCES
-from velodrome.stats.parts import HOSTILE
 
 Json = dict[str, Any]
 

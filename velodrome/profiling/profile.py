@@ -11,11 +11,13 @@ import heapq
 from math import isfinite
 from typing import Any
 
+from velodrome.profiling.call_times import AT_ONCE, CallTimes, row_flaw, waited_us
 from velodrome.profiling.sample import Recorded, Run
+from velodrome.profiling.series import Series
 from velodrome.profiling.verdict import FEWEST, make_verdict, marked
 from velodrome.records.bounds import MAX_TOKENS
-from velodrome.stats.parts import AT_ONCE, HOSTILE, LONGEST_S, PARTS, Calls, row_flaw, timed_parts, waited_us
-from velodrome.stats.series import Series, Stretches
+from velodrome.records.facts import HOSTILE, LATEST_S, LONGEST_S, PARTS, timed_parts
+from velodrome.stats.stretches import Stretches
 from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]
@@ -26,7 +28,6 @@ _OTHER_TOOLS = "tool:(others)"
 _MOST_NOTES = 20
 _MOST_FAILED = 100_000
 _MOST_NODES = 10_000  # of one tree; what the collector writes has 200
-LATEST_S = 1e11  # in seconds since 1970
 _CLOSED = frozenset(("model", "queue", "connection", "backoff", "session"))  # below these there is no tool and no judge
 _NAMES = {
     "queue": "Queue",
@@ -60,8 +61,8 @@ class Profile:
         self._total, self._write = Quantiles(), Quantiles()
         self._parts = [Quantiles() for _ in PARTS]
         self._fresh: list[tuple[float, ...]] = []
-        self._tools: dict[str, Calls] = {}
-        self._judge = Calls()
+        self._tools: dict[str, CallTimes] = {}
+        self._judge = CallTimes()
         self._model_calls = self._retries = self._rate_limited = self._bytes = 0
         self._active = Stretches()  # of all attempts; in `active_s` only those that were kept count
         self._kept = Stretches()
@@ -174,10 +175,10 @@ class Profile:
             pass
         return len(todo)
 
-    def _new_tool(self, name: str) -> Calls:
+    def _new_tool(self, name: str) -> CallTimes:
         if len(self._tools) >= _MOST_TOOLS:  # a model may make names up
             name = _OTHER_TOOLS
-        return self._tools.setdefault(name, Calls())
+        return self._tools.setdefault(name, CallTimes())
 
     def _place(self, rollout: Recorded, end: float) -> None:
         """Put an attempt where it belongs in time: the series, and the sample if it is of the latest run."""
@@ -263,7 +264,7 @@ class Profile:
         return []
 
     def _calls(self, part: str) -> float | None:
-        """Calls a rollout, of the parts that are made of calls."""
+        """CallTimes a rollout, of the parts that are made of calls."""
         if part == "model":
             return self._model_calls / (self.rollouts or 1)
         if part == "tools":

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from velodrome.profiling.overrides import read_config
-from velodrome.profiling.profile import LATEST_S, Profile
+from velodrome.profiling.profile import Profile
+from velodrome.records.facts import LATEST_S
 from velodrome.records.rollout import beside
 from velodrome.records.rows import read_rows
 from velodrome.records.unread import Unread

@@ -12,7 +12,7 @@ from typing import Any
 
 from velodrome.profiling.replay import HERE, Stage, Step
 from velodrome.profiling.sample import Recorded
-from velodrome.stats.parts import HOSTILE, WAITS, timed_parts
+from velodrome.records.facts import HOSTILE, WAITS, timed_parts
 
 Json = dict[str, Any]
 

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.errors import InputError
+from velodrome.records.facts import RowFacts
 from velodrome.records.foreign import is_foreign, where
 from velodrome.records.jsonl import Lost, Passed, read_lines
 from velodrome.records.lenient import loads
+from velodrome.records.rollout import beside
+from velodrome.records.unread import Unread
 
 Json = dict[str, Any]
 
@@ -41,3 +44,17 @@ def read_rows(path: Path, lost: Lost, passed: Passed | None = None) -> Iterator[
         lost(number + 1, f"{reason}; nothing after it was read", False)
     if foreign:
         raise InputError(where(path, foreign))
+
+
+def read_facts(path: Path, lost: Lost, passed: Passed | None = None) -> Iterator[RowFacts]:
+    """The facts of every row, as `read_rows` gives them."""
+    for line, row, size in read_rows(path, lost, passed):
+        yield RowFacts(row, line=line, size=size)
+
+
+def read_failures(rollouts: Path) -> Iterator[RowFacts]:
+    """The failed attempts in the failures file beside a rollouts file. A torn line runs again and counts nowhere."""
+    path = beside(rollouts, "failures.jsonl")
+    if path.exists():
+        for line, row, size in read_rows(path, Unread(path)):
+            yield RowFacts(row, line=line, size=size, failed=True)

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from velodrome.errors import InputError
-from velodrome.records.conversation import text_of
-from velodrome.records.jsonl import read_lines
-from velodrome.records.lenient import loads
-from velodrome.records.rollout import key_in, split_key
+from velodrome.records.facts import RowFacts
+from velodrome.records.rows import read_facts
 from velodrome.records.unread import Unread
 from velodrome.stats.exact import mean_of
-from velodrome.stats.group import Cell, Group, Settings
+from velodrome.stats.group import Cell, Group, MetricsSettings
 from velodrome.stats.groups import Reading, natural
 from velodrome.stats.intervals import (
     FEWEST,
@@ -30,7 +28,6 @@ from velodrome.stats.intervals import (
     unpaired_interval,
 )
 from velodrome.stats.metrics import sizes
-from velodrome.stats.parts import HOSTILE
 from velodrome.timing.report import counted
 
 Json = dict[str, Any]
@@ -41,9 +38,9 @@ MOST_PROMPTS = 1_000
 _LONGEST_PROMPT = 200
 
 
-def compare(a: Sequence[Path], b: Sequence[Path], settings: Settings | None = None) -> Json:
+def compare(a: Sequence[Path], b: Sequence[Path], settings: MetricsSettings | None = None) -> Json:
     """What differs between run A and run B, each one file or several shards."""
-    settings = settings or Settings()
+    settings = settings or MetricsSettings()
     if settings.by == "task":
         raise InputError("--by task: one task is too little to compare; --flips lists the tasks that changed")
     before, after = Reading(settings, prompts=True).read(a), Reading(settings, prompts=True).read(b)
@@ -102,7 +99,7 @@ def _names(a: Group, b: Group) -> list[str]:
 def _field(name: str, a: Group, b: Group, both: list[tuple[int, int]] | None, level: float) -> Json:
     a_cell, b_cell = a.cells.get(name), b.cells.get(name)
     if a_cell is None or b_cell is None:
-        means = [None if cell is None else cell.spread.mean for cell in (a_cell, b_cell)]
+        means = [None if cell is None else cell.mean for cell in (a_cell, b_cell)]
         return _entry(name, means[0], means[1], None, None, (0, 0), too_few=True)
     furthest = _furthest(name, a_cell, b_cell)
     if both is None:
@@ -125,9 +122,9 @@ class Side(NamedTuple):
 
 
 def _side(name: str, cell: Cell, level: float) -> Side:
-    spread, tasks = cell.spread, sum(map(bool, cell.tasks.counts))
-    if cell.share_of(name) is None and spread.low == spread.high and level and tasks >= FEWEST_NUMBERS:
-        return Side(spread.low, (spread.low, spread.low), tasks)  # the same in every rollout: the other run may differ
+    tasks = sum(map(bool, cell.tasks.counts))
+    if cell.share_of(name) is None and cell.low == cell.high and level and tasks >= FEWEST_NUMBERS:
+        return Side(cell.low, (cell.low, cell.low), tasks)  # the same in every rollout: the other run may differ
     return Side(cell.mean, cell.interval(name, level), tasks)
 
 
@@ -265,24 +262,17 @@ def _add_prompts(flips: Sequence[Json], paths: Sequence[Path]) -> None:
     for path in paths:
         if not wanted:
             return
-        for _, line in read_lines(path, lost=Unread(path)):
-            try:
-                task = split_key(key_in(line) or "")[0]
-                if task in wanted:
-                    wanted.pop(task)["prompt"] = prompt_of(loads(line))
-            except HOSTILE:
-                continue
+        for facts in read_facts(path, Unread(path)):
+            if facts.task in wanted:
+                wanted.pop(facts.task)["prompt"] = prompt_of(facts)
             if not wanted:
                 return
 
 
-def prompt_of(row: Json) -> str:
+def prompt_of(facts: RowFacts) -> str:
     """The last thing the user asked, on one line and cut."""
-    asked = row["responses_create_params"]["input"]
-    if isinstance(asked, list):
-        said = [text_of(item.get("content")) for item in asked if item.get("role") == "user"]
-        asked = said[-1] if said else ""
-    return " ".join(asked[: 4 * _LONGEST_PROMPT].split())[:_LONGEST_PROMPT]
+    text = facts.questions[-1] if facts.questions else ""
+    return " ".join(text[: 4 * _LONGEST_PROMPT].split())[:_LONGEST_PROMPT]
 
 
 def _notes(a: Reading, b: Reading, tasks: Json) -> Iterator[str]:

@@ -1,51 +1,57 @@
 """Sums that do not depend on the order of what is added, to the last digit, and that never overflow.
 
-A float is a whole number of some 2**-n. Whole numbers of Python are added exactly; one division at the end rounds once.
+Fractions are added exactly; the division at the end rounds once.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from itertools import repeat
-from math import fsum, isfinite, ldexp, sqrt
+from math import fsum, isfinite
 
 _AT_ONCE = 256
 
 
-class Exact:
-    """The sum of finite floats, as a whole number of `1 / unit`."""
+def exact_sum(values: Sequence[float]) -> Fraction:
+    """The sum of finite numbers without rounding: what `fsum` rounds off is summed again, until nothing is left."""
+    rest, total = list(values), Fraction(0)
+    try:
+        while part := fsum(rest):
+            total += Fraction(part)
+            rest.append(-part)
+    except OverflowError:
+        return sum(map(Fraction, values), Fraction(0))
+    return total
 
-    __slots__ = ("unit", "whole")
 
-    def __init__(self) -> None:
-        self.whole = 0
-        self.unit = 1
+def as_float(exact: Fraction) -> float:
+    """The nearest float; infinite where no float can hold it."""
+    try:
+        return float(exact)
+    except OverflowError:
+        return float("inf") if exact > 0 else float("-inf")
 
-    def add(self, value: float, times: int = 1) -> None:
-        """Add a number, several times."""
-        numerator, denominator = value.as_integer_ratio()
-        self.add_ratio(numerator * times, denominator)
 
-    def add_ratio(self, numerator: int, denominator: int) -> None:
-        """Add `numerator / denominator`; the latter is a power of two."""
-        if denominator > self.unit:
-            self.whole *= denominator // self.unit
-            self.unit = denominator
-        self.whole += numerator * (self.unit // denominator)
+def root(exact: Fraction) -> float:
+    """The square root, whatever its size; 0 of what is not positive."""
+    return float((Decimal(exact.numerator) / exact.denominator).sqrt()) if exact > 0 else 0.0
 
-    def over(self, count: int) -> float:
-        """The sum divided by a count, rounded once; infinite where no float can hold it."""
-        return ratio(self.whole, count * self.unit)
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean of finite numbers, whatever their order and size."""
+    return as_float(exact_sum(values) / len(values))
 
 
 class Mean:
-    """The mean of finite floats that come one by one; many are added at once, which takes a third of the time."""
+    """The mean of finite numbers that come one by one; many are added at once, which takes a third of the time."""
 
     __slots__ = ("_fresh", "_sum", "_summed")
 
     def __init__(self) -> None:
-        self._sum = Exact()
+        self._sum = Fraction(0)
         self._summed = 0
         self._fresh: list[float] = []
 
@@ -57,8 +63,7 @@ class Mean:
 
     def _settle(self) -> None:
         self._summed += len(self._fresh)
-        for value in summands(self._fresh):
-            self._sum.add(value)
+        self._sum += exact_sum(self._fresh)
         self._fresh.clear()
 
     @property
@@ -70,72 +75,68 @@ class Mean:
     def value(self) -> float | None:
         """The mean; None of nothing."""
         self._settle()
-        return self._sum.over(self._summed) if self._summed else None
+        return as_float(self._sum / self._summed) if self._summed else None
 
 
 class Moments:
-    """The sums of finite floats and of their squares: all that a mean and a standard deviation need."""
+    """The sums of finite numbers and of their squares: all that a mean and a standard deviation need."""
 
     __slots__ = ("_squares", "_sum", "n")
 
     def __init__(self) -> None:
         self.n = 0
-        self._sum = Exact()
-        self._squares = Exact()
+        self._sum = self._squares = Fraction(0)
 
     def extend(self, values: Iterable[float], times: Iterable[int] = repeat(1)) -> None:
-        """Add numbers, each so many times."""
+        """Add numbers, each so many times. Whole numbers of one unit are added, which is quicker than fractions."""
         counted = [(*value.as_integer_ratio(), count) for value, count in zip(values, times, strict=False)]
         unit = max((denominator for _, denominator, _ in counted), default=1)
         wholes = [(numerator * (unit // denominator), count) for numerator, denominator, count in counted]
-        self._sum.add_ratio(sum([whole * count for whole, count in wholes]), unit)
-        self._squares.add_ratio(sum([whole * whole * count for whole, count in wholes]), unit * unit)
+        self._sum += Fraction(sum([whole * count for whole, count in wholes]), unit)
+        self._squares += Fraction(sum([whole * whole * count for whole, count in wholes]), unit * unit)
         self.n += sum([count for _, count in wholes])
 
     def merge(self, other: Moments) -> None:
         """Add the sums of another."""
         self.n += other.n
-        self._sum.add_ratio(other._sum.whole, other._sum.unit)
-        self._squares.add_ratio(other._squares.whole, other._squares.unit)
+        self._sum += other._sum
+        self._squares += other._squares
 
     @property
     def mean(self) -> float | None:
         """The mean; None of nothing."""
-        return self._sum.over(self.n) if self.n else None
+        return as_float(self._sum / self.n) if self.n else None
 
     @property
     def std(self) -> float | None:
         """The standard deviation of a sample, with n - 1 below the line; None of fewer than two."""
-        if self.n < 2:
-            return None
-        total, squares = self._sum, self._squares
-        apart = self.n * squares.whole * total.unit * total.unit - total.whole * total.whole * squares.unit
-        return root(apart, self.n * (self.n - 1) * total.unit * total.unit * squares.unit)
+        n = self.n
+        return root((n * self._squares - self._sum * self._sum) / (n * (n - 1))) if n > 1 else None
 
 
 class TaskSums:
-    """One exact sum and one count for each place, in twelve bytes, or twenty once sums do not fit in one float.
+    """One exact sum and one count for each place, in twenty bytes.
 
-    A sum is a float and what its rounding left out. The few that do not fit in two floats are whole numbers.
+    A sum is a float, what its rounding left out, and of the few that do not fit in two floats the rest as a fraction.
     """
 
-    __slots__ = ("_beyond", "_rests", "_sums", "counts")
+    __slots__ = ("_high", "_low", "_rest", "counts")
 
     def __init__(self) -> None:
         self.counts = array("I")
-        self._sums = array("d")
-        self._rests: array[float] | None = None
-        self._beyond: dict[int, Exact] = {}
+        self._high = array("d")
+        self._low = array("d")
+        self._rest: dict[int, Fraction] = {}
 
     def extend(self, values: Sequence[float], places: Sequence[int]) -> None:
         """Add numbers, each at the place beside it."""
         self._reach(max(places))
-        sums, counts = self._sums, self.counts
+        counts, high = self.counts, self._high
         for place, value in zip(places, values, strict=True):
             if counts[place]:
                 self._add(place, value)
             else:
-                sums[place] = value
+                high[place] = value
             counts[place] += 1
 
     def merge(self, other: TaskSums, places: Sequence[int]) -> None:
@@ -145,115 +146,43 @@ class TaskSums:
         self._reach(max(places[: len(other.counts)]))
         for theirs, (place, count) in enumerate(zip(places, other.counts, strict=False)):
             self.counts[place] += count
-            if theirs in other._beyond:
-                total = other._beyond[theirs]
-                self._spill(place).add_ratio(total.whole, total.unit)
-                continue
-            self._add(place, other._sums[theirs])
-            if other._rests is not None:
-                self._add(place, other._rests[theirs])
+            self._add(place, other._high[theirs])
+            self._add(place, other._low[theirs])
+            if theirs in other._rest:
+                self._rest[place] = self._rest.get(place, Fraction(0)) + other._rest[theirs]
 
     def means(self) -> dict[int, float]:
-        """The mean at every place that has any."""
-        return {place: self._mean(place, count) for place, count in enumerate(self.counts) if count}
-
-    def all_means(self) -> array[float]:
-        """The same without the places."""
-        if self._rests is None and not self._beyond:  # as of single repeats and of whole numbers
-            summed = zip(self._sums, self.counts, strict=True)
-            return array("d", [total / count + 0.0 for total, count in summed if count])
-        return array("d", (self._mean(place, count) for place, count in enumerate(self.counts) if count))
-
-    def _mean(self, place: int, count: int) -> float:
-        """The quotient, rounded once in each of its three ways."""
-        if place in self._beyond:
-            return self._beyond[place].over(count)
-        if self._rests is None or not self._rests[place]:
-            return self._sums[place] / count + 0.0  # -0.0 is 0
-        return self._whole(place).over(count)
+        """The mean at every place that has any, rounded once."""
+        means = {}
+        for place, (count, high, low) in enumerate(zip(self.counts, self._high, self._low, strict=True)):
+            if low or place in self._rest:
+                exact = Fraction(high) + Fraction(low) + self._rest.get(place, 0)
+                means[place] = as_float(exact / count)
+            elif count:
+                means[place] = high / count + 0.0  # -0.0 is 0
+        return means
 
     def _add(self, place: int, value: float) -> None:
-        if place in self._beyond:
-            self._beyond[place].add(value)
+        high, rest = _two_sum(self._high[place], value)
+        if not isfinite(high):
+            self._rest[place] = self._rest.get(place, Fraction(0)) + Fraction(value)
             return
-        total, rest = _two_sum(self._sums[place], value)
-        if rest or (self._rests is not None and self._rests[place]):
-            if self._rests is None:
-                self._rests = array("d", bytes(8 * len(self._sums)))
-            rest, left = _two_sum(self._rests[place], rest)
-            if left or not isfinite(total):
-                self._spill(place).add(value)
-                return
-            total, self._rests[place] = _two_sum(total, rest)
-        self._sums[place] = total
-
-    def _spill(self, place: int) -> Exact:
-        if place not in self._beyond:
-            self._beyond[place] = self._whole(place)
-        return self._beyond[place]
-
-    def _whole(self, place: int) -> Exact:
-        whole = Exact()
-        whole.add(self._sums[place])
-        if self._rests is not None:
-            whole.add(self._rests[place])
-        return whole
+        self._high[place] = high
+        if rest:
+            self._low[place], left = _two_sum(self._low[place], rest)
+            if left:
+                self._rest[place] = self._rest.get(place, Fraction(0)) + Fraction(left)
 
     def _reach(self, place: int) -> None:
-        short = place + 1 - len(self._sums)
+        short = place + 1 - len(self.counts)
         if short > 0:
-            self.counts.extend([0] * short)
-            for each in (self._sums, self._rests):
-                if each is not None:
-                    each.frombytes(bytes(8 * short))
+            self.counts.frombytes(bytes(self.counts.itemsize * short))
+            self._high.frombytes(bytes(8 * short))
+            self._low.frombytes(bytes(8 * short))
 
 
 def _two_sum(a: float, b: float) -> tuple[float, float]:
-    """The sum, rounded, and what the rounding left out (Knuth); that is NaN where the sum is infinite."""
+    """The sum, rounded, and what the rounding left out (Knuth)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
-
-
-def summands(values: Sequence[float]) -> Sequence[float]:
-    """A few floats with exactly the sum of many: the sum rounded, what the rounding left out rounded, and so on."""
-    rest = list(values)
-    few: list[float] = []
-    try:
-        while part := fsum(rest):
-            few.append(part)
-            rest.append(-part)
-    except OverflowError:
-        return values
-    return few
-
-
-def ratio(numerator: int, denominator: int) -> float:
-    """The quotient, rounded once; infinite where no float can hold it."""
-    try:
-        return numerator / denominator
-    except OverflowError:
-        return float("inf") if numerator > 0 else float("-inf")
-
-
-def root(numerator: int, denominator: int) -> float:
-    """The square root of a quotient, whatever its size."""
-    if numerator <= 0:
-        return 0.0
-    places = (numerator.bit_length() - denominator.bit_length()) // 2
-    numerator, denominator = numerator << max(-2 * places, 0), denominator << max(2 * places, 0)
-    try:
-        return ldexp(sqrt(numerator / denominator), places)
-    except OverflowError:
-        return float("inf")
-
-
-def mean_of(values: Sequence[float]) -> float:
-    """The mean of finite numbers, whatever their order and size."""
-    try:
-        return fsum(values) / len(values)
-    except OverflowError:
-        total = Exact()
-        for value in values:
-            total.add(value)
-        return total.over(len(values))

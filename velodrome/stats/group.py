@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
 from math import isfinite
@@ -16,65 +15,107 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
+from pydantic import Field
 
-from velodrome.records.rollout import split_key
+from velodrome.records.facts import RowFacts
+from velodrome.settings.model import Settings
 from velodrome.stats.draws import MOST_VOTES, Ballot, ballot, majority_at_k, pass_hat_k
-from velodrome.stats.exact import TaskSums, mean_of
+from velodrome.stats.exact import Moments, TaskSums, mean_of
 from velodrome.stats.intervals import Interval, mean_interval
 from velodrome.stats.metrics import PASS_REWARD, largest_k, pass_at_k
-from velodrome.stats.numbers import final_text, numbers_of
-from velodrome.stats.spread import Spread
+from velodrome.stats.numbers import numbers_of
+from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]
 
 MOST_FIELDS = 1000
+_MOST_DISTINCT = 4096
 _VOTE_BYTES = 16  # the repeat, then the answer and whether it passed
 _RATES = (("pass@", pass_at_k), ("pass^", pass_hat_k))
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What to compute. Without `ks` they are 1, 2, 4, … and the largest that at least half of the tasks have."""
+class MetricsSettings(Settings):
+    """What to compute."""
 
-    by: str | None = None
-    ks: tuple[int, ...] | None = None
-    pass_at: float = PASS_REWARD
-    level: float = 0.95  # of confidence intervals; 0 for none
-    fields: frozenset[str] | None = None
+    by: str | None = Field(None, description="agent, task, or any field of the rows (info.level reaches inside)")
+    ks: tuple[int, ...] | None = Field(
+        None, description="the k of pass@k; 1, 2, 4, … and the largest that at least half of the tasks have by default"
+    )
+    pass_at: float = Field(PASS_REWARD, description="the reward from which a rollout passed")
+    level: float = Field(0.95, description="of confidence intervals; 0 for none")
+    fields: frozenset[str] | None = Field(None, description="only these numbers, and the reward")
 
 
-class Cell:
-    """One field of one group: its spread, and its sum in each task."""
-
-    __slots__ = ("spread", "tasks")
+class Cell(Quantiles):
+    """One field of one group: how its numbers are spread, their sums, and the sum in each task."""
 
     def __init__(self) -> None:
-        self.spread = Spread()
+        super().__init__(exact=_MOST_DISTINCT)
         self.tasks = TaskSums()
+        self._moments = Moments()  # of all numbers, once they are not kept as they are
 
-    def extend(self, values: list[float], places: list[int]) -> None:
+    def add_values(self, values: list[float], places: list[int]) -> None:
         """Count numbers, each in the task beside it."""
-        self.spread.extend(values)
         self.tasks.extend(values, places)
+        if self.distinct is None:
+            self._moments.extend(values)
+        self.extend(values)
+
+    def _fold(self) -> None:
+        self._moments.extend(self._counts, self._counts.values())
+        super()._fold()
+
+    def add_cell(self, other: Cell, places: Sequence[int]) -> None:
+        """Count the numbers of another cell, whose places are these here."""
+        folded = self.distinct is None
+        self.merge(other)
+        self.tasks.merge(other.tasks, places)
+        if other.distinct is None:
+            self._moments.merge(other._moments)
+        elif folded:
+            self._moments.extend(other.distinct, other.distinct.values())
+
+    @property
+    def moments(self) -> Moments:
+        """What the mean and the standard deviation over rollouts come from."""
+        if self.distinct is None:
+            return self._moments
+        moments = Moments()
+        moments.extend(self.distinct, self.distinct.values())
+        return moments
 
     @property
     def mean(self) -> float:
-        """The mean over rollouts, of which a cell has at least one."""
-        return self.spread.mean or 0.0
+        """The exact mean over rollouts, of which a cell has at least one."""
+        return self.moments.mean or 0.0
 
     def share_of(self, name: str) -> Interval | None:
         """The two values that rollouts have; a reward that is always 0 or always 1 could have been the other."""
-        if name == "reward" and self.spread.low == self.spread.high and self.spread.low in (0.0, 1.0):
+        if name == "reward" and self.low == self.high and self.low in (0.0, 1.0):
             return 0.0, 1.0
-        return self.spread.two_values
+        return (self.low, self.high) if self.distinct is not None and len(self.distinct) == 2 else None
 
     def interval(self, name: str, level: float) -> Interval | None:
         """The confidence interval of the mean over rollouts."""
         weights = [count for count in self.tasks.counts if count]
-        return mean_interval(self.tasks.all_means(), weights, level, share_of=self.share_of(name))
+        return mean_interval(list(self.tasks.means().values()), weights, level, share_of=self.share_of(name))
+
+    def summary(self, name: str, level: float) -> Json:
+        """Everything the field says, as JSON."""
+        moments = self.moments
+        numbers = {
+            "mean": moments.mean,
+            "std": moments.std,
+            "min": self.low,
+            "median": self.quantile(0.5),
+            "max": self.high,
+            **_ends(self.interval(name, level)),
+        }
+        known = {each: value if value is not None and isfinite(value) else None for each, value in numbers.items()}
+        return {"n": self.count, **known, "median_error": self.error}
 
 
-class Rollout(NamedTuple):
+class GroupRow(NamedTuple):
     """What a group needs to know of one rollout."""
 
     task: str | None
@@ -84,29 +125,27 @@ class Rollout(NamedTuple):
     deferred: bool
     incomplete: bool
 
-    def only(self, name: str) -> Rollout:
+    def only(self, name: str) -> GroupRow:
         """The same with one number alone."""
         return self._replace(numbers={name: self.numbers[name]} if name in self.numbers else {})
 
 
-def rollout_of(row: Json) -> Rollout:
-    """The facts of a row as a `Tally` gives it back."""
-    meta = row.get("meta") or {}
-    task, repeat = split_key(meta["key"]) if meta.get("key") is not None else (None, 0)
-    return Rollout(
-        task,
-        repeat,
-        numbers_of(row),
-        answer_of(row),
-        meta.get("verification") == "deferred",
-        (row.get("response") or {}).get("status") == "incomplete",
+def group_row(facts: RowFacts) -> GroupRow:
+    """What a group keeps of a row."""
+    return GroupRow(
+        facts.task,
+        facts.repeat,
+        numbers_of(facts),
+        answer_of(facts),
+        facts.deferred,
+        facts.status == "incomplete",
     )
 
 
 class Group:
     """Running sums over the rollouts of one group. The order they come in makes no difference."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: MetricsSettings) -> None:
         self._settings = settings
         self.rows = 0
         self.deferred = 0
@@ -119,7 +158,7 @@ class Group:
         self.passed = array("i")
         self._votes: list[bytes] = []
 
-    def extend(self, rollouts: Sequence[Rollout]) -> None:
+    def extend(self, rollouts: Sequence[GroupRow]) -> None:
         """Count rollouts; many at once take a fraction of the time."""
         self.rows += len(rollouts)
         pass_at = self._settings.pass_at
@@ -143,10 +182,10 @@ class Group:
             if cell is None:
                 continue
             try:
-                cell.extend(list(map(itemgetter(name), rows)), places)
+                cell.add_values(list(map(itemgetter(name), rows)), places)
             except KeyError:  # some rows are without it
                 having = [(row[name], place) for row, place in zip(rows, places, strict=True) if name in row]
-                cell.extend([value for value, _ in having], [place for _, place in having])
+                cell.add_values([value for value, _ in having], [place for _, place in having])
 
     def _cell(self, name: str) -> Cell | None:
         """The cell of a field. Of too many fields the first by name are kept, whichever came first."""
@@ -197,8 +236,7 @@ class Group:
         for name, theirs in other.cells.items():
             cell = self._cell(name)
             if cell is not None:
-                cell.spread.merge(theirs.spread)
-                cell.tasks.merge(theirs.tasks, places)
+                cell.add_cell(theirs, places)
 
     def task_means(self, name: str) -> dict[int, float]:
         """The mean of a field in every task that has it, by place."""
@@ -244,7 +282,7 @@ class Group:
         found: Json = {"rollouts": self.rows, "tasks": len(self.tasks)}
         found |= {name: count for name, count in self._odd() if count}
         names = sorted(self.cells, key=_field_order)
-        found["fields"] = {name: _described(name, self.cells[name], level) for name in names}
+        found["fields"] = {name: self.cells[name].summary(name, level) for name in names}
         found["rates"] = {}
         for name, values in self.rates(ks):
             rates = [rate for _, rate in values]
@@ -274,27 +312,13 @@ def _ends(interval: tuple[float, float] | None) -> Json:
     return {"low": None, "high": None} if interval is None else {"low": interval[0], "high": interval[1]}
 
 
-def _described(name: str, cell: Cell, level: float) -> Json:
-    spread = cell.spread
-    numbers = {
-        "mean": spread.mean,
-        "std": spread.std,
-        "min": spread.low,
-        "median": spread.median,
-        "max": spread.high,
-        **_ends(cell.interval(name, level)),
-    }
-    known = {each: value if value is not None and isfinite(value) else None for each, value in numbers.items()}
-    return {"n": spread.n, **known, "median_error": spread.error}
-
-
-def answer_of(row: Json) -> int:
+def answer_of(facts: RowFacts) -> int:
     """The answer a rollout votes for, as a number; 0 if it gives none.
 
     `extracted_answer` where the row has that field, else the final text; letter case, spaces and a full stop at the end
     make no difference.
     """
-    answer = row["extracted_answer"] if "extracted_answer" in row else final_text(row)
+    answer = facts.row.get("extracted_answer", facts.answer)
     if answer is None:
         return 0
     text = " ".join(text_for(answer).split()).casefold().rstrip(".")

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.errors import InputError
+from velodrome.records.facts import RowFacts
 from velodrome.stats.draws import MOST_VOTES
-from velodrome.stats.group import MOST_FIELDS, Group, Rollout, Settings, hashed, rollout_of, text_for
+from velodrome.stats.group import MOST_FIELDS, Group, GroupRow, MetricsSettings, group_row, hashed, text_for
 from velodrome.stats.metrics import Tally, sizes
 from velodrome.stats.shards import Taken, read_shards
 
@@ -43,7 +44,7 @@ def picker(by: str) -> Callable[[Json, str | None], str]:
 class Reading:
     """The run and its groups, being read."""
 
-    def __init__(self, settings: Settings, *, most_cells: int = MOST_CELLS, prompts: bool = False) -> None:
+    def __init__(self, settings: MetricsSettings, *, most_cells: int = MOST_CELLS, prompts: bool = False) -> None:
         self.settings = settings
         self.tally = Tally(pass_at=settings.pass_at)
         self.run = Group(settings)
@@ -54,7 +55,7 @@ class Reading:
         self.taken = Taken()
         self._most_cells = most_cells
         self._first_other: str | None = None  # this group and all after it, in their order, are in OTHERS
-        self._waiting: list[Rollout] = []
+        self._waiting: list[GroupRow] = []
         self._names: list[str] = []  # of the groups they are in
         self._pick = picker(settings.by) if settings.by is not None else None
 
@@ -67,13 +68,12 @@ class Reading:
             raise InputError(f"--by {by}: no rollout has it; give agent, task, or a field of the rows as in info.level")
         return self
 
-    def add(self, row: Json) -> None:
+    def add(self, facts: RowFacts) -> None:
         """Count one rollout; what of it has a wrong type is left out."""
-        row = self.tally.add(row)
-        rollout = rollout_of(row)
+        self.tally.add(facts)
+        rollout = group_row(facts)
         if self.asked is not None and rollout.task is not None:
-            params = row.get("responses_create_params")
-            prompt = hashed(str(params.get("input")) if isinstance(params, dict) else "")
+            prompt = hashed(str(facts.params.get("input") or ""))
             self.asked[rollout.task] = min(self.asked.get(rollout.task, prompt), prompt)
         wanted = self.settings.fields
         if wanted is not None:
@@ -81,14 +81,14 @@ class Reading:
                 del rollout.numbers[name]
         self._waiting.append(rollout)
         if self._pick is not None:
-            self._names.append(self._pick(row, rollout.task))
+            self._names.append(self._pick(facts.row, rollout.task))
         if len(self._waiting) == _AT_ONCE:
             self._flush()
 
     def _flush(self) -> None:
         if self._waiting:
             self.run.extend(self._waiting)
-        apart: dict[str, list[Rollout]] = {}
+        apart: dict[str, list[GroupRow]] = {}
         for name, rollout in zip(self._names, self._waiting, strict=self._pick is not None):
             apart.setdefault(name, []).append(rollout)
         for name, rollouts in apart.items():
@@ -149,9 +149,9 @@ class Reading:
         return found
 
 
-def read_groups(paths: Sequence[Path], settings: Settings | None = None) -> Json:
+def read_groups(paths: Sequence[Path], settings: MetricsSettings | None = None) -> Json:
     """The numbers of the files, over all and by group."""
-    settings = settings or Settings()
+    settings = settings or MetricsSettings()
     reading = Reading(settings).read(paths)
     ks = reading.ks
     return {

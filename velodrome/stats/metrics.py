@@ -8,25 +8,21 @@ zero. Nor does one of a wrong type, or one that is NaN; its row counts all the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import comb, isfinite
+from math import comb
 from pathlib import Path
 from typing import Any
 
-from velodrome.records.bounds import MAX_TOKENS, is_count
-from velodrome.records.rollout import beside, split_key
-from velodrome.records.rows import read_rows
+from velodrome.records.bounds import MAX_TOKENS
+from velodrome.records.facts import RowFacts
+from velodrome.records.rows import read_facts, read_failures
 from velodrome.records.unread import Unread
 from velodrome.stats.exact import Mean, mean_of
-from velodrome.stats.mend import LATEST_S, mended
-from velodrome.stats.parts import HOSTILE, LONGEST_S
-from velodrome.stats.series import Stretches
+from velodrome.stats.stretches import Stretches
 from velodrome.timing.report import clean
 
 Json = dict[str, Any]
 
 PASS_REWARD = 1.0
-_NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
-_TOKENS = ("input_tokens", "output_tokens", "total_tokens")
 
 
 class Tally:
@@ -37,7 +33,7 @@ class Tally:
         self.deferred = 0
         self.incomplete = 0
         self.tool_calls = 0
-        self.tokens: dict[str, int] = {}
+        self._input_tokens = self._output_tokens = self.total_tokens = 0
         self._means: dict[str, Mean] = {"reward": Mean()}
         self._infinite: dict[str, int] = {}  # of a field, how many of its numbers are none to count with
         self._wrong: dict[str, int] = {}  # of a part, how many rows have it in a wrong type
@@ -47,67 +43,35 @@ class Tally:
         self._passes: dict[int, tuple[int, int]] | None = {} if by_task else None
         self._pairs: dict[tuple[int, int], tuple[int, int]] = {}  # equal ones are one object: tasks are many, pairs few
 
-    def add(self, row: Json) -> Json:
-        """Count one rollout. Gives it as it was counted: without what has a wrong type."""
-        try:
-            tool_calls, usage, meta, response, stretch, task = self._parts(row)
-        except HOSTILE:
-            row, wrong = mended(row)
-            tool_calls, usage, meta, response, stretch, task = self._parts(row)
-            for name in wrong:
-                self._leave_out(name)
+    def add(self, facts: RowFacts) -> None:
+        """Count one rollout."""
         self.rows += 1
-        self.tool_calls += tool_calls
+        self.tool_calls += facts.tool_calls
         means = self._means
-        for name, value in row.items():
-            if isinstance(value, int | float) and name not in _NAMES:
-                if isfinite(value):
-                    if name not in means:
-                        means[name] = Mean()
-                    means[name].add(value)
-                else:
-                    self._infinite[name] = self._infinite.get(name, 0) + 1
-        for name in _TOKENS:
-            value = usage.get(name)
-            if is_count(value):
-                self.tokens[name] = self.tokens.get(name, 0) + value
-            elif value is not None:
-                self._leave_out(f"usage.{name}", damaged=type(value) is int)
-        self.deferred += meta.get("verification") == "deferred"
-        self.incomplete += response.get("status") == "incomplete"
-        if stretch is not None:
-            self._active.add(*stretch)
-        reward = row.get("reward")
-        if not isinstance(reward, int | float):
-            if reward is not None:
-                self._leave_out("reward")
-        elif task is not None and self._passes is not None and isfinite(reward):
-            tries, passed = self._passes.get(task, (0, 0))
+        for name, value in facts.numbers.items():
+            if name not in means:
+                means[name] = Mean()
+            means[name].add(value)
+        for counts, names in (
+            (self._infinite, facts.not_finite),
+            (self._wrong, facts.wrong),
+            (self._damaged, facts.damaged),
+        ):
+            for name in names:
+                counts[name] = counts.get(name, 0) + 1
+        self._input_tokens += facts.input_tokens or 0
+        self._output_tokens += facts.output_tokens or 0
+        self.total_tokens += facts.total_tokens or 0
+        self.deferred += facts.deferred
+        self.incomplete += facts.status == "incomplete"
+        if facts.finished_at is not None:
+            self._active.add(facts.finished_at - (facts.total_s or 0.0), facts.finished_at)
+        reward, task = facts.reward, facts.task
+        if reward is not None and task is not None and self._passes is not None:
+            place = hash(task)
+            tries, passed = self._passes.get(place, (0, 0))
             pair = (tries + 1, passed + (reward >= self._pass_at))
-            self._passes[task] = self._pairs.setdefault(pair, pair)
-        return row
-
-    def _parts(self, row: Json) -> tuple[int, Json, Json, Json, tuple[float, float] | None, int | None]:
-        """Tool calls, usage, meta, response, from when to when, and a hash of the task. A wrong type raises."""
-        tool_calls = sum(len(message.get("tool_calls") or ()) for message in row.get("output") or ())
-        usage, meta, response = row.get("usage") or {}, row.get("meta") or {}, row.get("response") or {}
-        if not (type(usage) is type(meta) is type(response) is dict):
-            raise TypeError
-        finished, total = meta.get("finished_at"), (meta.get("timing") or {}).get("total_s") or 0.0
-        stretch = task = None
-        if not 0 <= total < LONGEST_S:
-            raise ValueError(total)
-        if finished is not None:
-            if not abs(finished) < LATEST_S:
-                raise ValueError(finished)
-            stretch = finished - total, finished
-        if self._passes is not None and meta.get("key") is not None:
-            task = hash(split_key(meta["key"])[0])
-        return tool_calls, usage, meta, response, stretch, task
-
-    def _leave_out(self, name: str, *, damaged: bool = False) -> None:
-        counts = self._damaged if damaged else self._wrong
-        counts[name] = counts.get(name, 0) + 1
+            self._passes[place] = self._pairs.setdefault(pair, pair)
 
     def notes(self) -> list[str]:
         """What of the rows is in no number, and why."""
@@ -140,8 +104,9 @@ class Tally:
             found["rollouts/deferred"] = self.deferred
         if self.incomplete:
             found["rollouts/incomplete"] = self.incomplete
-        for kind in ("input", "output", "total"):
-            found[f"tokens/{kind}"] = self.tokens.get(f"{kind}_tokens", 0)
+        found["tokens/input"] = self._input_tokens
+        found["tokens/output"] = self._output_tokens
+        found["tokens/total"] = self.total_tokens
         seconds = self._active.seconds
         if seconds > 0:
             found["throughput/active_s"] = round(seconds, 6)
@@ -183,24 +148,21 @@ def pass_at_k(n: int, passed: int, k: int) -> float:
 
 def failed_keys(rollouts: Path) -> dict[str, int]:
     """Keys in the failures file beside a rollouts file, each with its number of attempts."""
-    path = beside(rollouts, "failures.jsonl")
-    found: dict[str, int] = {}
-    if path.exists():
-        for _, failure, _ in read_rows(path, Unread(path)):  # of a torn line the rollout runs again
-            key = failure.get("key")
-            if isinstance(key, str):
-                found[key] = found.get(key, 0) + 1
-    return found
+    keys: dict[str, int] = {}
+    for failure in read_failures(rollouts):
+        if failure.key is not None:
+            keys[failure.key] = keys.get(failure.key, 0) + 1
+    return keys
 
 
 def tally_file(path: Path, tally: Tally) -> tuple[list[str], set[str]]:
     """Feed a file to a tally. Returns what could not be read, one line each, and the keys that only failed."""
     unread = Unread(path)
     failed = set(failed_keys(path))
-    for _, row, _ in read_rows(path, unread):
-        counted = tally.add(row)
-        if failed:
-            failed.discard((counted.get("meta") or {}).get("key"))
+    for facts in read_facts(path, unread):
+        tally.add(facts)
+        if failed and facts.key is not None:
+            failed.discard(facts.key)
     return unread.notes, failed
 
 

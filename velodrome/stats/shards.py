@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.errors import InputError
+from velodrome.records.facts import RowFacts
 from velodrome.records.other_files import other_file
 from velodrome.records.rollout import split_key
-from velodrome.records.rows import read_rows
+from velodrome.records.rows import read_facts
 from velodrome.records.unread import Unread
 from velodrome.stats.metrics import failed_keys
 
@@ -63,7 +64,7 @@ def _parts(key: str) -> tuple[str, int]:
         return key, -1
 
 
-def read_shards(paths: Sequence[Path], take: Callable[[Json], object]) -> Taken:
+def read_shards(paths: Sequence[Path], take: Callable[[RowFacts], object]) -> Taken:
     """Give every rollout of the files to `take`."""
     found = Taken()
     for path in paths:
@@ -78,18 +79,16 @@ def read_shards(paths: Sequence[Path], take: Callable[[Json], object]) -> Taken:
     return found
 
 
-def _read(path: Path, take: Callable[[Json], object], found: Taken, before: Keys | None, own: Keys | None) -> None:
+def _read(path: Path, take: Callable[[RowFacts], object], found: Taken, before: Keys | None, own: Keys | None) -> None:
     unread = Unread(path)
     rows = again = 0
-    for _, row, _ in read_rows(path, unread):
+    for facts in read_facts(path, unread):
         rows += 1
-        meta = row.get("meta")
-        key = meta.get("key") if isinstance(meta, dict) else None
-        key = key if isinstance(key, str) else None
+        key = facts.key
         if before is not None and key is not None and key in before:
             again += 1
             continue
-        take(row)
+        take(facts)
         if key is not None:
             found.failed.discard(key)
             if own is not None:

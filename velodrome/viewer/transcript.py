@@ -13,8 +13,9 @@ from typing import Any
 import orjson
 
 from velodrome.records.conversation import messages, text_of
-from velodrome.stats.episode import episode_lines, is_episode
+from velodrome.records.facts import is_episode
 from velodrome.timing.unseen import escaped
+from velodrome.viewer.episode_text import episode_lines
 
 Json = dict[str, Any]
 

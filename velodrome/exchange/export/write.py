@@ -23,10 +23,10 @@ from velodrome.exchange.export.format import FLAWS, Format, Settings, Tell, Unit
 from velodrome.exchange.export.select import Remade, Selection
 from velodrome.exchange.export.splits import ALL, Splits, parts
 from velodrome.exchange.problems import Problems
+from velodrome.records.facts import is_episode
 from velodrome.records.foreign import foreign_file
 from velodrome.records.other_files import other_file
 from velodrome.records.outfile import OutFile, refuse_existing
-from velodrome.stats.episode import is_episode
 
 Json = dict[str, Any]
 

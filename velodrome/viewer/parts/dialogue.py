@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from velodrome.records.conversation import TOKEN_FIELDS, flaw, messages, text_of
-from velodrome.stats.parts import HOSTILE
+from velodrome.records.facts import HOSTILE
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from velodrome.stats.episode import ENDS
+from velodrome.viewer.episode_text import ENDS
 
 Json = dict[str, Any]
 

@@ -1,61 +1,58 @@
 """All checks over all rollouts, in one pass: the collector feeds `Checks` row by row, `run_checks` from files.
 
-Rows become facts at once and go to the checks some at a time, which costs a third of one by one. Memory does not grow
-with rows, but for sixteen bytes for a key where keys are compared and eight for an answer where answers are. What is
-found does not depend on the order of rows; examples are the first lines of the file.
+Rows go to the checks some at a time, which costs a third of one by one. Memory does not grow with rows, but for sixteen
+bytes for a key where keys are compared and eight for an answer where answers are. What is found does not depend on the
+order of rows; examples are the first lines of the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
-import velodrome.checks.answers as answers
+import velodrome.checks.final_answers as final_answers
 import velodrome.checks.form as form
+import velodrome.checks.repeats as repeats
 import velodrome.checks.rewards as rewards
-import velodrome.checks.tasks as tasks
 import velodrome.checks.times as times
 import velodrome.checks.tools as tools
-from velodrome.checks.facts import Batch, Facts, facts
-from velodrome.checks.finding import SEVERITIES, Check, Finding, Seen, Severity
+from velodrome.checks.check import SEVERITIES, Check, Finding, RowBatch, Seen, Severity
 from velodrome.errors import InputError
-from velodrome.records.rollout import beside
-from velodrome.records.rows import read_rows
-from velodrome.records.unread import Unread
-
-Json = dict[str, Any]
+from velodrome.records.facts import RowFacts
+from velodrome.records.rows import read_facts, read_failures
 
 CHECKS: dict[str, type[Check]] = {
-    check.name: check for module in (form, rewards, answers, tools, tasks, times) for check in module.CHECKS
+    check.name: check for family in (form, rewards, final_answers, tools, repeats, times) for check in family.CHECKS
 }
 # What the end of a collection asks. Of keys and tasks the collector knows itself whether they are there twice.
-WHILE_COLLECTING = frozenset(CHECKS) - {form.DuplicateKeys.name, tasks.DuplicateTasks.name}
+WHILE_COLLECTING = frozenset(CHECKS) - {form.DuplicateKeys.name, repeats.DuplicateTasks.name}
 _AT_ONCE = 64
+_BYTES_AT_ONCE = 1_000_000
 _MOST_SHORT = 5
 
 
 class Checks:
-    """The checks that are asked for (all of them by default), and what they have seen.
+    """The requested checks (all of them by default), and what they have seen.
 
     Without `by_task` those that compare a task's repeats are left out, and nothing is remembered of tasks.
     """
 
     def __init__(self, only: Collection[str] | None = None, *, by_task: bool = True) -> None:
         self.seen = Seen()
+        names = [name for name in CHECKS if (only is None or name in only) and (by_task or not CHECKS[name].by_task)]
         self._unreadable, self._keys = form.Unreadable(self.seen), form.DuplicateKeys(self.seen)
         self._failures = form.Failures(self.seen)
         own: dict[str, Check] = {each.name: each for each in (self._unreadable, self._keys, self._failures)}
-        asked = [name for name in CHECKS if only is None or name in only]
-        asked = [name for name in asked if by_task or not CHECKS[name].by_task]
-        self._asked = [own.get(name) or CHECKS[name](self.seen) for name in asked]
-        self._fed = self._asked if self._failures in self._asked else [*self._asked, self._failures]
-        self._by_task = any(check.by_task for check in self._asked)
-        self.seen.groups.compared = tasks.DuplicateTasks.name in asked
-        self._fresh: list[Facts] = []
+        self._checks = [own.get(name) or CHECKS[name](self.seen) for name in names]
+        self._fed = self._checks if self._failures in self._checks else [*self._checks, self._failures]
+        self._by_task = any(check.by_task for check in self._checks)
+        self.seen.tasks.compared = repeats.DuplicateTasks.name in names
+        self._waiting: list[RowFacts] = []
+        self._bytes = 0
         self._starts: list[tuple[int, str]] = []  # of files: the line before the first, and the name
-        self._line = 0
+        self._line = 0  # of the last row, in its file
 
     @property
     def rollouts(self) -> int:
@@ -69,51 +66,52 @@ class Checks:
         return self._failures.count
 
     def begin(self, file: str) -> None:
-        """What follows stands in another file; lines count from 1 again."""
+        """What follows is in another file; lines count from 1 again."""
         self._settle()
         if self._starts:
             self._keys.end_file()
-        self._starts.append((self._line, file))
+        self.seen.before += self._line
+        self._line = 0
+        self._starts.append((self.seen.before, file))
 
-    def add(self, row: Json, line: int | None = None) -> None:
-        """Look at one rollout. Without `line` it stands in the line after the one before."""
-        base = self._starts[-1][0] if self._starts else 0
-        self._line = place = self._line + 1 if line is None else base + line
-        one = facts(row, place)
+    def add(self, one: RowFacts) -> None:
+        """Look at one rollout. Without a line it is in the line after the one before."""
+        self._line = one.line = one.line or self._line + 1
         self.seen.rows += 1
-        if self._by_task and one.task and not one.episode:
-            self.seen.groups.add(one, row)
-        self._fresh.append(one)
-        if len(self._fresh) >= _AT_ONCE:
+        if self._by_task and one.task is not None and not one.episode:
+            self.seen.tasks.add(one, self.seen.line(one))
+        self._waiting.append(one)
+        self._bytes += one.size
+        if len(self._waiting) >= _AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
             self._settle()
 
-    def fail(self, failure: Json) -> None:
+    def fail(self, failure: RowFacts) -> None:
         """Look at one failed attempt; a rollout with the same key that comes later makes up for it."""
         self._failures.fail(failure)
 
     def unreadable(self, line: int, reason: str, *, torn: bool = False) -> None:
-        """A line that is no JSON object; `torn` is the last one of a file that is being written."""
-        self._line = self._starts[-1][0] + line if self._starts else line
-        self._unreadable.lost(self._line, reason, torn=torn)
+        """A line that is not a JSON object; `torn` is the last one of a file that is being written."""
+        self._line = line
+        self._unreadable.lost(self.seen.before + line, reason, torn=torn)
 
     def damaged(self, line: int, size: int, of: int) -> None:
         """So many of a file's bytes could not be decompressed; they count as one line."""
-        self._line = self._starts[-1][0] + line if self._starts else line
-        self._unreadable.passed(self._line, size, file=len(self._starts), of=of)
+        self._line = line
+        self._unreadable.passed(self.seen.before + line, size, file=len(self._starts), of=of)
 
     def _settle(self) -> None:
-        if self._fresh:
-            batch = Batch(self._fresh)
+        if self._waiting:
+            batch = RowBatch(self._waiting)
             for check in self._fed:
                 check.add(batch)
-            self._fresh.clear()
+            self._waiting, self._bytes = [], 0
 
     def findings(self) -> list[Finding]:
         """Everything found so far, the worst first."""
         self._settle()
-        found = [finding for check in self._asked for finding in check.findings()]
-        found.sort(key=lambda each: -SEVERITIES.index(each.severity))
-        return [self._placed(each) for each in found]
+        findings = [finding for check in self._checks for finding in check.findings()]
+        findings.sort(key=lambda each: -SEVERITIES.index(each.severity))
+        return [self._placed(each) for each in findings]
 
     def _placed(self, finding: Finding) -> Finding:
         """The finding with its lines counted in their own files."""
@@ -121,11 +119,11 @@ class Checks:
             return finding
         places = [[start for start in self._starts if start[0] < line][-1] for line in finding.examples]
         lines = [line - place[0] for line, place in zip(finding.examples, places, strict=True)]
-        return Finding(**{**finding.as_json(), "examples": lines, "files": [place[1] for place in places]})
+        return replace(finding, examples=lines, files=[place[1] for place in places])
 
 
 def known_checks(names: Collection[str]) -> list[str]:
-    """The names, or an `InputError` for those that are no checks."""
+    """The names, or an `InputError` for those that are not checks."""
     problems = []
     for name in names:
         if name not in CHECKS:
@@ -147,16 +145,10 @@ def read_checks(path: Path, *more: Path, only: Collection[str] | None = None) ->
     checks = Checks(None if only is None else known_checks(only))
     for each in (path, *more):
         checks.begin(str(each))
-        for failure in _failures(beside(each, "failures.jsonl")):
+        for failure in read_failures(each):
             checks.fail(failure)
         _feed(checks, each)
     return checks
-
-
-def _failures(path: Path) -> Iterator[Json]:
-    if path.exists():
-        for _, failure, _ in read_rows(path, Unread(path)):  # of a torn line the rollout runs again
-            yield failure
 
 
 def _feed(checks: Checks, path: Path) -> None:
@@ -166,8 +158,8 @@ def _feed(checks: Checks, path: Path) -> None:
     def passed(line: int, start: int, size: int) -> None:
         checks.damaged(line, size, path.stat().st_size)
 
-    for number, row, _ in read_rows(path, lost, passed):
-        checks.add(row, number)
+    for facts in read_facts(path, lost, passed):
+        checks.add(facts)
 
 
 def worst(findings: Collection[Finding]) -> Severity | None:

@@ -23,12 +23,6 @@ ENDS = {
 }
 
 
-def is_episode(row: Json) -> bool:
-    """Whether a rollout is an episode: a task may have a field of this name too, and a season in it."""
-    told = row.get("episode")
-    return isinstance(told, dict) and "agents" in told and not told.keys().isdisjoint(("returns", "actions", "frames"))
-
-
 def episode_lines(row: Json) -> list[str]:
     """What happened in an episode, in a few lines and two pictures."""
     told: Json = row["episode"]

@@ -1,38 +1,15 @@
-"""What `meta.timing` of one row says: a total, the parts that add up to it, and the calls inside them."""
+"""How long the calls of one tool took, and the waits inside them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from velodrome.records.facts import LONGEST_S, WAITS
 from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]
-Parts = tuple[float, float, float, float, float, float, float, float]
 
-PARTS = ("queue", "connection", "session", "model", "backoff", "tools", "verify", "other")
-WAITS = ("queue", "connection", "backoff")  # spans inside others, whose time is not that of those
-LONGEST_S = 1e8
 AT_ONCE = 256  # times are sorted into histograms many at once, which is much quicker than one by one
-# What reading a row that somebody else wrote can raise.
-HOSTILE = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
-
-
-def timed_parts(timing: Json) -> tuple[float, Parts]:
-    """The total and what it is made of, in the order of `PARTS`. What is no time raises one of HOSTILE."""
-    told = timing.get
-    total = timing["total_s"]
-    queue, session, backoff = told("queue_s", 0.0), told("session_s", 0.0), told("backoff_s", 0.0)
-    connection = told("connection_s", 0.0)
-    model, tools, verify = told("model_s", 0.0), told("tools_s", 0.0), told("verify_s", 0.0)
-    if "other_s" not in timing:  # of an older format, in which the model's part holds its waits
-        model = max(model - queue - backoff, 0.0)
-    other = total - (queue + connection + session + model + backoff + tools + verify)
-    fine = queue >= 0 and session >= 0 and model >= 0 and backoff >= 0 and tools >= 0 and verify >= 0
-    if not (fine and connection >= 0 and 0 <= total < LONGEST_S and other > -LONGEST_S):
-        raise ValueError(total)
-    if other < 0:  # rounded, or put together from several clocks
-        total, other = total - other, 0.0
-    return total, (queue, connection, session, model, backoff, tools, verify, other)
 
 
 def waited_us(children: list[Any]) -> float:
@@ -48,7 +25,7 @@ def row_flaw(row: Any) -> str:
     return "its timing is not one" if timed else "it has no timing"
 
 
-class Calls:
+class CallTimes:
     """The calls of one tool, or of the judge."""
 
     def __init__(self) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 
-class Names:
+class NameCounts:
     """Counts for each name. Of more names than `most` those that sort first stay, in whatever order they come.
 
-    One of these was never refused and never dropped, so its counts are whole.
+    Such a name was never refused and never dropped, so its counts are complete.
     """
 
     def __init__(self, most: int, counts: int = 1) -> None:

@@ -1,0 +1,195 @@
+"""What a check is, and what it finds.
+
+A check reads the facts of rows and keeps counters and a few line numbers, never rows. To add one: write its class in
+the file of its family, add it to `CHECKS` there, and describe it under its name in docs/checks.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal
+
+import velodrome.checks.thresholds as at
+from velodrome.checks.name_counts import NameCounts
+from velodrome.checks.task_memory import TaskMemory
+from velodrome.records.facts import RowFacts
+from velodrome.timing.report import clean
+
+Json = dict[str, Any]
+Severity = Literal["info", "warning", "error"]
+
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing a check found. `examples` are line numbers, each in the file at the same place of `files`."""
+
+    name: str
+    severity: Severity
+    message: str
+    count: int
+    share: float
+    examples: list[int]
+    advice: str
+    files: list[str] = field(default_factory=list)
+
+    def as_json(self) -> Json:
+        """As `velo check --json` prints it."""
+        return asdict(self)
+
+
+class RowBatch(list[RowFacts]):
+    """Some rows of one file, and which of them several checks need. Episodes are not judged as answers are."""
+
+    def __init__(self, rows: list[RowFacts]) -> None:
+        super().__init__(rows)
+        answers = [one for one in rows if "episode" not in one.row or not one.episode]
+        self.scored = [one for one in answers if one.reward is not None and abs(one.reward) < at.LARGEST]
+        self.rewards: list[Any] = [one.reward for one in self.scored]
+        self.timed = [one for one in answers if one.total_s and one.parts is not None]
+
+
+class Seen:
+    """What all checks share: how many rollouts there were, what is remembered of tasks, and where lines count from."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.tasks = TaskMemory()
+        self.before = 0  # lines of the files before this one
+
+    def line(self, one: RowFacts) -> int:
+        """The line of a row, counted over all files."""
+        return self.before + one.line
+
+
+class Check:
+    """One check: `add` is fed rows, `findings` says what they come to.
+
+    `name` is its heading in docs/checks.md, `severity` the worst it can say, `about` one line for a list.
+    """
+
+    name: ClassVar[str]
+    severity: ClassVar[Severity]
+    about: ClassVar[str]
+    advice: ClassVar[str]
+    by_task: ClassVar[bool] = False  # whether it reads `seen.tasks`
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.hits = 0
+        self.examples: list[int] = []
+
+    def add(self, batch: RowBatch) -> None:
+        """Look at some rollouts."""
+
+    def findings(self) -> Iterator[Finding]:
+        """What was found so far."""
+        raise NotImplementedError
+
+    def hit(self, rows: Sequence[RowFacts]) -> None:
+        """Count rollouts, and remember the first few."""
+        if rows:
+            self.hit_lines([self.seen.line(one) for one in rows])
+
+    def hit_lines(self, lines: Sequence[int]) -> None:
+        """Count lines, and remember the first few."""
+        self.hits += len(lines)
+        self.examples.extend(lines[: at.EXAMPLES - len(self.examples)])
+
+    def share(self, of: int | None = None) -> float:
+        """The share of rollouts, or of something else, that was counted."""
+        return self.hits / ((self.seen.rows if of is None else of) or 1)
+
+    def finding(
+        self,
+        severity: Severity,
+        message: str,
+        *,
+        count: int | None = None,
+        share: float | None = None,
+        examples: Sequence[int] | None = None,
+    ) -> Finding:
+        """A finding of this check."""
+        return Finding(
+            name=self.name,
+            severity=severity,
+            message=message,
+            count=self.hits if count is None else count,
+            share=round(self.share() if share is None else share, 6),
+            examples=list(self.examples if examples is None else examples)[: at.EXAMPLES],
+            advice=self.advice,
+        )
+
+
+class RowCheck(Check):
+    """Counts the rows that something is true of, and grades their share."""
+
+    of: ClassVar[str] = "rollouts"
+    says: ClassVar[str]  # "3 of 200 answers (1.5%) <says>"
+    least: ClassVar[Severity] = "info"  # of a few rows
+    warning: ClassVar[float | None] = None
+    error: ClassVar[float | None] = None
+
+    def true_of(self, one: RowFacts) -> bool:
+        """Whether this row counts."""
+        raise NotImplementedError
+
+    def add(self, batch: RowBatch) -> None:
+        self.hit([one for one in batch if self.true_of(one)])
+
+    def findings(self) -> Iterator[Finding]:
+        if self.hits:
+            severity = graded(self.hits, self.share(), warning=self.warning, error=self.error)
+            severity = max(severity, self.least, key=SEVERITIES.index)
+            yield self.finding(severity, self.message())
+
+    def message(self) -> str:
+        """What was counted."""
+        return f"{part(self.hits, self.seen.rows, self.of)} {self.says}"
+
+
+class KindCheck(RowCheck):
+    """Counts rows by what is odd in them, and names what is there most often."""
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__(seen)
+        self.kinds = NameCounts(at.MOST_NAMES)
+
+    def kinds_of(self, one: RowFacts) -> Sequence[str]:
+        """What is odd in this row, by name."""
+        raise NotImplementedError
+
+    def add(self, batch: RowBatch) -> None:
+        odd = [(one, kinds) for one in batch if (kinds := self.kinds_of(one))]
+        if odd:
+            self.hit([one for one, _ in odd])
+            for kind in [kind for _, kinds in odd for kind in kinds]:
+                self.kinds.add(kind)
+
+    def message(self) -> str:
+        most = ", ".join(f"{clean(kind)} ({count:,})" for kind, count in self.kinds.most_often())
+        return f"{super().message()}: {most}"
+
+
+def graded(count: int, share: float, *, warning: float | None = None, error: float | None = None) -> Severity:
+    """How bad a share is; a few rollouts are worth a note and no more."""
+    if count >= at.FEW:
+        if error is not None and share >= error:
+            return "error"
+        if warning is not None and share >= warning:
+            return "warning"
+    return "info"
+
+
+def part(count: int, of: int, what: str) -> str:
+    """`12 of 400 answers (3%)`."""
+    return f"{count:,} of {of:,} {what} ({percent(count / (of or 1))})"
+
+
+def percent(share: float) -> str:
+    """A share as a person reads it."""
+    if 0 < share < 0.001:
+        return "<0.1%"
+    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"

@@ -1,0 +1,423 @@
+"""A row of a rollouts or failures file as typed facts: the one reader that knows the shape of a row.
+
+    for facts in read_facts(path, lost):            # records/rows.py; or RowFacts(row) of a row you have
+        facts.key, facts.task, facts.repeat          # None, None, 0 where the row does not say
+        facts.reward, facts.numbers, facts.total_tokens
+        facts.seconds("model_s"), facts.parts        # times; None where there is none
+        facts.answer, facts.prompt, facts.calls      # texts and tool calls, read on first use
+
+A row may come from anywhere. A part of a wrong type is left out and its name is in `wrong`; a token count outside its
+bounds is in `damaged`. Nothing raises. Attributes are read at once, because nearly every reader needs them; what costs
+more is computed on first use. `RowFacts(failure, failed=True)` reads a line of a failures file, whose bookkeeping
+stands at the top level and whose conversation is `partial`.
+
+A change of the schema of a rollout changes this module and `records/rollout.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any, Generic, TypeVar, overload
+
+from velodrome.records.bounds import is_count
+from velodrome.records.conversation import text_of
+
+Json = dict[str, Any]
+Parts = tuple[float, float, float, float, float, float, float, float]
+T = TypeVar("T")
+
+PARTS = ("queue", "connection", "session", "model", "backoff", "tools", "verify", "other")
+WAITS = ("queue", "connection", "backoff")  # spans inside others, whose time is not that of those
+TOKENS = ("input_tokens", "output_tokens", "total_tokens")
+LONGEST_S = 1e8  # three years
+LATEST_S = 1e11  # since 1970
+# What reading a value of an unexpected type can raise.
+HOSTILE = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
+_LARGEST_INT = 2**64  # JSON's whole numbers have 64 bits; the lenient parser makes larger ones floats
+_LONGEST_REPEAT = 18  # digits
+_NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
+_ABSENT: Json = {}
+_NO_NAMES: tuple[str, ...] = ()
+
+
+class lazy(Generic[T]):
+    """An attribute that is computed on first use and then stands in the instance."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, one: None, kind: type) -> lazy[T]: ...
+    @overload
+    def __get__(self, one: object, kind: type) -> T: ...
+    def __get__(self, one: object | None, kind: type) -> Any:
+        if one is None:
+            return self
+        value = one.__dict__[self._name] = self._compute(one)
+        return value
+
+
+class RowFacts:
+    """One row. `line` and `size` (bytes) are those of its line, 0 where it comes from no file."""
+
+    row: Json  # without the parts that are `wrong`
+    line: int
+    size: int
+    failed: bool  # a line of a failures file
+    wrong: Sequence[str]  # names of parts of a wrong type, as in "meta.timing.total_s"
+    damaged: Sequence[str]  # names of token counts below 0 or beyond MAX_TOKENS
+    key: str | None  # any text; `task` and `repeat` only where it is <task>/<repeat>
+    task: str | None
+    repeat: int
+    agent: str  # "" where the row does not say
+    status: str  # of the response
+    deferred: bool  # to be verified later
+    reward: float | None
+    numbers: dict[str, float]  # every finite number at the top level, by name; ids are not numbers
+    not_finite: Sequence[str]  # names of those that are NaN or infinite
+    messages: Sequence[Json]  # the conversation after the prompt
+    turns: int
+    tool_calls: int
+    input_tokens: int | None
+    output_tokens: int | None
+    total_tokens: int | None
+    timing: Json  # raw; `seconds`, `count` and `parts` read it with care
+    total_s: float | None
+    finished_at: float | None  # seconds since 1970
+
+    def __init__(self, row: Json, *, line: int = 0, size: int = 0, failed: bool = False) -> None:
+        self.line = line
+        self.size = size
+        self.failed = failed
+        self.wrong = self.damaged = _NO_NAMES
+        try:
+            self._read(row)
+        except HOSTILE:
+            row, self.wrong = mended(row, failed=failed)
+            self._read(row)
+
+    def _read(self, row: Json) -> None:
+        """Read what is cheap. A wrong type that would surprise a reader raises; others are noted."""
+        self.row = row
+        failed, get = self.failed, row.get
+        usage, response = get("usage") or _ABSENT, get("response") or _ABSENT
+        meta = row if failed else get("meta") or _ABSENT
+        params, timing = get("responses_create_params") or _ABSENT, meta.get("timing") or _ABSENT
+        if not (type(usage) is type(response) is type(meta) is type(timing) is type(params) is dict):
+            raise TypeError
+        tools = params.get("tools")
+        if tools and (type(tools) is not list or [tool for tool in tools if type(tool) is not dict]):
+            raise TypeError
+        self.messages = messages = get("partial" if failed else "output") or ()
+        turns = tool_calls = 0
+        for message in messages:
+            if message.get("role") == "assistant":
+                turns += 1
+            calls = message.get("tool_calls")
+            if calls:
+                if type(calls) is not list or [call for call in calls if type(call) is not dict]:
+                    raise TypeError
+                tool_calls += len(calls)
+        self.turns, self.tool_calls = turns, tool_calls
+        self.timing = timing
+        self.total_s, self.finished_at = total_s, finished_at = timing.get("total_s"), meta.get("finished_at")
+        if total_s is not None and not 0 <= total_s < LONGEST_S:
+            raise ValueError(total_s)
+        if finished_at is not None and not abs(finished_at) < LATEST_S:
+            raise ValueError(finished_at)
+        agent, status = meta.get("agent"), response.get("status")
+        self.agent = agent if type(agent) is str else ""
+        self.status = status if type(status) is str else ""
+        self.deferred = meta.get("verification") == "deferred"
+        self._read_key(meta.get("key"))
+        self._read_numbers(row)
+        self.input_tokens = asked = usage.get("input_tokens")
+        self.output_tokens = answered = usage.get("output_tokens")
+        self.total_tokens = total = usage.get("total_tokens")
+        if not (is_count(asked) and is_count(answered) and is_count(total)):
+            self._mend_tokens(usage)
+
+    def _read_key(self, key: Any) -> None:
+        self.key = self.task = None
+        self.repeat = 0
+        if type(key) is str:
+            self.key = key
+            task, _, repeat = key.rpartition("/")
+            if task and repeat.isdecimal() and repeat.isascii() and len(repeat) <= _LONGEST_REPEAT:
+                self.task, self.repeat = task, int(repeat)
+                return
+        if key is not None:
+            self.wrong = (*self.wrong, "key" if self.failed else "meta.key")
+
+    def _read_numbers(self, row: Json) -> None:
+        numbers: dict[str, float] = {}
+        not_finite: list[str] | None = None
+        for name, value in row.items():
+            kind = type(value)
+            if kind is float or kind is int or kind is bool:
+                if isfinite(value) if kind is float else -_LARGEST_INT <= value <= _LARGEST_INT:
+                    if name not in _NAMES:
+                        numbers[name] = value
+                elif not_finite is None:
+                    not_finite = [name]
+                else:
+                    not_finite.append(name)
+        self.numbers, self.not_finite = numbers, not_finite or _NO_NAMES
+        self.reward = reward = numbers.get("reward")
+        if reward is None or reward is True or reward is False:
+            self.reward = None
+            numbers.pop("reward", None)
+            if row.get("reward") is not None and "reward" not in self.not_finite:
+                self.wrong = (*self.wrong, "reward")
+
+    def _mend_tokens(self, usage: Json) -> None:
+        for name in TOKENS:
+            value = usage.get(name)
+            if value is not None and not is_count(value):
+                setattr(self, name, None)
+                if type(value) is int:
+                    self.damaged = (*self.damaged, f"usage.{name}")
+                else:
+                    self.wrong = (*self.wrong, f"usage.{name}")
+
+    @property
+    def meta(self) -> Json:
+        """The bookkeeping of the row."""
+        return self.row if self.failed else self.row.get("meta") or _ABSENT
+
+    @property
+    def params(self) -> Json:
+        """What the model was asked: `responses_create_params`."""
+        return self.row.get("responses_create_params") or _ABSENT
+
+    @property
+    def model(self) -> str:
+        """The name of the model that answered; "" if the row does not say."""
+        name = (self.row.get("response") or _ABSENT).get("model")
+        return name if type(name) is str else ""
+
+    @property
+    def digest(self) -> str:
+        """The digest of the task's content; "" if the row does not say."""
+        digest = self.meta.get("task_digest")
+        return digest if type(digest) is str else ""
+
+    @property
+    def stopped_by(self) -> str:
+        """Why an incomplete response ended, in the words of its server."""
+        if self.status != "incomplete":
+            return ""
+        details = self.row["response"].get("incomplete_details")
+        reason = details.get("reason") if type(details) is dict else None
+        return reason if type(reason) is str else ""
+
+    @property
+    def error(self) -> str:
+        """Of a failure: the boundary and what happened."""
+        boundary, error = self.row.get("boundary") or "?", self.row.get("error") or ""
+        return f"{boundary if type(boundary) is str else '?'}: {error if type(error) is str else '?'}"
+
+    @property
+    def episode(self) -> bool:
+        """Whether this is an episode of a policy: its reward is a return of any size, its texts stand in for one."""
+        return is_episode(self.row)
+
+    @property
+    def missing(self) -> list[str]:
+        """The parts every rollout has that this row lacks; one of a wrong type is not missing."""
+        parts = [name for name in ("meta", "response", "output") if self.row.get(name) is None]
+        if "meta" not in parts and self.key is None:
+            parts.append("meta.key")
+        if "input" not in self.params:
+            parts.append("responses_create_params.input")
+        return [name for name in parts if name not in self.wrong]
+
+    @lazy
+    def answer(self) -> str:
+        """The final answer: `response.content`, or of a row without one the last thing the assistant said."""
+        text = (self.row.get("response") or _ABSENT).get("content")
+        return text if type(text) is str else self.last_words
+
+    @property
+    def last_words(self) -> str:
+        """The last text of the assistant in the conversation."""
+        for message in reversed(self.messages):
+            if message.get("role") == "assistant":
+                return text_of(message.get("content"))
+        return ""
+
+    @lazy
+    def questions(self) -> list[str]:
+        """The texts of the user in the prompt, in order."""
+        prompt = self.params.get("input")
+        if type(prompt) is str:
+            return [prompt]
+        items = [item for item in prompt if type(item) is dict] if type(prompt) is list else []
+        return [text for item in items if item.get("role") == "user" and (text := text_of(item.get("content")))]
+
+    @property
+    def context(self) -> list[str]:
+        """The other texts of the prompt: system messages, earlier answers, then the instructions."""
+        prompt = self.params.get("input")
+        items = [item for item in prompt if type(item) is dict] if type(prompt) is list else []
+        texts = [text_of(item.get("content")) for item in items if item.get("role") != "user"]
+        return [text for text in (*texts, text_of(self.params.get("instructions"))) if text]
+
+    @property
+    def prompt(self) -> str:
+        """The first thing the user asked, else the first text of the prompt."""
+        return next(iter(self.questions or self.context), "")
+
+    @lazy
+    def written(self) -> list[str]:
+        """Every text the model wrote, in order: reasoning, content, arguments of calls."""
+        texts: list[str] = []
+        for message in self.messages:
+            told = message.get
+            if told("role") == "assistant":
+                for text in (told("reasoning_content"), told("content")):
+                    if text:
+                        texts.append(text if type(text) is str else text_of(text))
+                for call in told("tool_calls") or ():
+                    arguments = _function(call).get("arguments")
+                    texts.append(arguments if type(arguments) is str else str(arguments))
+        return texts
+
+    @lazy
+    def calls(self) -> list[tuple[Any, Any]]:
+        """Every tool call: its name and its arguments, as the model wrote them."""
+        if not self.tool_calls:
+            return []
+        functions = [_function(call) for message in self.messages for call in message.get("tool_calls") or ()]
+        return [(function.get("name"), function.get("arguments")) for function in functions]
+
+    @property
+    def results(self) -> list[tuple[str, str]]:
+        """Every result of a tool that has a name and a text: these two."""
+        tools = [message for message in self.messages if message.get("role") == "tool"]
+        pairs = [(message.get("name"), message.get("content")) for message in tools]
+        return [(name, content) for name, content in pairs if type(name) is str and type(content) is str]
+
+    @property
+    def refused(self) -> bool:
+        """Whether the model's server marked a part of its answer as a refusal."""
+        return any(message.get("refusal") and message.get("role") == "assistant" for message in self.messages)
+
+    @property
+    def offered(self) -> set[str]:
+        """The names of the tools the model was offered."""
+        tools = self.params.get("tools")
+        functions = [_function(tool) for tool in tools if type(tool) is dict] if type(tools) is list else []
+        return {function["name"] for function in functions if type(function.get("name")) is str}
+
+    def seconds(self, name: str) -> float | None:
+        """One time of `meta.timing`; None if it is not there or is not one."""
+        value: Any = self.timing.get(name)
+        kind = type(value)
+        return value if (kind is float or kind is int) and 0 <= value < LONGEST_S else None
+
+    def count(self, name: str) -> int:
+        """One count of `meta.timing`, such as `retries`; 0 if it is not there or is not one."""
+        value = self.timing.get(name)
+        return value if is_count(value) else 0
+
+    @property
+    def verified_later(self) -> bool:
+        """Whether verification is not a part of this rollout's time."""
+        return (self.deferred or "verify_later_s" in self.timing) and not self.timing.get("verify_s")
+
+    @lazy
+    def parts(self) -> tuple[float, Parts] | None:
+        """The total time and what it is made of, in the order of `PARTS`; None where the row has no such times."""
+        try:
+            return timed_parts(self.timing)
+        except HOSTILE:
+            return None
+
+
+def is_episode(row: Json) -> bool:
+    """Whether a row is an episode of a policy; a task may have a field of this name too, and a season in it."""
+    told = row.get("episode")
+    return isinstance(told, dict) and "agents" in told and not told.keys().isdisjoint(("returns", "actions", "frames"))
+
+
+def _function(call: Json) -> Json:
+    """Where the name of a call or of a tool stands: in itself, or in `function` as chat completions have it."""
+    if call.get("name") is None:
+        function = call.get("function")
+        if type(function) is dict:
+            return function
+    return call
+
+
+def timed_parts(timing: Json) -> tuple[float, Parts]:
+    """The total of `meta.timing` and what it is made of, in the order of `PARTS`; one of HOSTILE if it is not times."""
+    told = timing.get
+    total = timing["total_s"]
+    queue, session, backoff = told("queue_s", 0.0), told("session_s", 0.0), told("backoff_s", 0.0)
+    connection = told("connection_s", 0.0)
+    model, tools, verify = told("model_s", 0.0), told("tools_s", 0.0), told("verify_s", 0.0)
+    if "other_s" not in timing:  # of an older format, in which the model's part holds its waits
+        model = max(model - queue - backoff, 0.0)
+    other = total - (queue + connection + session + model + backoff + tools + verify)
+    fine = queue >= 0 and session >= 0 and model >= 0 and backoff >= 0 and tools >= 0 and verify >= 0
+    if not (fine and connection >= 0 and 0 <= total < LONGEST_S and other > -LONGEST_S):
+        raise ValueError(total)
+    if other < 0:  # rounded, or put together from several clocks
+        total, other = total - other, 0.0
+    return total, (queue, connection, session, model, backoff, tools, verify, other)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_length(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value < LONGEST_S
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and isfinite(value) and abs(value) < LATEST_S
+
+
+# A dict is an object with these fields of a known type, a list one of things like its only entry; of a tuple either
+# will do. What is not named may be anything.
+_OBJECTS: list[Any] = [{}]
+_MESSAGES: list[Any] = [{"tool_calls": _OBJECTS, "reasoning_content": _is_text, "refusal": _is_text}]
+_META: Json = {"finished_at": _is_time, "timing": {"total_s": _is_length, "model_s": _is_length}, "scored": [_is_text]}
+_SHAPE: Json = {
+    "responses_create_params": {"input": (_is_text, _OBJECTS), "instructions": _is_text, "tools": _OBJECTS},
+    "response": {"incomplete_details": {}},
+    "usage": {},
+}
+_ROLLOUT = {**_SHAPE, "output": _MESSAGES, "meta": _META}
+_FAILURE = {**_SHAPE, "partial": _MESSAGES, **_META}
+
+
+def mended(row: Json, *, failed: bool = False) -> tuple[Json, list[str]]:
+    """The row without what has a wrong type, and the names of that."""
+    wrong: dict[str, None] = {}
+    return _fitted(row, _FAILURE if failed else _ROLLOUT, "", wrong), list(wrong)
+
+
+def _fitted(value: Any, shape: Any, name: str, wrong: dict[str, None]) -> Any:
+    """The value, or as much of it as has its shape; null is nothing, and fits everywhere."""
+    if value is None:
+        return None
+    if isinstance(shape, tuple):
+        shape = next((each for each in shape if isinstance(each, list) == isinstance(value, list)), shape[0])
+    if isinstance(shape, dict) and isinstance(value, dict):
+        known = {each: _fitted(value[each], shape[each], f"{name}.{each}", wrong) for each in shape if each in value}
+        return {**value, **known}
+    if isinstance(shape, list) and isinstance(value, list):
+        if None in value:
+            wrong[name.removeprefix(".")] = None
+        fitted = [_fitted(each, shape[0], name, wrong) for each in value]
+        return [each for each in fitted if each is not None]
+    if callable(shape) and shape(value):
+        return value
+    wrong[name.removeprefix(".")] = None
+    return None
