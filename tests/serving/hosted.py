@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+import orjson
 import uvloop
 from patience import DEADLINE_S
 
-from velodrome.serving.app import Limits, Status
+from velodrome.serving.apps.web_app import RequestLimits, Status
 from velodrome.serving.hosting import server_app
 from velodrome.serving.web_server import running
 
@@ -31,8 +32,41 @@ def address(sock: socket.socket) -> str:
     return f"http://127.0.0.1:{sock.getsockname()[1]}"
 
 
+async def ask(
+    app: Any, method: str, path: str, body: Any = None, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> tuple[int, bytes]:
+    """Status and body of one request to an app, without a socket."""
+    sent: list[dict[str, Any]] = []
+    usual = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "scheme": "http",
+        "headers": [*usual, *headers],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+    }
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"" if body is None else orjson.dumps(body), "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
 @contextmanager
-def hosted(kind: str, make: Callable[[], Any], *, workers: int = 1, limits: Limits | None = None) -> Iterator[str]:
+def hosted(
+    kind: str, make: Callable[[], Any], *, workers: int = 1, limits: RequestLimits | None = None
+) -> Iterator[str]:
     """The URL of a server with this many workers, each with a component of its own."""
     shared = listening()
     private = [listening() for _ in range(workers)]
@@ -51,7 +85,7 @@ def _worker(
     number: int,
     peers: list[str],
     sockets: list[socket.socket],
-    limits: Limits | None,
+    limits: RequestLimits | None,
 ) -> Iterator[None]:
     up = threading.Event()
 

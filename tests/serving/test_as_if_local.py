@@ -19,7 +19,7 @@ from velodrome.resources_servers.environment import Environment, tool
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.serving import wire
-from velodrome.serving.app import Limits
+from velodrome.serving.apps.web_app import RequestLimits
 from velodrome.serving.client import HttpAgent, HttpResources
 from velodrome.serving.process.worker import Masked
 from velodrome.timing import spans
@@ -139,7 +139,7 @@ def test_the_open_door_of_health_leads_to_no_tool() -> None:
                 (await session.request(method, f"{url}/health")).status for method in ("GET", "HEAD", "POST", "PUT")
             ]
 
-    with hosting.hosted(KIND, Calculator, limits=Limits(token="s3cret-token")) as url:
+    with hosting.hosted(KIND, Calculator, limits=RequestLimits(token="s3cret-token")) as url:
         assert asyncio.run(use(url))[2:] == [401, 401]
 
 
@@ -177,7 +177,7 @@ class Stranger:
 
 def test_a_secret_of_the_config_is_not_told_in_an_error() -> None:
     with (
-        hosting.hosted(KIND, Talkative, limits=Limits(secrets=frozenset(("hunter2-hunter2",)))) as url,
+        hosting.hosted(KIND, Talkative, limits=RequestLimits(secrets=frozenset(("hunter2-hunter2",)))) as url,
         pytest.raises(ToolError) as caught,
     ):
         over_http(url, lambda there: there.call("", "act", {}))

@@ -20,7 +20,7 @@ from velodrome.resources_servers.example_single_tool_call.app import ExampleSing
 from velodrome.resources_servers.math_with_judge.app import MathWithJudge
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving import app
+from velodrome.serving.apps import web_app
 from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
 
 WHERE = {"here": 0, "one worker": 1, "three workers": 3}
@@ -108,7 +108,7 @@ def test_a_fault_has_the_same_place_wherever_the_code_runs(where: int, caplog: p
                 places.append(error.place)
         return places
 
-    app._shown.clear()
+    web_app._logged.clear()
     found = resources(where, Faulty, use)
     assert [str(place).partition(":")[0] for place in found] == ["tests/serving/test_conformance.py"] * 4
     assert [str(place).rpartition(" in ")[2] for place in found] == [

@@ -14,8 +14,8 @@ import uvicorn
 from patience import DEADLINE_S
 
 from velodrome.errors import InputError
-from velodrome.serving.app import Limits, Status
-from velodrome.serving.head import head_app, read_state, told
+from velodrome.serving.apps.head_app import head_app, instances_report, read_state
+from velodrome.serving.apps.web_app import RequestLimits, Status
 from velodrome.serving.process.listen import head_address, listening, reachable, server_token
 from velodrome.serving.process.probe import fetch
 from velodrome.serving.web_server import HttpProtocol
@@ -36,7 +36,7 @@ STATE = {
 
 
 def test_an_instance_is_told_with_its_age_and_under_nemo_gyms_names_too():
-    assert told([STATE], 107.5) == [
+    assert instances_report([STATE], 107.5) == [
         {**STATE, "uptime_s": 7.5, "server_type": "responses_api_models", "process_name": "m"}
     ]
 
@@ -60,7 +60,9 @@ def with_head(
 ) -> Any:
     """What `act` returns, done while a head serves at a port."""
     (directory / "s.json").write_bytes(orjson.dumps([STATE]))
-    app = head_app(Status("head_server", "head_server", "head"), directory / "s.json", "a: 1\n", Limits(token=token))
+    app = head_app(
+        Status("head_server", "head_server", "head"), directory / "s.json", "a: 1\n", RequestLimits(token=token)
+    )
     sock = listening("test", "127.0.0.1", 0, None)
 
     async def whole() -> Any:

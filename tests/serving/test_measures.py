@@ -21,11 +21,10 @@ from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving import wire
-from velodrome.serving.accounting import accounted
-from velodrome.serving.app import Limits, Status
+from velodrome.serving.apps.measures import Core, Measures
+from velodrome.serving.apps.peers import ALONE, ask_peers
+from velodrome.serving.apps.web_app import RequestLimits, Status, get, make_app, timed
 from velodrome.serving.hosting import server_app
-from velodrome.serving.measures import Core, Measures
-from velodrome.serving.process.peers import ALONE, ask_peers
 
 SUM = {"expression": "1 + 2"}
 REQUESTS = "velodrome_http_requests_total"
@@ -106,17 +105,15 @@ def test_a_request_behind_middleware_is_counted_as_well():
 
 def test_a_fault_of_ours_is_counted_as_500_and_leaves_nothing_in_flight():
     async def run() -> tuple[Samples, int]:
-        app = await server_app(Status("calculator", "resources_servers", "calculator"), Calculator({}, {}))
-
         async def broken(request: Any) -> Any:
             raise RuntimeError("a bug")
 
-        app.add("GET", "/broken", broken)
-        scope = {"type": "http", "method": "GET", "path": "/broken", "headers": [(b"host", b"localhost")]}
+        measures = Measures("calculator")
+        app = make_app(Status("s", "resources_servers", "s"), [get("/broken", broken)], RequestLimits(), measures)
         with pytest.raises(RuntimeError, match="a bug"):
-            await app(scope, None, None)
-        answer = await app.measures.tell(Request())
-        return parsed(answer.body.decode()), app.measures.in_flight
+            await hosting.ask(app, "GET", "/broken")
+        answer = await measures.tell(Request())
+        return parsed(answer.body.decode()), measures.in_flight
 
     samples, in_flight = asyncio.run(run())
     assert (requests(samples), in_flight) == ({("/broken", "GET", "500"): 1}, 0)
@@ -151,24 +148,16 @@ def test_requests_in_flight_are_those_that_have_no_answer_yet():
     async def run() -> tuple[float, float]:
         gated = Gated({}, {})
         app = await server_app(Status("gated", "resources_servers", "gated"), gated)
-        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-        scope = {"type": "http", "method": "POST", "path": "/wait", "headers": headers, "query_string": b""}
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"{}", "more_body": False}
-
-        async def send(message: Any) -> None: ...
-
-        waiting = asyncio.create_task(app(scope, receive, send))
+        waiting = asyncio.create_task(hosting.ask(app, "POST", "/wait", {}))
         await gated.begun.wait()
-        during = parsed((await app.measures.tell(Request())).body.decode())
+        during = parsed((await hosting.ask(app, "GET", "/metrics"))[1].decode())
         gated.go.set()
         await waiting
-        after = parsed((await app.measures.tell(Request())).body.decode())
+        after = parsed((await hosting.ask(app, "GET", "/metrics"))[1].decode())
         name = ("velodrome_http_requests_in_flight", ("worker", "0"))
         return during[name], after[name]
 
-    assert asyncio.run(run()) == (1, 0)
+    assert asyncio.run(run()) == (2, 1)  # the scrape is one of them
 
 
 def test_sessions_that_are_open_are_told_and_what_the_server_is():
@@ -233,7 +222,7 @@ def test_peers_are_asked_once_each_and_at_the_same_time(wire: Any):
 
 
 def test_a_token_is_wanted_where_one_is_set_and_peers_have_it():
-    limits = Limits(token="a-token-for-tests")
+    limits = RequestLimits(token="a-token-for-tests")
     with hosting.hosted("resources_servers", Calculator, workers=2, limits=limits) as url:
         assert running.http(f"{url}/metrics")[0] == 401
         found = scraped(url, token="a-token-for-tests")
@@ -308,7 +297,7 @@ def test_an_answer_tells_that_its_process_is_busy_when_it_is(used: float, counts
     with core.watched():
         times.pass_by(1.0, used)
         core.look()
-        found = asyncio.run(accounted("math", answer, core=core)(Request()))  # type: ignore[arg-type]
+        found = asyncio.run(timed("math", answer, core=core)(Request()))  # type: ignore[arg-type]
     header = found.headers.get(wire.SPANS)
     assert (None if header is None else orjson.loads(header)["tree"][3]) == counts
 

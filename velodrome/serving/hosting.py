@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from velodrome.errors import InputError
-from velodrome.serving.agent_app import add_agent
-from velodrome.serving.app import Limits, Status, make_app
-from velodrome.serving.describe import description
-from velodrome.serving.model_app import add_model
+from velodrome.serving.apps.agent_app import agent_routes
+from velodrome.serving.apps.measures import Measures
+from velodrome.serving.apps.model_app import model_routes
+from velodrome.serving.apps.openapi import description_routes
+from velodrome.serving.apps.resources_app import resources_routes
+from velodrome.serving.apps.sessions import SESSION_TTL_S, Seal, Sessions
+from velodrome.serving.apps.web_app import Background, RequestLimits, Status, get, make_app
 from velodrome.serving.process.listen import LOOPBACK, listening, reachable
-from velodrome.serving.profiling import Profile, stats
-from velodrome.serving.resources_app import SESSION_TTL_S, Sessions, add_resources
-from velodrome.serving.seal import Seal
+from velodrome.serving.profiling import ProcessProfile, stats
 from velodrome.serving.web_server import running
 from velodrome.settings.kinds import AGENTS, MODELS, RESOURCES
 
@@ -49,7 +50,7 @@ async def served(
     status = Status(name or type(component).__name__, kind, type(component).__name__)
     with listening(status.name, host, port, token) as sock:
         url = f"http://{reachable(host)}:{sock.getsockname()[1]}"
-        make = partial(server_app, status, component, Limits(token=token))
+        make = partial(server_app, status, component, RequestLimits(token=token))
         async with running(make, [sock], drain_s=drain_s):
             yield url
 
@@ -57,35 +58,34 @@ async def served(
 async def server_app(
     status: Status,
     component: Any,
-    limits: Limits | None = None,
+    limits: RequestLimits | None = None,
     *,
     key: bytes | None = None,
     peers: Sequence[str] = (),
     worker: int = 0,
     session_ttl_s: float = SESSION_TTL_S,
-    profile: Profile | None = None,
-) -> FastAPI:
+    profile: ProcessProfile | None = None,
+) -> Starlette:
     """The app of a component. `key` signs its sessions; `peers` are the private URLs of all its workers."""
-    limits = limits or Limits()
+    limits = limits or RequestLimits()
+    measures = Measures(status.name)
+    measures.stand_among(list(peers), worker, limits.token)
+    background: Background = nullcontext
     tools: list[dict[str, Any]] = []
-    if status.kind == "responses_api_models":
-        app = make_app(status, limits)
-        add_model(app, component, limits)
-    elif status.kind == "responses_api_agents":
+    if status.kind == MODELS:
+        routes = model_routes(status.name, component, limits)
+    elif status.kind == AGENTS:
         status.extra["deferrable"] = await component.deferrable()
-        app = make_app(status, limits)
-        add_agent(app, component, limits)
+        routes = agent_routes(status.name, component, limits)
     else:
         tools = await component.tools()
         keeps = bool(getattr(component, "keeps_sessions", True))
         status.extra |= {"deferrable": await component.deferrable(), "sessions": keeps}
         sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), list(peers), worker, session_ttl_s)
         status.live["open_sessions"] = sessions.__len__
-        app = make_app(status, limits, background=sessions.swept)
-        add_resources(app, component, limits, sessions, tools)
-        app.measures.count_sessions(sessions.__len__)
-    app.measures.declare(*(f"/{tool['name']}" for tool in tools))
-    app.measures.stand_among(list(peers), worker, limits.token)
-    app.add("GET", "/stats", stats(profile, peers, limits.token))
-    app.openapi = lambda: description(status, tools)  # type: ignore[method-assign]
-    return app
+        measures.count_sessions(sessions.__len__)
+        measures.declare(*(f"/{tool['name']}" for tool in tools))
+        background = sessions.swept
+        routes = resources_routes(status.name, component, limits, sessions, tools)
+    shared = [get("/stats", stats(profile, peers, limits.token)), *description_routes(status, tools)]
+    return make_app(status, [*shared, *routes], limits, measures, background=background)

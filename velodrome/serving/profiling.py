@@ -26,7 +26,7 @@ from velodrome.timing.profiles import Clocks, Part, Profiles, clocks_from, total
 from velodrome.timing.tables import as_text
 
 if TYPE_CHECKING:
-    from velodrome.serving.app import Handler
+    from velodrome.serving.apps.web_app import Handler
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ OFF = "no profile is kept: start the servers with +profiling_enabled=true +profi
 log = logging.getLogger(__name__)
 
 
-class Profile:
+class ProcessProfile:
     """Both clocks of this process. Made before its components; they are measured while it is open."""
 
     def __init__(self, profiles: Profiles, *, worker: int = 0, workers: int = 1, every_s: float = EVERY_S) -> None:
@@ -110,17 +110,17 @@ def profiled(directory: Path | None, name: str, *, every_s: float = EVERY_S) -> 
         yield
         return
     profiles = Profiles(directory, name)
-    with profiles.claimed(), Profile(profiles, every_s=every_s).running():
+    with profiles.claimed(), ProcessProfile(profiles, every_s=every_s).running():
         yield
 
 
-def stats(profile: Profile | None, peers: Sequence[str], token: str | None) -> Handler:
+def stats(profile: ProcessProfile | None, peers: Sequence[str], token: str | None) -> Handler:
     """`GET /stats`: the tables of all workers, or of one (`?worker=0`)."""
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from velodrome.serving.app import BadRequest, json_response
-    from velodrome.serving.process.peers import ALONE, ask_peers
+    from velodrome.serving.apps.peers import ALONE, ask_peers
+    from velodrome.serving.apps.web_app import BadRequest, json_response
 
     async def tell(request: Request) -> Response:
         if profile is None:

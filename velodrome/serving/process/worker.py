@@ -30,9 +30,9 @@ from velodrome.settings import Config, Instance, mask_text
 from velodrome.settings.masking import found_secrets
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
-    from velodrome.serving.profiling import Profile
+    from velodrome.serving.profiling import ProcessProfile
 
 ORPHAN_GRACE_S = 3.0
 GARBAGE = (50_000, 20, 20)  # a request leaves no cycles, and a search for them walks everything in flight
@@ -92,28 +92,28 @@ async def serve(brief: Brief, secrets: frozenset[str]) -> None:
             await server.serve(sockets=[socket.socket(fileno=number) for number in brief.sockets])
 
 
-def _profile(brief: Brief) -> Profile | None:
+def _profile(brief: Brief) -> ProcessProfile | None:
     """What measures this process, if it is to be measured. The head is not: nothing waits for it."""
     if not brief.profiling or brief.kind == HEAD:
         return None
-    from velodrome.serving.profiling import Profile
+    from velodrome.serving.profiling import ProcessProfile
     from velodrome.timing.profiles import Profiles
 
     profiles = Profiles(Path(brief.profiling["directory"]), brief.name)
-    return Profile(profiles, worker=brief.index, workers=len(brief.peers), every_s=brief.profiling["every_s"])
+    return ProcessProfile(profiles, worker=brief.index, workers=len(brief.peers), every_s=brief.profiling["every_s"])
 
 
 async def _app(
-    brief: Brief, secrets: frozenset[str], profile: Profile | None, closing: contextlib.AsyncExitStack
-) -> FastAPI:
-    from velodrome.serving.app import Limits, Status
+    brief: Brief, secrets: frozenset[str], profile: ProcessProfile | None, closing: contextlib.AsyncExitStack
+) -> Starlette:
+    from velodrome.serving.apps.web_app import RequestLimits, Status
     from velodrome.serving.callers import Callers
 
     status = Status(brief.name, brief.kind, brief.implementation)
     callers = Callers(brief.allowed_hosts, brief.cors_origins)
-    limits = Limits(brief.max_body_bytes, brief.body_timeout_s, brief.token, secrets, callers)
+    limits = RequestLimits(brief.max_body_bytes, brief.body_timeout_s, brief.token, secrets, callers)
     if brief.kind == HEAD:
-        from velodrome.serving.head import head_app
+        from velodrome.serving.apps.head_app import head_app
 
         return head_app(status, Path(brief.state), brief.config_yaml, limits)
     from velodrome.serving.connect import Components, Servers

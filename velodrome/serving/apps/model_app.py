@@ -1,7 +1,7 @@
-"""The routes of a model: `/v1/responses` and `/v1/chat/completions`, streamed if asked.
+"""The routes of a model: `/v1/responses` and `/v1/chat/completions`, streamed on request.
 
-An answer that is streamed begins with its first event, so an error before it has a status of its own. A caller that
-goes away stops the model.
+A streamed answer begins with its first event, so an error before that has a status of its own. A caller that
+disconnects stops the model.
 """
 
 from __future__ import annotations
@@ -14,29 +14,38 @@ from typing import Any, TypeVar
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from velodrome.contracts import Model
 from velodrome.errors import ModelError, RolloutError, blame
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.serving import wire
-from velodrome.serving.accounting import accounted
-from velodrome.serving.app import App, BadRequest, Json, Limits, json_response, read_json
-from velodrome.serving.events import Event, chat_events, response_events
+from velodrome.serving.apps.event_stream import Event, chat_events, response_events
+from velodrome.serving.apps.web_app import (
+    BadRequest,
+    Json,
+    RequestLimits,
+    get,
+    json_response,
+    post,
+    read_json,
+    timed,
+)
 
 _CLIENT_CLOSED = 499
 _UNWATCHED_S = 0.1  # watching costs as much as a short call itself
 _Got = TypeVar("_Got")
 
 
-def add_model(app: App, model: Model, limits: Limits) -> None:
+def model_routes(server: str, model: Model, limits: RequestLimits) -> list[Route]:
     """All routes of a model."""
 
     async def respond(request: Request) -> Response:
         body = await read_json(request, limits)
-        given = body.get("input")
-        if not isinstance(given, str) and not _objects(given):
-            raise BadRequest(400, '"input" is a text or a list of objects')
+        prompt = body.get("input")
+        if not isinstance(prompt, str) and not _is_objects(prompt):
+            raise BadRequest(400, '"input" must be a text or a list of objects')
         wants_stream = body.pop("stream", False)
         _stream_options(body)
         if wants_stream:
@@ -46,8 +55,8 @@ def add_model(app: App, model: Model, limits: Limits) -> None:
 
     async def chat(request: Request) -> Response:
         body = await read_json(request, limits)
-        if not _objects(body.get("messages")):
-            raise BadRequest(400, '"messages" is a list of objects')
+        if not _is_objects(body.get("messages")):
+            raise BadRequest(400, '"messages" must be a list of objects')
         wants_stream = body.pop("stream", False)
         options = _stream_options(body)
         try:
@@ -61,28 +70,28 @@ def add_model(app: App, model: Model, limits: Limits) -> None:
             return json_response(chat_from_response(await _while_wanted(request, model.respond(converted))))
 
     async def models(request: Request) -> Response:
-        return json_response(
-            {"object": "list", "data": [{"id": app.title, "object": "model", "owned_by": "velodrome"}]}
-        )
+        return json_response({"object": "list", "data": [{"id": server, "object": "model", "owned_by": "velodrome"}]})
 
-    app.add("GET", "/v1/models", models)
-    app.add("POST", "/v1/responses", accounted(app.title, respond))
-    app.add("POST", "/v1/chat/completions", chat)
+    return [
+        get("/v1/models", models),
+        post("/v1/responses", timed(server, respond)),
+        post("/v1/chat/completions", chat),
+    ]
 
 
-def _objects(given: Any) -> bool:
-    return isinstance(given, list) and all(isinstance(item, dict) for item in given)
+def _is_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _stream_options(body: Json) -> Json:
     options = body.pop("stream_options", None) or {}
     if not isinstance(options, dict):
-        raise BadRequest(400, '"stream_options" is an object')
+        raise BadRequest(400, '"stream_options" must be an object')
     return options
 
 
 async def _while_wanted(request: Request, work: Awaitable[_Got]) -> _Got:
-    """The result of some work, which is given up if the caller goes away before it is there."""
+    """The result of some work, which is cancelled if the caller disconnects first."""
     task = asyncio.current_task()
     assert task is not None
     watch: asyncio.Task[None] | None = None
@@ -105,7 +114,7 @@ async def _while_wanted(request: Request, work: Awaitable[_Got]) -> _Got:
         if not gone:
             raise
         task.uncancel()
-        raise BadRequest(_CLIENT_CLOSED, "the caller went away") from None
+        raise BadRequest(_CLIENT_CLOSED, "the caller disconnected") from None
     finally:
         timer.cancel()
         if watch is not None:
@@ -151,11 +160,11 @@ class _EventStream(StreamingResponse):
 
 def _failure(error: RolloutError, number: int | None, secrets: frozenset[str]) -> bytes:
     """An error as an event that clients raise; one of a Response has a number and a type, a chunk's has neither."""
-    told: Json = orjson.loads(wire.error_body(error, secrets))
+    body: Json = orjson.loads(wire.error_body(error, secrets))
     if number is None:
-        return _encoded(None, told)
-    about = {"code": type(error).__name__, "message": told["error"]["message"], "param": None}
-    return _encoded("error", {"type": "error", "sequence_number": number, **about, **told})
+        return _encoded(None, body)
+    about = {"code": type(error).__name__, "message": body["error"]["message"], "param": None}
+    return _encoded("error", {"type": "error", "sequence_number": number, **about, **body})
 
 
 def _encoded(name: str | None, data: Json | None) -> bytes:

@@ -1,10 +1,15 @@
-"""The OpenAPI description of a server: what its routes really take and give, the environment's own tools included."""
+"""The OpenAPI description of a server, its tools included, at `/openapi.json`; for people at `/docs`."""
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
-from velodrome.serving.app import Status
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from velodrome.serving.apps.web_app import Status, get, json_response
 
 Json = dict[str, Any]
 
@@ -28,8 +33,8 @@ _ERROR: Json = {
 _OBJECT: Json = {"type": "object"}
 _INPUT: Json = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1, "items": _OBJECT}]}
 _REQUEST: Json = {"type": "object", "required": ["input"], "properties": {"input": _INPUT}}
-_ASKED: Json = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": _OBJECT}]}
-_PARAMS: Json = {"type": "object", "required": ["input"], "properties": {"input": _ASKED}}
+_PROMPT: Json = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": _OBJECT}]}
+_PARAMS: Json = {"type": "object", "required": ["input"], "properties": {"input": _PROMPT}}
 _TASK: Json = {
     "type": "object",
     "required": ["responses_create_params"],
@@ -47,16 +52,38 @@ _TEXT: Json = {"text/plain": {"schema": {"type": "string"}}}
 _REFUSALS = ("400", "401", "404", "408", "413", "422", "429", "500", "502", "503")
 
 
+# The page that FastAPI serves: Swagger UI, from its usual place.
+_PAGE = """<!DOCTYPE html>
+<html><head><title>TITLE</title>
+<link rel="stylesheet" href="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui.css"></head>
+<body><div id="swagger-ui"></div>
+<script src="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui-bundle.js"></script>
+<script>SwaggerUIBundle({url: "openapi.json", dom_id: "#swagger-ui"})</script>
+</body></html>"""
+
+
+def description_routes(status: Status, tools: list[Json]) -> list[Route]:
+    """Where the description is found."""
+
+    async def description_json(request: Request) -> Response:
+        return json_response(description(status, tools))
+
+    async def page(request: Request) -> Response:
+        return HTMLResponse(_PAGE.replace("TITLE", escape(status.name)))
+
+    return [get("/openapi.json", description_json), get("/docs", page)]
+
+
 def description(status: Status, tools: list[Json]) -> Json:
     """The whole description."""
     health = {"get": _operation("Whether the server is well, and since when.", None, _OBJECT)}
     measured = _operation("Numbers for Prometheus, of all workers.", None, None)
     measured["responses"]["200"] = {"description": "text exposition format 0.0.4", "content": _TEXT}
     paths: Json = {"/": health, "/health": health, "/metrics": {"get": measured}}
-    told = _operation("The profile of all workers so far, or of one; 404 if none is kept.", None, _OBJECT)
-    told["parameters"] = [{"name": "worker", "in": "query", "schema": {"type": "integer", "minimum": 0}}]
-    told["responses"]["200"]["content"] |= _TEXT
-    paths["/stats"] = {"get": told}
+    profile = _operation("The profile of all workers so far, or of one; 404 if none is kept.", None, _OBJECT)
+    profile["parameters"] = [{"name": "worker", "in": "query", "schema": {"type": "integer", "minimum": 0}}]
+    profile["responses"]["200"]["content"] |= _TEXT
+    paths["/stats"] = {"get": profile}
     if status.kind == "responses_api_models":
         paths["/v1/models"] = {"get": _operation("The model there is.", None, _OBJECT)}
         respond = _operation("One model call, in OpenAI's Responses shape.", _REQUEST, _OBJECT)
@@ -84,20 +111,20 @@ def _resources(tools: list[Json]) -> Json:
         "/aggregate_metrics": {"post": _operation("The mean of every number over rollouts.", _ROWS, _OBJECT)},
     }
     for tool in tools:
-        told = _operation(tool.get("description") or tool["name"], tool.get("parameters") or _OBJECT, None)
-        told["responses"]["200"] = {"description": "what the model is told", "content": _TEXT}
-        paths[f"/{tool['name']}"] = {"post": told}
+        call = _operation(tool.get("description") or tool["name"], tool.get("parameters") or _OBJECT, None)
+        call["responses"]["200"] = {"description": "the tool's answer to the model", "content": _TEXT}
+        paths[f"/{tool['name']}"] = {"post": call}
     return paths
 
 
 def _operation(summary: str, body: Json | None, answer: Json | None) -> Json:
     refusal = {"description": "who is to blame, and why", "content": {"application/json": {"schema": _ERROR}}}
-    found: Json = {"summary": summary, "responses": dict.fromkeys(_REFUSALS, refusal)}
+    operation: Json = {"summary": summary, "responses": dict.fromkeys(_REFUSALS, refusal)}
     if answer is not None:
-        found["responses"]["200"] = {"description": "done", "content": {"application/json": {"schema": answer}}}
+        operation["responses"]["200"] = {"description": "done", "content": {"application/json": {"schema": answer}}}
     if body is not None:
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    return found
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return operation
 
 
 def _streaming(operation: Json) -> Json:

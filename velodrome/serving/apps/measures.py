@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily
 from starlette.requests import Request
 from starlette.responses import Response
 
-from velodrome.serving.process.peers import ALONE, ask_peers
+from velodrome.serving.apps.peers import ALONE, ask_peers
 from velodrome.timing.exposition import (
     CONTENT_TYPE,
     DURATIONS_S,

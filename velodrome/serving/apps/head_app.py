@@ -1,7 +1,7 @@
 """The head server: who runs where, and with which configuration.
 
-It knows only two files that the supervisor keeps: the state of the servers, and the configuration with its secrets
-masked. So it can die and come back like any other server.
+It reads only what the supervisor keeps for it: the state of the servers, and the configuration with its secrets masked.
+So it can die and come back like any other server.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
-from velodrome.serving.app import App, Limits, Status, json_response, make_app
+from velodrome.serving.apps.measures import Measures
+from velodrome.serving.apps.web_app import RequestLimits, Status, get, json_response, make_app
 
 Json = dict[str, Any]
 
 
-def head_app(status: Status, state: Path, config_yaml: str, limits: Limits) -> App:
+def head_app(status: Status, state: Path, config_yaml: str, limits: RequestLimits) -> Starlette:
     """The app of the head."""
-    app = make_app(status, limits)
 
     async def instances(request: Request) -> Response:
-        return json_response(told(read_state(state), time.time()))
+        return json_response(instances_report(read_state(state), time.time()))
 
     async def config(request: Request) -> Response:
         return json_response(config_yaml)
 
-    app.add("GET", "/server_instances", instances)
-    app.add("GET", "/global_config_dict_yaml", config)
-    return app
+    routes = [get("/server_instances", instances), get("/global_config_dict_yaml", config)]
+    return make_app(status, routes, limits, Measures(status.name))
 
 
 def read_state(path: Path) -> list[Json]:
     """The servers as the supervisor wrote them down last."""
     try:
-        found = orjson.loads(path.read_bytes())
+        servers = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return []  # the supervisor has not begun, or has ended
-    return found if isinstance(found, list) else []
+    return servers if isinstance(servers, list) else []
 
 
-def told(instances: list[Json], now: float) -> list[Json]:
+def instances_report(instances: list[Json], now: float) -> list[Json]:
     """The servers for `/server_instances`. `server_type`, `process_name` and `start_time` are NeMo Gym's names."""
     return [
         {

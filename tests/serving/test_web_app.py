@@ -1,0 +1,105 @@
+"""An app answers each route and method, with CORS and without; and an answer leaves in one piece."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import hosted as hosting
+import orjson
+import pytest
+from starlette.middleware.cors import CORSMiddleware
+
+from velodrome.resources_servers.calculator.app import Calculator
+from velodrome.serving.apps.web_app import RequestLimits, Status
+from velodrome.serving.hosting import server_app
+from velodrome.serving.web_server import Corked
+
+SUM = {"expression": "1 + 2"}
+TOKEN = [(b"authorization", b"Bearer a-token-for-tests")]
+REQUESTS = [
+    ("POST", "/calculator", SUM, TOKEN, 200),
+    ("POST", "/calculator", SUM, [], 401),
+    ("POST", "/calculator", SUM, [(b"authorization", b"Bearer wrong")], 401),
+    ("POST", "/calculater", SUM, TOKEN, 200),  # the model is told that there is no such tool
+    ("POST", "/calculator/more", SUM, TOKEN, 404),
+    ("POST", "/verify", {"response": 1}, TOKEN, 422),
+    ("GET", "/calculator", None, TOKEN, 405),
+    ("GET", "/tools", None, TOKEN, 200),
+    ("GET", "/tools", None, [], 401),
+    ("GET", "/health", None, [], 200),
+    ("GET", "/docs", None, TOKEN, 200),
+    ("PUT", "/verify", {}, TOKEN, 405),
+    ("POST", "/", {}, TOKEN, 405),
+]
+
+
+@pytest.mark.parametrize("cors", [False, True], ids=["plain", "cors"])
+@pytest.mark.parametrize(("method", "path", "body", "headers", "expected"), REQUESTS)
+def test_every_route_has_its_status_and_an_error_is_json(
+    method: str, path: str, body: Any, headers: Any, expected: int, cors: bool
+) -> None:
+    async def run() -> tuple[int, bytes]:
+        status = Status("calculator", "resources_servers", "calculator")
+        app = await server_app(status, Calculator({}, {}), RequestLimits(token="a-token-for-tests"))
+        if cors:
+            app.add_middleware(CORSMiddleware, allow_origins=["https://a.test"])
+        return await hosting.ask(app, method, path, body, headers)
+
+    status, answer = asyncio.run(run())
+    assert status == expected
+    assert status < 400 or orjson.loads(answer)["error"]["message"]
+
+
+class Transport:
+    """Writes down what is sent through it."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+def corked(use: Any) -> list[list[bytes]]:
+    """What had been sent after `use`, and what a turn of the loop later."""
+
+    async def run() -> list[list[bytes]]:
+        transport: Any = Transport()
+        use(Corked(transport, asyncio.get_running_loop()))
+        first = list(transport.sent)
+        await asyncio.sleep(0)
+        return [first, transport.sent]
+
+    return asyncio.run(run())
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def test_a_head_leaves_with_its_body() -> None:
+    def use(transport: Corked) -> None:
+        transport.write(HEAD)
+        transport.write(b"body")
+        transport.write(b"more")
+
+    assert corked(use) == [[HEAD + b"body", b"more"]] * 2
+
+
+def test_a_head_without_a_body_leaves_by_itself() -> None:
+    assert corked(lambda transport: transport.write(HEAD)) == [[], [HEAD]]
+
+
+def test_a_head_is_sent_before_its_connection_is_closed() -> None:
+    def use(transport: Corked) -> None:
+        transport.write(HEAD)
+        transport.close()
+
+    assert corked(use) == [[HEAD]] * 2

@@ -1,0 +1,129 @@
+"""The routes of an environment: `/seed_session`, one for each tool, `/verify`, `/close_session`.
+
+A session lives in the worker that opened it. Its cookie says which one that is; a request that reached another worker
+is passed on, so any number of workers can share one port.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from velodrome import http
+from velodrome.contracts import Resources
+from velodrome.errors import CallError, ToolError, VerifyError, blame
+from velodrome.serving import wire
+from velodrome.serving.apps.sessions import COOKIE, Sessions
+from velodrome.serving.apps.web_app import (
+    BadRequest,
+    Handler,
+    Json,
+    RequestLimits,
+    get,
+    json_response,
+    post,
+    read_any,
+    read_json,
+    timed,
+)
+
+_PASS_ON = http.Retry(max_retries=0, timeout_s=3600.0, total_timeout_s=3600.0)
+
+
+async def pass_on(request: Request, body: Any, target: http.Target) -> Response:
+    """Let the worker that holds the session answer."""
+    headers = {
+        name: request.headers[name] for name in ("cookie", "authorization", wire.BRIEF) if name in request.headers
+    }
+    there = http.Target(target.label.rstrip("/") + quote(request.scope["path"]))
+    try:
+        reply = await http.shared().post(there, orjson.dumps(body), _PASS_ON, headers=headers)
+    except CallError as error:
+        if error.status is None or error.status < 400:
+            raise ToolError(f"the worker that holds the session does not answer: {error}") from error
+        settled = {http.SETTLED: "yes"} if wire.error_in(error.body) else None
+        return Response(error.body, error.status, settled, media_type="application/json")
+    return Response(reply.body, reply.status, media_type=reply.headers.get("Content-Type"))
+
+
+def resources_routes(
+    server: str, resources: Resources, limits: RequestLimits, sessions: Sessions, tools: list[Json]
+) -> list[Route]:
+    """All routes of an environment."""
+
+    async def seed(request: Request) -> Response:
+        cookie = await sessions.open(await read_json(request, limits))
+        answer = json_response({})
+        answer.set_cookie(COOKIE, cookie, httponly=True, samesite="strict")
+        return answer
+
+    async def call(request: Request) -> Response:
+        name = request.path_params["name"]
+        arguments = await read_any(request, limits)  # what is wrong with them is reported to the model
+        ticket = sessions.ticket(request)
+        other = sessions.elsewhere(ticket)
+        if other is not None:
+            return await pass_on(request, arguments, other)
+        with blame(ToolError, name):
+            async with sessions.session(ticket, {}) as handle:
+                text = await resources.call(handle, name, arguments)
+        return Response(text.encode("utf-8", "replace"), media_type="text/plain")
+
+    async def verify(request: Request) -> Response:
+        body = await read_json(request, limits)
+        ticket = sessions.ticket(request)
+        other = sessions.elsewhere(ticket)
+        if other is not None:
+            return await pass_on(request, body, other)
+        response = body.get("response")
+        if not isinstance(response, dict):
+            raise BadRequest(422, "the body must be a task with its response; it has no response object")
+        task = {name: value for name, value in body.items() if name != "response"}
+        with blame(VerifyError, "verify"):
+            async with sessions.session(ticket, task) as handle:
+                score = await resources.score(handle, task, response)
+            return json_response(score if wire.BRIEF in request.headers else body | score)
+
+    async def close(request: Request) -> Response:
+        body = await read_json(request, limits)
+        ticket = sessions.ticket(request)
+        other = sessions.elsewhere(ticket)
+        if other is not None:
+            return await pass_on(request, body, other)
+        if ticket is not None:
+            await sessions.close(ticket)
+        return json_response({})
+
+    async def offered(request: Request) -> Response:
+        return json_response(tools)
+
+    return [
+        get("/tools", offered),
+        post("/seed_session", timed(server, seed)),
+        post("/verify", timed(server, verify)),
+        post("/close_session", close),
+        post("/aggregate_metrics", _mean_of_rows(limits)),
+        post("/{name}", timed(server, call)),
+    ]
+
+
+def _mean_of_rows(limits: RequestLimits) -> Handler:
+    """`/aggregate_metrics`: rows in, the mean of every number out."""
+
+    async def handle(request: Request) -> Response:
+        rows = (await read_json(request, limits)).get("rows")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise BadRequest(422, 'the body must be {"rows": [rollouts]}')
+        values: dict[str, list[float]] = {}
+        for row in rows:
+            for name, value in row.items():
+                if isinstance(value, int | float):
+                    values.setdefault(name, []).append(value)
+        return json_response({name: sum(each) / len(each) for name, each in values.items()})
+
+    return handle

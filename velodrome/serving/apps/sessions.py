@@ -1,0 +1,149 @@
+"""The sessions of an environment behind HTTP: signed cookies, and the worker that each session lives in.
+
+A cookie holds a handle, its worker and a keyed hash of both. The worker's own name is new at every start, so a cookie
+from before a crash never means somebody else's session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from velodrome import http
+from velodrome.contracts import Resources
+from velodrome.errors import RolloutError, ToolError, blame, describe
+from velodrome.serving.apps.web_app import BadRequest, Json
+
+log = logging.getLogger(__name__)
+
+COOKIE = "velodrome_session"
+SESSION_TTL_S = 6 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A session: its handle, and the worker (index and start) that holds it."""
+
+    handle: str
+    worker: int
+    start: str
+
+
+class Seal:
+    """Signs and checks tickets with a key that the workers of one server share."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = hashlib.blake2b(key, digest_size=32).digest()
+
+    def close(self, ticket: Ticket) -> str:
+        """The ticket as a cookie value."""
+        text = f"{ticket.handle}.{ticket.worker}.{ticket.start}"
+        return f"{text}.{self._sign(text)}"
+
+    def open(self, value: str) -> Ticket | None:
+        """The ticket of a cookie value, or None if it was not made with this key."""
+        text, _, signature = value.rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self._sign(text).encode()):
+            return None
+        handle, worker, start = text.rsplit(".", 2)
+        return Ticket(handle, int(worker), start)
+
+    def _sign(self, text: str) -> str:
+        return hashlib.blake2b(text.encode(), key=self._key, digest_size=16).hexdigest()
+
+
+class Sessions:
+    """The sessions of one worker: cookies out, handles in, and abandoned ones closed after their time."""
+
+    def __init__(self, resources: Resources, seal: Seal, peers: list[str], worker: int, ttl_s: float) -> None:
+        self._resources = resources
+        self._seal = seal
+        self._worker = worker
+        self._start = secrets.token_hex(8)
+        self._peers = [http.Target(url) for url in peers]
+        self._ttl_s = ttl_s
+        self._used: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    async def open(self, task: Json) -> str:
+        """A new session's cookie value."""
+        with blame(ToolError, "seed_session"):
+            handle = await self._resources.open(task)
+        self._used[handle] = time.monotonic()
+        return self._seal.close(Ticket(handle, self._worker, self._start))
+
+    def ticket(self, request: Request) -> Ticket | None:
+        """The session a request belongs to; None if it brings no cookie."""
+        value = request.cookies.get(COOKIE)
+        if value is None:
+            return None
+        ticket = self._seal.open(value)
+        if ticket is None:
+            raise BadRequest(401, "the session cookie was not made by this server")
+        return ticket
+
+    def handle(self, ticket: Ticket) -> str:
+        """The handle of a session that lives here."""
+        if ticket.start != self._start or ticket.handle not in self._used:
+            raise ToolError("the session is gone: its server was restarted, or it was closed")
+        self._used[ticket.handle] = time.monotonic()
+        return ticket.handle
+
+    @asynccontextmanager
+    async def session(self, ticket: Ticket | None, task: Json) -> AsyncIterator[str]:
+        """The handle of a ticket; a caller without one has a session for this one call."""
+        if ticket is not None:
+            yield self.handle(ticket)
+            return
+        handle = await self._resources.open(task)
+        try:
+            yield handle
+        finally:
+            await self._resources.close(handle)
+
+    def elsewhere(self, ticket: Ticket | None) -> http.Target | None:
+        """The worker a request must be passed on to, if it is not this one."""
+        if ticket is None or ticket.worker == self._worker or ticket.worker >= len(self._peers):
+            return None
+        return self._peers[ticket.worker]
+
+    async def close(self, ticket: Ticket) -> None:
+        """Forget one session. Handles start over with the worker: an old one may be somebody else's now."""
+        if ticket.start == self._start:
+            await self._close(ticket.handle)
+
+    async def _close(self, handle: str) -> None:
+        if self._used.pop(handle, None) is not None:
+            with blame(ToolError, "close_session"):
+                await self._resources.close(handle)
+
+    async def sweep(self) -> None:
+        """Close what nobody has used for too long, from time to time."""
+        while True:
+            await asyncio.sleep(min(self._ttl_s, 60.0))
+            limit = time.monotonic() - self._ttl_s
+            for handle in [handle for handle, used in self._used.items() if used < limit]:
+                try:
+                    await self._close(handle)
+                except RolloutError as error:
+                    log.warning("an abandoned session could not be closed: %s", describe(error))
+
+    @asynccontextmanager
+    async def swept(self) -> AsyncIterator[None]:
+        """Sweeping while this is open."""
+        task = asyncio.create_task(self.sweep())
+        try:
+            yield
+        finally:
+            task.cancel()

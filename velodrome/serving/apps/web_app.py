@@ -1,0 +1,296 @@
+"""What every server's app shares: one middleware, JSON in and out, errors that name their boundary.
+
+An app is Starlette with a list of routes. One parse and one encode per request, no model validation in between: the
+component checks what its contract asks for.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from velodrome import http
+from velodrome.errors import RolloutError, VelodromeError
+from velodrome.serving import wire
+from velodrome.serving.apps.measures import CORE, Core, Measures
+from velodrome.serving.callers import Callers
+from velodrome.settings import mask_text
+from velodrome.timing import trace
+from velodrome.timing.deadline import deadline
+from velodrome.timing.exposition import PATH as METRICS
+from velodrome.timing.spans import Span, put, root
+
+Json = dict[str, Any]
+Background = Callable[[], AbstractAsyncContextManager[None]]
+Handler = Callable[[Request], Awaitable[Response]]
+log = logging.getLogger(__name__)
+
+_FAULT = 500
+_BUSY = 0.5  # of a core: below that a process bounds nothing
+_MOST_LOGGED = 200
+_logged: set[str] = set()  # lines at fault whose traceback is in the log
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """What one request may take, and who may send it."""
+
+    max_body_bytes: int = 64 * 1024 * 1024
+    body_timeout_s: float = 60.0
+    token: str | None = None
+    secrets: frozenset[str] = frozenset()  # masked in every error
+    callers: Callers = field(default_factory=Callers)  # who may call without a token
+
+
+@dataclass
+class Status:
+    """What `/` and `/health` report."""
+
+    name: str
+    kind: str
+    implementation: str
+    started: float = field(default_factory=time.time)
+    extra: Json = field(default_factory=dict)
+    live: dict[str, Callable[[], Any]] = field(default_factory=dict)  # computed for each request
+
+    def report(self) -> Json:
+        """As JSON."""
+        return {
+            "status": "ok",
+            "name": self.name,
+            "type": self.kind,
+            "implementation": self.implementation,
+            "pid": os.getpid(),
+            "uptime_s": round(time.time() - self.started, 3),
+            **self.extra,
+            **{name: value() for name, value in self.live.items()},
+        }
+
+
+class BadRequest(Exception):
+    """The request itself cannot be used: status and one line."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        self.message = message
+
+
+def make_app(
+    status: Status,
+    routes: Sequence[Route],
+    limits: RequestLimits,
+    measures: Measures,
+    *,
+    background: Background = nullcontext,
+) -> Starlette:
+    """The app of one server: its own routes after those that every server has. `background` runs as long as it does."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with background():
+            with measures.lag_watched():
+                yield
+
+    async def report(request: Request) -> Response:
+        return json_response(status.report())
+
+    every = [get("/", report), get("/health", report), get(METRICS, measures.tell), *routes]
+    measures.identify(status.kind, status.implementation)
+    measures.declare(*(route.path for route in every if "{" not in route.path))
+    return Starlette(
+        routes=every,
+        middleware=[Middleware(Guard, limits=limits, measures=measures)],
+        exception_handlers=_error_responses(limits.secrets),
+        lifespan=lifespan,
+    )
+
+
+def get(path: str, handle: Handler) -> Route:
+    """A route that reads."""
+    return Route(path, handle, methods=["GET"])
+
+
+def post(path: str, handle: Handler) -> Route:
+    """A route that takes a body."""
+    return Route(path, handle, methods=["POST"])
+
+
+class Guard:
+    """The one middleware: refuse strangers, continue the caller's trace, count the request."""
+
+    def __init__(self, app: ASGIApp, limits: RequestLimits, measures: Measures) -> None:
+        self._app = app
+        self._measures = measures
+        self._expected = None if limits.token is None else f"Bearer {limits.token}".encode()
+        self._callers = limits.callers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), _FAULT
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self._measures.in_flight += 1
+        try:
+            refusal = self._refusal(scope)
+            if refusal is not None:
+                await refusal(scope, receive, noted)
+                return
+            with trace.Trace(_header(scope, b"traceparent")):
+                await self._app(scope, receive, noted)
+        finally:
+            self._measures.finished(scope["method"], scope["path"], status, began)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """With a token, whoever has it may call; without one, programs of this machine (`callers`)."""
+        if self._expected is None:
+            refused = self._callers.refusal(scope["method"], scope["headers"])
+            return None if refused is None else plain_response(refused.status, refused.message, "forbidden")
+        if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):  # it reveals nothing that matters
+            return None
+        sent = _header(scope, b"authorization") or ""
+        if hmac.compare_digest(sent.encode("latin-1"), self._expected):
+            return None
+        message = "a bearer token is required (server_token, or VELODROME_TOKEN)"
+        return plain_response(401, message, "unauthorized", {"WWW-Authenticate": "Bearer"})
+
+
+def _header(scope: Scope, wanted: bytes) -> str | None:
+    for name, value in scope["headers"]:
+        if name == wanted:
+            return str(value, "latin-1")
+    return None
+
+
+def timed(server: str, handle: Handler, *, always: bool = False, core: Core = CORE) -> Handler:
+    """The same handler, whose answers and errors carry their span tree in a header.
+
+    An agent's always do: its caller keeps the breakdown of the rollout. Others when there is something to report (a
+    wait, a retry, CPU used, a busy process), or when the caller records a trace.
+    """
+    name = f"@{server}"
+
+    def worth_sending(tree: Span) -> bool:
+        return bool(always or tree.children or tree.counts or trace.recorded())
+
+    async def handler(request: Request) -> Response:
+        with root(name) as tree:
+            try:
+                answer = await handle(request)
+            except RolloutError as error:
+                sent = worth_sending(tree) and trace.HEADER in request.headers  # a person with curl has no use for it
+                error.spans = wire.spans_header(tree) if sent else None
+                raise
+            if core.share >= _BUSY:
+                put("busy_pct", round(100 * core.share))
+        if worth_sending(tree) and not isinstance(answer, StreamingResponse):
+            answer.headers[wire.SPANS] = wire.spans_header(tree)
+        return answer
+
+    return handler
+
+
+def json_response(data: Any, status: int = 200) -> Response:
+    """JSON as the answer; encoded once."""
+    return Response(orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY), status, media_type="application/json")
+
+
+def plain_response(
+    status: int, message: str, kind: str = "invalid_request_error", headers: dict[str, str] | None = None
+) -> Response:
+    """An error of the request itself."""
+    return Response(wire.plain_error(message, kind), status, headers, media_type="application/json")
+
+
+async def read_json(request: Request, limits: RequestLimits) -> Json:
+    """The body as a JSON object: bounded in size and in time."""
+    data = await read_any(request, limits)
+    if not isinstance(data, dict):
+        raise BadRequest(400, "the body must be a JSON object")
+    return data
+
+
+async def read_any(request: Request, limits: RequestLimits) -> Any:
+    """The body as JSON, whatever it holds: bounded in size and in time."""
+    try:
+        with deadline(limits.body_timeout_s):
+            body = await _read(request, limits.max_body_bytes)
+    except TimeoutError:
+        raise BadRequest(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from None
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(400, f"the body is not JSON: {error}") from error
+
+
+async def _read(request: Request, most: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest(400, "the body was cut off")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > most:
+            raise BadRequest(413, f"the body is larger than {most} bytes")
+        if not message.get("more_body", False):
+            return b"".join((*chunks, chunk)) if chunks else chunk
+        chunks.append(chunk)
+
+
+def _error_responses(secrets: frozenset[str]) -> dict[Any, Any]:
+    """Every error as JSON: a rollout's with its boundary, a caller's with what is wrong."""
+
+    async def bad_request(request: Request, error: BadRequest) -> Response:
+        return plain_response(error.status, error.message)
+
+    async def rollout_error(request: Request, error: RolloutError) -> Response:
+        log_fault(error, secrets)
+        body = wire.error_body(error, secrets)
+        return Response(body, wire.status_of(error), {http.SETTLED: "yes"}, media_type="application/json")
+
+    async def other_error(request: Request, error: VelodromeError) -> Response:
+        return plain_response(503, mask_text(str(error), secrets), type(error).__name__)
+
+    async def no_route(request: Request, error: HTTPException) -> Response:
+        return plain_response(error.status_code, f"{request.method} {request.url.path}: no such route")
+
+    return {
+        BadRequest: bad_request,
+        RolloutError: rollout_error,
+        VelodromeError: other_error,
+        HTTPException: no_route,
+    }
+
+
+def log_fault(error: RolloutError, secrets: frozenset[str]) -> None:
+    """Log the traceback of a fault in the component's own code, once per line at fault."""
+    cause, place = error.__cause__, error.place
+    if place is None or place in _logged or len(_logged) >= _MOST_LOGGED or isinstance(cause, VelodromeError):
+        return  # an error of another server is logged there
+    _logged.add(place)
+    lines = "" if cause is None else "\n" + "".join(traceback.format_exception(cause)).rstrip("\n")
+    log.warning("%s", mask_text(f"{error.boundary} failed: {error} ({place}){lines}", secrets))
