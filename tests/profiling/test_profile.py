@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from velodrome.errors import InputError
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_file import read_profile
-from velodrome.profiling.sample import BETWEEN, FIRST, LAST, Recorded, Run
+from velodrome.profiling.sample import BETWEEN, FIRST, LAST, Attempt, Sample
 from velodrome.profiling.series import MOST_POINTS, Series
 from velodrome.records.zst import pack
 from velodrome.stats.metrics import read_metrics
@@ -452,25 +452,26 @@ def test_what_a_series_is_not_told_is_null():
     assert (told["rollouts_per_s"], told["in_flight"], told["cpu"], told["lag_ms"]) == ([8.0], [None], [None], [None])
 
 
-def test_a_sample_holds_the_first_the_last_and_a_fair_choice_between():
-    run = Run()
-    for number in range(50_000):
-        run.add(Recorded(float(number), 1.0, {}, True, 3))
-    starts = [each.start for each in run]
-    first, between, last = starts[:FIRST], starts[FIRST:-LAST], starts[-LAST:]
-    assert (run.kept, len(between)) == (50_000, BETWEEN)
-    assert first == [float(number) for number in range(FIRST)]
-    assert last == [float(number) for number in range(50_000 - LAST, 50_000)]
-    assert sum(between) / BETWEEN == pytest.approx(25_000, rel=0.1)
-    assert len(set(between)) == BETWEEN
-    again = Run()
-    for number in range(50_000):
-        again.add(Recorded(float(number), 1.0, {}, True, 3))
-    assert [each.start for each in again] == starts
+def sampled(count: int, nodes: int) -> Sample:
+    sample = Sample()
+    for number in range(count):
+        sample.add(Attempt(float(number), 1.0, {}, True, nodes))
+    return sample
+
+
+def test_a_sample_holds_the_first_the_last_and_a_fair_choice_of_all():
+    sample = sampled(50_000, 3)
+    first, last = sample.windows
+    fair = [each.start for each in sample.fair]
+    assert (sample.kept, sample.total_s) == (50_000, 50_000.0)
+    assert [each.start for each in first] == [float(number) for number in range(FIRST)]
+    assert [each.start for each in last] == [float(number) for number in range(50_000 - LAST, 50_000)]
+    assert BETWEEN <= len(fair) == len(set(fair)) <= BETWEEN + 10
+    assert sum(fair) / len(fair) == pytest.approx(25_000, rel=0.2)
+    assert sampled(50_000, 3).fair == sample.fair
+    assert len(sampled(300, 3).fair) == 300
 
 
 def test_a_sample_of_large_trees_is_smaller():
-    run = Run()
-    for number in range(20_000):
-        run.add(Recorded(float(number), 1.0, {}, True, 200))
-    assert sum(each.nodes for each in run) < 70_000
+    sample = sampled(20_000, 200)
+    assert sum(each.nodes for each in (*sample.fair, *sample.windows[0], *sample.windows[1])) < 10_000

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.profiling.facts import gather
-from velodrome.profiling.findings import ms, number
+from velodrome.profiling.load import LoadEffect, TimedCall, load_effect
+from velodrome.profiling.observed import Observed
+from velodrome.profiling.phrases import ms, number
 from velodrome.profiling.profile import Profile
-from velodrome.profiling.sample import Recorded, Run
-from velodrome.profiling.saturation import Call, Effect, load_effect
+from velodrome.profiling.sample import Attempt, Sample
 
 Json = dict[str, Any]
 Node = list[Any]
@@ -122,7 +122,7 @@ def test_a_model_that_gets_somewhat_slower_is_told_by_its_times_and_nothing_is_p
 @given(st.lists(st.tuples(st.floats(0, 3), st.floats(0.01, 1), st.integers(1, 9)), min_size=8, max_size=60))
 @settings(max_examples=150, deadline=None)
 def test_no_call_ever_took_less_or_more_than_is_told(calls: list[tuple[float, float, int]]):
-    effect = load_effect([[Call(start, start + took, work) for start, took, work in calls]])
+    effect = load_effect([[TimedCall(start, start + took, work) for start, took, work in calls]])
     assert effect is not None
     mean = sum(work for _, _, work in calls) / len(calls)
     times = [took * mean / work for _, took, work in calls]
@@ -144,7 +144,7 @@ def test_a_server_with_a_queue_is_still_seen_with_few_slots_and_with_many(slots:
 
 def test_a_growth_counts_only_when_it_is_more_than_chance():
     def slows(growth: float | None, high_s: float) -> float:
-        return Effect(growth, 0.1, 16, 15.0, 0.1, high_s, 100.0).slows
+        return LoadEffect(growth, 0.1, 16, 15.0, 0.1, high_s, 100.0).slows
 
     assert (slows(0.4, 0.2), slows(0.2, 0.2), slows(0.4, 0.12), slows(None, 0.2)) == (0.4, 0.0, 0.0, 0.0)
 
@@ -170,7 +170,7 @@ def test_a_loop_that_is_held_by_code_that_sleeps_is_held_and_python_does_not_run
     found = verdict(run(holding, count=400, stagger_s=0.0, cpu=0.05, lag_s=0.1))
     assert found["bound"] == "event_loop"
     assert found["evidence"] == [
-        "verify is async and kept the event loop for 10 ms a rollout: it waits without await",
+        "verify is async and kept the event loop for 10 ms per rollout: it waits without await",
         "the event loop was held 80% of the time",
         "the event loop was 100 ms late",
     ]
@@ -344,29 +344,29 @@ def test_times_are_shown_in_the_unit_that_suits_them():
     assert number(134.0, 2) == "130"
 
 
-def recorded(tree: list[Node]) -> Run:
-    found = Run()
+def recorded(tree: list[Node]) -> Sample:
+    found = Sample()
     for _ in range(30):
-        found.add(Recorded(START, 0.3, {"total_s": 0.3, "tree": tree}, True, 3))
+        found.add(Attempt(START, 0.3, {"total_s": 0.3, "tree": tree}, True, 3))
     return found
 
 
 def test_calls_that_were_folded_into_one_span_count_each_and_their_times_are_not_those_of_calls():
-    facts = gather(recorded([node("model", 0.0, 0.3, folded=5)]), 2.0)
+    facts = Observed(recorded([node("model", 0.0, 0.3, folded=5)]), 2.0)
     assert facts is not None
     assert (facts.calls["model"], facts.model) == (pytest.approx(5.0), None)
 
 
 @pytest.mark.parametrize("pid", [[1], {"a": 1}, "x", None, float("nan"), -1])
 def test_a_process_id_that_is_no_number_is_none(pid: Any):
-    facts = gather(recorded([node("@math", 0.0, 0.3, [node("model", 0.0, 0.3)], pid=pid, busy_pct=pid)]), 2.0)
+    facts = Observed(recorded([node("@math", 0.0, 0.3, [node("model", 0.0, 0.3)], pid=pid, busy_pct=pid)]), 2.0)
     assert facts is not None
     assert (facts.processes, facts.shares) == ({}, {"math": 0.0})
 
 
 def test_the_quickest_and_the_usual_call_decide_before_any_fit():
     chance = random.Random(2)
-    calls = [Call(n * 0.003, n * 0.003 + 0.05 + 0.01 * chance.random()) for n in range(300)]
+    calls = [TimedCall(n * 0.003, n * 0.003 + 0.05 + 0.01 * chance.random()) for n in range(300)]
     effect = load_effect([calls])
     assert effect is not None
     assert (effect.growth, effect.saturated) == (0.0, False)

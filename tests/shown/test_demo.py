@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from velodrome.profiling.verdict import FEWEST
+from velodrome.profiling.sample import FEWEST
 
 DEMO = Path(__file__).parent.parent.parent / "examples" / "demo.py"
 

@@ -12,9 +12,8 @@ from math import isfinite
 from typing import Any
 
 from velodrome.profiling.call_times import AT_ONCE, CallTimes, row_flaw, waited_us
-from velodrome.profiling.sample import Recorded, Run
+from velodrome.profiling.sample import FEWEST, Attempt, Sample
 from velodrome.profiling.series import Series
-from velodrome.profiling.verdict import FEWEST, make_verdict, marked
 from velodrome.records.bounds import MAX_TOKENS
 from velodrome.records.facts import HOSTILE, LATEST_S, LONGEST_S, PARTS, timed_parts
 from velodrome.stats.stretches import Stretches
@@ -76,7 +75,7 @@ class Profile:
         self._slowest: list[tuple[float, int, Json]] = []
         self._failed: set[int] = set()
         self._failed_more = 0
-        self._run = Run()
+        self._run = Sample()
         self._earlier, self._earlier_s = self._run, 0.0  # the last run but this that had enough rollouts for a verdict
 
     def add(self, row: Json, *, line: int | None = None, size: int = 0) -> None:
@@ -112,7 +111,7 @@ class Profile:
         if end:
             key = str(meta.get("key"))
             self._come((end, 1, key))
-            self._place(Recorded(end - total, total, timing, True, nodes, key), end)
+            self._place(Attempt(end - total, total, timing, True, nodes, key), end)
             agent = meta.get("agent")
             self._run.agent = agent if isinstance(agent, str) else None
 
@@ -134,7 +133,7 @@ class Profile:
             self._failed_more += 1
         if end:
             self._come((end, 0, failure["key"]))
-            self._place(Recorded(end - total, total, timing, False, 0, failure["key"]), end)
+            self._place(Attempt(end - total, total, timing, False, 0, failure["key"]), end)
 
     def _come(self, attempt: tuple[float, int, str]) -> None:
         self.ordered = self.ordered and attempt >= self._last
@@ -180,7 +179,7 @@ class Profile:
             name = _OTHER_TOOLS
         return self._tools.setdefault(name, CallTimes())
 
-    def _place(self, rollout: Recorded, end: float) -> None:
+    def _place(self, rollout: Attempt, end: float) -> None:
         """Put an attempt where it belongs in time: the series, and the sample if it is of the latest run."""
         told = rollout.timing.get
         in_flight, cpu, lag_s = told("in_flight"), told("cpu"), told("lag_s", 0.0)
@@ -212,7 +211,7 @@ class Profile:
         if active.add(rollout.start, end):
             if self._run.kept >= FEWEST:
                 self._earlier, self._earlier_s = self._run, active.before_s
-            self._run = Run()
+            self._run = Sample()
         if end >= active.lo:
             self._run.add(rollout)
         if rollout.kept:
@@ -242,7 +241,7 @@ class Profile:
         if verdict is None:
             bottleneck = max((*parts, lines[-1]), key=lambda line: line["mean_ms"])["part"]
         else:
-            bottleneck = marked(verdict, {line["part"] for line in lines[1:]})
+            bottleneck = _marked(verdict, {line["part"] for line in lines[1:]})
         for line in lines:
             line["share"] = line["mean_ms"] / total_ms if total_ms else 0.0
             line["bottleneck"] = bool(self.rollouts) and line["part"] == bottleneck and line["depth"] > 0
@@ -296,6 +295,8 @@ class Profile:
         run, run_s = self._run, self._active.hi - self._active.lo
         if run.kept < FEWEST <= self._earlier.kept:
             run, run_s = self._earlier, self._earlier_s
+        from velodrome.profiling.verdict import make_verdict  # needed once, at the end of a run
+
         verdict = make_verdict(run, run_s, config)
         seconds = self._kept.seconds
         histograms = {}
@@ -353,6 +354,14 @@ class Profile:
             }
             for name, calls in found
         ]
+
+
+def _marked(verdict: Json, shown: set[str]) -> str | None:
+    """The part, of those shown, that the verdict names; of a tool that is not shown by itself, the tools."""
+    part: str | None = verdict["part"]
+    if verdict["bound"] == "unknown" or part is None:
+        return None
+    return "tools" if part not in shown and part.startswith("tool:") else part
 
 
 def _slow(total: float, line: int, where: str, row: Json) -> Json:

@@ -1,31 +1,30 @@
-"""Whether something slows down when it is asked more at once: how long calls took, by how many others ran meanwhile.
+"""Whether something gets slower when it is asked more at once: how long calls took, by how many others ran meanwhile.
 
-At the start of a run, at its end, and wherever its load varies, calls meet few others and many. A server with a queue
-makes those wait that come when many are there; one that shares its strength slows all of them down. Either shows as a
-time that grows with the load; `growth` is by which power of it: 0 not at all, 1 in proportion. What is about as quick
-most of the time as it ever was does not slow down, whatever a few calls seem to say.
+At the start of a run, at its end, and wherever its load varies, some calls meet few others and some meet many. A server
+with a queue delays the calls that arrive when many are there; a server that shares its strength slows all of them down.
+Either shows as a time that grows with the load. `growth` is the power: 0 not at all, 1 in proportion. What is about
+as quick most of the time as it ever was does not get slower, whatever a few calls seem to say.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import accumulate
 from math import log, sqrt
-from statistics import fmean, median, variance
+from typing import NamedTuple
 
 _SOME, _LOW, _HIGH = 0.35, 0.6, 0.85  # shares of the highest load
 _FEW = 4  # calls that a comparison needs on either side
 _SATURATED = 0.5
-_MOSTLY = 0.5  # of the highest load: what was asked much for a moment only did not bound the run
+_MOSTLY = 0.5  # of the highest load: a short peak did not bound the run
 _FREE = 0.25
 _EVEN = 1.25  # times the quickest calls: what takes no longer has not been slowed down
-_MOST_CALLS = 0.95  # take no longer than is told
+_MOST_CALLS = 0.95  # take no longer than is reported
 _QUICK = 8  # so many calls, or a quarter of those at once: at the end of a run no more meet a low load
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class TimedCall(NamedTuple):
     """One call, from when it was let through to its answer. `work` is its tokens, or 1 where they do not vary."""
 
     start: float
@@ -33,8 +32,7 @@ class Call:
     work: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class LoadEffect(NamedTuple):
     """What the load does. `growth` is None when the load did not vary enough to tell."""
 
     growth: float | None
@@ -43,7 +41,7 @@ class Effect:
     usual: float  # calls in flight on average
     low_s: float  # a call's time at a low load
     high_s: float
-    per_s: float  # calls answered a second while the load was high
+    per_s: float  # calls answered per second while the load was high
 
     @property
     def saturated(self) -> bool | None:
@@ -56,26 +54,26 @@ class Effect:
 
     @property
     def slows(self) -> float:
-        """The growth that a prediction has to reckon with: what is small may be chance."""
+        """The growth that counts: a small one may be chance."""
         if self.growth is None or self.growth < _FREE or self.high_s <= _EVEN * self.low_s:
             return 0.0
         return self.growth
 
 
-@dataclass(frozen=True, slots=True)
-class _Growth:
+class _Growth(NamedTuple):
     growth: float
     doubt: float
     low_s: float
     high_s: float
 
 
-def load_effect(windows: Sequence[Sequence[Call]], late_s: float = 0.0) -> Effect | None:
-    """Compare calls under low and high load. Each window holds all calls of its time.
+def load_effect(windows: Sequence[Sequence[TimedCall]], late_s: float = 0.0) -> LoadEffect | None:
+    """Compare calls under low and high load, of one window that holds all, or of one of the first and one of the last.
 
     Answers were read up to `late_s` late: a difference no larger than that is not the server's.
     """
-    loads = [_Load(calls) for calls in windows if calls]
+    edges = ("start", "end") if len(windows) > 1 else ("",)
+    loads = [_Load(calls, edge) for calls, edge in zip(windows, edges, strict=True) if calls]
     if sum(len(load.calls) for load in loads) < 2 * _FEW:
         return None
     high = [load.high() for load in loads]
@@ -83,36 +81,31 @@ def load_effect(windows: Sequence[Sequence[Call]], late_s: float = 0.0) -> Effec
     per_s = sum(answers for _, answers in high) / seconds if seconds > 0 else 0.0
     at_once = max(load.most for load in loads)
     usual = sum(load.low_area + load.high_area for load in loads) / max(sum(load.lasted for load in loads), 1e-9)
-    times = _times(loads)
-    found = _slowdown(loads)
-    if found is None:
-        return Effect(None, 0.0, at_once, usual, times[0], median(times), per_s)
-    longest_s = times[int(_MOST_CALLS * (len(times) - 1))]
-    low_s, high_s = (min(max(seconds, times[0]), longest_s) for seconds in (found.low_s, found.high_s))
-    quick_s = times[max(min(_QUICK, at_once // 4, len(times) // 8), 1) - 1]
-    if median(times) <= _EVEN * quick_s or (found.growth > 0 and high_s - low_s <= late_s):
-        return Effect(0.0, 0.0, at_once, usual, low_s, high_s, per_s)
-    return Effect(found.growth, found.doubt, at_once, usual, low_s, high_s, per_s)
-
-
-def _times(loads: Sequence[_Load]) -> list[float]:
-    """How long each call took, had it had as much to do as the others; the shortest first."""
-    work = fmean(call.work for load in loads for call in load.calls)
-    return sorted((call.end - call.start) * work / call.work for load in loads for call in load.calls)
-
-
-def _slowdown(loads: Sequence[_Load]) -> _Growth | None:
-    """By whichever of the two ways shows more of it."""
-    waiting, sharing = _by_arrival(loads), _by_speed(loads)
+    work = _mean([call.work for load in loads for call in load.calls])
+    times = sorted([(call.end - call.start) * work / call.work for load in loads for call in load.calls])
+    median = _median(times)
+    waiting, sharing = _by_arrival(loads, work), _by_speed(loads, work)
+    shown = sharing
     if waiting is not None and waiting.growth >= _FREE and (sharing is None or waiting.growth > sharing.growth):
-        return waiting
-    return sharing
+        shown = waiting
+    if shown is None:
+        return LoadEffect(None, 0.0, at_once, usual, times[0], median, per_s)
+    longest_s = times[int(_MOST_CALLS * (len(times) - 1))]
+    low_s, high_s = (min(max(each, times[0]), longest_s) for each in (shown.low_s, shown.high_s))
+    quick_s = times[max(min(_QUICK, at_once // 4, len(times) // 8), 1) - 1]
+    if median <= _EVEN * quick_s or (shown.growth > 0 and high_s - low_s <= late_s):
+        return LoadEffect(0.0, 0.0, at_once, usual, low_s, high_s, per_s)
+    return LoadEffect(shown.growth, shown.doubt, at_once, usual, low_s, high_s, per_s)
 
 
 class _Load:
-    """How many calls were in flight, at any time."""
+    """How many calls were in flight, at any time.
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    Calls in flight at the end of the first window, or at the start of the last, are missing from it. So from the start
+    on the load is taken to stay at its highest so far, and before the end to have been at the highest that followed.
+    """
+
+    def __init__(self, calls: Sequence[TimedCall], edge: str) -> None:
         self.calls = calls
         changes = sorted([(call.start, 1) for call in calls] + [(call.end, -1) for call in calls])
         self._times = [at for at, _ in changes]
@@ -121,18 +114,23 @@ class _Load:
         for _, change in changes:
             level += change
             self._levels.append(level)
+        if edge == "start":
+            self._levels = list(accumulate(self._levels, max))
+        elif edge == "end":
+            self._levels = list(accumulate(reversed(self._levels), max))[::-1]
         self.most = max(self._levels)
         self.lasted = self._times[-1] - self._times[0]
         low = _LOW * self.most
         self._low_s = [0.0]  # up to each change: how long the load was low
-        self.low_area, self.low_square, self.high_area, self.high_square = 0.0, 0.0, 0.0, 0.0
-        for index in range(len(changes) - 1):
-            level, lasted = self._levels[index], self._times[index + 1] - self._times[index]
-            self._low_s.append(self._low_s[-1] + (lasted if level <= low else 0.0))
+        self.low_area = self.low_square = self.high_area = self.high_square = 0.0
+        for level, begun, end in zip(self._levels, self._times, self._times[1:], strict=False):
+            lasted = end - begun
             if level <= low:
+                self._low_s.append(self._low_s[-1] + lasted)
                 self.low_area += level * lasted
                 self.low_square += level * level * lasted
             else:
+                self._low_s.append(self._low_s[-1])
                 self.high_area += level * lasted
                 self.high_square += level * level * lasted
 
@@ -140,7 +138,7 @@ class _Load:
         """Calls in flight when one began, itself included."""
         return self._levels[bisect_right(self._times, time) - 1]
 
-    def low_s(self, call: Call) -> float:
+    def low_s(self, call: TimedCall) -> float:
         """For how long of a call the load was low."""
         return self._low_until(call.end) - self._low_until(call.start)
 
@@ -153,37 +151,39 @@ class _Load:
         """From when the load first was high to when it last was: how long, and how many answers came."""
         high = [index for index, level in enumerate(self._levels) if level >= _LOW * self.most]
         begin, end = self._times[high[0]], self._times[min(high[-1] + 1, len(self._times) - 1)]
-        return end - begin, sum(begin < call.end <= end for call in self.calls)
+        return end - begin, sum([begin < call.end <= end for call in self.calls])
 
 
-def _by_arrival(loads: Sequence[_Load]) -> _Growth | None:
+def _by_arrival(loads: Sequence[_Load], work: float) -> _Growth | None:
     """Compare calls that came when few were there with those that came when many were: a queue."""
     most = max(load.most for load in loads)
-    work = fmean(call.work for load in loads for call in load.calls)
     points = sorted(
-        (load.at(call.start), (call.end - call.start) * work / call.work) for load in loads for call in load.calls
+        [(load.at(call.start), (call.end - call.start) * work / call.work) for load in loads for call in load.calls]
     )
     high = [point for point in points if point[0] >= _HIGH * most]
     few = [point for point in points if point[0] <= _LOW * most]
     some = [point for point in few if point[0] >= _SOME * most]  # a queue may form only from so many on
-    found = [_compared(low, high) for low in (few[: max(_FEW, len(few) // 3)], some)]
-    return max((each for each in found if each is not None), key=lambda each: each.growth, default=None)
+    growths = [_compared(low, high) for low in (few[: max(_FEW, len(few) // 3)], some)]
+    return max((each for each in growths if each is not None), key=lambda each: each.growth, default=None)
 
 
 def _compared(low: list[tuple[int, float]], high: list[tuple[int, float]]) -> _Growth | None:
     if len(low) < _FEW or len(high) < _FEW:
         return None
-    low_s, high_s = median(took for _, took in low), median(took for _, took in high)
     error = sqrt(sum(_log_variance(points) / len(points) for points in (low, high)))
-    return _growth(fmean(load for load, _ in low), fmean(load for load, _ in high), low_s, high_s, error)
+    loads = [_mean([float(load) for load, _ in points]) for points in (low, high)]
+    times = [_median(sorted([took for _, took in points])) for points in (low, high)]
+    return _growth(loads[0], loads[1], times[0], times[1], error)
 
 
 def _log_variance(points: list[tuple[int, float]]) -> float:
-    return variance([log(max(took, 1e-9)) for _, took in points])
+    logs = [log(max(took, 1e-9)) for _, took in points]
+    mean = _mean(logs)
+    return sum([(each - mean) ** 2 for each in logs]) / (len(logs) - 1)
 
 
-def _by_speed(loads: Sequence[_Load]) -> _Growth | None:
-    """How fast calls get on while the load is low and while it is high, such that their work comes out: least squares.
+def _by_speed(loads: Sequence[_Load], work: float) -> _Growth | None:
+    """How fast calls proceed while the load is low and while it is high, by least squares: a shared server.
 
     Of each call, work = speed when low x time when low + speed when high x time when high.
     """
@@ -203,7 +203,6 @@ def _by_speed(loads: Sequence[_Load]) -> _Growth | None:
     low_area, high_area = sum(load.low_area for load in loads), sum(load.high_area for load in loads)
     if low_speed <= 0 or high_speed <= 0 or low_area <= 0 or high_area <= 0:
         return None
-    work = fmean(call.work for load in loads for call in load.calls)
     low_load = sum(load.low_square for load in loads) / low_area
     high_load = sum(load.high_square for load in loads) / high_area
     left = max(count - low_speed * d - high_speed * e, 0.0) / max(count - 2, 1)  # the squares that are left over
@@ -218,3 +217,12 @@ def _growth(low_load: float, high_load: float, low_s: float, high_s: float, erro
         return None
     loads = log(high_load / low_load)
     return _Growth(log(high_s / low_s) / loads, 2 * error / loads, low_s, high_s)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _median(ordered: Sequence[float]) -> float:
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -7,9 +7,9 @@ nobody can know stands in angle brackets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -18,16 +18,16 @@ from velodrome.records.rollout import beside
 from velodrome.settings.kinds import AGENTS, MODELS, RESOURCES
 
 Json = dict[str, Any]
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """One instance: its name, kind and implementation, and what it is told."""
 
     name: str
     kind: str
     implementation: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = _NONE
 
     def override(self, key: str, value: object) -> str:
         """As typed on the command line."""
@@ -39,8 +39,7 @@ class Block:
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-@dataclass(frozen=True)
-class Blocks:
+class Blocks(NamedTuple):
     """The model and the environment of the agent that ran."""
 
     model: Block
@@ -53,10 +52,10 @@ UNKNOWN = Blocks(Block("policy_model", MODELS, "openai_model"), Block("<environm
 def read_config(rollouts: Path) -> Json | None:
     """The configuration beside a rollouts file, if there is one."""
     try:
-        found = orjson.loads(beside(rollouts, "run.json").read_bytes())["config"]
+        config = orjson.loads(beside(rollouts, "run.json").read_bytes())["config"]
     except (OSError, orjson.JSONDecodeError, *HOSTILE):
         return None
-    return found if isinstance(found, dict) else None
+    return config if isinstance(config, dict) else None
 
 
 def find_blocks(config: Json | None, agent: str | None) -> Blocks:

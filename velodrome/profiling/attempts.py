@@ -1,0 +1,317 @@
+"""An attempt taken apart: from the span tree in `meta.timing` to the stages that a replay runs.
+
+A tree is read once: what each span waited for, what it burned in a thread, how long it kept the event loop, in which
+process, and whose place it needed. Rows of an older format, which have no tree, are read from their parts.
+
+A limiter is known by its span, `limit:<name>`, which is the wait for one of its places. A count of that span names the
+setting and gives its value (`{"judge_max_concurrent": 16}`), so no limiter has to be listed here. Older rows have a
+span `queue` instead; the span around it says which limiter that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from velodrome.profiling.replay import HERE, Stage
+from velodrome.profiling.sample import Attempt
+from velodrome.records.facts import HOSTILE, timed_parts
+
+Json = dict[str, Any]
+Node = list[Any]  # [name, start in µs, length in µs, counts, children]
+
+CONNECTION = "connection"
+THREADS = "threads"
+LIMIT = "limit:"
+# Limiters of components that ship: the settings, where nothing was waited for or an older row says `queue`.
+SETTINGS = {
+    "model": "max_concurrent",
+    THREADS: "threads",
+    "judge": "judge_max_concurrent",
+    "library": "verify_processes",
+}
+_OWN = ("model", "judge", "library")  # spans that have the limiter of the same name; else a queue is for a thread
+_MOST_DEPTH = 40
+_MOST_STEPS = 2000
+_LONGEST_S = 1e9
+_S = 1e-6
+
+
+class Limiter(NamedTuple):
+    """What lets only so many through. `setting` is what configures it, `places` how many it said it has."""
+
+    name: str
+    setting: str = ""
+    places: int | None = None
+    part: str = ""  # of a rollout, in which it is waited for
+    where: str = HERE
+
+
+class TimedStage:
+    """One stage as it was recorded: `start` in seconds since 1970, after its waits for a place and a connection."""
+
+    __slots__ = ("calls", "connection_s", "end", "queue_s", "remote", "stage", "start", "tokens")
+
+    def __init__(
+        self,
+        stage: Stage,
+        start: float,
+        queue_s: float = 0.0,
+        connection_s: float = 0.0,
+        tokens: float = 0.0,
+        calls: float = 1,
+        remote: bool = False,
+    ) -> None:
+        self.stage = stage
+        self.start = start
+        self.end = start + stage.wait_s + stage.cpu_s + stage.held_s
+        self.queue_s = queue_s
+        self.connection_s = connection_s
+        self.tokens = tokens
+        self.calls = calls  # more where calls were folded into one span
+        self.remote = remote  # answered over HTTP
+
+
+class Taken:
+    """One attempt: its steps in order, and what it says about the servers it used."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.steps: list[list[TimedStage]] = []
+        self.pids: dict[str, set[float]] = {}  # the processes of each server that answered
+        self.shares: dict[str, list[float]] = {}  # of a core; only busy processes report it
+        self.connection_s = 0.0  # that it waited to reach its agent's server
+
+    @property
+    def stages(self) -> Iterator[TimedStage]:
+        """Every stage."""
+        for step in self.steps:
+            yield from step
+
+
+class Reader:
+    """Takes attempts apart. `limiters` are those that were waited for, `limited` the spans that wait for each."""
+
+    def __init__(self, attempts: Sequence[Attempt]) -> None:
+        self.limiters: dict[str, Limiter] = {}
+        self.limited: dict[str, str] = {}
+        self.inside: dict[str, str] = {}  # the part of a rollout that each of these spans belongs to
+        for attempt in attempts:
+            try:
+                for node in attempt.timing.get("tree") or ():
+                    if node[0] == CONNECTION:
+                        self._add_connection(node)
+                    elif node[4]:
+                        self._find_limiters(node, "", "", HERE, 0)
+            except HOSTILE:
+                continue
+        for name in _OWN:
+            self.limited.setdefault(name, name)
+
+    def _find_limiters(self, node: Node, part: str, span: str, where: str, depth: int) -> None:
+        """Look below a node. `part` is the outermost span around it, `span` the innermost, `where` its process."""
+        name = node[0]
+        if name[0] == "@":
+            where = name[1:]
+        else:
+            part, span = part or name, name
+        for child in node[4] if depth < _MOST_DEPTH else ():
+            inner = child[0]
+            if inner == "queue" or inner.startswith(LIMIT):
+                self._add_limiter(child, part, span, where)
+            elif inner == CONNECTION:
+                self._add_connection(child)
+            elif child[4]:
+                self._find_limiters(child, part, span, where, depth + 1)
+
+    def _add_limiter(self, wait: Node, part: str, span: str, where: str) -> None:
+        if wait[0] == "queue":
+            name = span if span in _OWN else THREADS
+            setting, places = SETTINGS[name], None
+        else:
+            name = wait[0][len(LIMIT) :]
+            setting, places = _setting(wait[3])
+        self.limiters.setdefault(name, Limiter(name, setting, places, part, where))
+        self.limited.setdefault(span, name)
+        self.inside.setdefault(span, part)
+
+    def _add_connection(self, wait: Node) -> None:
+        setting, places = _setting(wait[3])
+        if setting and CONNECTION not in self.limiters:
+            self.limiters[CONNECTION] = Limiter(CONNECTION, f"global_aiohttp_connector_{setting}", places)
+
+    def take(self, attempts: Sequence[Attempt]) -> list[Taken]:
+        """Every attempt whose timing can be read."""
+        taken = []
+        for each in attempts:
+            try:
+                taken.append(self._take(each))
+            except HOSTILE:
+                continue
+        return taken
+
+    def _take(self, attempt: Attempt) -> Taken:
+        tree = attempt.timing.get("tree")
+        result = Taken(attempt)
+        if not tree:
+            result.steps = _from_parts(attempt)
+        else:
+            result.connection_s = sum([node[2] for node in tree if node[0] == CONNECTION]) * _S
+            for node in tree:
+                if node[0][0] == "@":
+                    _add_server(node, result, 0)
+                elif node[4]:
+                    _add_servers(node[4], result, 0)
+            result.steps = list(self._steps(tree, attempt.start))
+        longest = [max([each.end - each.start + each.queue_s + each.connection_s for each in s]) for s in result.steps]
+        worked_s = sum(longest)
+        if not (0 <= worked_s < _LONGEST_S and len(longest) <= _MOST_STEPS):
+            raise ValueError(worked_s)
+        rest = attempt.total_s - worked_s - result.connection_s
+        if rest > 0:
+            result.steps.append([TimedStage(Stage("other", rest), attempt.start)])
+        elif worked_s > 1.05 * attempt.total_s > 0:  # an agent that does several things at once: as long as it took
+            share = attempt.total_s / worked_s
+            for each in result.stages:
+                each.stage = each.stage._replace(wait_s=each.stage.wait_s * share)
+        return result
+
+    def _steps(self, tree: list[Node], origin: float) -> Iterator[list[TimedStage]]:
+        nodes = list(_unwrapped(tree, HERE, 0))
+        if len(nodes) > 1:
+            nodes.sort(key=lambda each: float(each[0][1]))
+        for node, where in nodes:
+            if node[0] == "tools" and node[4]:
+                step = [
+                    each for tool, inner in _unwrapped(node[4], where, 0) for each in self._stages(tool, inner, origin)
+                ]
+                if step:
+                    yield step
+            else:
+                for each in self._stages(node, where, origin):
+                    yield [each]
+
+    def _stages(self, node: Node, where: str, origin: float) -> list[TimedStage]:
+        """The stage of one node, and after it those inside it that have a limiter of their own."""
+        name, start_us, length_us, counts, below = node
+        use = _Use(where)
+        use.add_counts(counts)
+        if below:
+            self._add_use(below, use, 0)
+        for apart, _ in use.apart:
+            length_us -= apart[2]
+        waited_us = use.queue_us + use.connection_us
+        length_us = max(length_us - waited_us, 0.0)
+        used_us = min(use.cpu_us + use.held_us, length_us)
+        held_us = min(use.held_us, used_us)
+        stage = Stage(
+            str(name),
+            (length_us - used_us) * _S,
+            (used_us - held_us) * _S,
+            held_us * _S,
+            self.limited.get(name),
+            use.where,
+        )
+        calls = max(_count(counts, "folded"), 1) if counts else 1
+        start = origin + (start_us + waited_us) * _S
+        stages = [TimedStage(stage, start, use.queue_us * _S, use.connection_us * _S, use.tokens, calls, use.remote)]
+        for apart, inner in use.apart:
+            stages += self._stages(apart, inner, origin)
+        return stages
+
+    def _add_use(self, nodes: list[Node], use: _Use, depth: int) -> None:
+        for node in nodes:
+            name = node[0]
+            if name == "queue" or name.startswith(LIMIT):
+                use.queue_us += max(node[2], 0.0)
+            elif name == CONNECTION:
+                use.connection_us += max(node[2], 0.0)
+            elif name == "backoff":
+                continue
+            elif name in self.limited and name != "model":
+                use.apart.append((node, use.where))
+            else:
+                if name[0] == "@":
+                    use.where = name[1:]
+                use.add_counts(node[3])
+                if node[4] and depth < _MOST_DEPTH:
+                    self._add_use(node[4], use, depth + 1)
+
+
+class _Use:
+    """What a span and those below it used, as far as they have no stage of their own."""
+
+    __slots__ = ("apart", "connection_us", "cpu_us", "held_us", "queue_us", "remote", "tokens", "where")
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.queue_us = self.connection_us = self.cpu_us = self.held_us = self.tokens = 0.0
+        self.remote = False
+        self.apart: list[tuple[Node, str]] = []
+
+    def add_counts(self, counts: Mapping[str, float]) -> None:
+        if counts:
+            self.cpu_us += max(counts.get("cpu_us", 0.0), 0.0)
+            self.held_us += max(counts.get("held_us", 0.0), 0.0)
+            self.tokens += max(counts.get("tokens", 0.0), 0.0)
+            self.remote = self.remote or "first_byte_us" in counts
+
+
+def _unwrapped(nodes: list[Node], where: str, depth: int) -> Iterator[tuple[Node, str]]:
+    """The nodes, with those of another process in place of the node that stands for it."""
+    for node in nodes:
+        name = node[0]
+        if name[0] == "@" and depth < _MOST_DEPTH:
+            yield from _unwrapped(node[4], name[1:], depth + 1)
+        elif name not in ("queue", CONNECTION, "backoff") and not name.startswith(LIMIT):
+            yield node, where
+
+
+def _add_servers(nodes: list[Node], result: Taken, depth: int) -> None:
+    for node in nodes:
+        if node[0][0] == "@":
+            _add_server(node, result, depth)
+        elif node[4] and depth < _MOST_DEPTH:
+            _add_servers(node[4], result, depth + 1)
+
+
+def _add_server(node: Node, result: Taken, depth: int) -> None:
+    name, counts = node[0][1:], node[3] or {}
+    folded, pid, busy_pct = (_count(counts, each) for each in ("folded", "pid", "busy_pct"))
+    pids, shares = result.pids.setdefault(name, set()), result.shares.setdefault(name, [])
+    if pid and folded <= 1:
+        pids.add(pid)
+    if busy_pct:
+        shares.append(busy_pct / 100 / max(folded, 1))
+    if depth < _MOST_DEPTH:
+        _add_servers(node[4], result, depth + 1)
+
+
+def _setting(counts: Mapping[str, Any] | None) -> tuple[str, int | None]:
+    """The setting that a wait names in its counts, and its value."""
+    times = max(_count(counts or {}, "folded"), 1)
+    for name in counts or ():
+        value = _count(counts or {}, name) / times
+        if name != "folded" and value >= 1:
+            return name, round(value)
+    return "", None
+
+
+def _count(counts: Mapping[str, Any], name: str) -> float:
+    """A count; 0 if it is not a number."""
+    value = counts.get(name, 0.0)
+    return value if isinstance(value, int | float) and 0 <= value < _LONGEST_S else 0.0
+
+
+def _from_parts(attempt: Attempt) -> list[list[TimedStage]]:
+    _, (queue, _, session, model, backoff, tools, verify, _) = timed_parts(attempt.timing)
+    calls = max(int(attempt.timing.get("model_calls", 0)), 1)
+    stages = [("session", session), *[("model", (model + backoff) / calls)] * min(calls, 50)]
+    stages += [("tools", tools), ("verify", verify)]
+    at, steps = attempt.start, []
+    for name, seconds in stages:
+        if seconds > 0:
+            waited, queue = (queue, 0.0) if name == "model" else (0.0, queue)
+            steps.append([TimedStage(Stage(name, seconds), at + waited, waited)])
+            at += waited + seconds
+    return steps

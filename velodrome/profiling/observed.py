@@ -1,0 +1,264 @@
+"""What was observed in one run: the numbers that the rules look at, each a mean over sampled attempts.
+
+Nothing is judged here. A number that the file does not tell is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+from velodrome.profiling.attempts import CONNECTION, THREADS, Reader, Taken, TimedStage
+from velodrome.profiling.load import LoadEffect, TimedCall, load_effect
+from velodrome.profiling.replay import HERE
+from velodrome.profiling.sample import Sample
+from velodrome.records.facts import HOSTILE, PARTS, timed_parts
+
+Json = dict[str, Any]
+Used = dict[tuple[str, str], float]  # seconds per rollout, by process and stage
+
+_ROUNDED_S = 2e-6  # times in a row are rounded: a call that follows another must not seem to overlap it
+_BUSY = 0.6
+_OWN_S = 0.0005  # of the collector's CPU per rollout, where the file does not say
+_SETTLED_S = 1.0
+_OVERLAP = 1.2  # slots in use
+_UNSEEN = 0.3  # of the time, at most
+
+
+class Observed:
+    """One run that took so many seconds. Times are seconds per rollout; `cpu` and `held` are by process and stage."""
+
+    def __init__(self, sample: Sample, seconds: float) -> None:
+        windows, fair = sample.windows, sample.fair
+        reader = Reader(fair)
+        taken = {id(each.attempt): each for each in reader.take(fair)}
+        others = [each for window in windows for each in window if id(each) not in taken]
+        taken |= {id(each.attempt): each for each in (reader.take(others) if len(windows) > 1 else ())}
+        self.windows = [[taken[id(each)] for each in window if id(each) in taken] for window in windows]
+        self.rollouts = [taken[id(each)] for each in fair if id(each) in taken]
+        self.limiters, self.limited, self.inside = reader.limiters, reader.limited, reader.inside
+        self._effects: dict[tuple[str, float], LoadEffect | None] = {}
+        self.kept, self.attempts = sample.kept, sample.kept + sample.failed
+        self.seconds, self.agent = seconds, sample.agent
+        self.total_s = sample.total_s / max(self.attempts, 1)
+        count = max(len(self.rollouts), 1)
+        timings = [each.attempt.timing for each in self.rollouts]
+        self.parts = _mean_parts(timings)
+        limits = [int(value) for value in _numbers(timings, "limit") if value >= 1]
+        self.limit = max(limits[-1] if limits else _peak(self.rollouts), 1)
+        self.limits = (min(limits, default=self.limit), max(limits, default=self.limit))
+        self.mean_limit = sum(limits) / len(limits) if limits else float(self.limit)
+        self.slots_used = self.total_s * self.attempts / seconds if seconds > 0 else 0.0
+        full = [int(t["in_flight"] >= t["limit"]) for t in timings if _has_load(t)]
+        self.full = _mean(full)  # share of rollouts at whose end every slot was in use
+        self.model_calls = sum(_numbers(timings, "model_calls")) / count
+        self.rate_limited = sum(_numbers(timings, "rate_limited")) / count
+        self.cpu_share = _mean(_numbers(timings, "cpu"))
+        lags = sorted(_numbers(timings, "lag_s"))
+        self.lag_s = lags[len(lags) // 2] if lags else None
+        self.read_s = sum(_numbers(timings, "read_s")) / count
+        self.write_s = _mean(_numbers(timings, "write_s")) or 0.0
+        self._add_stages(count)
+        self._add_servers()
+
+    def _add_stages(self, count: int) -> None:
+        self.cpu: Used = {}
+        self.held: Used = {}
+        self.calls: dict[str, float] = {}
+        self.waits: dict[str, float] = {}  # for others, by stage
+        self.queues: dict[str, float] = {}  # by limiter
+        self.busy_s: dict[str, float] = {}  # in each limiter's places
+        self.connected = {each.stage.name for taken in self.rollouts for each in taken.stages if each.connection_s}
+        stages = [each for taken in self.rollouts for each in taken.stages]
+        for each in stages:
+            if each.stage.cpu_s:  # code in a thread, which has one of the environment's
+                self.limited.setdefault(each.stage.name, THREADS)
+        share = 1 / count
+        for each in stages:
+            name, wait_s, cpu_s, held_s, _, where = each.stage
+            if cpu_s or held_s:
+                self.cpu[where, name] = self.cpu.get((where, name), 0.0) + cpu_s * share
+                self.held[where, name] = self.held.get((where, name), 0.0) + held_s * share
+            self.calls[name] = self.calls.get(name, 0.0) + each.calls * share
+            self.waits[name] = self.waits.get(name, 0.0) + wait_s * share
+            limiter = self.limited.get(name)
+            if limiter is not None:
+                self.queues[limiter] = self.queues.get(limiter, 0.0) + each.queue_s * share
+                self.busy_s[limiter] = self.busy_s.get(limiter, 0.0) + (each.end - each.start) * share
+        if CONNECTION in self.limiters:  # a served rollout holds one all its time
+            reaching = [each for each in self.rollouts if each.connection_s]
+            waited = sum(each.connection_s for each in reaching) + sum(each.connection_s for each in stages)
+            used = sum(each.end - each.start for each in stages if each.stage.name in self.connected)
+            used += sum(each.attempt.total_s - each.connection_s for each in reaching)
+            self.queues[CONNECTION], self.busy_s[CONNECTION] = waited * share, used * share
+
+    def _add_servers(self) -> None:
+        """A server that does not report how busy it is has time; at the start of a run it cannot know yet."""
+        begun = min((each.attempt.start for each in self.rollouts), default=0.0)
+        settled = begun + min(_SETTLED_S, self.seconds / 2)
+        late = [each for each in self.rollouts if each.attempt.end >= settled]
+        names = {name for each in self.rollouts for name in each.pids}
+        pids = {name: set().union(*(each.pids.get(name, ()) for each in self.rollouts)) for name in names}
+        self.processes = {name: len(each) for name, each in pids.items() if each}
+        self.shares: dict[str, float] = {}  # of a core, that a server's processes say they need
+        for name in names:
+            shares = [_mean(each.shares.get(name, ())) or 0.0 for each in late]
+            self.shares[name] = sum(shares) / max(len(late), 1)
+
+    @property
+    def model(self) -> LoadEffect | None:
+        """What the load does to the model."""
+        return self.effect("model", self.lag_s or 0.0)
+
+    @property
+    def model_in_process(self) -> bool:
+        """Whether the model answers in the collector's own process, and not over HTTP."""
+        calls = [each for taken in self.rollouts for each in taken.stages if each.stage.name == "model"]
+        return bool(calls) and not any(each.remote or each.stage.where != HERE for each in calls)
+
+    @cached_property
+    def model_use(self) -> float:
+        """The share of the time in which the model had at least one call to answer."""
+        used = lasted = 0.0
+        for window in self.windows:
+            calls = sorted(
+                (each.start, each.end) for taken in window for each in taken.stages if each.stage.name == "model"
+            )
+            end = calls[0][0] if calls else 0.0
+            for start, ended in calls:
+                used += max(ended - max(start, end), 0.0)
+                end = max(end, ended)
+            lasted += end - calls[0][0] if calls else 0.0
+        return used / lasted if lasted > 0 else 0.0
+
+    def effect(self, name: str, late_s: float = 0.0) -> LoadEffect | None:
+        """What the load does to one stage. Calls that were folded into one span have no times of their own."""
+        if (name, late_s) not in self._effects:
+            windows = [
+                [each for taken in window for each in taken.stages if each.stage.name == name and each.calls == 1]
+                for window in self.windows
+            ]
+            self._effects[name, late_s] = load_effect([_calls(stages) for stages in windows], late_s)
+        return self._effects[name, late_s]
+
+    @property
+    def steady(self) -> bool:
+        """Whether the limit stayed what it was."""
+        return self.limits[0] == self.limits[1]
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether rollouts ran one after the other though every slot had one: something never let go of the loop."""
+        return self.limits[0] > 1 and self.full is not None and self.full > 0.8 and self.slots_used < _OVERLAP
+
+    def crowded(self, where: str) -> bool:
+        """Whether the user's code has to wait for a server's interpreter.
+
+        A machine that others use too may not give it a whole core. Then it shows in code that burns CPU and takes
+        longer the more of it there is.
+        """
+        busy = self.busy(where)
+        if busy >= _BUSY or busy < _BUSY / 2:
+            return busy >= _BUSY
+        names = [name for (place, name), seconds in self.cpu.items() if place == where and seconds > 0]
+        effects = [self.effect(name) for name in names]
+        return any(effect is not None and effect.saturated for effect in effects)
+
+    @property
+    def per_s(self) -> float:
+        """Rollouts kept per second."""
+        return self.kept / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def tried_per_s(self) -> float:
+        """Attempts per second: failed ones use what there is as well."""
+        return self.attempts / self.seconds if self.seconds > 0 else 0.0
+
+    def at(self, of: Used, where: str) -> float:
+        """What all stages in one process use."""
+        return sum(seconds for (place, _), seconds in of.items() if place == where)
+
+    def busy(self, where: str) -> float:
+        """The share of time that the processes of a server spent on the user's code."""
+        used = self.at(self.cpu, where) + self.at(self.held, where)
+        return used * self.tried_per_s / self.processes.get(where, 1)
+
+    @property
+    def servers(self) -> set[str]:
+        """Those that ran the user's code."""
+        return {where for where, _ in self.cpu if where != HERE}
+
+    @property
+    def cpu_is_parallel(self) -> bool:
+        """Whether threads burned more than one core: then their code does not need the interpreter."""
+        return self.tried_per_s * self.at(self.cpu, HERE) > 1.1
+
+    @property
+    def held_burns(self) -> bool:
+        """Whether code that keeps the event loop computes, rather than waits."""
+        held, cpu = self.at(self.held, HERE), self.cpu_s
+        return cpu is not None and held > 0 and cpu - self.at(self.cpu, HERE) > 0.6 * held
+
+    @property
+    def cpu_s(self) -> float | None:
+        """CPU of the collector's process per rollout."""
+        if self.cpu_share is None or not self.tried_per_s:
+            return None
+        return self.cpu_share / self.tried_per_s
+
+    @property
+    def own_s(self) -> float:
+        """CPU per rollout that the event loop needs for itself: what is not the user's code."""
+        cpu = self.cpu_s
+        if cpu is None:  # and not so much that it would bound the run: nobody has seen that
+            return min(_OWN_S, _UNSEEN / self.tried_per_s) if self.tried_per_s else _OWN_S
+        own = cpu - self.at(self.cpu, HERE) - (self.at(self.held, HERE) if self.held_burns else 0.0)
+        return max(own, 0.1 * _OWN_S)
+
+
+def _has_load(timing: Json) -> bool:
+    return all(isinstance(timing.get(name), int | float) for name in ("in_flight", "limit"))
+
+
+def _calls(stages: Sequence[TimedStage]) -> list[TimedCall]:
+    """With their tokens as a measure of their work, if all have some and they differ."""
+    tokens = [each.tokens for each in stages]
+    varied = bool(tokens) and min(tokens) > 0 and max(tokens) > 1.1 * min(tokens)
+    return [
+        TimedCall(each.start + _ROUNDED_S, each.end, each.tokens if varied else 1.0)
+        for each in stages
+        if each.end > each.start + _ROUNDED_S
+    ]
+
+
+def _peak(rollouts: Sequence[Taken]) -> int:
+    """The most rollouts that ran at once."""
+    changes = [(each.attempt.start + _ROUNDED_S, 1) for each in rollouts]
+    changes += [(each.attempt.end, -1) for each in rollouts]
+    level = most = 0
+    for _, change in sorted(changes):
+        level += change
+        most = max(most, level)
+    return most
+
+
+def _mean_parts(timings: Sequence[Json]) -> dict[str, float]:
+    sums = dict.fromkeys(PARTS, 0.0)
+    for timing in timings:
+        try:
+            _, parts = timed_parts(timing)
+        except HOSTILE:
+            continue
+        for name, seconds in zip(PARTS, parts, strict=True):
+            sums[name] += seconds
+    return {name: seconds / max(len(timings), 1) for name, seconds in sums.items()}
+
+
+def _numbers(timings: Iterable[Json], name: str) -> list[float]:
+    values = [timing.get(name) for timing in timings]
+    return [value for value in values if isinstance(value, int | float) and 0 <= value < 1e9]
+
+
+def _mean(values: Sequence[float] | tuple[()]) -> float | None:
+    return sum(values) / len(values) if values else None
