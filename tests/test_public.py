@@ -24,15 +24,24 @@ HEAVY = (
 )
 
 
+CALLS = {"check", "compare", "export", "metrics", "read", "serve", "view"}
+COMPONENTS = {"Environment", "tool"}
+RECORDS = {"Response", "Rollout", "Task", "ToolCall"}
+PROTOCOLS = {"Agent", "Model", "Resources"}
+
+
 def test_the_public_names_are_these():
-    assert velodrome.__all__ == ["Agent", "Environment", "Model", "Resources", "Response", "ToolCall", "tool"]
+    assert set(velodrome.__all__) == CALLS | COMPONENTS | RECORDS | PROTOCOLS | {"errors"}
+    assert velodrome.__all__ == sorted(velodrome.__all__)
+    assert set(velodrome.__all__) <= set(dir(velodrome))
 
 
 @pytest.mark.parametrize("name", velodrome.__all__)
 def test_every_public_name_is_there_under_its_own_name(name: str):
-    found = getattr(velodrome, name)
-    assert found.__name__ == name
-    assert found.__module__.startswith("velodrome.")
+    value = getattr(velodrome, name)
+    assert value.__name__.rpartition(".")[2] == name
+    assert value.__doc__
+    assert getattr(value, "__module__", value.__name__).startswith("velodrome.")
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():

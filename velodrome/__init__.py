@@ -1,31 +1,74 @@
-"""Collect agent rollouts as fast as the model can answer, lose none, and see where every millisecond went."""
+"""Collect agent rollouts as fast as the model can answer, lose none, and see where every millisecond went.
+
+The public names. Each is loaded when it is first used, so that `import velodrome` costs next to nothing.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from velodrome import errors
+    from velodrome.api.exchanging import export
+    from velodrome.api.measuring import check, compare, metrics
+    from velodrome.api.reading import read
+    from velodrome.api.servers import serve, view
     from velodrome.contracts import Agent, Model, Resources
     from velodrome.records.conversation import Response, ToolCall
+    from velodrome.records.views import Rollout, Task
     from velodrome.resources_servers.environment import Environment, tool
 
-__all__ = ["Agent", "Environment", "Model", "Resources", "Response", "ToolCall", "tool"]
-
 _HOMES = {
-    "Agent": "velodrome.contracts",
-    "Environment": "velodrome.resources_servers.environment",
-    "Model": "velodrome.contracts",
-    "Resources": "velodrome.contracts",
-    "Response": "velodrome.records.conversation",
-    "ToolCall": "velodrome.records.conversation",
-    "tool": "velodrome.resources_servers.environment",
+    "Agent": "contracts",
+    "Environment": "resources_servers.environment",
+    "Model": "contracts",
+    "Resources": "contracts",
+    "Response": "records.conversation",
+    "Rollout": "records.views",
+    "Task": "records.views",
+    "ToolCall": "records.conversation",
+    "check": "api.measuring",
+    "compare": "api.measuring",
+    "export": "api.exchanging",
+    "metrics": "api.measuring",
+    "read": "api.reading",
+    "serve": "api.servers",
+    "tool": "resources_servers.environment",
+    "view": "api.servers",
 }
+
+__all__ = [
+    "Agent",
+    "Environment",
+    "Model",
+    "Resources",
+    "Response",
+    "Rollout",
+    "Task",
+    "ToolCall",
+    "check",
+    "compare",
+    "errors",
+    "export",
+    "metrics",
+    "read",
+    "serve",
+    "tool",
+    "view",
+]
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name when it is first used, so that `import velodrome` costs next to nothing."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'velodrome' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    if name == "errors":
+        return import_module("velodrome.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'velodrome' has no attribute {name!r}")
+    value = getattr(import_module(f"velodrome.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -12,7 +12,7 @@ from pages import CODE, PAGES, PROGRAMS, blocks, command_lines, name_of, prose
 from velodrome.cli import collect, verify
 from velodrome.cli.main import VERBS
 from velodrome.cli.options import HeadOptions
-from velodrome.cli.run import RunSettings
+from velodrome.cli.run import RunOptions
 from velodrome.settings.kinds import KINDS
 from velodrome.settings.model import setting_names
 from velodrome.settings.overrides import parse
@@ -43,10 +43,10 @@ def known_settings(verb: str, rest: Sequence[str]) -> set[str] | None:
     collecting = {setting.name for setting in collect.SETTINGS}
     tables: dict[str, set[str]] = {
         "collect": collecting,
-        "run": setting_names(RunSettings),
+        "run": setting_names(RunOptions),
         "status": setting_names(HeadOptions),
         "verify": {setting.name for setting in verify.SETTINGS},
-        "profile": collecting | setting_names(RunSettings),
+        "profile": collecting | setting_names(RunOptions),
     }
     found = tables.get(verb, set())
     if verb == "view":

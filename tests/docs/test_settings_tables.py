@@ -44,4 +44,4 @@ def test_every_setting_of_verify_is_documented_with_its_default():
 
 
 def test_every_setting_of_run_is_documented_with_its_default():
-    check_settings(run.RunSettings, rows(section(read("serving.md"), "Settings")))
+    check_settings(run.RunOptions, rows(section(read("serving.md"), "Settings")))

@@ -137,7 +137,7 @@ def shipped() -> list[Path]:
 
 
 def test_of_all_keys_that_the_package_ships_only_the_secrets_are_masked():
-    settings = {each.name for table in (collect, verify) for each in table.SETTINGS} | setting_names(run.RunSettings)
+    settings = {each.name for table in (collect, verify) for each in table.SETTINGS} | setting_names(run.RunOptions)
     keys = {*settings, *AGENT, *LOCAL, *OPENAI, *SCRIPTED, "host", "port", "url", "token"}
     assert shipped()
     for path in shipped():

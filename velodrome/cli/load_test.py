@@ -71,7 +71,7 @@ def load_test(words: Sequence[str], *, as_json: bool, page: str | None, top: int
 
 def read_config(words: Sequence[str]) -> tuple[Config, Path]:
     """The configuration with profiling on and a head of its own, and the folder that results go to."""
-    known = {setting.name for setting in collecting.SETTINGS} | setting_names(serving.RunSettings)
+    known = {setting.name for setting in collecting.SETTINGS} | setting_names(serving.RunOptions)
     config = load(words, known=known)
     if not any("url" not in instance.settings for instance in config.instances.values()):
         raise InputError("there is no server to start: give +config_paths=[…] (see velo profile --help)")

@@ -23,7 +23,7 @@ examples:
   velo model serve +config_paths=[responses_api_models/scripted_model/configs/scripted_model.yaml] +port=8000"""
 
 
-class ModelServeSettings(Settings):
+class ModelServeOptions(Settings):
     """The settings of `velo model serve`."""
 
     name: Text = Field("policy_model", description="the scripted model of the config to serve")
@@ -63,7 +63,7 @@ def serve(argv: Sequence[str]) -> int:
     from velodrome.serving.connect import Components
     from velodrome.serving.scripted import ScriptedServer
 
-    config, settings = load_options(ModelServeSettings, argv)
+    config, settings = load_options(ModelServeOptions, argv)
     model = Components(config).connect(settings.name)
     if not isinstance(model, ScriptedModel):
         raise InputError(f"{settings.name}: velo model serve hosts a scripted_model only")

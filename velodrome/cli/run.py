@@ -17,7 +17,7 @@ from velodrome.settings.model import settings_help
 from velodrome.settings.values import Amount, Count, FilePath, Text
 
 
-class RunSettings(HeadOptions, ProfilingOptions, ConnectionLimits):
+class RunOptions(HeadOptions, ProfilingOptions, ConnectionLimits):
     """The settings of `velo run`."""
 
     default_host: Text = Field("127.0.0.1", description="the host of servers whose block has none")
@@ -42,7 +42,7 @@ Start every server of the config, each in its own process, and a head server tha
 velo collect needs no config. A server that dies is started again under the same address. Ctrl-C ends them all.
 
 settings (docs/serving.md):
-{settings_help(RunSettings)}
+{settings_help(RunOptions)}
 
 exit code: 0 stopped by Ctrl-C or SIGTERM, 1 a server did not start, 2 a mistake in the config
 
@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
     from velodrome.serving.process.limits import raise_file_limit
 
     words = ["+dev=true" if word == "--dev" else word for word in argv]
-    config, settings = load_options(RunSettings, words)
+    config, settings = load_options(RunOptions, words)
     options = make_options(config)
     if not any("url" not in instance.settings for instance in config.instances.values()):
         raise InputError("there is no server to start: give +config_paths=[…] (see velo run --help)")
@@ -70,7 +70,7 @@ def run(argv: Sequence[str]) -> int:
         from velodrome.serving.process.reload import watch
 
         def reload() -> Config:
-            return load_options(RunSettings, words)[0]
+            return load_options(RunOptions, words)[0]
 
         asyncio.run(supervisor.run(while_up=lambda up: watch(up, reload, say, Path.cwd())))
     else:
@@ -84,7 +84,7 @@ def make_options(config: Config) -> Options:
     """The settings as the supervisor takes them."""
     import logging
 
-    settings = read_options(RunSettings, config)
+    settings = read_options(RunOptions, config)
     folder = settings.profile_folder()
     return Options(
         log_dir=settings.log_dir,

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from velodrome import http
+from velodrome.errors import ServerError
 from velodrome.serving.process.listen import BACKLOG, UVICORN
 
 KEEP_ALIVE_S = 75
@@ -68,7 +69,8 @@ async def running(
     try:
         await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
-            await serving  # it failed to start, and raises
+            await serving  # raises if making the app did
+            raise ServerError("the server did not start; the log says why")
         yield
     finally:
         if up.done():

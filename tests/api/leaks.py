@@ -1,0 +1,37 @@
+"""What a call may leave behind: open sockets, asyncio tasks and threads, counted before and after."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+def open_sockets() -> set[str]:
+    """The sockets of this process, by inode."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:  # the descriptor of the listing itself
+            continue
+        if target.startswith("socket:"):
+            found.add(target)
+    return found
+
+
+@asynccontextmanager
+async def nothing_left() -> AsyncIterator[None]:
+    """Raises if the block leaves a socket, a task or a thread."""
+    sockets, tasks, threads = open_sockets(), asyncio.all_tasks(), set(threading.enumerate())
+    try:
+        yield
+    finally:
+        await asyncio.sleep(0)  # transports close on the next turn of the loop
+        gc.collect()
+        assert asyncio.all_tasks() - tasks == set()
+        assert set(threading.enumerate()) - threads == set()
+        assert open_sockets() - sockets == set()

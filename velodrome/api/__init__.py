@@ -1,0 +1,1 @@
+"""The calls of the Python API, one module per group. `velodrome` exports them."""

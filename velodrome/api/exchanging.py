@@ -1,0 +1,97 @@
+"""`export`: rollouts as the files that trainers read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from velodrome.api.measuring import Rollouts
+from velodrome.api.reading import PathLike, rollout_files
+from velodrome.errors import InputError
+from velodrome.exchange.export.chat import Style
+from velodrome.exchange.export.format import Format
+from velodrome.exchange.export.format import Settings as FormatSettings
+from velodrome.exchange.export.formats import FORMATS
+from velodrome.exchange.export.splits import parse_shares
+from velodrome.exchange.export.write import Order, Outcome
+from velodrome.exchange.export.write import export as write_export
+from velodrome.settings.model import Settings
+from velodrome.settings.spelling import hint
+from velodrome.settings.values import Count, FilePath, Text
+
+
+class ExportOptions(Settings):
+    """What is exported, in which order, and in what form."""
+
+    to: FilePath = Field(description="a file, or a folder (a name without a suffix)")
+    where: str | None = Field(
+        None, title="FILTER", description='which rollouts, as in velo view [sft, sharegpt: "reward>=1"; else all]'
+    )
+    split: Text | None = Field(
+        None, title="SHARES", description="train=0.9,test=0.1: shares of the tasks; a task is in one split only"
+    )
+    seed: int = Field(0, description="the seed of the shuffle and the split")
+    shuffle: bool = Field(False, description="shuffle, in an order that the seed decides")
+    dedupe: bool = Field(False, description="leave out records that equal an earlier one")
+    limit: Count | None = Field(None, description="the most records in all")
+    overwrite: bool = Field(False, description="replace existing files")
+    arguments: Literal["text", "object"] | None = Field(
+        None, description="arguments of tool calls as JSON text or as objects [text]"
+    )
+    reasoning: Literal["keep", "drop", "inline"] | None = Field(
+        None, description="reasoning as a field, left out, or as <think> in the text [keep]"
+    )
+    pairs: Count | None = Field(None, description="dpo: the most pairs per task [1]")
+    margin: float | None = Field(None, description="dpo: the least difference between the rewards of a pair [any]")
+    uses: Count | None = Field(None, description="dpo: the most pairs that one answer is in [1]")
+    answer: Text | None = Field(
+        None, title="FIELD", description="verl, grpo: the field with the task's answer [expected_answer]"
+    )
+    data_source: Text | None = Field(
+        None, title="NAME", description="verl: its data_source [the task's, else the agent]"
+    )
+    ability: Text | None = Field(None, title="NAME", description="verl: its ability [the task's, else agent]")
+
+    def format_settings(self, fmt: Format) -> FormatSettings:
+        """The settings of a format; one that the format does not have is an `InputError`."""
+        names = ("arguments", "reasoning", "pairs", "margin", "uses", "answer", "data_source", "ability")
+        values: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        foreign = [name for name in values if name not in fmt.settings]
+        if foreign:
+            raise InputError(f"{fmt.name} has no setting {', '.join(foreign)} (see docs/export.md)")
+        style = Style(**{name: values.pop(name) for name in ("arguments", "reasoning") if name in values})
+        return FormatSettings(style=style, **values)
+
+
+def export(format: str, rollouts: Rollouts, to: PathLike, **options: Any) -> Outcome:
+    """Write rollouts as training data (`"sft"`, `"dpo"`, `"grpo"`, `"verl"`, `"parquet"`, …), with a data card.
+
+    The options are those of `velo export`: `where`, `split`, `shuffle`, `seed`, `dedupe`, `limit`, `overwrite`, and the
+    settings of the format. The result counts the rollouts and the records, and names the files.
+    """
+    checked = ExportOptions.read({"to": Path(to), **options}, "export")
+    fmt = export_format(format)
+    with rollout_files(rollouts) as files:
+        order = Order(
+            format=fmt,
+            sources=files,
+            to=checked.to,
+            where=checked.where,
+            shares=parse_shares(checked.split) if checked.split is not None else (),
+            seed=checked.seed,
+            shuffle=checked.shuffle,
+            dedupe=checked.dedupe,
+            limit=checked.limit,
+            overwrite=checked.overwrite,
+            settings=checked.format_settings(fmt),
+        )
+        return write_export(order)
+
+
+def export_format(name: str) -> Format:
+    """The format of this name."""
+    if name not in FORMATS:
+        raise InputError(f"no format {name!r:.40}{hint(name, FORMATS) or '; the formats are ' + ', '.join(FORMATS)}")
+    return FORMATS[name]

@@ -1,0 +1,197 @@
+"""`read`: the rollouts of files, one by one, filtered as in the viewer, or as a table.
+
+Nothing is read before it is needed, and nothing is held open between calls. Lines that are not rollouts are skipped
+and counted in `Rows.notes`, as every other reader does it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from velodrome.errors import InputError
+from velodrome.records.lenient import loads
+from velodrome.records.other_files import other_file
+from velodrome.records.rollout import beside, encode
+from velodrome.records.rows import read_rows
+from velodrome.records.unread import Unread
+from velodrome.records.views import Rollout
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+Json = dict[str, Any]
+PathLike = str | os.PathLike[str]
+
+
+class Rows:
+    """The rollouts of one or several files. A key that an earlier file has is passed over in a later one."""
+
+    def __init__(self, paths: Iterable[Path], where: str = "") -> None:
+        self.paths = tuple(paths)
+        self.filter = where
+        self.notes: list[str] = []  # of the latest pass: what was skipped, and why
+
+    def where(self, text: str) -> Rows:
+        """The rows that also match a filter, in the viewer's language: `reward<1 tools>3 error:timeout "text"`."""
+        return Rows(self.paths, f"{self.filter} {text}".strip())
+
+    def __iter__(self) -> Iterator[Rollout]:
+        notes: list[str] = []
+        before: set[str] = set()
+        for path in self.paths:
+            own: set[str] = set()
+            for row in self._filtered(path) if self.filter else _all(path, notes):
+                rollout = Rollout(row)
+                if len(self.paths) > 1:
+                    if rollout.key in before:
+                        continue
+                    own.add(rollout.key)
+                yield rollout
+            before |= own - {""}
+        self.notes = notes
+
+    def _filtered(self, path: Path) -> Iterator[Json]:
+        from velodrome.index import matching_lines
+
+        for _, line in matching_lines(path, self.filter):
+            yield loads(line)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return next(iter(self), None) is not None
+
+    @overload
+    def __getitem__(self, at: int) -> Rollout: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Rollout]: ...
+    def __getitem__(self, at: int | slice) -> Rollout | list[Rollout]:
+        """One rollout, or several; the file is read up to there. `list(rows)` is the way to many accesses."""
+        if isinstance(at, slice):
+            if min(at.start or 0, at.stop or 0, at.step or 1) < 0:
+                return list(self)[at]
+            return list(islice(self, at.start, at.stop, at.step))
+        if at < 0:
+            return list(self)[at]
+        rollout = next(islice(self, at, None), None)
+        if rollout is None:
+            raise IndexError(f"no rollout {at}")
+        return rollout
+
+    def failures(self) -> list[Json]:
+        """The failed attempts, from the failures files beside the rollouts."""
+        files = [path for each in self.paths if (path := beside(each, "failures.jsonl")).exists()]
+        return [row for path in files for row in _all(path, [])]
+
+    def to_arrow(self) -> pyarrow.Table:
+        """A pyarrow table: a column for each number, text, part of the time; the conversation as JSON."""
+        return _arrow_table(rollout.row for rollout in self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The same columns as a pandas frame."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """The same columns as a polars frame."""
+        table = self.to_arrow()
+        import polars
+
+        frame = polars.from_arrow(table)
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def __repr__(self) -> str:
+        files = ", ".join(str(path) for path in self.paths)
+        return f"Rows({files}{f', where={self.filter!r}' if self.filter else ''})"
+
+
+def read(rollouts: PathLike | Iterable[PathLike], where: str = "") -> Rows:
+    """The rollouts of a file, or of several as one run.
+
+    The result is lazy: iterate over it, filter it with `.where("reward<1 tools>3")`, or turn it into a table with
+    `.to_pandas()`, `.to_polars()` or `.to_arrow()`.
+    """
+    rows = Rows(checked_files(rollouts), where)
+    if where:
+        from velodrome.index import Query
+
+        Query.parse(where)  # a mistake in the filter is reported here and not at the first rollout
+    return rows
+
+
+def checked_files(rollouts: PathLike | Iterable[PathLike]) -> list[Path]:
+    """The files to read, or every mistake in them."""
+    words = [rollouts] if isinstance(rollouts, str | os.PathLike) else list(rollouts)
+    paths = [Path(word).expanduser() for word in words]
+    problems = [problem for path in paths if (problem := _problem(path)) is not None]
+    resolved = [path.resolve() for path in paths]
+    problems += dict.fromkeys(f"{path}: named twice" for at, path in enumerate(paths) if resolved[at] in resolved[:at])
+    if not paths:
+        problems.append("no rollouts: give a file")
+    if problems:
+        raise InputError(*problems)
+    return paths
+
+
+def _problem(path: Path) -> str | None:
+    if not os.path.isfile(path):  # Path.is_file raises if the name is too long
+        return f"{path}: {'not a regular file' if os.path.exists(path) else 'no such file'}"
+    if path.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
+        return f"{path}: a failures file; give the rollouts file beside it"
+    return other_file(path)
+
+
+@contextmanager
+def rollout_files(rollouts: Any) -> Iterator[list[Path]]:
+    """The files of what a call was given. Filtered rows and rollouts in memory are in a temporary file meanwhile."""
+    if isinstance(rollouts, Rows) and not rollouts.filter:
+        yield list(rollouts.paths)
+        return
+    if isinstance(rollouts, str | os.PathLike):
+        yield checked_files(rollouts)
+        return
+    members: Iterable[Any] = rollouts if isinstance(rollouts, Rows) else list(rollouts)
+    if not isinstance(rollouts, Rows) and all(isinstance(each, str | os.PathLike) for each in members):
+        yield checked_files(members)
+        return
+    with tempfile.TemporaryDirectory(prefix="velodrome-") as folder:
+        path = Path(folder, "rollouts.jsonl")
+        with path.open("wb") as stream:
+            stream.writelines(encode(each.row if isinstance(each, Rollout) else each) for each in members)
+        yield [path]
+
+
+def _all(path: Path, notes: list[str]) -> Iterator[Json]:
+    unread = Unread(path)
+    for _, row, _ in read_rows(path, unread):
+        yield row
+    notes += unread.notes
+
+
+def _arrow_table(rows: Iterable[Json]) -> Any:
+    """The columns of the Parquet export. A row that is not a rollout is left out."""
+    from velodrome.exchange.export import flat
+    from velodrome.exchange.export.format import FLAWS, Settings, Unit
+    from velodrome.exchange.parquet import arrow
+
+    pyarrow = arrow("a table of rollouts")
+    numbers: dict[str, None] = {}
+    records: list[Json] = []
+    for row in rows:
+        names = [name for name, value in row.items() if isinstance(value, int | float)]
+        numbers |= dict.fromkeys(names)
+        try:
+            records += flat.start(Settings(numbers=names), lambda row, error: None)(Unit("", [row]))
+        except FLAWS:
+            continue
+    schema = flat.schema(pyarrow, Settings(numbers=list(numbers)))
+    return pyarrow.Table.from_pylist(records, schema=schema)

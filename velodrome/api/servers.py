@@ -1,0 +1,90 @@
+"""`serve` and `view`: components and pages over HTTP, from inside this process, for as long as a block runs.
+
+A component is served on the caller's loop, the viewer in a thread of its own. Signals are left alone, and no socket,
+task or thread is left when the block ends, raises or is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from velodrome.api.reading import PathLike, checked_files
+from velodrome.errors import ServerError, VelodromeError
+
+
+@asynccontextmanager
+async def serve(
+    component: Any, *, name: str = "", host: str = "127.0.0.1", port: int = 0, token: str | None = None
+) -> AsyncIterator[str]:
+    """Serve a live agent, model or environment over HTTP; yields its URL.
+
+    The component stays open: it belongs to the caller. Port 0 is any free port; a host beyond loopback needs a token.
+    """
+    from velodrome.serving.hosting import served
+
+    async with served(component, name=name, host=host, port=port, token=token) as url:
+        yield url
+
+
+class Viewer:
+    """A viewer that runs until `close()`, or until the end of its `with` block. `url` is its address."""
+
+    def __init__(self, files: Sequence[Path], *, host: str, port: int, token: str | None) -> None:
+        self.url = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        started: Future[str] = Future()
+        self._thread = threading.Thread(target=self._run, args=(files, host, port, token, started), name="velo view")
+        self._thread.daemon = True  # a viewer that nobody closed does not keep the program
+        self._thread.start()
+        self.url = started.result()
+
+    def _run(self, files: Sequence[Path], host: str, port: int, token: str | None, started: Future[str]) -> None:
+        from velodrome.viewer.serve import viewing
+
+        async def serving() -> None:
+            self._loop = asyncio.get_running_loop()
+            async with viewing(files, host=host, port=port, token=token) as url:
+                started.set_result(url)
+                await self._stop.wait()
+
+        try:
+            asyncio.run(serving())
+        except (VelodromeError, OSError) as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+        finally:
+            if not started.done():
+                started.set_exception(ServerError("the viewer did not start"))
+
+    def close(self) -> None:
+        """Stop the viewer. Closing twice is fine."""
+        if self._thread.is_alive() and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Viewer({self.url!r})"
+
+
+def view(
+    rollouts: PathLike | Iterable[PathLike], *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+) -> Viewer:
+    """Start the viewer over some rollouts files, in a thread of its own, and return it; `.url` is its address.
+
+    It follows the files while they grow, and runs until `.close()` or the end of a `with` block.
+    """
+    return Viewer(checked_files(rollouts), host=host, port=port, token=token)
