@@ -5,76 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import Field
 
 from velodrome.api.reading import PathLike, Rows, rollout_files
 from velodrome.checks import CHECKS, Finding, known_checks, read_checks, worst
 from velodrome.errors import InputError
 from velodrome.records.views import Rollout
 from velodrome.settings.model import Settings
-from velodrome.settings.values import Count, Text
+from velodrome.settings.values import Names
 from velodrome.stats.compare import compare as compare_files
-from velodrome.stats.group import Settings as Measures
+from velodrome.stats.group import MetricsSettings
 from velodrome.stats.groups import read_groups
-from velodrome.stats.metrics import PASS_REWARD, Tally, read_metrics
+from velodrome.stats.metrics import Tally, read_metrics
 from velodrome.stats.shards import read_shards
 
 Json = dict[str, Any]
 Rollouts = PathLike | Rows | Iterable[PathLike] | Iterable[Rollout | Json]
 
 log = logging.getLogger(__name__)
-
-
-def _split(value: Any) -> Any:
-    """`"a,b"` on a command line is `["a", "b"]`."""
-    words = [value] if isinstance(value, str) else value
-    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        return value if not isinstance(value, list) else tuple(value)
-    names = tuple(name.strip() for word in words for name in word.split(","))
-    if not all(names):
-        raise ValueError(f"expected names with commas between them, not {','.join(words)!r:.40}")
-    return names
-
-
-def _level(value: float) -> float:
-    if value and not 0.5 <= value <= 0.999:
-        raise ValueError(f"expected a share from 0.5 to 0.999, such as 0.95, or 0 for none, not {value!r:.40}")
-    return value
-
-
-Names = Annotated[tuple[Text, ...], BeforeValidator(_split)]
-Sizes = Annotated[tuple[Count, ...], BeforeValidator(_split)]
-
-
-class MeasureOptions(Settings):
-    """How `metrics` and `compare` compute their numbers."""
-
-    by: Text | None = Field(
-        None, title="FIELD", description="agent, task, or any field of the rows (info.level reaches inside)"
-    )
-    fields: Names | None = Field(None, title="NAMES", description="only these numbers, and the reward (reward,tokens)")
-    k: Sizes | None = Field(
-        None,
-        title="1,2,4",
-        description="the k of pass@k, pass^k, majority@k [1, 2, 4, … and the largest that half of the tasks have]",
-    )
-    pass_at: float = Field(PASS_REWARD, title="REWARD", description="the reward from which a rollout passes")
-    ci: Annotated[float, AfterValidator(_level)] = Field(
-        0.95, title="LEVEL", description="the level of confidence intervals, 0 for none"
-    )
-
-    @property
-    def measures(self) -> Measures:
-        """The options as `stats` takes them."""
-        names = None if self.fields is None else frozenset(self.fields)
-        return Measures(by=self.by, ks=self.k, pass_at=self.pass_at, level=self.ci, fields=names)
-
-    @property
-    def is_default(self) -> bool:
-        """Whether nothing was asked for beyond the numbers that a collection prints."""
-        return not self.model_fields_set & MeasureOptions.model_fields.keys()
 
 
 class CheckOptions(Settings):
@@ -120,10 +70,10 @@ def metrics(
     With any option: `run` (every number with its spread, interval and pass rates) and `groups`, one per value of `by`
     (`"agent"`, `"task"`, or any field). `rollouts` is a file, several, `read(…)`, or rollouts in memory.
     """
-    options = MeasureOptions.read({"by": by, "fields": fields, "k": k, "pass_at": pass_at, "ci": ci}, "metrics")
+    settings = MetricsSettings.read({"by": by, "fields": fields, "k": k, "pass_at": pass_at, "ci": ci}, "metrics")
     with rollout_files(rollouts) as files:
-        if not options.is_default:
-            return read_groups(files, options.measures)
+        if settings.model_fields_set:
+            return read_groups(files, settings)
         numbers, notes = run_metrics(files)
     for note in notes:
         log.warning("%s", note)
@@ -154,9 +104,9 @@ def compare(
     ci: float | None = None,
 ) -> Json:
     """Run A and run B side by side: what differs, which tasks flipped, and a `verdict` on whether B is better."""
-    options = MeasureOptions.read({"by": by, "fields": fields, "k": k, "pass_at": pass_at, "ci": ci}, "compare")
+    settings = MetricsSettings.read({"by": by, "fields": fields, "k": k, "pass_at": pass_at, "ci": ci}, "compare")
     with rollout_files(a) as before, rollout_files(b) as after:
-        return compare_files(before, after, options.measures)
+        return compare_files(before, after, settings)
 
 
 def check(rollouts: Rollouts, *, only: Sequence[str] | None = None, skip: Sequence[str] = ()) -> Findings:

@@ -37,7 +37,7 @@ def settings_of(given: argparse.Namespace) -> MetricsSettings:
         ks=given.k,
         pass_at=PASS_REWARD if given.pass_at is None else given.pass_at,
         level=usual.level if given.ci is None else given.ci,
-        fields=None if given.fields is None else frozenset(given.fields),
+        fields=given.fields,
     )
 
 

@@ -25,9 +25,24 @@ def _parallel(value: Any) -> Any:
     raise ValueError(f"expected a whole number from 1, or auto, not {value!r:.80}")
 
 
+def _split(value: Any) -> Any:
+    """`"a,b"` on a command line is `("a", "b")`."""
+    if isinstance(value, set | frozenset):
+        return tuple(sorted(value))
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        return tuple(value) if isinstance(value, list) else value
+    names = tuple(name.strip() for word in words for name in word.split(","))
+    if not all(names):
+        raise ValueError(f"expected names with commas between them, not {','.join(words)!r:.40}")
+    return names
+
+
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[float, Field(ge=0)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Text = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Parallel = Annotated[int | Literal["auto"], PlainValidator(_parallel)]
+Names = Annotated[tuple[Text, ...], BeforeValidator(_split)]
+Counts = Annotated[tuple[Count, ...], BeforeValidator(_split)]

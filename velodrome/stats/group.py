@@ -12,13 +12,14 @@ from hashlib import blake2b
 from itertools import chain
 from math import isfinite
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import orjson
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from velodrome.records.facts import RowFacts
 from velodrome.settings.model import Settings
+from velodrome.settings.values import Counts, Names, Text
 from velodrome.stats.draws import MOST_VOTES, Ballot, ballot, majority_at_k, pass_hat_k
 from velodrome.stats.exact import Moments, TaskSums, mean_of
 from velodrome.stats.intervals import Interval, mean_interval
@@ -34,16 +35,29 @@ _VOTE_BYTES = 16  # the repeat, then the answer and whether it passed
 _RATES = (("pass@", pass_at_k), ("pass^", pass_hat_k))
 
 
+def _level(value: float) -> float:
+    if value and not 0.5 <= value <= 0.999:
+        raise ValueError(f"expected a share from 0.5 to 0.999, such as 0.95, or 0 for none, not {value!r:.40}")
+    return value
+
+
 class MetricsSettings(Settings):
     """What to compute."""
 
-    by: str | None = Field(None, description="agent, task, or any field of the rows (info.level reaches inside)")
-    ks: tuple[int, ...] | None = Field(
-        None, description="the k of pass@k; 1, 2, 4, … and the largest that at least half of the tasks have by default"
+    by: Text | None = Field(
+        None, title="FIELD", description="agent, task, or any field of the rows (info.level reaches inside)"
     )
-    pass_at: float = Field(PASS_REWARD, description="the reward from which a rollout passed")
-    level: float = Field(0.95, description="of confidence intervals; 0 for none")
-    fields: frozenset[str] | None = Field(None, description="only these numbers, and the reward")
+    fields: Names | None = Field(None, title="NAMES", description="only these numbers, and the reward (reward,tokens)")
+    ks: Counts | None = Field(
+        None,
+        alias="k",
+        title="1,2,4",
+        description="the k of pass@k, pass^k, majority@k [1, 2, 4, … and the largest that half of the tasks have]",
+    )
+    pass_at: float = Field(PASS_REWARD, title="REWARD", description="the reward from which a rollout passes")
+    level: Annotated[float, AfterValidator(_level)] = Field(
+        0.95, alias="ci", title="LEVEL", description="the level of confidence intervals, 0 for none"
+    )
 
 
 class Cell(Quantiles):

@@ -141,7 +141,7 @@ class Reading:
         if self.run.cut:
             found.append(f"rollouts have more different numbers than are kept; {MOST_FIELDS} of them are here")
         wanted = self.settings.fields
-        found += [f"no rollout has a number {name!r}" for name in sorted((wanted or set()) - self.run.cells.keys())]
+        found += [f"no rollout has a number {name!r}" for name in sorted(set(wanted or ()) - self.run.cells.keys())]
         most = self.run.most_tried
         found += [f"no task has {k} scored rollouts; the most is {most}" for k in self.settings.ks or () if k > most]
         if any(MOST_VOTES < k <= most for k in self.ks):
