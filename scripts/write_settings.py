@@ -6,20 +6,20 @@ import re
 import sys
 from pathlib import Path
 
-from velodrome.cli.train import setting_rows
-from velodrome.training.settings import Settings
+from velodrome.training.explain import setting_rows
+from velodrome.training.settings import RunSettings
 
 PAGE = Path(__file__).parent.parent / "docs" / "training.md"
 HEAD = "| setting | what it may be | default | what it is for |\n|---|---|---|---|\n"
 
-_CODE = re.compile(r"[\w:]*<\w+>|(?<=matches )\S+")  # what Markdown would take for something else
+_CODE = re.compile(r"[\w:]*<\w+>|(?<=matching )\S+")  # what Markdown would take for something else
 
 
 def table() -> str:
     """The settings as nobody has changed them."""
     rows = [
         f"| `{name}` | {_CODE.sub(_coded, may_be)} | `{default}` | {_CODE.sub(_coded, text)} |\n"
-        for name, may_be, default, text in setting_rows(Settings())
+        for name, may_be, default, text in setting_rows(RunSettings())
     ]
     return HEAD + "".join(rows)
 
@@ -38,4 +38,4 @@ def written(page: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(written(PAGE.read_text("utf-8")), "utf-8")
-    print(f"{PAGE.name}: {len(setting_rows(Settings()))} settings", file=sys.stderr)
+    print(f"{PAGE.name}: {len(setting_rows(RunSettings()))} settings", file=sys.stderr)

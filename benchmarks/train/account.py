@@ -22,15 +22,15 @@ from benchmarks.summary import Json
 from benchmarks.train import ours
 from benchmarks.train.cases import Case
 from velodrome.timing.spans import root
-from velodrome.training.run.account import Account
-from velodrome.training.run.session import Run
+from velodrome.training.run.session import Session
+from velodrome.training.run.time_account import TimeAccount
 
 INSIDE = ("rollout/student_forward", "rollout/teacher", "rollout/environment", "update/forward", "update/backward")
 
 _NOTHING: Any = nullcontext()
 
 
-def shares(account: Account) -> Json:
+def shares(account: TimeAccount) -> Json:
     """Of the time of rollouts and updates, by part."""
     spent = account.whole
     total = spent.sum_s("rollout") + spent.sum_s("update")
@@ -38,7 +38,7 @@ def shares(account: Account) -> Json:
     return {"parts": parts, "outside": 1 - sum(parts.get(name, 0.0) for name in INSIDE)}
 
 
-def spans_cost(run: Run, seconds: float) -> float:
+def spans_cost(run: Session, seconds: float) -> float:
     """The share of its speed that a run loses to its spans: blocks of epochs with and without, in turns."""
     timer, used = run.timer, [0.0, 0.0]
     began = time.process_time()
@@ -57,7 +57,7 @@ def spans_cost(run: Run, seconds: float) -> float:
     return used[0] / used[1] - 1
 
 
-def spans_alone(run: Run) -> float:
+def spans_alone(run: Session) -> float:
     """Seconds that the spans of one epoch and their account take, with nothing inside them."""
     timer, names = run.timer, []
 
@@ -70,7 +70,7 @@ def spans_alone(run: Run) -> float:
     run.timer = timer
     costs = []
     for _ in range(50):
-        account = Account()
+        account = TimeAccount()
         began = time.process_time()
         with root("rollout") as rollout:
             for name in names:
@@ -96,7 +96,7 @@ def run(seconds: float, sizes: list[int]) -> Json:
                 for _ in range(2):
                     ours.epoch(made)
                 cost = spans_cost(made, 2 * seconds)
-                made.account = Account()
+                made.account = TimeAccount()
                 began, count = time.process_time(), 0
                 while time.process_time() - began < seconds:
                     ours.epoch(made)

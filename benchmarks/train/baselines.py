@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from benchmarks.train.cases import Case, Epochs, environment, settings_of
 from benchmarks.train.networks import OneHot
-from velodrome.training.envs.interface import Environment, Spec
+from velodrome.training.envs.interface import Spec, VectorEnv
 from velodrome.training.policy import Policy
 
 
 class Agents(VecEnv):
     """The least that a VecEnv has to do; an episode's figures are there without a monitor around each."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: VectorEnv) -> None:
         spec = env.spec
         seen = (
             Box(0, 255, spec.obs_shape, np.uint8)

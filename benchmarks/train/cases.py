@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.summary import Json
-from velodrome.training.envs import make_env
-from velodrome.training.envs.interface import Environment
+from velodrome.training.envs.interface import VectorEnv
+from velodrome.training.envs.make import make_env
 from velodrome.training.settings import (
     ActionSupervisedAndCriticConfig,
     EnvSettings,
     OutputSettings,
     PolicySettings,
     PPOSettings,
-    Settings,
+    RunSettings,
     TrainerSettings,
 )
 
@@ -66,10 +66,10 @@ def case_named(name: str) -> Case:
     return Case(env, int(agents))
 
 
-def settings_of(case: Case, *, supervised: bool = False, folder: str = "train_dir") -> Settings:
+def settings_of(case: Case, *, supervised: bool = False, folder: str = "train_dir") -> RunSettings:
     """Ours. What the others are told is read from here."""
     hub = case.env == "hub"
-    return Settings(
+    return RunSettings(
         env=EnvSettings(
             name="extractor_hub_30" if hub else "gymnasium:CartPole-v1",
             num_envs=case.agents // AGENTS_EACH if hub else case.agents,
@@ -86,7 +86,7 @@ def settings_of(case: Case, *, supervised: bool = False, folder: str = "train_di
     )
 
 
-def environment(case: Case) -> Environment:
+def environment(case: Case) -> VectorEnv:
     """The environments, begun."""
     return make_env(settings_of(case).env, seed=1)
 

@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from benchmarks.summary import Json
 from benchmarks.train import cleanrl, ours
 from benchmarks.train.cases import AGENTS_EACH, Case, measured, settings_of
-from velodrome.training.envs import make_teacher
-from velodrome.training.envs.interface import Environment, Teacher
+from velodrome.training.envs.interface import Teacher, VectorEnv
+from velodrome.training.envs.make import make_teacher
 
 
 class OneByOne:
     """A teacher for each environment; what it sees is taken out, and what it says put together, one at a time."""
 
-    def __init__(self, env: Environment, case: Case) -> None:
+    def __init__(self, env: VectorEnv, case: Case) -> None:
         one = settings_of(case).env
         self.env = env
         self.device = torch.device("cpu")
@@ -46,7 +46,7 @@ class OneByOne:
         return torch.stack(said).flatten()
 
 
-def _teacher(settings: object, env: Environment) -> Teacher:
+def _teacher(settings: object, env: VectorEnv) -> Teacher:
     from dataclasses import replace
     from types import SimpleNamespace
 

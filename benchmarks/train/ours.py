@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.train.cases import Case, Epochs, settings_of
 from velodrome.training import loop
-from velodrome.training.run.session import Run, make_run
+from velodrome.training.run.session import Session, make_session
 from velodrome.training.schedule import phase_at, rollout_steps
 
 
-def epoch(run: Run) -> None:
+def epoch(run: Session) -> None:
     """Roll out, learn, count, tell."""
     phase = phase_at(run.settings, run.step)
     steps = rollout_steps(phase, run.step, run.agents, run.buffer.horizon)
@@ -25,10 +25,10 @@ def epoch(run: Run) -> None:
 
 
 @contextmanager
-def begun(case: Case, *, supervised: bool = False) -> Iterator[Run]:
+def begun(case: Case, *, supervised: bool = False) -> Iterator[Session]:
     """A run in a folder that is gone afterwards."""
     with TemporaryDirectory(prefix="velodrome-bench-") as folder:
-        run = make_run(settings_of(case, supervised=supervised, folder=folder), Path(folder), lambda line: None)
+        run = make_session(settings_of(case, supervised=supervised, folder=folder), Path(folder), lambda line: None)
         try:
             yield run
         finally:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from benchmarks.train.cases import Case, Epochs, environment, settings_of
 from benchmarks.train.networks import network
-from velodrome.training.envs.interface import Environment
+from velodrome.training.envs.interface import VectorEnv
 
 
 @njit(cache=True, nogil=True)
@@ -47,7 +47,7 @@ def advantage(
 class Vec:
     """What its trainer asks of a vector environment."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: VectorEnv) -> None:
         spec = env.spec
         byte = spec.obs_dtype == "uint8"
         self.env = env

@@ -16,7 +16,7 @@ import torch
 from benchmarks.summary import Json
 from benchmarks.train import ours
 from benchmarks.train.cases import AGENTS_EACH, Case, measured, settings_of
-from velodrome.training.envs import make_env, make_teacher
+from velodrome.training.envs.make import make_env, make_teacher
 
 DRAWN = 16  # steps of random actions, again and again
 WARM_UP = 40  # steps: agents leave the hub

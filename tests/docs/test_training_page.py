@@ -9,34 +9,34 @@ from typing import Any
 import pytest
 from pages import ROOT, read, rows, section
 
-from velodrome.training.overrides import apply, keys
-from velodrome.training.settings import Settings
+from velodrome.training.assignments import apply
+from velodrome.training.settings import RunSettings, leaves
 
 
-def test_every_setting_of_training_is_documented_as_its_help_tells_it():
+def test_every_setting_of_training_is_documented_as_in_its_help():
     page = read("training.md")
     assert runpy.run_path(str(ROOT / "scripts" / "write_settings.py"))["written"](page) == page
-    assert list(rows(section(page, "Settings"))) == [key.name for key in keys(Settings())]
+    assert list(rows(section(page, "Settings"))) == [leaf.name for leaf in leaves(RunSettings())]
 
 
 @pytest.fixture(scope="module")
 def metric_lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What a run writes that goes through everything, and what stands for lines that somebody took out."""
+    """What a run writes that goes through everything, and what replaces lines that disappeared."""
     pytest.importorskip("torch")
     pytest.importorskip("numba")
-    from velodrome.training.loop import train
-    from velodrome.training.run.log import Log
+    from velodrome.training.loop import run_training
+    from velodrome.training.run.metrics_log import MetricsLog
 
     folder = tmp_path_factory.mktemp("train")
-    given = {"env.name": "extractor_hub_10", "env.num_envs": "4", "env.agents": "2", "env.max_steps": "8"}
-    given |= {"policy.hidden": "16", "trainer.batch_size": "64", "trainer.minibatch_size": "32"}
-    given |= {"supervised.steps": "64", "supervised.keep_steps": "64", "supervised.keep_coef": "1"}
-    given |= {"policy.core": "lstm", "trainer.mixed_precision": "true"}
-    given |= {"trainer.total_timesteps": "192", "evaluator.episodes": "2", "output.dashboard": "false"}
-    run = train(apply(Settings(), {**given, "output.train_dir": str(folder)}), lambda said: None)
-    Log(folder / "gone.jsonl", 100).close()
-    found = [*(run.folder / "metrics.jsonl").read_text().splitlines(), (folder / "gone.jsonl").read_text()]
-    return [json.loads(line) for line in found]
+    values = {"env.name": "extractor_hub_10", "env.num_envs": 4, "env.agents": 2, "env.max_steps": 8}
+    values |= {"policy.hidden": 16, "trainer.batch_size": 64, "trainer.minibatch_size": 32}
+    values |= {"supervised.steps": 64, "supervised.keep_steps": 64, "supervised.keep_coef": 1}
+    values |= {"policy.core": "lstm", "trainer.mixed_precision": True}
+    values |= {"trainer.total_timesteps": 192, "evaluator.episodes": 2, "output.train_dir": str(folder)}
+    run = run_training(apply(RunSettings(), values))
+    MetricsLog(folder / "gone.jsonl", 100).close()
+    lines = [*(run.folder / "metrics.jsonl").read_text().splitlines(), (folder / "gone.jsonl").read_text()]
+    return [json.loads(line) for line in lines]
 
 
 def test_every_field_of_a_line_of_metrics_is_documented(metric_lines: list[dict[str, Any]]):
@@ -45,8 +45,8 @@ def test_every_field_of_a_line_of_metrics_is_documented(metric_lines: list[dict[
     seen = {name for line in metric_lines for name in line}
     evaluated = {*Evaluation((1.0,), (1,), 0.5, unfinished=1).as_json()}
     evaluated |= {name for line in metric_lines for name in line.get("evaluation", {})}
-    told = rows(section(read("training.md"), "metrics.jsonl"))
-    assert told.keys() == {*seen, *(f"evaluation.{name}" for name in evaluated)}
+    documented = rows(section(read("training.md"), "metrics.jsonl"))
+    assert documented.keys() == {*seen, *(f"evaluation.{name}" for name in evaluated)}
 
 
 def test_every_part_of_an_epoch_is_documented(metric_lines: list[dict[str, Any]]):

@@ -13,7 +13,7 @@ import pytest
 from looking import CONTRAST, UNNAMED, Looking, keep
 from small_run import small
 
-from velodrome.training.loop import train
+from velodrome.training.loop import run_training as train
 from velodrome.viewer.source import opened
 from velodrome.viewer.static_copy import write_copy
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from velodrome.training.overrides import apply
+from velodrome.training.assignments import apply
+from velodrome.training.loop import TrainingResult, run_training
 from velodrome.training.run import checkpoint
-from velodrome.training.settings import Settings
+from velodrome.training.settings import RunSettings
+
+Reference = Callable[[str], TrainingResult]
 
 SMALL = {
     "env.name": "extractor_hub_10",
@@ -29,16 +34,26 @@ SMALL = {
 }
 
 
-def small(folder: Path, **more: str) -> Settings:
+def small(folder: Path, **more: object) -> RunSettings:
     """Settings; a key's dots are written as double underscores."""
-    given = {name.replace("__", "."): value for name, value in more.items()}
-    return apply(Settings(run="small"), {**SMALL, "output.train_dir": str(folder), **given})
+    values = {name.replace("__", "."): value for name, value in more.items()}
+    return apply(RunSettings(run="small"), {**SMALL, "output.train_dir": str(folder), **values})
+
+
+def trained(folder: Path, lines: list[str] | None = None, **more: object) -> TrainingResult:
+    """A small run, finished. What it says is added to `lines`."""
+    return run_training(small(folder, **more), (lines if lines is not None else []).append)
+
+
+def copied(result: TrainingResult, to: Path) -> Path:
+    """The folder of a run, copied to another train_dir."""
+    return Path(shutil.copytree(result.folder, to / result.folder.name))
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     """The newest checkpoint's."""
-    found: dict[str, torch.Tensor] = checkpoint.read(checkpoint.found(folder)[-1])["policy"]
-    return found
+    state: dict[str, torch.Tensor] = checkpoint.read(checkpoint.checkpoints(folder)[-1])["policy"]
+    return state
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:

@@ -1,4 +1,4 @@
-"""The buffer: what is stored comes back, together, once, and in the right stretches."""
+"""The buffer: what is stored comes back, together, once, and in the right segmentes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pretended_gpu import near, pretended_gpu
 
-from velodrome.training.buffer import Batch, Buffer
+from velodrome.training.buffer import Buffer, Minibatch
 from velodrome.training.envs.interface import Spec
-from velodrome.training.losses.gae import gae
+from velodrome.training.kernels.gae import gae
 
 CPU = torch.device("cpu")
 COLUMNS, HIDDEN = 3, 2
 
 
-def a_buffer(horizon: int, stretch: int = 1, device: torch.device = CPU) -> Buffer:
+def a_buffer(horizon: int, segment: int = 1, device: torch.device = CPU) -> Buffer:
     spec = Spec("numbers", COLUMNS, 1, 2, "vector", (2,), "float32")
-    state = torch.zeros(2, COLUMNS, HIDDEN, device=device) if stretch > 1 else None
-    return Buffer(horizon, spec, device, state=state, stretch=stretch)
+    state = torch.zeros(2, COLUMNS, HIDDEN, device=device) if segment > 1 else None
+    return Buffer(horizon, spec, device, state=state, segment=segment)
 
 
 def filled(buffer: Buffer, steps: int, first: int = 0) -> Buffer:
@@ -51,23 +51,23 @@ def numbers(steps: int) -> list[int]:
     return [10 * t + n for t in range(steps) for n in range(COLUMNS)]
 
 
-def told(batches: Iterable[Batch]) -> list[list[int]]:
+def told(batches: Iterable[Minibatch]) -> list[list[int]]:
     return [batch.actions_B.tolist() for batch in batches]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     horizon=st.integers(1, 12),
     short=st.integers(0, 11),
-    stretch=st.integers(1, 6),
+    segment=st.integers(1, 6),
     size=st.integers(1, 50),
     seed=st.integers(0, 2**31),
 )
 def test_every_step_comes_exactly_once_with_all_that_belongs_to_it(
-    horizon: int, short: int, stretch: int, size: int, seed: int
+    horizon: int, short: int, segment: int, size: int, seed: int
 ) -> None:
     steps = max(horizon - short, 1)
-    buffer = filled(filled(a_buffer(horizon, stretch), horizon, first=500), steps)
+    buffer = filled(filled(a_buffer(horizon, segment), horizon, first=500), steps)
     met: list[int] = []
     for batch in buffer.minibatches(torch.Generator().manual_seed(seed), size):
         number = batch.actions_B
@@ -82,8 +82,8 @@ def test_every_step_comes_exactly_once_with_all_that_belongs_to_it(
         assert torch.equal(batch.returns_B, buffer.returns[number // 10, number % 10])
         grid = number.view(length, columns)
         assert torch.equal(grid, grid[0] + 10 * torch.arange(length).unsqueeze(1))
-        if min(stretch, horizon) > 1:
-            assert (grid[0] // 10 % min(stretch, horizon) == 0).all()
+        if min(segment, horizon) > 1:
+            assert (grid[0] // 10 % min(segment, horizon) == 0).all()
             assert batch.begun_LC is not None
             assert torch.equal(batch.begun_LC, grid % 2 == 0)
             assert batch.state is not None
@@ -105,13 +105,13 @@ def test_the_order_is_the_generators_and_another_pass_has_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "stretch", "size", "sizes"),
+    ("steps", "segment", "size", "sizes"),
     [(8, 1, 12, [12, 12]), (8, 1, 13, [12, 12]), (8, 1, 11, [8, 8, 8]), (8, 4, 12, [12, 12]), (8, 4, 1, [4] * 6)],
 )
 def test_parts_are_as_few_as_the_size_allows_and_nearly_equal(
-    steps: int, stretch: int, size: int, sizes: list[int]
+    steps: int, segment: int, size: int, sizes: list[int]
 ) -> None:
-    buffer = filled(a_buffer(8, stretch), steps)
+    buffer = filled(a_buffer(8, segment), steps)
     assert [len(part) for part in told(buffer.minibatches(torch.Generator(), size))] == sizes
 
 
@@ -131,7 +131,7 @@ def test_an_empty_rollout_has_no_minibatches() -> None:
     assert told(buffer.minibatches(torch.Generator(), 4)) == []
 
 
-def test_the_end_of_a_rollout_that_is_no_whole_stretch_is_not_always_learned_last() -> None:
+def test_the_end_of_a_rollout_that_is_no_whole_segment_is_not_always_learned_last() -> None:
     buffer = filled(a_buffer(9, 4), 9)
     lengths = [
         [batch.obs_LC.shape[0] for batch in buffer.minibatches(torch.Generator().manual_seed(seed), 12)]
@@ -140,18 +140,18 @@ def test_the_end_of_a_rollout_that_is_no_whole_stretch_is_not_always_learned_las
     assert {tuple(each) for each in lengths} == {(1, 4, 4), (4, 1, 4), (4, 4, 1)}
 
 
-@pytest.mark.parametrize("stretch", [1, 4])
-def test_on_a_gpu_it_gives_the_minibatches_it_gives_here(monkeypatch: pytest.MonkeyPatch, stretch: int) -> None:
-    here = list(map(copied, filled(a_buffer(9, stretch), 9).minibatches(torch.Generator().manual_seed(1), 12)))
+@pytest.mark.parametrize("segment", [1, 4])
+def test_on_a_gpu_it_gives_the_minibatches_it_gives_here(monkeypatch: pytest.MonkeyPatch, segment: int) -> None:
+    here = list(map(copied, filled(a_buffer(9, segment), 9).minibatches(torch.Generator().manual_seed(1), 12)))
     with pretended_gpu(monkeypatch) as gpu:
-        buffer = filled(a_buffer(9, stretch, gpu), 9)
+        buffer = filled(a_buffer(9, segment, gpu), 9)
         there = list(map(copied, buffer.minibatches(torch.Generator().manual_seed(1), 12)))
         assert buffer.obs.is_cuda
     torch.testing.assert_close(there, here, rtol=1e-6, atol=1e-5)
     assert len(here) == 3
 
 
-def copied(batch: Batch) -> dict[str, torch.Tensor]:
+def copied(batch: Minibatch) -> dict[str, torch.Tensor]:
     """A minibatch lasts until the next one."""
     found = {each.name: getattr(batch, each.name) for each in fields(batch)}
     return {name: near(tensor).clone() for name, tensor in found.items() if tensor is not None}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from velodrome.training.envs import make_env
+from velodrome.training.envs.make import make_env
 from velodrome.training.policy import Policy
 from velodrome.training.settings import EnvSettings, PolicySettings
 

@@ -1,11 +1,14 @@
-"""Checkpoints are whole or absent, and a damaged one is never used."""
+"""What a run keeps on disk: checkpoints, the metrics file and the folder are whole or absent, whatever happens."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import signal
+import pickle
+import zipfile
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -13,157 +16,141 @@ import torch
 
 from velodrome.errors import InputError, StorageError
 from velodrome.training.run import checkpoint
-from velodrome.training.run.log import Log
-from velodrome.training.run.place import Interrupt, held
-from velodrome.training.settings import OutputSettings, Settings
+from velodrome.training.run.metrics_log import MetricsLog
+from velodrome.training.run.run_folder import held_folder, run_folder
+from velodrome.training.settings import OutputSettings, RunSettings
 
 
 def state(value: float) -> checkpoint.State:
     return {"step": int(value), "weights": {"w": torch.full((3,), value)}, "names": ["a", "b"]}
 
 
-def same(found: checkpoint.State | None, value: float) -> bool:
-    return (
-        found is not None
-        and found["step"] == int(value)
-        and torch.equal(found["weights"]["w"], torch.full((3,), value))
-    )
+def quiet(_: str) -> None:
+    return None
 
 
-def test_what_is_saved_comes_back_and_the_last_two_are_kept(tmp_path: Path):
-    for step in (5, 10, 100, 2_000):
+def latest_step(folder: Path, say: Callable[[str], None] = quiet) -> int | None:
+    newest = checkpoint.latest(folder, say)
+    if newest is None:
+        return None
+    assert torch.equal(newest["weights"]["w"], torch.full((3,), float(newest["step"])))
+    return int(newest["step"])
+
+
+def signed(folder: Path, data: bytes) -> Path:
+    path = folder / checkpoint.name_of(1)
+    path.write_bytes(data + blake2b(data, digest_size=32).digest())
+    return path
+
+
+@pytest.mark.parametrize("steps", [(5, 10, 100, 2_000), (10**12 - 64, 10**12, 10**12 + 64)])
+def test_the_last_two_checkpoints_are_kept_and_the_last_one_is_read(tmp_path: Path, steps: tuple[int, ...]):
+    for step in steps:
         checkpoint.save(tmp_path, step, state(step))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "checkpoint_000000000100.pt",
-        "checkpoint_000000002000.pt",
-    ]
-    said: list[str] = []
-    assert same(checkpoint.latest(tmp_path, said.append), 2_000)
-    assert said == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(checkpoint.name_of(step) for step in steps[-2:])
+    newest = checkpoint.latest(tmp_path, quiet)
+    assert newest is not None
+    assert newest["step"] == steps[-1]
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "empty", "other"])
-def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_used(tmp_path: Path, damage: str):
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_is_used(tmp_path: Path, damage: str):
     checkpoint.save(tmp_path, 1, state(1))
     path = checkpoint.save(tmp_path, 2, state(2))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes({"cut": data[:-100], "bit": data, "empty": b"", "other": b"x" * 500}[damage])
-    said: list[str] = []
-    assert same(checkpoint.latest(tmp_path, said.append), 1)
-    assert said == [f"{path}: damaged (its digest does not match); not used"]
+    lines: list[str] = []
+    assert latest_step(tmp_path, lines.append) == 1
+    (line,) = lines
+    assert line.startswith(f"{path}: damaged")
 
 
-def test_with_no_whole_checkpoint_left_a_run_is_not_begun_anew_in_its_place(tmp_path: Path):
-    path = checkpoint.save(tmp_path, 1, state(1))
-    path.write_bytes(b"gone")
-    with pytest.raises(InputError, match=r"no whole checkpoint is left of 1; move the folder away"):
-        checkpoint.latest(tmp_path, lambda _: None)
-    assert checkpoint.latest(tmp_path / "none", lambda _: None) is None
+def test_with_only_damaged_checkpoints_a_run_does_not_start_over(tmp_path: Path):
+    checkpoint.save(tmp_path, 1, state(1)).write_bytes(b"gone")
+    with pytest.raises(InputError, match=str(tmp_path)):
+        checkpoint.latest(tmp_path, quiet)
+    assert checkpoint.latest(tmp_path / "none", quiet) is None
 
 
-def test_a_file_with_code_in_it_is_not_run(tmp_path: Path):
-    import io
-    import pickle
-    from hashlib import blake2b
-
-    class Bad:
-        def __reduce__(self):
-            return (print, ("run!",))
-
-    held = io.BytesIO()
-    torch.save({"step": Bad()}, held, pickle_module=pickle)
-    data = held.getvalue()
-    path = tmp_path / checkpoint.name_of(1)
-    path.write_bytes(data + blake2b(data, digest_size=32).digest())
-    with pytest.raises(InputError, match=r"not a checkpoint of Velodrome's"):
-        checkpoint.read(path)
+class Code:
+    def __reduce__(self):
+        return (print, ("run!",))
 
 
-def signed(path: Path, data: bytes) -> Path:
-    from hashlib import blake2b
-
-    path.write_bytes(data + blake2b(data, digest_size=32).digest())
-    return path
-
-
-def test_bytes_that_somebody_has_put_together_are_a_line_whatever_they_do_to_the_reader(tmp_path: Path):
-    import io
-    import zipfile
-
-    held = io.BytesIO()
-    torch.save(state(1), held)
-    for code in (b"\x80\x02a.", b"\x80\x02h\x07.", b"\x80\x02c\xff\n\n.", b"", b"\x80\x02]q\x00."):
+def test_no_file_runs_code_and_none_that_is_not_ours_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    ours, code, version = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    torch.save(state(1), ours)
+    torch.save({"step": Code()}, code, pickle_module=pickle)
+    torch.save({"format": 2, "step": 1}, version)
+    files = [code.getvalue(), version.getvalue()]
+    for pickled in (b"\x80\x02a.", b"\x80\x02h\x07.", b"\x80\x02c\xff\n\n.", b"", b"\x80\x02]q\x00."):
         made = io.BytesIO()
-        with zipfile.ZipFile(held) as old, zipfile.ZipFile(made, "w") as new:
+        with zipfile.ZipFile(ours) as old, zipfile.ZipFile(made, "w") as new:
             for name in old.namelist():
-                new.writestr(name, code if name.endswith("data.pkl") else old.read(name))
-        path = signed(tmp_path / checkpoint.name_of(1), made.getvalue())
-        with pytest.raises(InputError, match=r"not a checkpoint of Velodrome's") as caught:
-            checkpoint.read(path)
+                new.writestr(name, pickled if name.endswith("data.pkl") else old.read(name))
+        files.append(made.getvalue())
+    for data in files:
+        with pytest.raises(InputError, match="Velodrome") as caught:
+            checkpoint.read(signed(tmp_path, data))
         assert len(str(caught.value)) < 300
+    assert capsys.readouterr().out == ""
 
 
-def test_one_of_another_version_is_not_read_as_if_it_were_ours(tmp_path: Path):
-    import io
-
-    held = io.BytesIO()
-    torch.save({"format": 2, "step": 1}, held)
-    with pytest.raises(InputError, match=r"made by another version of Velodrome"):
-        checkpoint.read(signed(tmp_path / checkpoint.name_of(1), held.getvalue()))
-
-
-def test_a_run_of_more_steps_than_a_name_has_digits_for_goes_on_from_the_last(tmp_path: Path):
-    for step in (10**12 - 64, 10**12, 10**12 + 64):
-        checkpoint.save(tmp_path, step, state(step))
-    assert [path.name for path in checkpoint.found(tmp_path)] == [
-        "checkpoint_1000000000000.pt",
-        "checkpoint_1000000000064.pt",
-    ]
-    found = checkpoint.latest(tmp_path, lambda _: None)
-    assert found is not None
-    assert found["step"] == 10**12 + 64
+def test_a_folder_that_cannot_be_written_leaves_the_last_checkpoint(tmp_path: Path):
+    checkpoint.save(tmp_path, 1, state(1))
+    (tmp_path / "checkpoint_000000000002.new").mkdir()  # in the way of the next one
+    with pytest.raises(StorageError, match=r"cannot be written"):
+        checkpoint.save(tmp_path, 2, state(2))
+    assert latest_step(tmp_path) == 1
 
 
 LINES = [{"step": step, "loss": 0.123456789012345678, "phase": "supervised"} for step in (64, 128, 192, 256)]
 
 
 def logged(path: Path) -> list[int]:
-    """Where each line of a log begins, and where the next would."""
-    log = Log(path, 0)
-    places = [log.place]
+    """The offset of each line of a log, and of the next one."""
+    log = MetricsLog(path, 0)
+    offsets = [log.offset]
     for line in LINES:
         log.write(line)
-        places.append(log.place)
+        offsets.append(log.offset)
     log.close()
-    return places
+    return offsets
+
+
+def read(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("left", [0, 1, 60, 100, 160, 240])
 def test_a_metrics_file_that_was_cut_off_costs_its_lines_and_not_the_run(tmp_path: Path, left: int):
     path = tmp_path / "metrics.jsonl"
-    places = logged(path)
+    offsets = logged(path)
     path.write_bytes(path.read_bytes()[:left])
-    log = Log(path, places[-1])
+    log = MetricsLog(path, offsets[-1])
     log.write(LINES[0])
     log.close()
-    kept = sum(place <= left for place in places) - 1
-    lost = places[-1] - places[kept]
+    kept = sum(offset <= left for offset in offsets) - 1
+    lost = offsets[-1] - offsets[kept]
     assert log.lost == lost > 0
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    assert found == [*LINES[:kept], {"lost_bytes": lost}, LINES[0]]
-    assert path.read_bytes()[: places[-1]].endswith(b"\n")  # so the place is still one of a line
+    assert read(path) == [*LINES[:kept], {"lost_bytes": lost}, LINES[0]]
+    assert path.read_bytes()[: offsets[-1]].endswith(b"\n")  # so the offset is still one of a line
 
 
-def test_a_metrics_file_in_which_something_was_written_ends_where_a_line_does(tmp_path: Path):
+def test_a_metrics_file_that_was_changed_ends_where_a_line_does_and_an_unchanged_one_loses_nothing(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
-    places = logged(path)
+    offsets = logged(path)
     path.write_text('{"step": 1, "loss": 5}\n' + path.read_text())
-    log = Log(path, places[-1])
+    log = MetricsLog(path, offsets[-1])
     log.close()
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    assert found == [{"step": 1, "loss": 5}, *LINES[:2], {"lost_bytes": log.lost}]
-    assert path.stat().st_size == places[-1]
+    assert read(path) == [{"step": 1, "loss": 5}, *LINES[:2], {"lost_bytes": log.lost}]
+    assert path.stat().st_size == offsets[-1]
+    path.unlink()
+    logged(path)
+    log = MetricsLog(path, offsets[2])
+    log.close()
+    assert (log.lost, read(path)) == (0, LINES[:2])
 
 
 def removed(path: Path) -> None:
@@ -181,68 +168,104 @@ def appended_to(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [removed, replaced, appended_to], ids=lambda change: change.__name__)
-def test_a_metrics_file_that_others_change_while_the_run_lasts_is_put_back(
-    tmp_path: Path, change: Callable[[Path], None]
-):
+def test_a_metrics_file_that_others_change_during_the_run_is_restored(tmp_path: Path, change: Callable[[Path], None]):
     path = tmp_path / "metrics.jsonl"
-    log = Log(path, 0)
+    log = MetricsLog(path, 0)
     log.write(LINES[0])
     change(path)
     log.write(LINES[1])
     change(path)
-    log.settle()
+    log.flush()
     log.close()
-    assert [json.loads(line) for line in path.read_text().splitlines()] == LINES[:2]
+    assert read(path) == LINES[:2]
     assert (log.lost, os.listdir(tmp_path)) == (0, ["metrics.jsonl"])
 
 
-def test_a_metrics_file_that_is_emptied_while_the_run_lasts_says_how_much_is_gone(tmp_path: Path):
+def test_a_metrics_file_that_is_emptied_during_the_run_reports_how_much_is_gone(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
-    log = Log(path, 0)
+    log = MetricsLog(path, 0)
     log.write(LINES[0])
-    place = log.place
+    offset = log.offset
     path.write_bytes(b"")
     log.write(LINES[1])
     log.close()
-    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"lost_bytes": place}, LINES[1]]
-    assert log.lost == place
+    assert (read(path), log.lost) == ([{"lost_bytes": offset}, LINES[1]], offset)
 
 
-def test_a_log_that_nobody_touched_loses_nothing(tmp_path: Path):
-    path = tmp_path / "metrics.jsonl"
-    places = logged(path)
-    log = Log(path, places[2])
-    log.close()
-    assert (log.lost, [json.loads(line) for line in path.read_text().splitlines()]) == (0, LINES[:2])
+def settings_in(path: Path) -> RunSettings:
+    return RunSettings(output=OutputSettings(train_dir=str(path)))
+
+
+def refused(settings: RunSettings, *files: str) -> None:
+    def begin() -> None:
+        with held_folder(settings) as folder:
+            for name in files:
+                (folder / name).write_text("" if name == "metrics.jsonl" else "x")
+            raise InputError("no such mission")
+
+    with pytest.raises(InputError, match="no such mission"):
+        begin()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_refused_run_leaves_no_folder_unless_something_was_done_in_it(tmp_path: Path):
+    settings = settings_in(tmp_path)
+    folder = run_folder(settings)
+    refused(settings, "metrics.jsonl")  # an empty one
+    assert names(tmp_path) == []
+    refused(settings, "checkpoint_000000000064.pt")
+    assert names(folder) == [".lock", "checkpoint_000000000064.pt", "settings.json"]
+    (folder / "checkpoint_000000000064.pt").unlink()
+    refused(settings)  # the folder was there before
+    assert names(folder) == [".lock", "settings.json"]
+
+
+def test_a_folder_that_is_taken_is_left_to_the_other_process(tmp_path: Path):
+    settings = settings_in(tmp_path)
+    with held_folder(settings) as folder:
+        with pytest.raises(InputError, match="another process trains this run"), held_folder(settings):
+            pass
+        assert names(folder) == [".lock", "settings.json"]
+
+
+def test_a_lock_that_was_removed_between_opening_and_locking_holds_nothing(tmp_path: Path):
+    settings = settings_in(tmp_path)
+    folder = run_folder(settings)
+    refused(settings)
+    open_file = os.open
+    with pytest.MonkeyPatch.context() as patch:
+
+        def late(path: Path, *more: int) -> int:
+            patch.undo()
+            handle = open_file(path, *more)
+            path.unlink()
+            folder.rmdir()
+            return handle
+
+        patch.setattr(os, "open", late)
+        with held_folder(settings), pytest.raises(InputError, match="another process"), held_folder(settings):
+            pass
+    assert names(folder) == [".lock", "settings.json"]
 
 
 def test_settings_are_whole_or_as_they_were_and_a_disk_that_refuses_is_a_line(tmp_path: Path):
-    settings = Settings(output=OutputSettings(train_dir=str(tmp_path)))
-    with held(settings) as folder:
+    settings = settings_in(tmp_path)
+    with held_folder(settings) as folder:
         before = (folder / "settings.json").read_bytes()
     (folder / "settings.new").mkdir()  # in the way of the next one
-    with pytest.raises(StorageError, match=r"settings.json: cannot be written"), held(settings):
+    with pytest.raises(StorageError, match=r"settings.json: cannot be written"), held_folder(settings):
         pass
     assert (folder / "settings.json").read_bytes() == before
     (folder / "settings.new").rmdir()
-    with held(settings):  # nor is the folder still taken
+    with held_folder(settings):  # the folder is free again
         pass
 
 
-def test_the_first_ctrl_c_is_answered_and_the_second_stops_at_once():
-    said: list[str] = []
-    interrupt = Interrupt(said.append)
-    with interrupt.heard():
-        signal.raise_signal(signal.SIGINT)
-        assert (interrupt.asked, said) == (True, ["stopping after this epoch; once more stops at once"])
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_a_folder_that_cannot_be_written_leaves_the_last_checkpoint(tmp_path: Path):
-    checkpoint.save(tmp_path, 1, state(1))
-    (tmp_path / "checkpoint_000000000002.new").mkdir()  # in the way of the next one
-    with pytest.raises(StorageError, match=r"cannot be written .*The checkpoint before it is good"):
-        checkpoint.save(tmp_path, 2, state(2))
-    assert same(checkpoint.latest(tmp_path, lambda _: None), 1)
+def test_a_file_in_the_place_of_the_folder_is_a_line(tmp_path: Path):
+    settings = settings_in(tmp_path)
+    run_folder(settings).touch()
+    with pytest.raises(StorageError, match=r"File exists.*output.train_dir"), held_folder(settings):
+        pass

@@ -14,18 +14,20 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from small_run import same, small, weights
+from small_run import Reference, same, small, trained, weights
 
 from velodrome.checks import run_checks
 from velodrome.cli import check, export, metrics, show, view
 from velodrome.errors import InputError
 from velodrome.records.rollout import key_in
-from velodrome.training.envs import make_env
-from velodrome.training.frames import lettered
-from velodrome.training.loop import Outcome, train
+from velodrome.training.envs.make import make_env
+from velodrome.training.loop import TrainingResult
 from velodrome.training.policy import Policy
 from velodrome.training.run.episodes import write_episodes
+from velodrome.training.run.frames import lettered
 from velodrome.training.settings import EnvSettings
+
+pytestmark = pytest.mark.usefixtures("compiled")
 
 Json = dict[str, Any]
 
@@ -41,11 +43,11 @@ METTAGRID = {
 needs_mettagrid = pytest.mark.skipif(find_spec("mettagrid") is None, reason='the extra "mettagrid" is not installed')
 
 
-def ran(folder: Path, **more: str) -> Outcome:
-    return train(small(folder, trainer__total_timesteps="512", supervised__steps="256", **more), lambda _: None)
+def ran(folder: Path, **more: str) -> TrainingResult:
+    return trained(folder, **{"trainer__total_timesteps": "256", "supervised__steps": "128", **more})
 
 
-def lines(outcome: Outcome, name: str = "") -> list[Json]:
+def lines(outcome: TrainingResult, name: str = "") -> list[Json]:
     path = outcome.folder / (name or "episodes.jsonl")
     if not (name or path.exists()):
         path = outcome.folder / "episodes_drawn.jsonl"
@@ -77,7 +79,7 @@ def test_a_line_is_enough_to_play_its_episode_again(tmp_path: Path, more: dict[s
     given = {name: value for name, value in more.items() if name != "supervised__steps"}
     played = {"trainer__total_timesteps": "256", "supervised__steps": "0", "output__episodes": "3", **given}
     settings = small(tmp_path, **played)
-    rows = lines(train(settings, lambda _: None))
+    rows = lines(trained(tmp_path, **played))
     assert sum(abs(row["reward"]) for row in rows) > 0
     for row in rows:
         _, seed, place = row["id"].rsplit(".", 2)
@@ -135,7 +137,7 @@ def test_a_line_is_a_rollout_in_every_field(tmp_path: Path):
         "rollout_index": 0,
         "agent": "small",
         "schema": 1,
-        "policy_step": 512,
+        "policy_step": 256,
     }
     assert meta["scored"] == ["reward", "length", "agreement_alone", "deliveries", "hearts"]
     assert row["usage"] == {}
@@ -177,28 +179,27 @@ def test_more_episodes_than_are_played_at_once_are_those_of_the_evaluation_too(t
 
 
 def test_an_episode_that_goes_on_and_on_is_written_as_far_as_it_got(tmp_path: Path):
-    settings = small(tmp_path)
+    settings = small(tmp_path, output__episodes=2)
     policy = Policy(settings.policy, make_env(settings.env, 1).spec, torch.Generator().manual_seed(1))
     path = tmp_path / "episodes.jsonl"
     device = torch.device("cpu")
-    assert write_episodes(settings, policy, device, path, 2, step=0, most_steps=10) == 2
+    assert write_episodes(settings, policy, device, path, step=0, most_steps=10) == 2
     for row in map(json.loads, path.read_text().splitlines()):
         episode = row["episode"]
         assert (row["length"], episode["ended"]) == (10, "unfinished")
         assert [len(episode[name]) for name in ("actions", "rewards", "frames")] == [10, 10, 10]
         assert observations(episode).shape == (11, 2, 186)
-    assert write_episodes(settings, policy, device, path, 2, step=0, most_steps=10) == 0
+    assert write_episodes(settings, policy, device, path, step=0, most_steps=10) == 0
 
 
-def test_episodes_of_the_run_when_it_was_shorter_are_moved_aside(tmp_path: Path):
-    short = train(small(tmp_path, trainer__total_timesteps="512", output__episodes="2"), lambda _: None)
-    long = train(small(tmp_path, output__episodes="2"), lambda _: None)
+def test_episodes_of_the_run_when_it_was_shorter_are_moved_aside(tmp_path: Path, reference: Reference):
+    short = trained(tmp_path, trainer__total_timesteps=512, output__episodes=2)
+    long = trained(tmp_path, output__episodes=2)
     assert long.folder == short.folder
     before, after = lines(long, "episodes_000000000512.jsonl"), lines(long)
     assert [row["meta"]["key"] for row in before] == [row["meta"]["key"] for row in after]
     assert [row["meta"]["policy_step"] for row in before + after] == [512, 512, 1024, 1024]
-    whole = train(small(tmp_path / "whole"), lambda _: None)
-    assert same(weights(whole.folder), weights(long.folder))
+    assert same(weights(reference("mlp").folder), weights(long.folder))
 
 
 def test_episodes_of_drawn_actions_stand_in_a_file_of_their_own(tmp_path: Path):
@@ -287,7 +288,7 @@ def test_a_line_never_grows_longer_than_lines_may_be(tmp_path: Path):
     try:
         given = {"env__name": "gymnasium:Noise-v0", "output__episodes": "1", "policy__hidden": "4"}
         given |= {"supervised__steps": "0", "trainer__total_timesteps": "64"}
-        (row,) = lines(train(small(tmp_path, **given), lambda _: None))
+        (row,) = lines(trained(tmp_path, **given))
     finally:
         del gymnasium.registry["Noise-v0"]
     assert row["episode"]["left_out"] == ["observations"]

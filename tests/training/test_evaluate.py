@@ -9,14 +9,14 @@ import pytest
 import torch
 from small_run import small
 
-from velodrome.training.envs import make_env
+from velodrome.training.envs.make import make_env
 from velodrome.training.evaluate import Dice, Evaluation, Stopped, Student, evaluate, evaluation_line, played
 from velodrome.training.policy import Policy
-from velodrome.training.settings import Settings
-from velodrome.training.streams import stream
+from velodrome.training.random_streams import stream
+from velodrome.training.settings import RunSettings
 
 
-def student(settings: Settings) -> Policy:
+def student(settings: RunSettings) -> Policy:
     return Policy(settings.policy, make_env(settings.env, 0).spec, stream(0, "weights", 0))
 
 

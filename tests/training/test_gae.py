@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import RolloutBuffer
 
-from velodrome.training.losses.gae import _step_by_step, explained_variance, gae
+from velodrome.training.kernels.gae import _step_by_step, explained_variance, gae
 
 Rollout = dict[str, Any]
 WAYS = pytest.mark.parametrize("way", [gae, _step_by_step], ids=["kernel", "any device"])

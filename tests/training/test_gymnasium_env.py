@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from velodrome.errors import InputError
 from velodrome.training.envs.gymnasium_env import make
-from velodrome.training.envs.interface import Environment, Spec
+from velodrome.training.envs.interface import Spec, VectorEnv
 from velodrome.training.settings import EnvSettings
 
 
@@ -110,13 +110,13 @@ def registered() -> Iterator[None]:
         del gymnasium.registry[name]
 
 
-def made(name: str, num_envs: int = 2) -> Environment:
+def made(name: str, num_envs: int = 2) -> VectorEnv:
     env = make(EnvSettings(name=f"gymnasium:{name}", num_envs=num_envs))
     env.reset(0)
     return env
 
 
-def step(env: Environment, *actions: int) -> dict[str, Any]:
+def step(env: VectorEnv, *actions: int) -> dict[str, Any]:
     env.step(np.array(actions, np.int64))
     over = env.terminals | env.truncations
     return {

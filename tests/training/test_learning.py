@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from velodrome.training.envs import make_env
+from velodrome.training.assignments import apply
+from velodrome.training.envs.make import make_env
 from velodrome.training.evaluate import Dice, Student, evaluate, played
-from velodrome.training.loop import train
-from velodrome.training.overrides import apply
+from velodrome.training.loop import run_training as train
 from velodrome.training.policy import Policy
+from velodrome.training.random_streams import stream
 from velodrome.training.recipes.cartpole import cartpole
 from velodrome.training.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
 from velodrome.training.run import checkpoint
-from velodrome.training.settings import Settings
-from velodrome.training.streams import stream
+from velodrome.training.settings import RunSettings
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
@@ -28,11 +28,11 @@ def quiet(_: str) -> None:
     return None
 
 
-def student(settings: Settings, folder: Path) -> Policy:
+def student(settings: RunSettings, folder: Path) -> Policy:
     """As the newest checkpoint has it."""
     env = make_env(settings.env, 0)
     policy = Policy(settings.policy, env.spec, stream(0, "weights", 0))
-    policy.load_state_dict(checkpoint.read(checkpoint.found(folder)[-1])["policy"])
+    policy.load_state_dict(checkpoint.read(checkpoint.checkpoints(folder)[-1])["policy"])
     return policy
 
 

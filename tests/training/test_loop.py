@@ -1,61 +1,67 @@
-"""The loop: gates, what a run leaves, going on, and that nobody who only looks changes a weight."""
+"""The loop: phases, what a run leaves, and that observing it never changes a weight."""
 
 from __future__ import annotations
 
 import io
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
-import orjson
+import gymnasium
+import numpy as np
 import pytest
 import torch
 from patience import DEADLINE_S
-from small_run import metrics, same, small, weights
+from small_run import Reference, copied, metrics, same, small, trained, weights
 
 from velodrome.errors import InputError, StorageError, TrainError
-from velodrome.training.loop import train
+from velodrome.training.envs.make import make_env
+from velodrome.training.loop import roll_out, run_training
+from velodrome.training.policy import Policy
+from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
-from velodrome.training.run.folder import folder as folder_of
+from velodrome.training.run.dashboard import Dashboard
+from velodrome.training.run.run_folder import held_folder, run_folder
+from velodrome.training.run.session import make_session
+from velodrome.training.schedule import phase_at
 
-TIMES = ("sps", "rollout_ms", "update_ms", "parts_ms")
+pytestmark = pytest.mark.usefixtures("compiled")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def quiet(_: str) -> None:
     return None
 
 
-class Terminal(io.StringIO):
-    """A stream that is drawn on."""
+def test_a_run_goes_through_both_phases_and_leaves_its_folder(reference: Reference):
+    result = reference("mlp")
+    lines = metrics(result.folder)
+    assert (result.step, result.finished, result.evaluation) == (1024, True, None)
+    assert [line["step"] for line in lines] == list(range(64, 1025, 64))
+    assert [line["phase"] for line in lines] == ["supervised"] * 8 + ["ppo"] * 8
+    names = {path.name for path in result.folder.iterdir()}
+    assert {"settings.json", "metrics.jsonl", "checkpoint_000000001024.pt"} <= names
+    assert set(result.timing["phases"]) == {"supervised", "ppo"}
 
-    def isatty(self) -> bool:
-        return True
 
-
-def test_a_run_goes_through_both_phases_and_leaves_its_folder(tmp_path: Path):
-    outcome = train(small(tmp_path, evaluator__evaluate_local="True"), quiet)
-    lines = metrics(outcome.folder)
-    epochs = [line for line in lines if "phase" in line]
-    assert (outcome.step, outcome.finished) == (1024, True)
-    assert [line["step"] for line in epochs] == list(range(64, 1025, 64))
-    assert [line["phase"] for line in epochs] == ["supervised"] * 8 + ["ppo"] * 8
-    assert {"settings.json", "metrics.jsonl", "checkpoint_000000001024.pt"} <= {
-        path.name for path in outcome.folder.iterdir()
-    }
-    assert outcome.evaluation is not None
-    assert outcome.evaluation["episodes"] == 4
-    assert set(outcome.timing["phases"]) == {"supervised", "ppo"}
+def test_the_parts_of_an_epoch_add_up_to_its_time(reference: Reference):
+    for line in metrics(reference("mlp").folder):
+        for whole in ("rollout", "update"):
+            parts = line["parts_ms"].items()
+            own = [ms for name, ms in parts if name.startswith(f"{whole}/") and name.count("/") == 1]
+            assert sum(own) == pytest.approx(line[f"{whole}_ms"])
 
 
 def test_a_gate_inside_a_rollout_cuts_it_short(tmp_path: Path):
-    outcome = train(small(tmp_path, supervised__steps="500", trainer__total_timesteps="700"), quiet)
-    found = [(line["step"], line["phase"]) for line in metrics(outcome.folder)]
+    result = trained(tmp_path, supervised__steps=500, trainer__total_timesteps=700)
     # 8 agents act at once: the first step at or after 500 is 504, after 700 it is 704.
-    assert found[6:] == [
+    assert [(line["step"], line["phase"]) for line in metrics(result.folder)][6:] == [
         (448, "supervised"),
         (504, "supervised"),
         (568, "ppo"),
@@ -65,85 +71,54 @@ def test_a_gate_inside_a_rollout_cuts_it_short(tmp_path: Path):
     ]
 
 
-@pytest.mark.parametrize(
-    "looks",
-    [
-        {"supervised__profiled": "True", "trainer__timing_interval": "2"},
-        {
-            "trainer__profiler__enabled": "True",
-            "trainer__profiler__wait_steps": "2",
-            "trainer__profiler__with_stack": "True",
-        },
-        {"output__dashboard": "True"},
-        {"evaluator__evaluate_local": "True", "evaluator__epoch_interval": "2"},
-        {"trainer__checkpoint_interval": "1"},
-    ],
-    ids=["timing", "profiler", "dashboard", "evaluation", "checkpoints"],
-)
 @pytest.mark.parametrize("core", ["mlp", "lstm"])
-def test_looking_leaves_the_weights_as_they_would_have_been(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: dict[str, str], core: str
+def test_timing_profiler_dashboard_evaluation_and_checkpoints_leave_the_weights_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: Reference, core: str
 ):
-    plain = train(small(tmp_path / "plain", policy__core=core), quiet)
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    looked = train(small(tmp_path / "looked", policy__core=core, **looks), quiet)
-    drawn = [line.split()[0] for line in terminal.getvalue().splitlines() if "of 1,024 steps (" in line]
-    assert drawn[:1] == (["supervised"] if "output__dashboard" in looks else [])
-    assert same(weights(plain.folder), weights(looked.folder))
+    terminal, lines = Terminal(), list[str]()
+    observed = {
+        "supervised__profiled": True,
+        "trainer__timing_interval": 4,
+        "trainer__profiler__enabled": True,
+        "trainer__profiler__wait_steps": 2,
+        "evaluator__evaluate_local": True,
+        "evaluator__epoch_interval": 4,
+        "trainer__checkpoint_interval": 1,
+    }
+    settings = small(tmp_path, policy__core=core, **observed)
+    result = run_training(settings, lines.append, dashboard=Dashboard(terminal, 1024))
+    tables = [text.splitlines()[1] for text in lines if "Rollout Timing Profile" in text]
+    assert tables == [f"Rollout Timing Profile (agent_step={step})" for step in (256, 512, 768, 1024)]
+    assert "of 1,024 steps (" in terminal.getvalue()
+    assert (len(result.traces), result.evaluation and result.evaluation["episodes"]) == (1, 4)
+    assert same(weights(reference(core).folder), weights(result.folder))
 
 
-def test_the_timing_tree_is_printed_every_so_many_rollouts(tmp_path: Path):
-    said: list[str] = []
-    train(small(tmp_path, supervised__profiled="True", trainer__timing_interval="4"), said.append)
-    tables = [text for text in said if "Rollout Timing Profile" in text]
-    assert [text.splitlines()[1] for text in tables] == [
-        f"Rollout Timing Profile (agent_step={step})" for step in (256, 512, 768, 1024)
-    ]
+def test_a_finished_run_is_not_run_again(tmp_path: Path, reference: Reference):
+    folder = copied(reference("mlp"), tmp_path)
+    before = (folder / "metrics.jsonl").read_bytes()
+    lines: list[str] = []
+    again = trained(tmp_path, lines, trainer__profiler__enabled=True)
+    assert (again.step, again.finished, again.folder, again.traces) == (1024, True, folder, [])
+    assert (folder / "metrics.jsonl").read_bytes() == before
+    assert "nothing is left to train" in lines[0]
+    assert lines[1].startswith("profiler: no trace")
 
 
-@pytest.mark.parametrize("core", ["mlp", "lstm"])
-def test_a_run_in_two_parts_is_the_run_in_one(tmp_path: Path, core: str):
-    whole = train(small(tmp_path / "whole", policy__core=core), quiet)
-    half = train(small(tmp_path / "parts", policy__core=core, trainer__total_timesteps="576"), quiet)
-    assert half.finished
-    said: list[str] = []
-    rest = train(small(tmp_path / "parts", policy__core=core), said.append)
-    assert [text.splitlines()[0] for text in said] == [
-        f"{rest.folder}: 512 agent steps supervised, then 512 agent steps ppo; going on from agent step 576; "
-        "8 agents at once on cpu"
-    ]
-    assert same(weights(whole.folder), weights(rest.folder))
-    clean = [{key: value for key, value in line.items() if key not in TIMES} for line in metrics(rest.folder)]
-    assert clean == [{key: value for key, value in line.items() if key not in TIMES} for line in metrics(whole.folder)]
-
-
-def test_a_finished_run_is_not_run_again(tmp_path: Path):
-    first = train(small(tmp_path), quiet)
-    before = (first.folder / "metrics.jsonl").read_bytes()
-    said: list[str] = []
-    again = train(small(tmp_path), said.append)
-    assert (again.step, again.finished) == (1024, True)
-    assert (again.folder / "metrics.jsonl").read_bytes() == before
-    assert said == [f"{first.folder}: is at agent step 1,024 already, of 1,024: nothing is left to train"]
-
-
-def test_a_finished_run_is_evaluated_again_only_if_that_is_asked_for_in_another_way(tmp_path: Path):
-    first = train(small(tmp_path, evaluator__evaluate_local="True"), quiet)
-    same_again = train(small(tmp_path, evaluator__evaluate_local="True"), quiet)
-    more = train(small(tmp_path, evaluator__evaluate_local="True", evaluator__episodes="6"), quiet)
+def test_a_finished_run_is_evaluated_again_only_with_other_settings(tmp_path: Path, reference: Reference):
+    folder = copied(reference("mlp"), tmp_path)
+    first, repeated = (trained(tmp_path, evaluator__evaluate_local=True) for _ in range(2))
+    more = trained(tmp_path, evaluator__evaluate_local=True, evaluator__episodes=6)
+    assert repeated.evaluation == first.evaluation
     assert first.evaluation is not None
     assert more.evaluation is not None
-    assert same_again.evaluation == first.evaluation
-    assert more.folder == first.folder
-    assert (first.evaluation["episodes"], more.evaluation["episodes"]) == (4, 6)
-    assert [line["step"] for line in metrics(first.folder) if "evaluation" in line] == [1024, 1024]
+    assert (first.evaluation["episodes"], more.evaluation["episodes"], more.folder) == (4, 6, folder)
+    assert [line["step"] for line in metrics(folder) if "evaluation" in line] == [1024, 1024]
 
 
-def test_what_the_teacher_earns_where_it_leads_is_not_the_students_return(tmp_path: Path):
-    outcome = train(small(tmp_path, trainer__total_timesteps="1_536"), quiet)
-    lines = metrics(outcome.folder)
+def test_returns_where_the_teacher_leads_are_not_the_students(tmp_path: Path):
+    lines = metrics(trained(tmp_path, trainer__total_timesteps=1_536).folder)
     taught = [line for line in lines if "teacher_return" in line]
     assert {line["phase"] for line in taught} == {"supervised"}
     assert sum(line["teacher_return"] for line in taught) > sum(line["mean_return"] for line in taught)
@@ -151,191 +126,197 @@ def test_what_the_teacher_earns_where_it_leads_is_not_the_students_return(tmp_pa
     assert all(line["episodes"] == 4 for line in lines if line["phase"] == "ppo" and "mean_return" in line)
 
 
-def test_a_teacher_that_is_kept_on_is_asked_and_is_in_the_loss(tmp_path: Path):
-    kept = {"supervised__keep_coef": "0.5", "supervised__keep_steps": "256"}
-    alone, helped = (train(small(tmp_path / name, **more), quiet) for name, more in (("alone", {}), ("helped", kept)))
-    lines = [[line for line in metrics(run.folder) if line["phase"] == "ppo"] for run in (alone, helped)]
-    asked = [[line["parts_ms"]["rollout/teacher"] > 0 for line in each] for each in lines]
+@pytest.mark.parametrize(
+    ("led_by", "share", "led"), [("teacher", 0, 4), ("student", 1, 0), ("mixed", 0.25, 1), ("mixed", 0.75, 3)]
+)
+def test_the_teachers_actions_are_taken_where_it_leads_and_the_students_elsewhere(
+    tmp_path: Path, led_by: str, share: float, led: int
+):
+    values = {"supervised__led_by": led_by, "supervised__teacher_share": share}
+    settings = small(tmp_path, **values, supervised__keep_coef=1, supervised__keep_steps=512)
+    for step, leads in ((0, led), (512, 0)):  # the teacher is asked in both phases, and leads in the first
+        run = make_session(settings, tmp_path, quiet)
+        phase = phase_at(settings, step)
+        assert phase.asks_teacher
+        roll_out(run, phase, 8)
+        run.close()
+        taken = (run.buffer.actions == run.buffer.teacher_actions).view(8, 4, 2).transpose(0, 1).flatten(1).all(1)
+        assert taken.tolist() == [True] * leads + [False] * (4 - leads)
+
+
+def test_a_teacher_that_is_kept_is_asked_and_counts_in_the_loss(tmp_path: Path, reference: Reference):
+    helped = trained(tmp_path, supervised__keep_coef=0.5, supervised__keep_steps=256)
+    alone, kept = (
+        [line for line in metrics(run.folder) if line["phase"] == "ppo"] for run in (reference("mlp"), helped)
+    )
+    asked = [[line["parts_ms"]["rollout/teacher"] > 0 for line in each] for each in (alone, kept)]
     assert asked == [[False] * 8, [True] * 4 + [False] * 4]
-    first = [each[0] for each in lines]  # the same rollout, but for half of a cross-entropy of about log 5
-    assert 0.2 < first[1]["loss"] - first[0]["loss"] < 1.2
+    assert 0.2 < kept[0]["loss"] - alone[0]["loss"] < 1.2  # half of a cross-entropy of about log 5
 
 
-def test_the_parts_of_an_epoch_add_up_to_its_time(tmp_path: Path):
-    for line in metrics(train(small(tmp_path), quiet).folder):
-        for whole in ("rollout", "update"):
-            parts = [
-                ms for name, ms in line["parts_ms"].items() if name.startswith(f"{whole}/") and name.count("/") == 1
-            ]
-            assert sum(parts) == pytest.approx(line[f"{whole}_ms"])
+def test_a_teacher_that_is_only_kept_is_there_from_the_start(tmp_path: Path):
+    kept = {"supervised__steps": 0, "supervised__keep_coef": 5, "supervised__keep_steps": 512}
+    lines = metrics(trained(tmp_path, trainer__total_timesteps=512, **kept).folder)
+    assert {line["phase"] for line in lines} == {"ppo"}
+    assert all(line["parts_ms"]["rollout/teacher"] > 0 for line in lines)
+
+
+@pytest.mark.parametrize(("anneal", "falls"), [(True, 1.0), (False, 0.0)])
+def test_the_learning_rate_falls_linearly_to_zero_if_annealed(tmp_path: Path, anneal: bool, falls: float):
+    values = {"trainer__anneal_lr": anneal, "trainer__learning_rate": 0.004, "ppo__learning_rate": 0.002}
+    rates = [line["learning_rate"] for line in metrics(trained(tmp_path, **values).folder)]
+    base = [0.004] * 8 + [0.002] * 8
+    assert rates == pytest.approx([rate * (1 - falls * epoch / 16) for epoch, rate in enumerate(base)])
+
+
+@pytest.mark.parametrize(("target", "passes"), [(0, 4), (1e9, 4), (1e-12, 1)])
+def test_a_kl_beyond_its_target_ends_the_passes_over_a_rollout(tmp_path: Path, target: float, passes: int):
+    values = {"supervised__steps": 0, "trainer__total_timesteps": 192, "ppo__target_kl": target}
+    folder = trained(tmp_path, **values).folder
+    state = checkpoint.read(checkpoint.checkpoints(folder)[-1])["optimizer"]["state"]
+    assert {int(each["step"]) for each in state.values()} == {3 * passes * 2}  # rollouts, passes, minibatches
+
+
+def test_a_student_that_reads_planes_learns_with_every_weight(tmp_path: Path):
+    settings = small(tmp_path, policy__encoder="cnn", supervised__steps=1024)
+    folder = run_training(settings).folder
+    before = Policy(settings.policy, make_env(settings.env, 0).spec, stream(settings.seed, "weights", 0)).state_dict()
+    after = weights(folder)
+    assert any(weight.dim() == 4 for weight in after.values())
+    assert [name for name in before if torch.equal(before[name], after[name])] == []
+    entropies = [line["cross_entropy"] for line in metrics(folder)]
+    assert sum(entropies[-4:]) < sum(entropies[:4])
 
 
 @pytest.mark.parametrize("core", ["mlp", "lstm"])
-def test_half_precision_trains_and_is_the_same_again(tmp_path: Path, core: str):
-    runs = [
-        train(small(tmp_path / name, policy__core=core, trainer__mixed_precision="True"), quiet) for name in ("a", "b")
-    ]
-    whole = train(small(tmp_path / "whole", policy__core=core), quiet)
-    assert same(weights(runs[0].folder), weights(runs[1].folder))
-    assert not same(weights(runs[0].folder), weights(whole.folder))
+def test_half_precision_trains_and_is_repeatable(tmp_path: Path, reference: Reference, core: str):
+    short = {"trainer__total_timesteps": 640, "policy__core": core, "trainer__mixed_precision": True}
+    first, second = (weights(trained(tmp_path / name, **short).folder) for name in ("a", "b"))
+    assert same(first, second)
+    assert not same(first, weights(reference(core).folder))
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
 def test_a_compiled_student_learns_nearly_the_same(tmp_path: Path):
-    more = {"trainer__total_timesteps": "256", "supervised__steps": "128"}
-    plain = weights(train(small(tmp_path / "plain", **more), quiet).folder)
-    compiled = weights(train(small(tmp_path / "compiled", trainer__compile="True", **more), quiet).folder)
+    more = {"trainer__total_timesteps": 256, "supervised__steps": 128}
+    plain = weights(trained(tmp_path / "plain", **more).folder)
+    compiled = weights(trained(tmp_path / "compiled", trainer__compile=True, **more).folder)
     for name, weight in plain.items():
         assert torch.allclose(weight, compiled[name], atol=1e-3), name
 
 
-RUN = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {here!r})
-from small_run import small
-from velodrome.training.loop import train
-train(small(Path({folder!r}), **{more!r}), print)
-"""
-
-
-def started(folder: Path, more: dict[str, str]) -> subprocess.Popen[bytes]:
-    code = RUN.format(here=str(Path(__file__).parent), folder=str(folder), more=more)
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [
-        ("extractor_hub", {"trainer__total_timesteps": "12_000", "supervised__steps": "6_000"}),
-        ("lstm", {"trainer__total_timesteps": "6_000", "supervised__steps": "3_000", "policy__core": "lstm"}),
-        (
-            "gymnasium",
-            {"env__name": "gymnasium:CartPole-v1", "supervised__steps": "0", "trainer__total_timesteps": "8_000"},
-        ),
-    ],
-)
-def test_a_run_killed_at_any_moment_and_gone_on_is_the_run_that_was_not(
-    tmp_path: Path, name: str, more: dict[str, str]
-):
-    whole = train(small(tmp_path / "whole", **more), quiet)
-    moments = random.Random(name)
-    kills = 0
-    for _ in range(20):
-        process = started(tmp_path / "killed", more)
-        path = tmp_path / "killed" / whole.folder.name / "metrics.jsonl"
-        seen = path.stat().st_size if path.exists() else 0
-        wanted = seen + moments.randrange(1, 12_000)
-        while process.poll() is None and not (path.exists() and path.stat().st_size > wanted) and kills < 3:
-            time.sleep(0.001)
-        if process.poll() is None and kills < 3:
-            os.kill(process.pid, signal.SIGKILL)
-            kills += 1
-        out, _ = process.communicate(timeout=DEADLINE_S)
-        if process.returncode == 0:
-            break
-        assert process.returncode == -signal.SIGKILL, out.decode()
-    assert process.returncode == 0
-    assert kills == 3
-    assert same(weights(whole.folder), weights(tmp_path / "killed" / whole.folder.name))
-
-
-def test_a_loss_that_is_no_number_ends_the_run_and_the_last_checkpoint_is_good(tmp_path: Path):
-    good = train(small(tmp_path, trainer__total_timesteps="192"), quiet)
-    state = checkpoint.read(checkpoint.found(good.folder)[-1])
+def test_a_loss_that_is_not_finite_ends_the_run_and_the_last_checkpoint_is_good(tmp_path: Path):
+    good = trained(tmp_path, trainer__total_timesteps=192)
+    state = checkpoint.read(checkpoint.checkpoints(good.folder)[-1])
     state["policy"]["heads.bias"][0] = float("nan")
     checkpoint.save(good.folder, 192, state)
     with pytest.raises(TrainError, match=r"after agent step 192, .* is not a finite number.*trainer.learning_rate"):
-        train(small(tmp_path), quiet)
-    assert [path.name for path in checkpoint.found(good.folder)][-1] == "checkpoint_000000000192.pt"
+        trained(tmp_path)
+    assert checkpoint.checkpoints(good.folder)[-1].name == "checkpoint_000000000192.pt"
 
 
-def test_a_damaged_checkpoint_costs_an_interval_and_not_the_run(tmp_path: Path):
-    whole = train(small(tmp_path / "whole"), quiet)
-    half = train(small(tmp_path / "hurt", trainer__total_timesteps="576"), quiet)
-    newest = checkpoint.found(half.folder)[-1]
-    newest.write_bytes(newest.read_bytes()[:-1])
-    said: list[str] = []
-    again = train(small(tmp_path / "hurt"), said.append)
-    assert "damaged" in said[0]
-    assert same(weights(whole.folder), weights(again.folder))
+@pytest.mark.parametrize("kept", [{"supervised__steps": 64}, {"supervised__keep_coef": 1}], ids=["taught", "kept"])
+def test_an_environment_without_a_teacher_is_refused_one(tmp_path: Path, kept: dict[str, object]):
+    values = {"env__name": "gymnasium:CartPole-v1", "supervised__steps": 0, "supervised__keep_steps": 64, **kept}
+    with pytest.raises(InputError, match=r"gymnasium:CartPole-v1: has no teacher.*supervised.steps=0"):
+        trained(tmp_path, **values)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Odd(gymnasium.Env[np.ndarray, int]):
+    """No reward is a number."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.zeros(2, np.float32), float("nan"), False, False, {}
+
+
+def test_an_error_before_the_first_rollout_names_the_run_and_leaves_nothing(tmp_path: Path):
+    gymnasium.register("Odd-v0", Odd)
+    settings = small(tmp_path, env__name="gymnasium:Odd-v0", supervised__steps=0)
+    with pytest.raises(TrainError) as caught:
+        run_training(settings)
+    assert str(caught.value).startswith(f"{run_folder(settings)}: after agent step 0, gymnasium:Odd-v0 gave a reward")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_device_and_a_rollout_beyond_memory_are_mistakes_in_a_setting(tmp_path: Path):
+    with pytest.raises(InputError, match=r"trainer.device=cuda"):
+        make_session(small(tmp_path, trainer__device="cuda"), tmp_path, quiet)
+    with pytest.raises(InputError, match=r"trainer.batch_size=8000000000000: .*memory"):
+        make_session(small(tmp_path, trainer__batch_size=8_000_000_000_000), tmp_path, quiet)
+
+
+def test_two_processes_do_not_train_one_run(tmp_path: Path):
+    with held_folder(small(tmp_path)), pytest.raises(InputError, match="another process trains this run"):
+        trained(tmp_path)
 
 
 FULL = """
-import resource, signal
+import resource, signal, sys
+from pathlib import Path
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+sys.path.insert(0, sys.argv[1])
+from small_run import trained
+trained(Path(sys.argv[2]))
 """
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_one_clear_line_and_the_run_goes_on_when_there_is_room(tmp_path: Path):
-    whole = train(small(tmp_path / "whole"), quiet)
-    code = FULL + RUN.format(here=str(Path(__file__).parent), folder=str(tmp_path / "full"), more={})
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+@pytest.mark.parametrize("cold", [False, True], ids=["checkpoint", "kernels"])
+def test_a_full_disk_is_one_clear_line_and_the_run_resumes_when_there_is_room(
+    tmp_path: Path, reference: Reference, cold: bool
+):
+    environment = {**os.environ, **({"NUMBA_CACHE_DIR": str(tmp_path / "kernels")} if cold else {})}
+    command = [sys.executable, "-c", FULL, str(Path(__file__).parent), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment)
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"velodrome.errors.{StorageError.__name__}")
     assert "cannot be written (File too large)" in last
-    again = train(small(tmp_path / "full"), quiet)
-    assert same(weights(whole.folder), weights(again.folder))
+    if not cold:
+        assert same(weights(reference("mlp").folder), weights(trained(tmp_path).folder))
 
 
-@pytest.mark.slow
-def test_a_disk_with_no_room_for_kernels_is_one_clear_line(tmp_path: Path):
-    code = FULL + RUN.format(here=str(Path(__file__).parent), folder=str(tmp_path / "full"), more={})
-    cold = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=cold
-    )
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith(f"velodrome.errors.{StorageError.__name__}")
-    assert "cannot be written (File too large)" in last
+READY = """
+import gc, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from numba.core.registry import CPUDispatcher
+from small_run import small
+from velodrome.training.loop import epoch
+from velodrome.training.run.session import make_session
+from velodrome.training.schedule import phase_at
+from velodrome.training.warmup import warm_up
+
+def ready():
+    kernels = [each for each in gc.get_objects() if isinstance(each, CPUDispatcher)]
+    return {(each.__module__, each.__name__, len(each.signatures)) for each in kernels}
+
+folder = Path(sys.argv[2])
+pole = {"env__name": "gymnasium:CartPole-v1", "supervised__steps": 0}
+for more in ({"policy__core": "lstm"}, pole, {"policy__core": "mlp"}):
+    settings = small(folder, **more)
+    run = make_session(settings, folder, print)
+    warm_up(run, epoch)
+    before = ready()
+    for step in (0, settings.supervised.steps):
+        epoch(run, phase_at(settings, step), run.buffer.horizon)
+    run.close()
+    assert sum(count for _, _, count in before) > 0
+    print(sorted(ready() - before))
+"""
 
 
-def test_two_processes_do_not_train_one_run(tmp_path: Path):
-    from velodrome.training.run.place import held
-
-    settings = small(tmp_path)
-    with held(settings), pytest.raises(InputError, match="another process trains this run"):
-        train(settings, quiet)
-
-
-def test_ctrl_c_ends_after_the_epoch_and_the_run_goes_on(tmp_path: Path):
-    far = 10**9  # days away: what ends the run is Ctrl-C
-    folder = folder_of(small(tmp_path / "stopped"))
-    path = folder / "metrics.jsonl"
-    process = started(tmp_path / "stopped", {"trainer__total_timesteps": str(far)})
-    try:
-        while process.poll() is None and not (path.exists() and path.stat().st_size):
-            time.sleep(0.001)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=DEADLINE_S)
-    finally:
-        process.kill()
-    assert process.returncode == 0, out.decode()
-    stopped = checkpoint.read(checkpoint.found(folder)[-1])["step"]
-    assert stopped == metrics(folder)[-1]["step"] < far
-    more = {"trainer__total_timesteps": str(stopped + 128)}
-    again, whole = (train(small(tmp_path / name, **more), quiet) for name in ("stopped", "whole"))
-    assert (again.folder, again.step, whole.step) == (folder, stopped + 128, stopped + 128)
-    assert same(weights(whole.folder), weights(again.folder))
-
-
-def test_the_trace_holds_named_steps_and_our_parts(tmp_path: Path):
-    outcome = train(
-        small(
-            tmp_path,
-            trainer__profiler__enabled="True",
-            trainer__profiler__wait_steps="2",
-            trainer__profiler__warmup_steps="2",
-            trainer__profiler__active_steps="9",
-        ),
-        quiet,
-    )
-    (path,) = outcome.traces
-    assert path == outcome.folder / "profiler_trace_0.json"
-    names = {event.get("name") for event in orjson.loads(path.read_bytes())["traceEvents"]}
-    assert {"student_forward", "teacher", "nim_calls", "replay_store", "environment", "backward"} <= names
-    assert {name.rpartition(" ")[0] for name in names if name and name[-1:].isdigit()} >= {"environment step", "update"}
+def test_every_kernel_is_ready_before_the_first_rollout(tmp_path: Path):
+    """In a process of its own: there no other test has used a kernel."""
+    command = [sys.executable, "-c", READY, str(Path(__file__).parent), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-3:]) == (0, ["[]", "[]", "[]"]), done.stderr

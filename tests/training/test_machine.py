@@ -45,7 +45,7 @@ def test_a_cpu_without_a_half_precision_lstm_trains_it_in_float32_and_says_so_ev
     assert lines.count(NOTE) == 1
     assert result["lstm_precision"] == "float32"
     assert {line["lstm_precision"] for line in metrics(folder)} == {"float32"}
-    state = checkpoint.read(checkpoint.found(folder)[-1])
+    state = checkpoint.read(checkpoint.checkpoints(folder)[-1])
     assert (state["lstm_precision"], state["machine"]["ONEDNN_MAX_CPU_ISA"]) == ("float32", "AVX")
 
     result, lines = trained(tmp_path, 1024)  # on this machine as it is

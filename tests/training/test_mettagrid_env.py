@@ -17,8 +17,8 @@ from patience import DEADLINE_S
 from small_run import metrics, same, small, weights
 
 from velodrome.errors import InputError
-from velodrome.training.envs import make_env
-from velodrome.training.loop import train
+from velodrome.training.envs.make import make_env
+from velodrome.training.loop import run_training as train
 from velodrome.training.settings import EnvSettings
 
 needs_it = pytest.mark.skipif(find_spec("mettagrid") is None, reason='the extra "mettagrid" is not installed')
@@ -233,7 +233,7 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path: Path):
 def test_without_the_package_one_line_says_what_to_install():
     code = (
         "import sys; sys.modules['mettagrid'] = None\n"
-        "from velodrome.training.envs import make_env\n"
+        "from velodrome.training.envs.make import make_env\n"
         "from velodrome.training.settings import EnvSettings\n"
         "from velodrome.errors import InputError\n"
         "try:\n    make_env(EnvSettings(name='mettagrid:extractor_hub'), 0)\n"

@@ -1,62 +1,160 @@
-"""Phases: no agent step on the wrong side of a gate."""
+"""Phases and plans: gates exact to a step of all agents, rollouts cut at them, and the plan that counts them."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
 from velodrome.errors import InputError
-from velodrome.training.schedule import Phase, horizon, phase_at, rollout_steps
-from velodrome.training.settings import ActionSupervisedAndCriticConfig, Settings, TrainerSettings
+from velodrome.training.assignments import apply
+from velodrome.training.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
+from velodrome.training.schedule import (
+    PlannedPhase,
+    agents_each,
+    conflicts,
+    horizon,
+    make_plan,
+    phase_at,
+    rollout_steps,
+)
+from velodrome.training.settings import (
+    ActionSupervisedAndCriticConfig,
+    EnvSettings,
+    RunSettings,
+    TrainerSettings,
+)
 
 
-def settings(taught: int, total: int, *, keep_coef: float = 0.0, keep_steps: int = 0, batch: int = 512) -> Settings:
-    return Settings(
-        supervised=ActionSupervisedAndCriticConfig(steps=taught, keep_coef=keep_coef, keep_steps=keep_steps),
-        trainer=TrainerSettings(total_timesteps=total, batch_size=batch, minibatch_size=batch),
+def settings(**values: object) -> RunSettings:
+    """The recipe of the seed; a key's dots are written as double underscores."""
+    return apply(thinky_supervised_to_ppo(), {name.replace("__", "."): value for name, value in values.items()})
+
+
+def phases(**values: object) -> tuple[PlannedPhase, ...]:
+    return make_plan(settings(**values), 64).phases
+
+
+def test_a_step_belongs_to_the_phase_of_the_next_action():
+    taught = ActionSupervisedAndCriticConfig(steps=100, keep_coef=0.5, keep_steps=50)
+    run = RunSettings(supervised=taught, trainer=TrainerSettings(total_timesteps=400))
+    facts = [(each.name, each.asks_teacher, each.until) for each in (phase_at(run, step) for step in (0, 99, 100, 150))]
+    assert facts == [("supervised", True, 100), ("supervised", True, 100), ("ppo", True, 150), ("ppo", False, 400)]
+    assert [term.name for term in phase_at(run, 100).terms] == ["ppo", "keep"]
+
+
+def test_a_rollout_ends_at_the_gate_and_at_the_end():
+    run = settings(supervised__steps=5_000, trainer__total_timesteps=10_000)
+    assert rollout_steps(phase_at(run, 0), 0, 64, 8) == 8
+    assert rollout_steps(phase_at(run, 4_992), 4_992, 64, 8) == 1
+    assert rollout_steps(phase_at(run, 9_984), 9_984, 64, 8) == 1
+
+
+def test_a_batch_that_is_not_a_multiple_of_the_agents_is_refused_with_those_near_it():
+    with pytest.raises(InputError, match=r"trainer.batch_size=500.* 64 agents.*448 or 512"):
+        horizon(settings(trainer__batch_size=500), 64)
+
+
+def test_phases_are_counted_in_whole_steps_of_all_agents():
+    seed = {"supervised__steps": 5_000, "trainer__total_timesteps": 10_000}
+    plan = make_plan(settings(**seed), 64)
+    assert (plan.agents, plan.horizon) == (64, 8)
+    assert plan.phases == (PlannedPhase("supervised", True, 5056, 10, 20), PlannedPhase("ppo", False, 4992, 10, 80))
+    (note,) = plan.notes
+    assert "supervised 5,000 -> 5,056, ppo 10,000 -> 10,048" in note
+
+
+@pytest.mark.parametrize(
+    ("taught", "total", "expected"),
+    [
+        (0, 512, (PlannedPhase("ppo", False, 512, 1, 8),)),
+        (10**9, 512, (PlannedPhase("supervised", True, 512, 1, 2),)),
+        (1, 65, (PlannedPhase("supervised", True, 64, 1, 1), PlannedPhase("ppo", False, 64, 1, 4))),
+        (0, 576, (PlannedPhase("ppo", False, 576, 2, 12),)),
+    ],
+)
+def test_a_phase_without_steps_is_absent_and_a_rollout_is_cut_where_its_phase_ends(
+    taught: int, total: int, expected: tuple[PlannedPhase, ...]
+):
+    assert phases(supervised__steps=taught, trainer__total_timesteps=total) == expected
+
+
+def test_ppo_with_the_teacher_kept_for_a_while_is_counted_apart():
+    kept = {"supervised__keep_coef": 0.1, "supervised__keep_steps": 1024}
+    assert phases(trainer__total_timesteps=4096, supervised__steps=1000, **kept) == (
+        PlannedPhase("supervised", True, 1024, 2, 4),
+        PlannedPhase("ppo", True, 1024, 2, 16),
+        PlannedPhase("ppo", False, 2048, 4, 32),
     )
 
 
-def test_a_step_before_the_gate_is_supervised_and_the_one_at_it_is_ppo():
-    made = settings(5_000, 10_000)
-    assert [phase_at(made, step) for step in (0, 4_999, 5_000)] == [
-        Phase("supervised", True, 5_000),
-        Phase("supervised", True, 5_000),
-        Phase("ppo", False, 10_000),
-    ]
+def test_the_plan_counts_the_rollouts_that_the_schedule_gives():
+    run = settings(supervised__steps=777, supervised__keep_coef=1, supervised__keep_steps=333)
+    run = apply(run, {"trainer.total_timesteps": 5001, "trainer.batch_size": 384})
+    done, counts = 0, Counter[tuple[str, bool]]()
+    while done < run.trainer.total_timesteps:
+        phase = phase_at(run, done)
+        done += 64 * rollout_steps(phase, done, 64, horizon(run, 64))
+        counts[phase.name, phase.asks_teacher] += 1
+    plan = make_plan(run, 64)
+    assert {(each.phase, each.asks_teacher): each.rollouts for each in plan.phases} == counts
+    assert sum(each.agent_steps for each in plan.phases) == done
 
 
-def test_the_teacher_is_asked_on_while_its_loss_is_kept():
-    made = settings(5_000, 10_000, keep_coef=0.5, keep_steps=1_000)
-    assert [phase_at(made, step) for step in (5_999, 6_000)] == [
-        Phase("ppo", True, 6_000),
-        Phase("ppo", False, 10_000),
-    ]
-
-
-@given(
-    taught=some.integers(0, 5_000),
-    total=some.integers(1, 10_000),
-    agents=some.integers(1, 200),
-    full=some.integers(1, 50),
+@pytest.mark.parametrize(
+    ("values", "notes"),
+    [
+        ({}, []),
+        ({"supervised__steps": 1024}, ["no PPO phase"]),
+        ({"policy__core": "lstm", "trainer__bptt_horizon": 8}, []),
+        ({"trainer__bptt_horizon": 5}, []),
+        ({"policy__core": "lstm"}, ["trainer.batch_size=1024 would allow 16"]),
+        ({"policy__core": "lstm", "trainer__bptt_horizon": 3}, ["2 x 3 and a rest of 2"]),
+        ({"supervised__keep_coef": 1, "supervised__keep_steps": 100}, ["ppo 612 -> 640"]),
+    ],
 )
-def test_every_rollout_is_of_one_phase_and_all_of_them_end_with_the_last_step(taught, total, agents, full):
-    made = settings(taught, total)
-    step, seen = 0, []
-    while step < total:
-        phase = phase_at(made, step)
-        steps = rollout_steps(phase, step, agents, full)
-        assert 1 <= steps <= full
-        # Only the last step of all agents may reach over the gate.
-        assert phase_at(made, step + (steps - 1) * agents) == phase
-        seen.append(phase.name)
-        step += steps * agents
-    assert seen == sorted(seen, reverse=True)
-    assert total <= step < total + agents
+def test_where_the_plan_differs_from_the_request_is_noted(values: dict[str, object], notes: list[str]):
+    run = settings(**{"supervised__steps": 512, "trainer__total_timesteps": 1024, **values})
+    found = make_plan(run, 64).notes
+    assert len(found) == len(notes)
+    assert all(part in note for part, note in zip(notes, found, strict=True)), found
 
 
-def test_a_batch_that_agents_do_not_divide_is_refused_with_the_nearest_that_they_do():
-    with pytest.raises(InputError, match=r"trainer.batch_size=500: not a multiple of the 64 agents .*; 448 or 512"):
-        horizon(settings(0, 1, batch=500), 64)
-    assert horizon(settings(0, 1, batch=512), 64) == 8
+def test_settings_that_an_environment_does_not_know_are_noted():
+    env = EnvSettings(name="gymnasium:CartPole-v1", max_steps=50, agents=3)
+    notes = make_plan(RunSettings(env=env), 16).notes
+    assert [note.partition(":")[0] for note in notes if "no effect" in note] == ["env.agents", "env.max_steps"]
+
+
+@pytest.mark.parametrize(
+    ("name", "each"), [("extractor_hub_30", 4), ("gymnasium:CartPole-v1", 1), ("mettagrid:any", None)]
+)
+def test_agents_of_an_environment_are_known_where_they_can_be(name: str, each: int | None):
+    assert agents_each(RunSettings(env=EnvSettings(name=name))) == each
+
+
+@pytest.mark.parametrize(
+    ("values", "places"),
+    [
+        ({"env__name": "extractor_hub_8", "env__agents": 9, "trainer__batch_size": 432}, ["env.agents"]),
+        ({"env__name": "extractor_hub_8", "env__agents": 8}, []),
+        ({"env__name": "gymnasium:CartPole-v1", "supervised__steps": 64}, ["gymnasium:CartPole-v1"]),
+        ({"env__name": "gymnasium:CartPole-v1", "supervised__steps": 0, "supervised__keep_steps": 9}, []),
+        (
+            {
+                "env__name": "mettagrid:arena",
+                "supervised__steps": 0,
+                "supervised__keep_steps": 9,
+                "supervised__keep_coef": 1,
+            },
+            ["mettagrid:arena"],
+        ),
+        ({"env__agents": 3, "env__num_envs": 7}, ["trainer.batch_size=512"]),
+    ],
+)
+def test_settings_that_cannot_be_trained_together_are_known_before_anything_is_made(
+    values: dict[str, object], places: list[str]
+):
+    problems = conflicts(settings(**values))
+    assert len(problems) == len(places)
+    assert all(line.startswith(place) for line, place in zip(problems, places, strict=True)), problems

@@ -13,7 +13,7 @@ from parsed_page import Page
 from small_run import small
 from viewing import TAGS, told, viewing
 
-from velodrome.training.loop import train
+from velodrome.training.loop import run_training as train
 from velodrome.viewer.source import opened
 from velodrome.viewer.static_copy import write_copy
 

@@ -1,13 +1,17 @@
-"""`velo train`, and `tools/run.py`: find a recipe, change what is given, and train; or only say what would be done.
+"""`velo train`, and `tools/run.py`: find a recipe, apply overrides, and train; or only show what would be done.
 
-Nothing here needs torch until the training itself begins.
+Nothing here needs torch until training starts.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.util import find_spec
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 import orjson
@@ -16,17 +20,15 @@ from velodrome.cli import main
 from velodrome.errors import InputError
 from velodrome.settings.spelling import hint
 from velodrome.timing.report import duration
-from velodrome.training.overrides import keys, what
-from velodrome.training.plan import Plan, agents_each, misfits, notes, plan
-from velodrome.training.recipes import Recipe, Resolved, attempt, find, listed, resolve
-from velodrome.training.run.folder import folder
-from velodrome.training.settings import Settings
-
-Json = dict[str, Any]
+from velodrome.timing.stop_signals import StopSignals
+from velodrome.training.assignments import parse
+from velodrome.training.explain import plan_json, plan_text, recipe_help, recipe_list
+from velodrome.training.recipes import find, resolve
+from velodrome.training.run.run_folder import run_folder
+from velodrome.training.settings import RunSettings
+from velodrome.training.start import train_settings
 
 FLAGS = ("-h", "--help", "--list", "--dry-run", "--json")
-WIDEST = 40  # of a column; a longer cell pushes its own line only
-NEEDED = ("torch", "numba", "numpy")
 HELP = """usage: velo train RECIPE [name=value ...] [--dry-run [--json]]
        velo train RECIPE -h
        velo train --list
@@ -35,12 +37,12 @@ Train a small policy: taught by a scripted teacher, then PPO. tools/run.py is th
 
 RECIPE is a name that --list shows, or a Python file of your own (./mine.py, or
 ./mine.py:function). name=value sets an argument of the recipe or, with dots, any
-setting (trainer.batch_size=1024). The same command again goes on where it was.
+setting (trainer.batch_size=1024). The same command again resumes the run.
 
 options:
   -h, --help   this text; after a recipe, its arguments and every setting with type, default and meaning
-  --list       the recipes there are
-  --dry-run    print the settings, what will be done and in which folder; train nothing
+  --list       list the recipes
+  --dry-run    print the settings, the plan and the folder; train nothing
   --json       with --dry-run: as JSON
 
 examples:
@@ -54,45 +56,29 @@ docs/training.md explains recipes, settings, files and the timing tree."""
 
 
 def run(argv: Sequence[str]) -> int:
-    """Train by a recipe, or tell about it."""
+    """Train by a recipe, or show what would be done."""
     flags = {word for word in argv if word.startswith("-")}
     words = [word for word in argv if not word.startswith("-")]
     name = next((word for word in words if "=" not in word), None)
+    problems = list(_flag_problems(flags))
     if flags & {"--list", "-h", "--help"}:
-        problems = list(_wrong(flags))
         if problems:
             raise InputError(*problems)
-    if "--list" in flags:
-        print(_table(listed()))
-    elif flags & {"-h", "--help"}:
-        print(explained(find(name)) if name else HELP)
-    elif name is None:
+        print(recipe_list() if "--list" in flags else recipe_help(find(name)) if name else HELP)
+        return 0
+    if name is None:
         raise InputError("which recipe? velo train --list shows them")
-    else:
-        words.remove(name)
-        return _resolved(find(name), words, flags)
-    return 0
-
-
-def _resolved(recipe: Recipe, words: Sequence[str], flags: set[str]) -> int:
-    problems = list(_wrong(flags))
-    try:
-        tried = attempt(recipe, words)
-    except InputError as error:
-        raise InputError(*problems, *error.problems) from error.__cause__
-    problems += tried.problems
-    if tried.resolved is not None:
-        problems += misfits(tried.resolved.settings, tried.unread)
-    if tried.resolved is None or problems:
-        raise InputError(*problems)
-    resolved = tried.resolved
+    words.remove(name)
+    recipe = find(name)
+    resolved = resolve(recipe, parse(words, problems), problems)
     if "--dry-run" not in flags:
-        return _train(resolved)
-    print(as_json(resolved) if "--json" in flags else as_text(resolved))
+        return _train(resolved.settings)
+    as_json = "--json" in flags
+    print(orjson.dumps(plan_json(resolved), option=orjson.OPT_INDENT_2).decode() if as_json else plan_text(resolved))
     return 0
 
 
-def _wrong(flags: set[str]) -> Iterator[str]:
+def _flag_problems(flags: set[str]) -> Iterator[str]:
     for flag in sorted(flags - set(FLAGS)):
         option, equals, _ = flag.partition("=")
         if equals and option in FLAGS:
@@ -104,36 +90,38 @@ def _wrong(flags: set[str]) -> Iterator[str]:
         yield "--json goes with --dry-run"
 
 
-def _train(resolved: Resolved) -> int:
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        ways = '"make train-setup", or pip install -c constraints.txt -e ".[train]"'
-        raise InputError(f"training needs {', '.join(missing)}: in the source tree, {ways}")
-    from velodrome.training.evaluate import evaluation_line
-    from velodrome.training.loop import train
+def _train(settings: RunSettings) -> int:
+    interrupt = Interrupt(say)
+    dashboard = None
+    if settings.output.dashboard:
+        with suppress(ImportError):  # reported by train_settings
+            from velodrome.training.run.dashboard import Dashboard
 
+            dashboard = Dashboard(sys.stderr, settings.trainer.total_timesteps)
+            interrupt = Interrupt(dashboard.above(say))
     try:
-        outcome = train(resolved.settings, say)
+        with interrupt.installed():
+            result = train_settings(settings, say=say, stop=lambda: interrupt.requested, dashboard=dashboard)
     except KeyboardInterrupt:
-        from velodrome.training.run.checkpoint import found
-
-        there = "goes on from the last checkpoint" if found(folder(resolved.settings)) else "begins anew"
-        say(f"stopped at once; the same command {there}")
+        kept = any(run_folder(settings).glob("checkpoint_*.pt"))
+        say(f"stopped at once; the same command {'resumes from the last checkpoint' if kept else 'starts over'}")
         raise
-    for line in outcome.advice:
+    for line in result.advice:
         say(line)
-    if outcome.finished or outcome.timing["parts"]:
-        tried = f"; {evaluation_line(outcome.evaluation)}" if outcome.evaluation else ""
-        say(f"{done(outcome.step, outcome.timing)}{tried}; {outcome.folder}")
-    if not outcome.finished:
-        say(f"stopped after agent step {outcome.step:,}; the same command goes on from there")
-        main.leave_at_once = True  # Ctrl-C is often pressed twice; on torch's way out the second is a traceback
-    print(orjson.dumps(outcome, default=str, option=orjson.OPT_INDENT_2).decode())
-    return 0 if outcome.finished else 130
+    if result.finished or result.timing["parts"]:
+        from velodrome.training.evaluate import evaluation_line
+
+        score = f"; {evaluation_line(result.evaluation)}" if result.evaluation else ""
+        say(f"{summary(result.step, result.timing)}{score}; {result.folder}")
+    if not result.finished:
+        say(f"stopped after agent step {result.step:,}; the same command resumes from there")
+        main.leave_at_once = True  # Ctrl-C is often pressed twice; during torch's exit the second is a traceback
+    print(orjson.dumps(result, default=str, option=orjson.OPT_INDENT_2).decode())
+    return 0 if result.finished else 130
 
 
-def done(step: int, timing: Json) -> str:
-    """What was done, in a line: steps, the time that training took, how fast each phase was."""
+def summary(step: int, timing: dict[str, Any]) -> str:
+    """A line: steps, the time training took, the speed of each phase."""
     if not timing["parts"]:
         return f"nothing was left to train: all {step:,} agent steps were done before"
     phases = timing["phases"]
@@ -143,118 +131,41 @@ def done(step: int, timing: Json) -> str:
 
 
 def say(text: str) -> None:
-    """To whoever watches; stdout is for the result."""
+    """To stderr; stdout is for the result."""
     print(text, file=sys.stderr, flush=True)
 
 
-def explained(recipe: Recipe) -> str:
-    """What `-h` says about a recipe."""
-    arguments = [
-        (one.name, what(one.kind, one.field), "needed" if one.required else _value(one.default), _described(one.field))
-        for one in recipe.arguments.values()
-    ]
-    parts = [f"usage: velo train {recipe.name} [name=value ...] [--dry-run [--json]]", recipe.text]
-    if arguments:
-        parts.append("arguments:\n" + _table(arguments, indent=2))
-    if not any(one.required for one in recipe.arguments.values()):
-        rows = setting_rows(resolve(recipe, []).settings)
-        parts.append("settings, as the recipe has them:\n" + _table(rows, indent=2))
-    return "\n\n".join(part for part in parts if part)
+class Interrupt:
+    """Ctrl-C or SIGTERM once: stop after this epoch. Twice: at once."""
 
+    def __init__(
+        self, say: Callable[[str], None] | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._say = say
+        self._signals = StopSignals(clock=clock)
+        self.requested = False
 
-def setting_rows(settings: Settings) -> list[tuple[str, str, str, str]]:
-    """Of every setting: its key, what it may be, its value here, what it is for."""
-    return [
-        (key.name, what(key.field.annotation, key.field), _value(key.value), _described(key.field))
-        for key in keys(settings)
-    ]
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handle the signals inside. Only a main thread can."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in before:
+            signal.signal(number, self._receive)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-
-def as_text(resolved: Resolved) -> str:
-    """The settings as a tree, what was changed, and what will be done."""
-    changed = resolved.changed()
-    rows: list[tuple[str, str, str]] = []
-    shown: set[str] = set()
-    for key in keys(resolved.settings):
-        *above, name = key.name.split(".")
-        for depth in range(1, len(above) + 1):
-            group = ".".join(above[:depth])
-            if group not in shown:
-                shown.add(group)
-                rows.append((f"{'  ' * (depth - 1)}{above[depth - 1]}", "", ""))
-        was = f"was {_value(changed[key.name][0])}" if key.name in changed else ""
-        rows.append((f"{'  ' * len(above)}{name}", _value(key.value), was))
-    return f"{_table(rows)}\n\n{_table(_doing(resolved))}"
-
-
-def _doing(resolved: Resolved) -> list[tuple[str, str]]:
-    settings = resolved.settings
-    counted = _plan(settings)
-    place = ("folder", str(folder(settings)))
-    if counted is None:
-        return [("agents", "as the mission has; phases can be counted only then"), place]
-    each = counted.agents // settings.env.num_envs
-    rows = [
-        ("agents", f"{counted.agents:,} = {settings.env.num_envs:,} environments x {each}"),
-        ("rollout", f"{counted.horizon:,} steps of them all = {settings.trainer.batch_size:,} agent steps"),
-    ]
-    for one in counted.stretches:
-        asked = ", the teacher asked" if one.asks_teacher else ""
-        rows.append(
-            (one.phase, f"{one.agent_steps:,} agent steps: {one.rollouts:,} rollouts, {one.updates:,} updates{asked}")
-        )
-    return [*rows, place, *(("note", line) for line in notes(settings, counted))]
-
-
-def _notes(settings: Settings) -> list[str]:
-    counted = _plan(settings)
-    return [] if counted is None else notes(settings, counted)
-
-
-def _plan(settings: Settings) -> Plan | None:
-    each = agents_each(settings)
-    return None if each is None else plan(settings, settings.env.num_envs * each)
-
-
-def as_json(resolved: Resolved) -> str:
-    """The same for programs."""
-    settings = resolved.settings
-    tree: Json = {}
-    for key in keys(settings):
-        _set(tree, key.name, key.value)
-    told = {
-        "recipe": resolved.recipe.name,
-        "settings": tree,
-        "changed": {name: {"from": old, "to": new} for name, (old, new) in resolved.changed().items()},
-        "plan": _plan(settings),
-        "notes": _notes(settings),
-        "folder": str(folder(settings)),
-    }
-    return orjson.dumps(told, option=orjson.OPT_INDENT_2).decode()
-
-
-def _set(tree: Json, name: str, value: Any) -> None:
-    *above, last = name.split(".")
-    for one in above:
-        tree = tree.setdefault(one, {})
-    tree[last] = value
-
-
-def _described(field: Any) -> str:
-    return (field.description or "") if field is not None else ""
-
-
-def _value(value: Any) -> str:
-    """A value as it would be typed."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return f"{value:_}"
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _table(rows: Iterable[Sequence[str]], *, indent: int = 0) -> str:
-    lines = [tuple(row) for row in rows]
-    widths = [min(WIDEST, max(map(len, column))) for column in zip(*lines, strict=True)]
-    padded = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in lines)
-    return "\n".join(f"{'':<{indent}}{line}".rstrip() for line in padded)
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if not self._signals.counts(number):
+            return
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        if self._say:
+            with suppress(RuntimeError):  # the same stream is being written to
+                self._say("stopping after this epoch; once more stops at once")

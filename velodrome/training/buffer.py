@@ -1,7 +1,7 @@
-"""One rollout, in memory made once: written a step at a time, read in shuffled minibatches.
+"""One rollout in preallocated memory: written step by step, read in shuffled minibatches.
 
-A minibatch is made of whole stretches of `stretch` steps (1 for a student without memory). A rollout cut short is one
-with fewer steps; nothing of an earlier rollout is ever read. On the CPU numpy writes through views of the same memory.
+A minibatch consists of whole segments of `segment` steps (1 for a student without memory). A rollout cut short has
+fewer steps; nothing of an earlier rollout is ever read. On the CPU numpy writes through views of the same memory.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from torch import Tensor
 
 from velodrome.training.envs.interface import Spec
 from velodrome.training.kernels.compiled import kernel
-from velodrome.training.losses.gae import gae
+from velodrome.training.kernels.gae import gae
 
-Given = Tensor | NDArray[Any]
+Values = Tensor | NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """A minibatch, good until the next one is asked for. B is L x C, in the order of `obs_LC.flatten(0, 1)`."""
+class Minibatch:
+    """Valid until the next one is made. B is L x C, in the order of `obs_LC.flatten(0, 1)`."""
 
-    obs_LC: Tensor  # L steps of C stretches, for Policy.sequence; L is 1 for a student without memory
+    obs_LC: Tensor  # L steps of C segments, for Policy.sequence; L is 1 for a student without memory
     begun_LC: Tensor | None
-    state: Tensor | None  # 2 x C x hidden: what was remembered where each stretch begins
+    state: Tensor | None  # 2 x C x hidden: the memory at the start of each segment
     actions_B: Tensor
     teacher_actions_B: Tensor
     logprobs_B: Tensor
@@ -39,27 +39,27 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Out:
-    """The memory of a minibatch, as the losses and as the kernel take it."""
+    """Memory for a minibatch, as tensors for the losses and as arrays for the kernel."""
 
     obs: Tensor
     floats: Tensor
     whole: Tensor
-    each: tuple[Tensor, ...]  # in the order of Batch
+    each: tuple[Tensor, ...]  # in the order of Minibatch
     arrays: tuple[NDArray[Any], ...]
 
 
 class Buffer:
-    """What happened in the steps of a rollout, as T x N tensors. `state` is the student's at first, if it has one."""
+    """A rollout as T x N tensors. `state` is the student's initial memory, if it has one."""
 
     def __init__(
-        self, horizon: int, spec: Spec, device: torch.device, *, state: Tensor | None = None, stretch: int = 1
+        self, horizon: int, spec: Spec, device: torch.device, *, state: Tensor | None = None, segment: int = 1
     ) -> None:
         self.horizon = horizon
-        self.stretch = 1 if state is None else min(stretch, horizon)
-        self.steps = 0  # of the rollout held; `finish` says how many there were
+        self.segment = 1 if state is None else min(segment, horizon)
+        self.steps = 0  # of the rollout held; set by `finish`
         shape = (horizon, spec.total)
         self._device = device
-        self._floats = torch.zeros(4, *shape, device=device)  # together, so that a minibatch gathers them at once
+        self._floats = torch.zeros(4, *shape, device=device)  # together: a minibatch gathers them at once
         self._whole = torch.zeros(2, *shape, dtype=torch.int64, device=device)
         self.logprobs, self.values, self.advantages, self.returns = self._floats
         self.actions, self.teacher_actions = self._whole
@@ -69,7 +69,7 @@ class Buffer:
         self.begun = torch.zeros(shape, dtype=torch.bool, device=device)
         self.terminals = torch.zeros(shape, dtype=torch.bool, device=device)
         self.truncations = torch.zeros(shape, dtype=torch.bool, device=device)
-        starts = -(-horizon // self.stretch)
+        starts = -(-horizon // self.segment)
         self._states = None if state is None else torch.zeros(starts, spec.total, 2, state.shape[-1], device=device)
         self._row: dict[str, list[Any]] = {
             name: list(tensor.numpy() if device.type == "cpu" else tensor)
@@ -84,15 +84,15 @@ class Buffer:
         self,
         t: int,
         *,
-        obs: Given,
-        begun: Given,
-        actions: Given,
-        logprobs: Given,
-        values: Given,
-        teacher_actions: Given | None = None,
+        obs: Values,
+        begun: Values,
+        actions: Values,
+        logprobs: Values,
+        values: Values,
+        teacher_actions: Values | None = None,
         state: Tensor | None = None,
     ) -> None:
-        """What was seen and done in step `t`; `begun` and `state` are those the student was given."""
+        """What was seen and done in step `t`; `begun` and `state` are the inputs of the student."""
         self._put("obs", t, obs)
         self._put("begun", t, begun)
         self._put("actions", t, actions)
@@ -100,14 +100,14 @@ class Buffer:
         self._put("values", t, values)
         if teacher_actions is not None:
             self._put("teacher_actions", t, teacher_actions)
-        if self._states is not None and t % self.stretch == 0:
-            assert state is not None, "a student with memory must say what it remembered"
-            self._states[t // self.stretch].copy_(state.transpose(0, 1))
+        if self._states is not None and t % self.segment == 0:
+            assert state is not None, "a student with memory has a state"
+            self._states[t // self.segment].copy_(state.transpose(0, 1))
 
     def store_outcome(
-        self, t: int, *, rewards: Given, terminals: Given, truncations: Given, final_values: Given | None = None
+        self, t: int, *, rewards: Values, terminals: Values, truncations: Values, final_values: Values | None = None
     ) -> None:
-        """What step `t` led to. `final_values` may be left out if nothing was cut off in it."""
+        """What step `t` led to. `final_values` may be None if no episode was truncated."""
         self._put("rewards", t, rewards)
         self._put("terminals", t, terminals)
         self._put("truncations", t, truncations)
@@ -115,7 +115,7 @@ class Buffer:
             self._put("final_values", t, final_values)
 
     def finish(self, steps: int, last_value_N: Tensor, gamma: float, lam: float) -> None:
-        """The rollout is over after so many steps: advantages and returns are made."""
+        """The rollout ends after this many steps: compute advantages and returns."""
         self.steps = steps
         advantages_TN, returns_TN = gae(
             self.rewards[:steps],
@@ -130,10 +130,10 @@ class Buffer:
         self.advantages[:steps].copy_(advantages_TN)
         self.returns[:steps].copy_(returns_TN)
 
-    def minibatches(self, generator: torch.Generator, size: int) -> Iterator[Batch]:
-        """Everything once, shuffled, in parts of nearly the same size: at most `size` agent steps (or one stretch)."""
-        whole, rest = divmod(self.steps, self.stretch)
-        parts = self._parts(generator, 0, whole, self.stretch, size)
+    def minibatches(self, generator: torch.Generator, size: int) -> Iterator[Minibatch]:
+        """Everything once, shuffled, in parts of nearly equal size: at most `size` agent steps, or one segment."""
+        whole, rest = divmod(self.steps, self.segment)
+        parts = self._parts(generator, 0, whole, self.segment, size)
         if rest:
             parts += self._parts(generator, whole, 1, rest, size)
         order = torch.randperm(len(parts), generator=generator, device=generator.device).tolist()
@@ -143,27 +143,27 @@ class Buffer:
     def _parts(
         self, generator: torch.Generator, first: int, count: int, length: int, size: int
     ) -> list[tuple[Tensor, int]]:
-        """Stretches (as rows of `_states`) of one length, dealt out; those from `first` on."""
+        """Segments of one length from `first` on (as rows of `_states`), dealt out."""
         columns = self.obs.shape[1]
         total = count * columns
         if not total:
             return []
         dealt = torch.randperm(total, generator=generator, device=generator.device).to(self._device) + first * columns
         per_part = max(1, size // length)
-        return [(stretches_C, length) for stretches_C in dealt.tensor_split(-(-total // per_part))]
+        return [(segments_C, length) for segments_C in dealt.tensor_split(-(-total // per_part))]
 
-    def _batch(self, stretches_C: Tensor, length: int) -> Batch:
+    def _batch(self, segments_C: Tensor, length: int) -> Minibatch:
         columns = self.obs.shape[1]
-        rows_B = stretches_C
-        if self.stretch > 1:
-            starts_C = stretches_C + stretches_C.div(columns, rounding_mode="floor") * (self.stretch - 1) * columns
+        rows_B = segments_C
+        if self.segment > 1:
+            starts_C = segments_C + segments_C.div(columns, rounding_mode="floor") * (self.segment - 1) * columns
             steps_L = torch.arange(length, device=self._device) * columns
             rows_B = (steps_L.unsqueeze(1) + starts_C).flatten()
-        shape = (length, len(stretches_C))
+        shape = (length, len(segments_C))
         begun_LC, state = None, None
         if self._states is not None:
             begun_LC = self.begun.flatten()[rows_B].view(shape)
-            state = self._states.flatten(0, 1)[stretches_C].transpose(0, 1)
+            state = self._states.flatten(0, 1)[segments_C].transpose(0, 1)
         out = self._out(len(rows_B))
         torch.index_select(self._flat[0], 0, rows_B, out=out.obs)
         if self._device.type == "cpu":
@@ -171,30 +171,30 @@ class Buffer:
         else:
             torch.index_select(self._flat[1], 1, rows_B, out=out.floats)
             torch.index_select(self._flat[2], 1, rows_B, out=out.whole)
-        return Batch(out.obs.view(*shape, *self.obs.shape[2:]), begun_LC, state, *out.each)
+        return Minibatch(out.obs.view(*shape, *self.obs.shape[2:]), begun_LC, state, *out.each)
 
     def _out(self, count: int) -> _Out:
-        """Where a minibatch of so many steps is put."""
-        found = self._outs.get(count)
-        if found is None:
-            if len(self._outs) > 8:  # rollouts cut short are few; their sizes are not kept for ever
+        """Memory for a minibatch of this many steps."""
+        out = self._outs.get(count)
+        if out is None:
+            if len(self._outs) > 8:  # rollouts cut short have many sizes, each used rarely
                 self._outs.clear()
             obs = torch.empty((count, *self.obs.shape[2:]), dtype=self.obs.dtype, device=self._device)
             floats = torch.empty((len(self._floats), count), device=self._device)
             whole = torch.empty((len(self._whole), count), dtype=torch.int64, device=self._device)
-            found = self._outs[count] = _Out(obs, floats, whole, (*whole, *floats), _arrays(floats, whole))
-        return found
+            out = self._outs[count] = _Out(obs, floats, whole, (*whole, *floats), _arrays(floats, whole))
+        return out
 
-    def _put(self, name: str, t: int, given: Given) -> None:
+    def _put(self, name: str, t: int, values: Values) -> None:
         row = self._row[name][t]
         if isinstance(row, Tensor):
-            row.copy_(torch.as_tensor(given), non_blocking=True)
+            row.copy_(torch.as_tensor(values), non_blocking=True)
         else:
-            row[...] = given.numpy() if isinstance(given, Tensor) else given
+            row[...] = values.numpy() if isinstance(values, Tensor) else values
 
 
 def _arrays(floats: Tensor, whole: Tensor) -> tuple[NDArray[Any], ...]:
-    """The same memory for the kernel; nothing if it is not the host's."""
+    """The same memory as arrays; empty on a GPU."""
     return () if floats.is_cuda else (floats.numpy(), whole.numpy())
 
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from velodrome.errors import InputError
 from velodrome.timing.report import counted
-from velodrome.training.envs import make_env, make_teacher
-from velodrome.training.envs.interface import Array, Environment, Spec, Teacher
+from velodrome.training.envs.interface import Array, Spec, Teacher, VectorEnv
+from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.policy import Policy, greedy, sample
-from velodrome.training.settings import Settings
-from velodrome.training.streams import stream, stream_seed
+from velodrome.training.random_streams import stream, stream_seed
+from velodrome.training.settings import RunSettings
 
 Json = dict[str, Any]
 Stop = Callable[[], bool]
@@ -123,7 +123,7 @@ def _never() -> bool:
 
 
 def evaluate(
-    settings: Settings, policy: Policy, device: torch.device, *, step: int, episodes: int, stop: Stop = _never
+    settings: RunSettings, policy: Policy, device: torch.device, *, step: int, episodes: int, stop: Stop = _never
 ) -> Json:
     """The student after so many steps, on layouts that training never sees: alone, then where the teacher leads."""
     drawn = None if settings.evaluator.greedy else stream(settings.seed, "evaluation/actions", step, device)
@@ -145,7 +145,7 @@ def evaluation_line(found: Json) -> str:
 
 
 def played(
-    settings: Settings, actor: Actor | None, *, episodes: int, led: bool = False, stop: Stop = _never
+    settings: RunSettings, actor: Actor | None, *, episodes: int, led: bool = False, stop: Stop = _never
 ) -> Evaluation:
     """Episodes of any actor (None: the teacher), the same for all. `led`: the teacher's actions are taken."""
     parts = []
@@ -166,7 +166,7 @@ def played(
     return Evaluation(tuple(returns), tuple(lengths), alike, sum(part.unfinished for part in parts))
 
 
-def _first_episodes(env: Environment, actor: Actor | None, guide: Guide | None, *, led: bool, stop: Stop) -> Evaluation:
+def _first_episodes(env: VectorEnv, actor: Actor | None, guide: Guide | None, *, led: bool, stop: Stop) -> Evaluation:
     spec = env.spec
     begun_N = np.ones(spec.total, np.bool_)
     returns_E = np.zeros(spec.num_envs)

@@ -1,4 +1,4 @@
-"""Training, to be read from top to bottom: roll out, learn, tell, and now and then evaluate and keep a checkpoint.
+"""Training, to be read from top to bottom: roll out, learn, report, and now and then evaluate and save a checkpoint.
 
 There is one loop for all phases, timed by the same spans whether anybody looks or not. Nothing that is printed, traced
 or evaluated changes what is computed.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +21,23 @@ from torch import Tensor
 from velodrome.errors import TrainError
 from velodrome.timing.report import counted, speaks_unicode
 from velodrome.timing.spans import Span, root
-from velodrome.training.buffer import Batch
+from velodrome.training.buffer import Minibatch
 from velodrome.training.evaluate import Stopped, evaluate, evaluation_line
-from velodrome.training.kernels.compiled import keeping
-from velodrome.training.losses.gae import explained_variance
-from velodrome.training.losses.ppo import PPO_STATS, ppo_loss
-from velodrome.training.losses.supervised import SUPERVISED_STATS, annealed, supervised_loss
-from velodrome.training.parts import (
+from velodrome.training.kernels.compiled import storage_errors
+from velodrome.training.kernels.gae import explained_variance
+from velodrome.training.losses import Loss, annealed
+from velodrome.training.policy import sample
+from velodrome.training.random_streams import stream
+from velodrome.training.run import checkpoint
+from velodrome.training.run.advice import advice
+from velodrome.training.run.dashboard import Dashboard, announced
+from velodrome.training.run.episodes import DRAWN, EPISODES, write_episodes
+from velodrome.training.run.run_folder import held_folder
+from velodrome.training.run.session import Say, Session, make_session
+from velodrome.training.run.time_account import timing_table
+from velodrome.training.schedule import Phase, make_plan, phase_at, rollout_steps
+from velodrome.training.settings import RunSettings
+from velodrome.training.timed import (
     ADVANTAGES,
     BACKWARD,
     ENVIRONMENT,
@@ -40,25 +50,15 @@ from velodrome.training.parts import (
     TEACHER,
     UPDATE,
 )
-from velodrome.training.plan import notes, plan
-from velodrome.training.policy import sample
-from velodrome.training.rehearsal import rehearse
-from velodrome.training.run import checkpoint
-from velodrome.training.run.dashboard import Dashboard, waiting
-from velodrome.training.run.episodes import DRAWN, EPISODES, write_episodes
-from velodrome.training.run.place import Interrupt, held
-from velodrome.training.run.report import advice, timing_table
-from velodrome.training.run.session import Run, Say, make_run
-from velodrome.training.schedule import Phase, phase_at, rollout_steps
-from velodrome.training.settings import Settings
-from velodrome.training.streams import stream
+from velodrome.training.warmup import warm_up
 
 Json = dict[str, Any]
+Stop = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended. `finished` is False if it was asked to stop before its last step."""
+class TrainingResult:
+    """How a run ended. `finished` is False if it was stopped before its last step."""
 
     folder: Path
     step: int
@@ -70,61 +70,58 @@ class Outcome:
     lstm_precision: str | None  # with mixed precision
 
 
-def train(settings: Settings, say: Say = print) -> Outcome:
-    """Run to the last step or to Ctrl-C; the same settings again go on from the last checkpoint."""
+def _never() -> bool:
+    return False
+
+
+def _silent(_: str) -> None:
+    """Say nothing."""
+
+
+def run_training(
+    settings: RunSettings, say: Say = _silent, *, stop: Stop = _never, dashboard: Dashboard | None = None
+) -> TrainingResult:
+    """Train to the last step, or until `stop`; the same settings again resume from the last checkpoint."""
     total = settings.trainer.total_timesteps
-    dashboard = Dashboard(sys.stderr, total) if settings.output.dashboard else None
     say = dashboard.above(say) if dashboard else say
-    interrupt = Interrupt(say)
-    with held(settings) as folder, _threads(settings.trainer.threads), interrupt.heard():
-        with keeping():
-            run = make_run(settings, folder, say)
+    with held_folder(settings) as folder, _threads(settings.trainer.threads):
+        with storage_errors():
+            run = make_session(settings, folder, say)
         try:
             saved = run.step if run.step else -1
             say(_opening(run))
-            with keeping():
-                rehearse(run, epoch)
-            while run.step < total and not interrupt.asked:
+            with storage_errors():
+                warm_up(run, epoch)
+            while run.step < total and not stop():
                 phase = phase_at(settings, run.step)
                 steps = rollout_steps(phase, run.step, run.agents, run.buffer.horizon)
                 stats, rollout, update = epoch(run, phase, steps)
                 run.step += steps * run.agents
                 run.epoch += 1
                 spent = run.account.add(phase.name, steps * run.agents, rollout, update)
-                told = tell(run, phase, stats, spent)
+                line = report(run, phase, stats, spent)
                 if dashboard:
-                    dashboard.show(run.step, phase.name, run.account, told)
+                    dashboard.show(run.step, phase.name, run.account, line)
                 if settings.evaluator.evaluate_local and _due(run, settings.evaluator.epoch_interval):
-                    measure(run, interrupt)
+                    measure(run, stop)
                 if _due(run, settings.trainer.checkpoint_interval):
-                    saved = keep(run)
+                    saved = save(run)
             if settings.evaluator.evaluate_local and run.step >= total and not run.evaluated:
-                measure(run, interrupt)
+                measure(run, stop)
                 saved = -1
             if saved != run.step:
-                keep(run)
+                save(run)
             if dashboard:
                 dashboard.clear()
             if settings.output.episodes and run.step >= total:
-                show(run)
-            if run.tracer.took_s:
-                run.account.set_apart("profiler", run.tracer.took_s)
-            return Outcome(
-                folder,
-                run.step,
-                run.step >= total,
-                run.evaluation["found"] if run.evaluation else None,
-                run.account.as_json(),
-                advice(run.account, settings, run.agents, run.device.type),
-                run.tracer.paths,
-                run.lstm_precision,
-            )
+                play_episodes(run)
+            return _result(run)
         finally:
             run.close()
 
 
-def epoch(run: Run, phase: Phase, steps: int) -> tuple[dict[str, float], Span, Span]:
-    """A rollout and what is learned from it: what the losses told, and the time of both."""
+def epoch(run: Session, phase: Phase, steps: int) -> tuple[dict[str, float], Span, Span]:
+    """A rollout and an update: what the losses reported, and the time of both."""
     with root(ROLLOUT) as rollout:
         roll_out(run, phase, steps)
     with root(UPDATE) as update:
@@ -133,11 +130,12 @@ def epoch(run: Run, phase: Phase, steps: int) -> tuple[dict[str, float], Span, S
 
 
 @torch.no_grad()
-def roll_out(run: Run, phase: Phase, steps: int) -> None:
-    """So many steps of all environments: one forward and one store each."""
-    part, env, buffer, lesson = run.timer, run.env, run.buffer, run.lesson
-    drawn = stream(run.settings.seed, "actions", run.step, run.device)
-    led_N = _led(run, phase)
+def roll_out(run: Session, phase: Phase, steps: int) -> None:
+    """Step all environments: one forward and one store per step."""
+    part, env, buffer = run.timer, run.env, run.buffer
+    generator = stream(run.settings.seed, "actions", run.step, run.device)
+    led = _led_envs(run, phase) * env.spec.agents
+    led_N = torch.arange(run.agents, device=run.device) < led if led else None
     taught_N: Tensor | None = None
     for t in range(steps):
         run.tracer.begin("environment step")
@@ -148,11 +146,11 @@ def roll_out(run: Run, phase: Phase, steps: int) -> None:
             before = run.memory
             with run.precision():
                 logits_NA, values_N, run.memory = run.act(obs_N, before, begun_N)
-            actions_N, logprobs_N = sample(logits_NA, drawn)
+            actions_N, logprobs_N = sample(logits_NA, generator)
         if phase.asks_teacher:
-            assert lesson is not None
+            assert run.teacher is not None
             with part(TEACHER):
-                taught_N = lesson.ask(run.begun_N)
+                taught_N = run.teacher.actions(run.begun_N)
                 if led_N is not None:
                     actions_N = torch.where(led_N, taught_N, actions_N)
         with part(STORE):
@@ -177,21 +175,21 @@ def roll_out(run: Run, phase: Phase, steps: int) -> None:
         run.tracer.end()
 
 
-def learn(run: Run, phase: Phase, steps: int) -> dict[str, float]:
-    """Advantages, then gradients on shuffled minibatches; the means of what the losses tell."""
-    given, part, buffer = run.settings, run.timer, run.buffer
+def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
+    """Advantages, then gradients on shuffled minibatches; the means of what the losses reported."""
+    trainer, part, buffer = run.settings.trainer, run.timer, run.buffer
+    losses = [run.loss(term) for term in phase.terms]
     run.tracer.begin("update")
     with part(FORWARD):
         next_N = _next_values(run)
     with part(ADVANTAGES):
-        buffer.finish(steps, next_N, given.trainer.gamma, given.trainer.gae_lambda)
+        buffer.finish(steps, next_N, trainer.gamma, trainer.gae_lambda)
     for group in run.optimizer.param_groups:
-        group["lr"] = _learning_rate(given, phase, run.step)
-    taught = phase.name == "supervised"
-    told: list[Tensor] = []
-    for epoch in range(1 if taught else given.ppo.epochs):
-        drawn = stream(given.seed, f"minibatches/{epoch}", run.step)
-        batches = buffer.minibatches(drawn, given.trainer.minibatch_size)
+        group["lr"] = _learning_rate(run.settings, phase, run.step)
+    reported: list[Tensor] = []
+    for number in range(phase.terms[0].epochs):
+        generator = stream(run.settings.seed, f"minibatches/{number}", run.step)
+        batches = buffer.minibatches(generator, trainer.minibatch_size)
         while True:
             with part(GATHER):
                 batch = next(batches, None)
@@ -200,26 +198,25 @@ def learn(run: Run, phase: Phase, steps: int) -> dict[str, float]:
             with part(FORWARD), run.precision():
                 logits_LCA, values_LC = run.learn(batch.obs_LC, batch.begun_LC, batch.state)
             with part(FORWARD):
-                loss, stats = _loss(run, phase, batch, logits_LCA.flatten(0, 1), values_LC.flatten())
+                loss, stats = _total(losses, batch, logits_LCA.flatten(0, 1), values_LC.flatten(), run.step)
             with part(BACKWARD):
                 run.optimizer.zero_grad()
                 torch.autograd.backward(loss)
             with part(OPTIMIZER):
-                norm = run.optimizer.clipped_step(given.trainer.max_grad_norm)
-            told.append(torch.cat((stats, norm.reshape(1))))
-        if not taught and given.ppo.target_kl and float(told[-1][4]) > 1.5 * given.ppo.target_kl:
+                norm = run.optimizer.clipped_step(trainer.max_grad_norm)
+            reported.append(torch.cat((stats, norm.reshape(1))))
+        if losses[0].ends_update(reported[-1]):
             break
-    names = (*(SUPERVISED_STATS if taught else PPO_STATS), "grad_norm")
-    means = dict(zip(names, torch.stack(told).mean(0).tolist(), strict=True))
+    names = (*(name for loss_term in losses for name in loss_term.reports), "grad_norm")
+    means = dict(zip(names, torch.stack(reported).mean(0).tolist(), strict=True))
     run.tracer.end()
     if not np.isfinite(list(means.values())).all():
-        raise TrainError(_not_a_number(run, means))
+        raise TrainError(_not_finite(run, means))
     return means
 
 
-def tell(run: Run, phase: Phase, stats: Mapping[str, float], spent: Mapping[str, float]) -> Json:
-    """A line of metrics, and the timing tree when it is due."""
-    given = run.settings
+def report(run: Session, phase: Phase, stats: Mapping[str, float], spent: Mapping[str, float]) -> Json:
+    """Write a line of metrics, and say the timing tree when it is due."""
     buffer, rows = run.buffer, run.buffer.steps
     line: Json = {
         "step": run.step,
@@ -228,112 +225,103 @@ def tell(run: Run, phase: Phase, stats: Mapping[str, float], spent: Mapping[str,
         **stats,
         "explained_variance": explained_variance(buffer.values[:rows], buffer.returns[:rows]).item(),
         "learning_rate": run.optimizer.param_groups[0]["lr"],
-        **_episodes(run, phase),
+        **_ended_episodes(run, phase),
         **({"lstm_precision": run.lstm_precision} if run.lstm_precision else {}),
     }
     spent_ms = {name: seconds * 1e3 for name, seconds in spent.items()}
     line["sps"] = rows * run.agents / (spent[ROLLOUT] + spent[UPDATE])
     line |= {"rollout_ms": spent_ms.pop(ROLLOUT), "update_ms": spent_ms.pop(UPDATE), "parts_ms": spent_ms}
-    run.log.write(line)
-    if run.board:
-        run.board.add(line)
-    if run.account.rollouts >= given.trainer.timing_interval or run.step >= given.trainer.total_timesteps:
-        if given.supervised.profiled:
+    run.log(line)
+    trainer = run.settings.trainer
+    if run.account.rollouts >= trainer.timing_interval or run.step >= trainer.total_timesteps:
+        if run.settings.supervised.profiled:
             ascii_only = not speaks_unicode(sys.stderr)
             run.say(timing_table(run.account, run.step, settled=run.timer.settled, ascii_only=ascii_only))
         run.account.begin_interval()
     return line
 
 
-def measure(run: Run, interrupt: Interrupt) -> None:
-    """Evaluate the student, on a clock of its own; left undone if somebody asks to stop."""
-    given, began = run.settings, time.perf_counter()
-    count = given.evaluator.episodes
-    with waiting(run.say, f"evaluating: {counted(count, 'episode')}"), suppress(Stopped):
-        found = evaluate(given, run.policy, run.device, step=run.step, episodes=count, stop=lambda: interrupt.asked)
-    if interrupt.asked:
+def measure(run: Session, stop: Stop) -> None:
+    """Evaluate the student, timed apart; abandoned if the run is stopped."""
+    settings, began = run.settings, time.perf_counter()
+    count = settings.evaluator.episodes
+    with announced(run.say, f"evaluating: {counted(count, 'episode')}"), suppress(Stopped):
+        result = evaluate(settings, run.policy, run.device, step=run.step, episodes=count, stop=stop)
+    if stop():
         return
     took_s = time.perf_counter() - began
-    run.account.set_apart("evaluation", took_s)
-    run.evaluation = {"step": run.step, "by": run.settings.evaluator.model_dump_json(), "found": found}
-    line = {"step": run.step, "epoch": run.epoch, "evaluation": found, "evaluation_s": took_s}
-    run.log.write(line)
-    if run.board:
-        run.board.add(line)
-    run.say(f"agent step {run.step:,}: {evaluation_line(found)}")
+    run.account.add_apart("evaluation", took_s)
+    run.evaluation = {"step": run.step, "by": settings.evaluator.model_dump_json(), "found": result}
+    run.log({"step": run.step, "epoch": run.epoch, "evaluation": result, "evaluation_s": took_s})
+    run.say(f"agent step {run.step:,}: {evaluation_line(result)}")
 
 
-def show(run: Run) -> None:
-    """Write episodes of the student as rollouts, those that are not there yet."""
+def play_episodes(run: Session) -> None:
+    """Write episodes of the student as rollouts, those that are not in the file yet."""
     began = time.perf_counter()
     path = run.folder / (EPISODES if run.settings.evaluator.greedy else DRAWN)
-    wanted = run.settings.output.episodes
-    written = write_episodes(run.settings, run.policy, run.device, path, wanted, step=run.step)
-    run.account.set_apart("episodes", time.perf_counter() - began)
-    run.say(f"{path}: {counted(written, 'episode')} written{'' if written else ', as all were there'}")
+    written = write_episodes(run.settings, run.policy, run.device, path, step=run.step)
+    run.account.add_apart("episodes", time.perf_counter() - began)
+    run.say(f"{path}: {counted(written, 'episode')} written{'' if written else '; all were there already'}")
 
 
-def keep(run: Run) -> int:
-    """Write a checkpoint; the step it is of."""
+def save(run: Session) -> int:
+    """Write a checkpoint; returns its step."""
     began = time.perf_counter()
     run.save()
-    run.account.set_apart("checkpoints", time.perf_counter() - began)
+    run.account.add_apart("checkpoints", time.perf_counter() - began)
     return run.step
 
 
-def _loss(run: Run, phase: Phase, batch: Batch, logits_BA: Tensor, values_B: Tensor) -> tuple[Tensor, Tensor]:
-    given = run.settings.supervised
-    if phase.name == "supervised":
-        coef = annealed(given.coef, given.end_coef, run.step, given.steps)
-        return supervised_loss(logits_BA, values_B, batch.teacher_actions_B, batch.returns_B, coef, given.value_coef)
-    loss, stats = ppo_loss(
-        logits_BA,
-        values_B,
-        batch.actions_B,
-        batch.logprobs_B,
-        batch.advantages_B,
-        batch.returns_B,
-        batch.values_B,
-        run.settings.ppo,
+def _result(run: Session) -> TrainingResult:
+    if run.tracer.took_s:
+        run.account.add_apart("profiler", run.tracer.took_s)
+    return TrainingResult(
+        folder=run.folder,
+        step=run.step,
+        finished=run.step >= run.settings.trainer.total_timesteps,
+        evaluation=run.evaluation["found"] if run.evaluation else None,
+        timing=run.account.as_json(),
+        advice=advice(run.account, run.settings, run.agents, run.device.type),
+        traces=run.tracer.paths,
+        lstm_precision=run.lstm_precision,
     )
-    if phase.asks_teacher:
-        coef = annealed(given.keep_coef, 0.0, run.step - given.steps, given.keep_steps)
-        kept = coef * torch.nn.functional.cross_entropy(logits_BA, batch.teacher_actions_B)
-        loss = loss + kept
-        stats[PPO_STATS.index("loss")] += kept.detach()
-    return loss, stats
 
 
-def _led_envs(run: Run, phase: Phase) -> int:
-    """In how many environments, the first ones, agents do what the teacher says."""
-    given = run.settings.supervised
-    if phase.name != "supervised" or given.led_by == "student":
-        return 0
-    return round((1.0 if given.led_by == "teacher" else given.teacher_share) * run.env.spec.num_envs)
+def _total(
+    losses: list[Loss], batch: Minibatch, logits_BA: Tensor, values_B: Tensor, step: int
+) -> tuple[Tensor, Tensor]:
+    """The sum of the losses, and what all of them reported; the first number of the first is the sum."""
+    total, stats = losses[0](batch, logits_BA, values_B, step)
+    for each in losses[1:]:
+        loss, more = each(batch, logits_BA, values_B, step)
+        total = total + loss
+        stats[0] += loss.detach()
+        stats = torch.cat((stats, more))
+    return total, stats
 
 
-def _led(run: Run, phase: Phase) -> Tensor | None:
-    """Which agents these are; None if there are none."""
-    led = _led_envs(run, phase) * run.env.spec.agents
-    return torch.arange(run.agents, device=run.device) < led if led else None
+def _led_envs(run: Session, phase: Phase) -> int:
+    """In how many environments, the first ones, the teacher's actions are taken."""
+    return round(phase.terms[0].teacher_share * run.env.spec.num_envs)
 
 
-def _episodes(run: Run, phase: Phase) -> Json:
-    """Of the episodes that ended in a rollout: the student's, and apart from them what the teacher got where it led."""
+def _ended_episodes(run: Session, phase: Phase) -> Json:
+    """Of the episodes that ended in a rollout: the student's and, apart from them, those the teacher led."""
     ended = run.env.ended()
     own = ended.envs >= _led_envs(run, phase)
-    told: Json = {"episodes": int(own.sum())}
+    line: Json = {"episodes": int(own.sum())}
     if own.any():
-        told |= {"mean_return": float(ended.returns[own].mean()), "mean_length": float(ended.lengths[own].mean())}
-        told |= {name: float(numbers[own].mean()) for name, numbers in ended.numbers.items()}
+        line |= {"mean_return": float(ended.returns[own].mean()), "mean_length": float(ended.lengths[own].mean())}
+        line |= {name: float(numbers[own].mean()) for name, numbers in ended.numbers.items()}
     if not own.all():
-        told["teacher_return"] = float(ended.returns[~own].mean())
-    return told
+        line["teacher_return"] = float(ended.returns[~own].mean())
+    return line
 
 
 @torch.no_grad()
-def _final_values(run: Run) -> Tensor:
-    """What the student thinks of the last view of episodes that were cut off."""
+def _final_values(run: Session) -> Tensor:
+    """The student's values of the last observations of truncated episodes."""
     with run.timer(STUDENT), run.precision():
         rows = torch.from_numpy(np.flatnonzero(run.env.truncations))
         obs = torch.from_numpy(run.env.final_obs)[rows].to(run.device)
@@ -344,54 +332,52 @@ def _final_values(run: Run) -> Tensor:
 
 
 @torch.no_grad()
-def _next_values(run: Run) -> Tensor:
-    """What the student thinks of what is seen now."""
+def _next_values(run: Session) -> Tensor:
+    """The student's values of the current observations."""
     assert run.begun_N is not None
     obs_N, begun_N = torch.from_numpy(run.env.obs).to(run.device), torch.from_numpy(run.begun_N).to(run.device)
     with run.precision():
         return run.act(obs_N, run.memory, begun_N)[1]
 
 
-def _learning_rate(settings: Settings, phase: Phase, step: int) -> float:
-    given = settings.trainer
-    rate = given.learning_rate
-    if phase.name == "ppo" and settings.ppo.learning_rate is not None:
-        rate = settings.ppo.learning_rate
-    return annealed(rate, 0.0, step, given.total_timesteps) if given.anneal_lr else rate
+def _learning_rate(settings: RunSettings, phase: Phase, step: int) -> float:
+    own = phase.terms[0].learning_rate
+    rate = settings.trainer.learning_rate if own is None else own
+    return annealed(rate, 0.0, step, settings.trainer.total_timesteps) if settings.trainer.anneal_lr else rate
 
 
-def _opening(run: Run) -> str:
+def _opening(run: Session) -> str:
     """What is about to be done."""
     total = run.settings.trainer.total_timesteps
     if run.step >= total:
-        return f"{run.folder}: is at agent step {run.step:,} already, of {total:,}: nothing is left to train"
-    todo = plan(run.settings, run.agents)
-    steps = ", then ".join(f"{each.agent_steps:,} agent steps {each.phase}" for each in todo.stretches)
-    after = f"; going on from agent step {run.step:,}" if run.step else ""
+        return f"{run.folder}: already at agent step {run.step:,} of {total:,}: nothing is left to train"
+    todo = make_plan(run.settings, run.agents)
+    steps = ", then ".join(f"{each.agent_steps:,} agent steps {each.phase}" for each in todo.phases)
+    after = f"; resuming at agent step {run.step:,}" if run.step else ""
     first = f"{run.folder}: {steps}{after}; {counted(run.agents, 'agent')} at once on {run.device.type}"
-    return "\n".join((first, *notes(run.settings, todo), *run.precision_notes))
+    return "\n".join((first, *todo.notes, *run.precision_notes))
 
 
-def _due(run: Run, interval: int) -> bool:
+def _due(run: Session, interval: int) -> bool:
     return run.epoch % interval == 0 or run.step >= run.settings.trainer.total_timesteps
 
 
-def _not_a_number(run: Run, means: Mapping[str, float]) -> str:
+def _not_finite(run: Session, means: Mapping[str, float]) -> str:
     where = f"{run.folder}: after agent step {run.step:,}"
     steps = run.buffer.steps
-    for name, seen in (("a reward", run.buffer.rewards), ("an observation", run.buffer.obs)):
-        if not seen[:steps].isfinite().all():
+    for name, values in (("a reward", run.buffer.rewards), ("an observation", run.buffer.obs)):
+        if not values[:steps].isfinite().all():
             return f"{where}, {run.env.spec.name} gave {name} that is not a finite number; nothing was learned from it"
     bad = ", ".join(name for name, value in means.items() if not np.isfinite(value))
-    kept = "The last checkpoint is good and stays; a" if checkpoint.found(run.folder) else "A"
+    kept = "The last checkpoint is good and stays; a" if checkpoint.checkpoints(run.folder) else "A"
     rate = run.optimizer.param_groups[0]["lr"]
-    helps = f"{kept} smaller trainer.learning_rate (now {rate:g}) or trainer.max_grad_norm usually helps"
-    return f"{where}, {bad} is not a finite number. {helps}"
+    remedy = f"{kept} smaller trainer.learning_rate (now {rate:g}) or trainer.max_grad_norm usually helps"
+    return f"{where}, {bad} is not a finite number. {remedy}"
 
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Torch's threads inside; more of them than cores make everything many times slower."""
+    """Torch's threads inside; with more threads than cores everything is many times slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

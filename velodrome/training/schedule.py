@@ -1,49 +1,146 @@
-"""Which phase an agent step belongs to, and how long a rollout may be so that none crosses a gate."""
+"""Phases of a run: which losses hold at an agent step, how long a rollout may be, and the whole run counted in advance.
+
+Time advances by whole environment steps, in which every agent acts once: a phase of 5,000 agent steps with 64 agents
+ends after 79 of them, at 5,056. A rollout is cut short where its phase ends.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from velodrome.errors import InputError
-from velodrome.training.settings import Settings
+from velodrome.training.envs.env_names import agents_problem, foreign_kind
+from velodrome.training.settings import EnvSettings, LossTerm, RunSettings
 
-PhaseName = Literal["supervised", "ppo"]
+_NOT_GYMNASIUM = ("agents", "max_steps", "notes")  # settings that Gymnasium's environments do not know
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of training in which one loss holds. It ends before agent step `until`."""
+    """A range of agent steps with the same losses. It ends before agent step `until`."""
 
-    name: PhaseName
-    asks_teacher: bool
+    terms: tuple[LossTerm, ...]  # the first one leads
     until: int
 
+    @property
+    def name(self) -> str:
+        return self.terms[0].name
 
-def phase_at(settings: Settings, step: int) -> Phase:
-    """The phase of the next agent step after `step` of them."""
-    taught, total = settings.supervised.steps, settings.trainer.total_timesteps
-    if step < taught:
-        return Phase("supervised", True, min(taught, total))
-    kept = taught + (settings.supervised.keep_steps if settings.supervised.keep_coef > 0 else 0)
-    if step < kept:
-        return Phase("ppo", True, min(kept, total))
-    return Phase("ppo", False, total)
+    @property
+    def asks_teacher(self) -> bool:
+        return any(term.needs_teacher for term in self.terms)
 
 
-def horizon(settings: Settings, agents: int) -> int:
-    """Steps of a full rollout with so many agents."""
+def phase_at(settings: RunSettings, step: int) -> Phase:
+    """The phase of the agent step that follows `step` of them."""
+    terms, total = settings.loss_terms(), settings.trainer.total_timesteps
+    gates = [gate for term in terms for gate in (term.start, term.until) if step < gate < total]
+    return Phase(tuple(term for term in terms if term.start <= step < term.until), min([*gates, total]))
+
+
+def horizon(settings: RunSettings, agents: int) -> int:
+    """Environment steps of a full rollout with this many agents."""
     size = settings.trainer.batch_size
     if size % agents:
         below = size - size % agents
         near = f"{below} or {below + agents}" if below else f"{agents}"
         raise InputError(
             f"trainer.batch_size={size}: not a multiple of the {agents} agents that act at once "
-            f"(environments x agents of each); {near} would be"
+            f"(environments x agents in each); use {near}"
         )
     return size // agents
 
 
 def rollout_steps(phase: Phase, step: int, agents: int, full: int) -> int:
-    """Steps of the next rollout: a full one, or what is left before the gate."""
+    """Environment steps of the next rollout: a full one, or what is left of the phase."""
     return min(full, -(-(phase.until - step) // agents))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPhase:
+    """One phase, counted. `updates` are gradient steps, at most: `ppo.target_kl` may end the passes early."""
+
+    phase: str
+    asks_teacher: bool
+    agent_steps: int
+    rollouts: int
+    updates: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """A run counted before it starts. `horizon`: environment steps of a full rollout."""
+
+    agents: int
+    horizon: int
+    phases: tuple[PlannedPhase, ...]
+    notes: tuple[str, ...]  # where the plan differs from the request
+
+
+def agents_each(settings: RunSettings) -> int | None:
+    """Agents in one environment; None if only the environment itself can tell."""
+    kind = foreign_kind(settings.env.name)
+    return settings.env.agents if kind is None else 1 if kind == "gymnasium" else None
+
+
+def conflicts(settings: RunSettings) -> list[str]:
+    """Settings that are valid one by one and cannot be trained together, as far as no environment is needed to tell."""
+    env = settings.env
+    crowded = agents_problem(env.name, env.agents)
+    problems = [crowded] if crowded else []
+    taught = sorted({term.name for term in settings.loss_terms() if term.needs_teacher})
+    if foreign_kind(env.name) and taught:
+        way = "set supervised.steps=0 supervised.keep_steps=0"
+        problems.append(f"{env.name} has no teacher, and {', '.join(taught)} needs one; {way}")
+    each = agents_each(settings)
+    if each is not None:
+        try:
+            horizon(settings, env.num_envs * each)
+        except InputError as error:
+            problems += error.problems
+    return problems
+
+
+def make_plan(settings: RunSettings, agents: int) -> TrainingPlan:
+    """The run with this many agents in all environments."""
+    full, done, phases, moved = horizon(settings, agents), 0, [], []
+    while done < settings.trainer.total_timesteps:
+        phase = phase_at(settings, done)
+        steps = -(-(phase.until - done) // agents)
+        whole, rest = divmod(steps, full)
+        updates = whole * _updates(settings, phase, full * agents) + _updates(settings, phase, rest * agents)
+        phases.append(PlannedPhase(phase.name, phase.asks_teacher, steps * agents, whole + bool(rest), updates))
+        done += steps * agents
+        if done != phase.until:
+            moved.append(f"{phase.name} {phase.until:,} -> {done:,}")
+    notes = [f"a phase ends with a step of all {agents:,} agents: {', '.join(moved)}"] if moved else []
+    notes += _notes(settings, agents, full)
+    return TrainingPlan(agents, full, tuple(phases), tuple(notes))
+
+
+def _updates(settings: RunSettings, phase: Phase, size: int) -> int:
+    return phase.terms[0].epochs * -(-size // settings.trainer.minibatch_size)
+
+
+def _notes(settings: RunSettings, agents: int, full: int) -> Iterator[str]:
+    taught, total = settings.supervised.steps, settings.trainer.total_timesteps
+    if -(-taught // agents) * agents >= total:
+        yield f"no PPO phase: supervised.steps={taught} leaves nothing of trainer.total_timesteps={total}"
+    if foreign_kind(settings.env.name) == "gymnasium":
+        for name in _NOT_GYMNASIUM:
+            if getattr(settings.env, name) != getattr(EnvSettings(), name):
+                yield f"env.{name}: has no effect on {settings.env.name}"
+    if settings.policy.core == "lstm":
+        yield from _lstm_notes(settings.trainer.bptt_horizon, agents, full)
+
+
+def _lstm_notes(wanted: int, agents: int, full: int) -> Iterator[str]:
+    segment = min(wanted, full)
+    if segment < wanted:
+        enough = f"trainer.batch_size={wanted * agents} would allow {wanted}"
+        yield f"trainer.bptt_horizon={wanted}: a gradient reaches back {segment}, the steps of a rollout; {enough}"
+    whole, rest = divmod(full, segment)
+    if rest:
+        parts = f"{whole} x {segment} and a rest of {rest}"
+        yield f"trainer.bptt_horizon={wanted}: the {full} steps of a rollout are cut into {parts}"

@@ -1,150 +1,221 @@
-"""Everything a training run can be told, typed and bounded. A recipe returns one of these; `key=value` changes it.
+"""The settings of a training run. A recipe returns a `RunSettings`; `key=value` changes it.
 
-Whoever adds a setting adds its description: `velo train RECIPE -h` and docs/training.md are made from it.
+`velo train RECIPE -h` and docs/training.md are generated from the descriptions. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from velodrome.settings.model import Settings
+from velodrome.training.envs.env_names import name_problem
+
+MOST_ENVS, LEAST_HIDDEN = 65_536, 4
 
 
-class Group(BaseModel):
-    """Settings that belong together. Frozen, and strict about names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class EnvSettings(Group):
+class EnvSettings(Settings):
     """Which environment, and how many of it."""
 
     name: str = Field("extractor_hub_30", description="extractor_hub_<size>, gymnasium:<id> or mettagrid:<mission>")
-    num_envs: int = Field(16, ge=1, le=65_536, description="environments stepped at once")
-    agents: int = Field(4, ge=1, le=64, description="agents in each (extractor_hub, missions of mettagrid)")
-    max_steps: int = Field(
-        256, ge=8, le=100_000, description="steps of an episode (extractor_hub, missions of mettagrid)"
-    )
-    notes: bool = Field(True, description="agents are shown the way to extractors they have seen (extractor_hub)")
+    num_envs: int = Field(16, ge=1, le=MOST_ENVS, description="environments stepped at once")
+    agents: int = Field(4, ge=1, le=64, description="agents in each environment (extractor_hub, mettagrid missions)")
+    max_steps: int = Field(256, ge=8, le=100_000, description="steps per episode (extractor_hub, mettagrid missions)")
+    notes: bool = Field(True, description="show agents the way to extractors they have seen (extractor_hub)")
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        problem = name_problem(name)
+        if problem:
+            raise ValueError(problem)
+        return name
 
 
-class PolicySettings(Group):
-    """The student."""
+class PolicySettings(Settings):
+    """The student network."""
 
-    encoder: Literal["auto", "tokens", "cnn", "vector"] = Field("auto", description="auto: what the observation is")
+    encoder: Literal["auto", "tokens", "cnn", "vector"] = Field("auto", description="auto: by the observation")
     core: Literal["mlp", "lstm"] = Field("mlp", description="lstm: remembers within an episode (truncated BPTT)")
     critic: Literal["auto", "shared", "apart"] = Field(
-        "auto", description="apart: with an encoder and core of its own; auto: so for vectors, shared otherwise"
+        "auto", description="apart: its own encoder and core; auto: apart for vectors, shared otherwise"
     )
-    hidden: int = Field(128, ge=4, le=4096, description="width of encoder and core")
+    hidden: int = Field(128, ge=LEAST_HIDDEN, le=4096, description="width of encoder and core")
 
 
-class ActionSupervisedAndCriticConfig(Group):
+@dataclass(frozen=True, slots=True)
+class LossTerm:
+    """One loss over a range of agent steps. The first term of a step that `leads` names the phase and drives it."""
+
+    name: str
+    implementation: str  # "module:class", a velodrome.training.losses.Loss; imported when training starts
+    settings: Any  # of the loss
+    start: int
+    until: int
+    needs_teacher: bool = False
+    leads: bool = False
+    epochs: int = 1  # passes over a rollout, if it leads
+    learning_rate: float | None = None  # None: the trainer's
+    teacher_share: float = 0.0  # environments in which the teacher's actions are taken, if it leads
+
+
+class LossSettings(Settings):
+    """Settings of a loss. A recipe adds a loss of its own as `RunSettings(losses={name: …})`."""
+
+    def terms(self, name: str, start: int, total: int) -> Iterator[LossTerm]:
+        """The terms this adds. `start` is where the supervised phase ends, `total` where training does."""
+        raise NotImplementedError
+
+
+class ActionSupervisedAndCriticConfig(LossSettings):
     """The first phase: cross-entropy to the teacher's action, and a critic fitted to the returns."""
 
-    steps: int = Field(0, ge=0, description="agent steps of this phase; 0 leaves it out")
-    coef: float = Field(1.0, ge=0, description="weight of the cross-entropy at the start")
-    end_coef: float = Field(1.0, ge=0, description="its weight at the end of the phase (linear)")
+    steps: int = Field(0, ge=0, description="agent steps of this phase; 0: no such phase")
+    coef: float = Field(1.0, ge=0, description="weight of the cross-entropy at the start of the phase")
+    end_coef: float = Field(1.0, ge=0, description="weight at the end of the phase (linear in between)")
     value_coef: float = Field(0.5, ge=0, description="weight of the critic's loss")
     led_by: Literal["teacher", "student", "mixed"] = Field("mixed", description="whose actions are taken")
     teacher_share: float = Field(0.5, ge=0, le=1, description="mixed: share of environments the teacher leads")
     keep_coef: float = Field(0.0, ge=0, description="weight of the cross-entropy at the start of PPO")
-    keep_steps: int = Field(
-        0, ge=0, description="agent steps in which that falls to zero; the teacher is asked till then"
-    )
+    keep_steps: int = Field(0, ge=0, description="agent steps of PPO over which that weight falls to zero")
     profiled: bool = Field(
-        False, description="print the timing tree every trainer.timing_interval rollouts, device settled"
+        False, description="print the timing tree every trainer.timing_interval rollouts, device synchronized"
     )
 
-    @property
-    def asks_teacher(self) -> bool:
-        """Whether there is any step in which the teacher is asked."""
-        return self.steps > 0 or (self.keep_coef > 0 and self.keep_steps > 0)
+    def terms(self, name: str, start: int, total: int) -> Iterator[LossTerm]:
+        share = {"teacher": 1.0, "student": 0.0, "mixed": self.teacher_share}[self.led_by]
+        path = "velodrome.training.losses.supervised:Supervised"
+        yield LossTerm(name, path, self, 0, start, needs_teacher=True, leads=True, teacher_share=share)
+        if self.keep_coef > 0:
+            path = "velodrome.training.losses.keep:Keep"
+            yield LossTerm("keep", path, self, start, start + self.keep_steps, needs_teacher=True)
 
 
-class PPOSettings(Group):
+class PPOSettings(LossSettings):
     """The second phase."""
 
     learning_rate: float | None = Field(None, gt=0, le=1, description="Adam's in this phase; none: the trainer's")
-    clip: float = Field(0.2, gt=0, lt=10, description="how far a probability ratio counts")
-    value_clip: float = Field(0.0, ge=0, description="how far a value may move; 0: as far as it likes")
+    clip: float = Field(0.2, gt=0, lt=10, description="range in which a probability ratio counts")
+    value_clip: float = Field(0.0, ge=0, description="how far a value may move; 0: no limit")
     value_coef: float = Field(0.5, ge=0, description="weight of the critic's loss")
     entropy_coef: float = Field(0.01, ge=0, description="weight of the entropy bonus")
     epochs: int = Field(4, ge=1, le=100, description="passes over a rollout")
-    target_kl: float = Field(0.0, ge=0, description="stop passing once the KL is beyond 1.5 times this; 0: never")
+    target_kl: float = Field(0.0, ge=0, description="end the passes once the KL exceeds 1.5 times this; 0: never")
     normalize_advantages: bool = Field(True, description="per minibatch")
 
+    def terms(self, name: str, start: int, total: int) -> Iterator[LossTerm]:
+        path, rate = "velodrome.training.losses.ppo:PPO", self.learning_rate
+        yield LossTerm(name, path, self, start, total, leads=True, epochs=self.epochs, learning_rate=rate)
 
-class ProfilerSettings(Group):
+
+class ProfilerSettings(Settings):
     """PyTorch's profiler. A step is one environment step or one update."""
 
     enabled: bool = Field(False, description="record torch's operators and our spans into a trace file")
-    wait_steps: int = Field(10, ge=0, description="steps before anything")
-    warmup_steps: int = Field(5, ge=0, description="steps recorded and thrown away")
+    wait_steps: int = Field(10, ge=0, description="steps before the profiler starts")
+    warmup_steps: int = Field(5, ge=0, description="steps recorded and discarded")
     active_steps: int = Field(10, ge=1, description="steps recorded")
-    repeat: int = Field(1, ge=1, le=100, description="how many traces")
-    record_shapes: bool = Field(False, description="the shapes of what operators are given")
-    profile_memory: bool = Field(False, description="what operators allocate and free")
-    with_stack: bool = Field(False, description="the lines of Python that called them; slow")
+    repeat: int = Field(1, ge=1, le=100, description="number of traces")
+    record_shapes: bool = Field(False, description="record the shapes of operator inputs")
+    profile_memory: bool = Field(False, description="record what operators allocate and free")
+    with_stack: bool = Field(False, description="record the Python lines that called them; slow")
     compress: bool = Field(False, description="write .json.gz")
-    max_mb: int = Field(500, ge=1, description="a larger trace is not kept, and said so")
+    max_mb: int = Field(500, ge=1, description="a larger trace is reported and not kept")
 
 
-class TrainerSettings(Group):
+class TrainerSettings(Settings):
     """The loop."""
 
     total_timesteps: int = Field(1_000_000, ge=1, description="agent steps in all, both phases")
-    batch_size: int = Field(512, ge=1, description="agent steps of a rollout")
-    minibatch_size: int = Field(256, ge=1, description="agent steps of one gradient")
+    batch_size: int = Field(512, ge=1, description="agent steps per rollout")
+    minibatch_size: int = Field(256, ge=1, description="agent steps per gradient")
     learning_rate: float = Field(2.5e-3, gt=0, le=1, description="Adam's")
-    anneal_lr: bool = Field(False, description="linearly to zero over total_timesteps")
-    gamma: float = Field(0.99, ge=0, le=1, description="worth of a reward one step later")
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="0: one step and the critic; 1: all that was seen")
-    max_grad_norm: float = Field(0.5, gt=0, description="a longer gradient is cut to this")
-    bptt_horizon: int = Field(16, ge=1, le=1024, description="lstm: steps a gradient goes back")
+    anneal_lr: bool = Field(False, description="reduce it linearly to zero over total_timesteps")
+    gamma: float = Field(0.99, ge=0, le=1, description="discount of a reward one step later")
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="0: one step and the critic; 1: the whole return")
+    max_grad_norm: float = Field(0.5, gt=0, description="a longer gradient is scaled down to this length")
+    bptt_horizon: int = Field(16, ge=1, le=1024, description="lstm: steps a gradient reaches back")
     mixed_precision: bool = Field(False, description="bfloat16 in forward and backward")
     compile: bool = Field(False, description="torch.compile the student")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there is one")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if available")
     threads: int = Field(1, ge=1, le=256, description="torch's threads on the CPU")
     checkpoint_interval: int = Field(100, ge=1, description="epochs between checkpoints; also at the end")
-    timing_interval: int = Field(10, ge=1, description="rollouts between two timing trees, when profiled")
+    timing_interval: int = Field(10, ge=1, description="rollouts between timing trees, when profiled")
     profiler: ProfilerSettings = ProfilerSettings()
 
+    @model_validator(mode="after")
+    def _fits(self) -> TrainerSettings:
+        if self.minibatch_size > self.batch_size:
+            raise ValueError("minibatch_size: larger than batch_size; no minibatch would be left")
+        return self
 
-class EvaluatorConfig(Group):
-    """Evaluation, apart from training and from its clock."""
+
+class EvaluatorConfig(Settings):
+    """Evaluation. Its time does not count as training."""
 
     evaluate_local: bool = Field(True, description="evaluate at all")
     epoch_interval: int = Field(100, ge=1, description="epochs between evaluations; also at the end")
-    episodes: int = Field(32, ge=1, le=100_000, description="episodes of one evaluation")
-    greedy: bool = Field(True, description="the likeliest action; else sampled")
+    episodes: int = Field(32, ge=1, le=100_000, description="episodes per evaluation")
+    greedy: bool = Field(True, description="take the likeliest action; otherwise sample")
 
 
-class OutputSettings(Group):
-    """What is written and shown. Nothing here moves a weight."""
+class OutputSettings(Settings):
+    """What is written and shown. Nothing here changes a weight."""
 
-    train_dir: str = Field("train_dir", description="the folder that folders of runs are in")
-    dashboard: bool = Field(True, description="progress on the terminal")
-    tensorboard: bool = Field(False, description="metrics for TensorBoard too (extra tensorboard)")
-    episodes: int = Field(0, ge=0, description="episodes of the trained student written as rollouts at the end")
-    episode_observations: bool = Field(True, description="with what every agent saw in every step, compressed")
+    train_dir: str = Field("train_dir", pattern=r"^[^\x00]*$", description="parent of the runs' folders")
+    dashboard: bool = Field(True, description="show progress on the terminal")
+    tensorboard: bool = Field(False, description="also write metrics for TensorBoard (extra tensorboard)")
+    episodes: int = Field(0, ge=0, description="episodes of the trained student to write as rollouts at the end")
+    episode_observations: bool = Field(True, description="include every agent's observations, compressed")
 
 
-class Settings(Group):
+class RunSettings(Settings):
     """A whole run."""
 
     run: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run and its folder")
-    seed: int = Field(0, ge=0, lt=2**31, description="of all randomness")
-    env: EnvSettings = EnvSettings()
-    policy: PolicySettings = PolicySettings()
-    supervised: ActionSupervisedAndCriticConfig = ActionSupervisedAndCriticConfig()
-    ppo: PPOSettings = PPOSettings()
-    trainer: TrainerSettings = TrainerSettings()
-    evaluator: EvaluatorConfig = EvaluatorConfig()
-    output: OutputSettings = OutputSettings()
+    seed: int = Field(0, ge=0, lt=2**31, description="seed of all random streams")
+    env: SerializeAsAny[EnvSettings] = EnvSettings()
+    policy: SerializeAsAny[PolicySettings] = PolicySettings()
+    supervised: SerializeAsAny[ActionSupervisedAndCriticConfig] = ActionSupervisedAndCriticConfig()
+    ppo: SerializeAsAny[PPOSettings] = PPOSettings()
+    losses: Mapping[str, SerializeAsAny[LossSettings]] = Field({}, description="further losses of a recipe, by name")
+    trainer: SerializeAsAny[TrainerSettings] = TrainerSettings()
+    evaluator: SerializeAsAny[EvaluatorConfig] = EvaluatorConfig()
+    output: SerializeAsAny[OutputSettings] = OutputSettings()
 
-    @model_validator(mode="after")
-    def _fits(self) -> Settings:
-        if self.trainer.minibatch_size > self.trainer.batch_size:
-            raise ValueError("trainer.minibatch_size: larger than trainer.batch_size; there would be no minibatch")
-        return self
+    def loss_terms(self) -> list[LossTerm]:
+        """Every loss of the run, those that lead a phase first."""
+        start, total = self.supervised.steps, self.trainer.total_timesteps
+        groups: dict[str, LossSettings] = {"supervised": self.supervised, "ppo": self.ppo, **self.losses}
+        terms = [term for name, group in groups.items() for term in group.terms(name, start, total)]
+        return sorted((term for term in terms if term.start < term.until), key=lambda term: not term.leads)
+
+
+class Leaf(NamedTuple):
+    """One setting: its dotted name, its value and its field."""
+
+    name: str
+    value: Any
+    field: FieldInfo
+
+
+def leaves(group: Settings, above: str = "") -> Iterator[Leaf]:
+    """Every setting at any depth, in the order of this page."""
+    for name, field in type(group).model_fields.items():
+        value = getattr(group, name)
+        if isinstance(value, Settings):
+            yield from leaves(value, f"{above}{name}.")
+        elif is_group(value):
+            for inner, one in value.items():
+                yield from leaves(one, f"{above}{name}.{inner}.")
+        else:
+            yield Leaf(above + name, value, field)
+
+
+def is_group(value: Any) -> bool:
+    """Whether a value is a mapping of groups of settings, as `losses` is."""
+    return isinstance(value, Mapping) and all(isinstance(one, Settings) for one in value.values())

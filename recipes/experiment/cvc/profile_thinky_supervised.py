@@ -13,12 +13,12 @@ if __name__ == "__main__":
 
 from velodrome.cli.main import main
 from velodrome.training.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
-from velodrome.training.settings import Settings
+from velodrome.training.settings import RunSettings
 
 
 def profile_thinky_supervised(
     base_missions: str = "extractor_hub_30", supervised_steps: int = 5_120, num_envs: int = 16, agents: int = 4
-) -> Settings:
+) -> RunSettings:
     """Ten rollouts with the teacher, ten with PPO, and where their time went."""
     recipe = thinky_supervised_to_ppo(base_missions, supervised_steps, num_envs, agents)
     steps = {"wait_steps": 2, "warmup_steps": 2, "active_steps": 4}

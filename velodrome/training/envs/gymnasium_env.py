@@ -13,11 +13,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
-from velodrome.training.envs.interface import Array, Ended, Environment, Layout, Spec
+from velodrome.training.envs.interface import Array, Ended, Layout, Spec, VectorEnv
 from velodrome.training.settings import EnvSettings
 
 PREFIX = "gymnasium:"
@@ -25,7 +26,7 @@ PREFIX = "gymnasium:"
 _BAR_HEIGHT, _BAR_WIDTH = 64, 16  # pixels of the plain picture of a vector
 
 
-def make(settings: EnvSettings) -> Environment:
+def make(settings: EnvSettings) -> VectorEnv:
     """The environments that `gymnasium:<id>` names, or `gymnasium:<module>:<id>` if a module has to register them."""
     where = f"env.name={settings.name}"
     module, _, name = settings.name.removeprefix(PREFIX).rpartition(":")
@@ -42,7 +43,7 @@ def make(settings: EnvSettings) -> Environment:
     return _OneByOne(_spec(where, settings, singles[0].observation_space, singles[0].action_space), singles)
 
 
-def _vectorised(name: str, num_envs: int) -> VectorEnv | None:
+def _vectorised(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
     """The vector environment an id has of its own, told to begin anew in the same step; None if it cannot."""
     try:
         many = gymnasium.make_vec(
@@ -191,7 +192,7 @@ class _OneByOne(_Adapter):
 
 
 class _Many(_Adapter):
-    def __init__(self, spec: Spec, many: VectorEnv) -> None:
+    def __init__(self, spec: Spec, many: GymnasiumVectorEnv) -> None:
         super().__init__(spec, many.single_action_space)
         self._envs = many
 

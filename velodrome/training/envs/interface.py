@@ -58,7 +58,7 @@ class Ended:
         return cls(np.array(envs, np.int64), np.array(returns, np.float64), np.array(lengths, np.int64), {})
 
 
-class Environment(Protocol):
+class VectorEnv(Protocol):
     """Many environments as one."""
 
     spec: Spec

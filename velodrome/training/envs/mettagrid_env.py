@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from velodrome.errors import InputError, blame
 from velodrome.settings.spelling import hint
 from velodrome.training.envs.extractor_hub.render import PALETTE as HUB_PALETTE
-from velodrome.training.envs.interface import Array, Ended, Environment, Spec
+from velodrome.training.envs.interface import Array, Ended, Spec, VectorEnv
 from velodrome.training.kernels.compiled import kernel
 from velodrome.training.settings import EnvSettings
 
@@ -62,7 +62,7 @@ with _quiet():
     from mettagrid.simulator.simulator import Buffers, Simulation
 
 
-def make(settings: EnvSettings) -> Environment:
+def make(settings: EnvSettings) -> VectorEnv:
     """The environments that `mettagrid:<mission>` names; a mission is one of ours below, or a file of mettagrid's."""
     where = f"env.name={settings.name}"
     mission = settings.name.removeprefix(PREFIX)

@@ -1,8 +1,8 @@
-"""numba's njit, typed: `kernel` for what Python calls, `inner` for what kernels call.
+"""numba's njit, typed: `kernel` for functions that Python calls, `inner` for those that kernels call.
 
-numba's own cache looks only at the file a kernel stands in; a constant or an `inner` changed in the file beside it
-would leave old code in use. So cached code lives in a folder named by a digest of every source beside the kernel. A
-kernel uses nothing that is compiled elsewhere.
+numba's own cache looks only at the file that defines a kernel; after a change to a constant or an `inner` in another
+file it would use old code. So cached code is in a folder named by a digest of every source beside the kernel. A kernel
+uses nothing that is compiled in another folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from velodrome.errors import StorageError
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_njit: Any = numba.njit  # takes more options than its types tell
+_njit: Any = numba.njit  # takes more options than its type stubs list
 _config: Any = numba.config
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
 
@@ -41,18 +41,18 @@ def _cache_folder(function: Callable[..., object], chosen: str) -> str:
 
 
 @contextmanager
-def keeping() -> Iterator[None]:
-    """For whatever calls kernels first: one that cannot be kept, as on a full disk, is a `StorageError`."""
+def storage_errors() -> Iterator[None]:
+    """Around the first calls of kernels: one that cannot be cached, as on a full disk, is a `StorageError`."""
     try:
         yield
     except OSError as error:
         where = error.filename or "the folder of compiled kernels"
-        way = "make room, or let NUMBA_CACHE_DIR name another folder"
+        way = "make room, or set NUMBA_CACHE_DIR to another folder"
         raise StorageError(f"{where}: cannot be written ({error.strerror or error}); {way}") from error
 
 
 def kernel(function: F, **options: object) -> F:
-    """Compile on the first call, or load what an earlier process compiled; where nothing can be kept, compile."""
+    """Compile on the first call, or load what an earlier process compiled. Without a writable folder, compile."""
     chosen = _config.CACHE_DIR
     _config.CACHE_DIR = _cache_folder(function, chosen)
     try:
@@ -64,5 +64,5 @@ def kernel(function: F, **options: object) -> F:
 
 
 def inner(function: F) -> F:
-    """Compiled into the kernels that use it, without a door for Python: that door is half of the compile time."""
+    """Compiled into the kernels that use it, without a wrapper for Python, which is half of the compile time."""
     return cast(F, _njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))

@@ -2,8 +2,8 @@
 
     loss = -mean(min(r A, clip(r) A)) + value_coef * mean(max((v - R)^2, (clipped v - R)^2)) - entropy_coef * mean(H)
 
-with r = exp(logprob - old logprob) and v clipped to within `value_clip` of the old value. On the CPU one kernel gives
-the loss, its statistics and its gradient; elsewhere torch derives it from the same formulas.
+with r = exp(logprob - old logprob) and v clipped to within `value_clip` of the old value. On the CPU one kernel
+computes the loss, its statistics and its gradient; elsewhere torch differentiates the same formulas.
 """
 
 from __future__ import annotations
@@ -17,14 +17,29 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from velodrome.training.buffer import Minibatch
 from velodrome.training.kernels.compiled import kernel
-from velodrome.training.losses.fused import fused
-from velodrome.training.losses.softmax import Floats, softmax_row
+from velodrome.training.losses import Loss
+from velodrome.training.losses.fused import Floats, fused, softmax_row
 from velodrome.training.settings import PPOSettings
 
 PPO_STATS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 
 _TINY = 1e-8
+
+
+class PPO(Loss):
+    """The second phase."""
+
+    reports = PPO_STATS
+
+    def __call__(self, batch: Minibatch, logits_BA: Tensor, values_B: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        old = (batch.actions_B, batch.logprobs_B, batch.advantages_B, batch.returns_B, batch.values_B)
+        return ppo_loss(logits_BA, values_B, *old, self.term.settings)
+
+    def ends_update(self, reported: Tensor) -> bool:
+        target: float = self.term.settings.target_kl
+        return target > 0 and float(reported[PPO_STATS.index("approx_kl")]) > 1.5 * target
 
 
 def ppo_loss(
@@ -38,13 +53,13 @@ def ppo_loss(
     settings: PPOSettings,
 ) -> tuple[Tensor, Tensor]:
     """The loss, and the numbers `PPO_STATS` names as one tensor: nothing waits for the device."""
-    given = (actions_B, old_logprobs_B, advantages_B, returns_B, old_values_B)
+    old = (actions_B, old_logprobs_B, advantages_B, returns_B, old_values_B)
     if logits_BA.is_cuda or torch.compiler.is_compiling():
-        return _derived(logits_BA, values_B, *given, settings)
-    told: list[Any] = [each.detach().numpy() for each in (logits_BA, values_B, *given)]
-    told += _spread(told[4]) if settings.normalize_advantages and len(values_B) > 1 else (0.0, 1.0)
-    told += (settings.clip, settings.value_clip, settings.value_coef, settings.entropy_coef)
-    return fused(logits_BA, values_B, len(PPO_STATS), lambda *out: _loss_and_gradient(*told, *out))
+        return _derived(logits_BA, values_B, *old, settings)
+    args: list[Any] = [each.detach().numpy() for each in (logits_BA, values_B, *old)]
+    args += _spread(args[4]) if settings.normalize_advantages and len(values_B) > 1 else (0.0, 1.0)
+    args += (settings.clip, settings.value_clip, settings.value_coef, settings.entropy_coef)
+    return fused(logits_BA, values_B, len(PPO_STATS), lambda *out: _loss_and_gradient(*args, *out))
 
 
 def _derived(

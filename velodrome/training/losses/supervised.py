@@ -13,16 +13,24 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from velodrome.training.buffer import Minibatch
 from velodrome.training.kernels.compiled import kernel
-from velodrome.training.losses.fused import fused
-from velodrome.training.losses.softmax import Floats, softmax_row
+from velodrome.training.losses import Loss, annealed
+from velodrome.training.losses.fused import Floats, fused, softmax_row
 
 SUPERVISED_STATS = ("loss", "cross_entropy", "value_loss", "agreement")
 
 
-def annealed(start: float, end: float, done: int, steps: int) -> float:
-    """On the line from `start` to `end`, `done` of `steps` along it; beyond the line, its end."""
-    return end if done >= steps else start + (end - start) * (done / steps)
+class Supervised(Loss):
+    """The first phase."""
+
+    reports = SUPERVISED_STATS
+
+    def __call__(self, batch: Minibatch, logits_BA: Tensor, values_B: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        settings, term = self.term.settings, self.term
+        coef = annealed(settings.coef, settings.end_coef, step - term.start, term.until - term.start)
+        targets = (batch.teacher_actions_B, batch.returns_B)
+        return supervised_loss(logits_BA, values_B, *targets, coef, settings.value_coef)
 
 
 def supervised_loss(
@@ -34,11 +42,11 @@ def supervised_loss(
     value_coef: float,
 ) -> tuple[Tensor, Tensor]:
     """The loss, and the numbers `SUPERVISED_STATS` names as one tensor: nothing waits for the device."""
-    given = (logits_BA, values_B, teacher_actions_B, returns_B)
+    tensors = (logits_BA, values_B, teacher_actions_B, returns_B)
     if logits_BA.is_cuda or torch.compiler.is_compiling():
-        return _derived(*given, coef, value_coef)
-    told: list[Any] = [*(each.detach().numpy() for each in given), coef, value_coef]
-    return fused(logits_BA, values_B, len(SUPERVISED_STATS), lambda *out: _loss_and_gradient(*told, *out))
+        return _derived(*tensors, coef, value_coef)
+    args: list[Any] = [*(each.detach().numpy() for each in tensors), coef, value_coef]
+    return fused(logits_BA, values_B, len(SUPERVISED_STATS), lambda *out: _loss_and_gradient(*args, *out))
 
 
 def _derived(
@@ -74,11 +82,11 @@ def _loss_and_gradient(
     cross_entropy, square, alike = 0.0, 0.0, 0
     for b in range(size):
         log_total = softmax_row(logits_BA[b], probs)
-        told = teacher_actions_B[b]
-        cross_entropy += log_total - logits_BA[b, told]
-        alike += logits_BA[b].argmax() == told
+        action = teacher_actions_B[b]
+        cross_entropy += log_total - logits_BA[b, action]
+        alike += logits_BA[b].argmax() == action
         for a in range(num_actions):
-            grad_BA[b, a] = coef * (probs[a] - (1.0 if a == told else 0.0)) / size
+            grad_BA[b, a] = coef * (probs[a] - (1.0 if a == action else 0.0)) / size
         error = np.float64(values_B[b]) - returns_B[b]
         square += error * error
         grad_B[b] = 2 * value_coef * error / size

@@ -1,90 +1,76 @@
-"""Recipes: functions that return the settings of a run, found by name below this folder, or in a file of the user's.
+"""Recipes: functions that return the settings of a run, found by name in this folder, or in a file of the user's.
 
-A recipe and the settings it returns load no torch, so that they can be listed, explained and tried without it.
+A recipe and its settings import no torch, so they can be listed, explained and planned without it.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
-from pydantic import ValidationError
-from pydantic.fields import FieldInfo
+from pydantic import ValidationError, create_model
 
 from velodrome.errors import InputError, blame
+from velodrome.settings.model import Settings, problem_lines
 from velodrome.settings.spelling import hint
-from velodrome.training.overrides import apply, complaints, keys, parse, read
-from velodrome.training.settings import Settings
+from velodrome.training.assignments import assign, plain_value
+from velodrome.training.schedule import conflicts
+from velodrome.training.settings import RunSettings, leaves
 
 HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument of a recipe's function."""
-
-    name: str
-    kind: Any
-    field: FieldInfo | None
-    default: Any
-    required: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Recipe:
-    """A function that returns settings, and the name it was asked for by."""
+    """A function that returns settings, the name it was found by, and a model of its arguments."""
 
     name: str
     function: Callable[..., Any]
-    arguments: Mapping[str, Argument]
+    arguments: type[Settings]
 
     @property
     def text(self) -> str:
         return inspect.getdoc(self.function) or ""
 
+    def defaults(self) -> RunSettings | None:
+        """The settings without any argument; None if one is required."""
+        required = any(field.is_required() for field in self.arguments.model_fields.values())
+        return None if required else _call(self, {})
+
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """The settings of a run, and those of the recipe before anything was given."""
+class ResolvedRun:
+    """The settings of a run, and those of the recipe without any argument."""
 
     recipe: Recipe
-    settings: Settings
-    before: Settings | None  # None: the recipe has arguments that must be given
+    settings: RunSettings
+    before: RunSettings | None
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
-        """What was changed: name, value before, value now."""
+        """Settings that differ from the recipe's: name, value before, value now."""
         if self.before is None:
             return {}
-        old = {key.name: key.value for key in keys(self.before)}
-        new = {key.name: key.value for key in keys(self.settings)}
+        old = {leaf.name: leaf.value for leaf in leaves(self.before)}
+        new = {leaf.name: leaf.value for leaf in leaves(self.settings)}
         return {name: (old.get(name), value) for name, value in new.items() if old.get(name) != value}
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What words make of a recipe: with problems, settings as far as they could be made, and the names not in them."""
-
-    resolved: Resolved | None
-    problems: list[str]
-    unread: set[str]
-
-
 def names() -> list[str]:
-    """The recipes of this package, as they are asked for."""
+    """The recipes of this package."""
     paths = (path.relative_to(HERE).with_suffix("") for path in HERE.rglob("*.py") if not path.name.startswith("_"))
     return sorted(".".join(path.parts) for path in paths)
 
 
 def listed() -> Iterator[tuple[str, str]]:
-    """Every recipe and the first line of what it says about itself."""
+    """Every recipe and the first line of its docstring."""
     for name in names():
         yield name, find(name).text.partition("\n")[0]
 
@@ -98,110 +84,100 @@ def find(name: str) -> Recipe:
         way = path or hint(name, names(), cutoff=0.4) or "; --list shows them all"
         raise InputError(f"no recipe {name!r}{way}")
     module = import_module(f"{__name__}.{name}")
-    return _recipe(name, getattr(module, name.rpartition(".")[2]))
+    return make_recipe(name, getattr(module, name.rpartition(".")[2]))
 
 
-def resolve(recipe: Recipe, words: Sequence[str]) -> Resolved:
-    """The settings that a recipe and `name=value` words make: its arguments first, then keys of the settings."""
-    tried = attempt(recipe, words)
-    if tried.resolved is None or tried.problems:
-        raise InputError(*tried.problems)
-    return tried.resolved
+def resolve(recipe: Recipe, values: Mapping[str, Any], problems: list[str] | None = None) -> ResolvedRun:
+    """The settings made by a recipe and values by name: its arguments first, then keys of the settings.
 
-
-def attempt(recipe: Recipe, words: Sequence[str]) -> Attempt:
-    """The same as far as it goes, for whoever has more to say about what was meant."""
-    problems: list[str] = []
-    given = parse(words, problems)
-    unread = set(problems)  # a word that is no key=value may have been about anything
-    values = {}
-    told = {name: text for name, text in given.items() if name in recipe.arguments}
-    for name, text in told.items():
-        argument, wrong = recipe.arguments[name], list[str]()
-        value = read(name, text, argument.kind, argument.field, wrong)
-        if wrong:
-            problems += wrong
-            unread.add(name)
-        else:
-            values[name] = value
-    wanting = [name for name, argument in recipe.arguments.items() if argument.required and name not in told]
-    problems += [f"recipe {recipe.name} needs {name}=…" for name in wanting]
-    before = None if any(argument.required for argument in recipe.arguments.values()) else _make(recipe, {})
+    Raises `InputError` with every mistake, after the `problems` known already.
+    """
+    wrong = list(problems or ())
+    fields = recipe.arguments.model_fields
+    arguments = {name: plain_value(values[name], fields[name].annotation) for name in values if name in fields}
+    before = recipe.defaults()
+    settings = before
     try:
-        settings = _make(recipe, values)
+        checked = recipe.arguments.model_validate(arguments)
+        settings = _call(recipe, {name: getattr(checked, name) for name in checked.model_fields_set})
+    except ValidationError as error:
+        wrong += problem_lines(recipe.arguments, error)
     except InputError as error:
-        if not problems:  # else it may be what is missing that it cannot do without
-            problems += error.problems
-        if before is None:
-            return Attempt(None, problems, unread)
-        settings, unread = before, unread | told.keys()
-    rest = {name: text for name, text in given.items() if name not in told}
-    settings = apply(settings, rest, problems, names=recipe.arguments, unread=unread)
-    return Attempt(Resolved(recipe, settings, before), problems, unread)
+        wrong += error.problems
+    if settings is None:
+        raise InputError(*wrong)
+    others = {name: value for name, value in values.items() if name not in fields}
+    settings = assign(settings, others, wrong, arguments=fields)
+    wrong = wrong or conflicts(settings)
+    if wrong:
+        raise InputError(*wrong)
+    return ResolvedRun(recipe, settings, before)
 
 
-def _make(recipe: Recipe, values: Mapping[str, Any]) -> Settings:
+def _call(recipe: Recipe, arguments: Mapping[str, Any]) -> RunSettings:
     with blame(InputError, f"recipe {recipe.name}"):
         try:
-            made = recipe.function(**values)
+            made = recipe.function(**arguments)
         except ValidationError as error:
-            raise InputError(*(f"recipe {recipe.name}: {line}" for line in complaints(error))) from error
-    if not isinstance(made, Settings):
+            model = _models(Settings).get(error.title, Settings)
+            lines = problem_lines(model, error)
+            raise InputError(*(f"recipe {recipe.name}: {error.title}: {line}" for line in lines)) from error
+    if not isinstance(made, RunSettings):
         kind = type(made).__name__
-        raise InputError(f"recipe {recipe.name}: returns {kind}, not the Settings of velodrome.training.settings")
+        raise InputError(f"recipe {recipe.name}: returns {kind}, not RunSettings of velodrome.training.settings")
     return made
 
 
-def _recipe(name: str, function: Callable[..., Any]) -> Recipe:
+def _models(base: type[Settings]) -> dict[str, type[Settings]]:
+    """The models below this one, by name: a validation error names only its title."""
+    below = base.__subclasses__()
+    return {model.__name__: model for model in below} | {k: v for each in below for k, v in _models(each).items()}
+
+
+def make_recipe(name: str, function: Callable[..., Any]) -> Recipe:
+    """A recipe from its function; the arguments are checked by their annotations."""
+    fields: dict[str, Any] = {}
     with blame(InputError, f"recipe {name}"):
         hints = get_type_hints(function, include_extras=True)
-    arguments = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InputError(f"recipe {name}: {parameter} cannot be given by name; give its arguments names")
         required = parameter.default is parameter.empty
-        kind, field = _kind(hints.get(parameter.name, str if required else type(parameter.default)))
-        default = None if required else parameter.default
-        arguments[parameter.name] = Argument(parameter.name, kind, field, default, required)
-    return Recipe(name, function, arguments)
-
-
-def _kind(annotation: Any) -> tuple[Any, FieldInfo | None]:
-    if get_origin(annotation) is not Annotated:
-        return annotation, None
-    kind, *more = get_args(annotation)
-    return kind, next((one for one in more if isinstance(one, FieldInfo)), None)
+        kind = hints.get(parameter.name, str if required else type(parameter.default))
+        fields[parameter.name] = (kind, ... if required else parameter.default)
+    with blame(InputError, f"recipe {name}"):
+        return Recipe(name, function, create_model(f"arguments of {name}", __base__=Settings, **fields))
 
 
 def _from_file(name: str) -> Recipe:
     stem, _, function = name.partition(".py:")
     path = Path(f"{stem}.py" if function else name)
-    with suppress(RuntimeError):  # nobody's home: then it is no file either
+    with suppress(RuntimeError):  # no such home folder, so no such file
         path = path.expanduser()
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     module = _loaded(path)
     wanted = function or path.stem
-    found = getattr(module, wanted, None)
-    if not inspect.isfunction(found):
-        there = [key for key, value in vars(module).items() if _returns_settings(value)]
-        others = f"; there are {', '.join(there)}: give {path}:{there[0]}" if there else "; a recipe is a function"
+    candidate = getattr(module, wanted, None)
+    if not inspect.isfunction(candidate):
+        recipes = [key for key, value in vars(module).items() if _returns_settings(value)]
+        others = f"; there are {', '.join(recipes)}: use {path}:{recipes[0]}" if recipes else "; a recipe is a function"
         raise InputError(f"{path}: no function {wanted}{others}")
-    return _recipe(name, found)
+    return make_recipe(name, candidate)
 
 
 def _returns_settings(value: Any) -> bool:
-    return inspect.isfunction(value) and value.__annotations__.get("return") in (Settings, "Settings")
+    return inspect.isfunction(value) and value.__annotations__.get("return") in (RunSettings, "RunSettings")
 
 
 def _loaded(path: Path) -> ModuleType:
-    """The file, run. What stands beside it can be imported, then and later; what is installed goes before it."""
+    """The file as a module. It can import what lies beside it; installed packages take precedence."""
     beside = str(path.resolve().parent)
     if beside not in sys.path:
         sys.path.append(beside)
     spec = spec_from_file_location(f"recipe_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise InputError(f"{path}: is no Python file")
+        raise InputError(f"{path}: not a Python file")
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look themselves up there
     with blame(InputError, str(path)):
@@ -210,6 +186,6 @@ def _loaded(path: Path) -> ModuleType:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "metta":
                 raise
-            way = "it stands in the source tree, beside tools/run.py; or import from velodrome.training.settings"
+            way = "it is in the source tree, beside tools/run.py; or import from velodrome.training.settings"
             raise InputError(f"{path}: no package {error.name} here: {way}") from error
     return module

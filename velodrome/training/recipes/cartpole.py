@@ -11,7 +11,7 @@ from velodrome.training.settings import (
     EvaluatorConfig,
     PolicySettings,
     PPOSettings,
-    Settings,
+    RunSettings,
     TrainerSettings,
 )
 
@@ -19,9 +19,9 @@ from velodrome.training.settings import (
 def cartpole(
     num_envs: Annotated[int, Field(ge=1, le=65_536, description="environments stepped at once")] = 8,
     steps: Annotated[int, Field(ge=1, description="agent steps of a rollout, in each environment")] = 128,
-) -> Settings:
+) -> RunSettings:
     """CartPole-v1 through Gymnasium, by PPO alone: no teacher."""
-    return Settings(
+    return RunSettings(
         run="cartpole",
         env=EnvSettings(name="gymnasium:CartPole-v1", num_envs=num_envs),
         policy=PolicySettings(hidden=64),

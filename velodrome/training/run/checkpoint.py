@@ -1,7 +1,7 @@
 """Checkpoints: one file each, whole or absent, with a digest at its end; tensors and JSON, never code.
 
-A new one is written beside and renamed, so a kill at any moment leaves the last. Two are kept, so a damaged one costs
-an interval and not a run.
+A new one is written to a temporary file and renamed, so a kill at any moment leaves the last one. Two are kept, so a
+damaged one costs an interval, not the run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from velodrome.errors import InputError, StorageError
 _DIGEST_BYTES = 32
 _KEPT = 2
 _NAME = re.compile(r"checkpoint_(\d{12,})\.pt")
-# what torch's reader raises for bytes that somebody else has put together
+# what torch's reader raises for a file that is not a checkpoint
 _NO_STATE = (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError)
-_FORMAT = 1  # of `State`; raised whenever an older one cannot be gone on from
+_FORMAT = 1  # of `State`; increased whenever older ones cannot be resumed
 
 State = dict[str, Any]  # tensors, numbers, strings, and lists and dicts of them
 
@@ -36,10 +36,10 @@ def name_of(step: int) -> str:
 
 
 def save(folder: Path, step: int, state: State) -> Path:
-    """Write one, make it durable, and let go of all but the last two."""
-    held = io.BytesIO()
-    torch.save({**state, "format": _FORMAT}, held)
-    data = held.getvalue()
+    """Write one, make it durable, and remove all but the last two."""
+    buffer = io.BytesIO()
+    torch.save({**state, "format": _FORMAT}, buffer)
+    data = buffer.getvalue()
     path = folder / name_of(step)
     new = path.with_suffix(".new")
     try:
@@ -49,20 +49,20 @@ def save(folder: Path, step: int, state: State) -> Path:
             stream.flush()
             os.fsync(stream.fileno())
         new.replace(path)
-        _settle(folder)
-        for older in found(folder)[:-_KEPT]:
+        _sync(folder)
+        for older in checkpoints(folder)[:-_KEPT]:
             older.unlink(missing_ok=True)
     except OSError as error:
         with suppress(OSError):
             new.unlink(missing_ok=True)
         raise StorageError(
             f"{path}: cannot be written ({error.strerror or error}). The checkpoint before it is good; "
-            "with room made, the same command goes on from there."
+            "once there is room, the same command resumes from it."
         ) from error
     return path
 
 
-def found(folder: Path) -> list[Path]:
+def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
     steps = {path: _NAME.fullmatch(path.name) for path in folder.glob("checkpoint_*.pt")}
     return sorted((path for path, name in steps.items() if name), key=lambda path: int(path.stem.rpartition("_")[2]))
@@ -80,17 +80,17 @@ def read(path: Path) -> State:
     try:
         state = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
     except _NO_STATE as error:
-        raise InputError(f"{path}: not a checkpoint of Velodrome's ({type(error).__name__})") from error
+        raise InputError(f"{path}: not a Velodrome checkpoint ({type(error).__name__})") from error
     if not isinstance(state, dict):
-        raise InputError(f"{path}: not a checkpoint of Velodrome's")
+        raise InputError(f"{path}: not a Velodrome checkpoint")
     if state.pop("format", _FORMAT) != _FORMAT:
-        raise InputError(f"{path}: made by another version of Velodrome, which can go on from it; this one cannot")
+        raise InputError(f"{path}: made by another version of Velodrome; resume it with that version")
     return state
 
 
 def latest(folder: Path, say: Callable[[str], None]) -> State | None:
-    """The newest whole checkpoint; what is damaged is said and passed over. None if there was never one."""
-    every = found(folder)
+    """The newest whole checkpoint; damaged ones are reported and skipped. None if there is none."""
+    every = checkpoints(folder)
     for path in reversed(every):
         try:
             return read(path)
@@ -98,13 +98,13 @@ def latest(folder: Path, say: Callable[[str], None]) -> State | None:
             say(str(error))
     if every:
         raise InputError(
-            f"{folder}: no whole checkpoint is left of {len(every)}; move the folder away to begin anew, "
-            "or put a copy of a checkpoint back"
+            f"{folder}: all {len(every)} checkpoints are damaged; move the folder away to start over, "
+            "or restore a copy of a checkpoint"
         )
     return None
 
 
-def _settle(folder: Path) -> None:
+def _sync(folder: Path) -> None:
     """Make a rename survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:

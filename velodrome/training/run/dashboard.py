@@ -1,7 +1,6 @@
 """Progress on the terminal: steps, speed, losses, return and the share of time of each part.
 
-On a terminal it is one block that is drawn again; elsewhere, and on a terminal that cannot (TERM=dumb), a line every
-ten seconds. It only reads.
+On a terminal it is one block that is redrawn; elsewhere, and with TERM=dumb, a line every ten seconds. It only reads.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from contextlib import contextmanager
 from typing import IO
 
 from velodrome.timing.report import speaks_unicode
-from velodrome.training.parts import BACKWARD, ENVIRONMENT, FORWARD, OPTIMIZER, STORE, STUDENT, TEACHER
-from velodrome.training.run.account import Account
+from velodrome.training.run.time_account import TimeAccount
+from velodrome.training.timed import BACKWARD, ENVIRONMENT, FORWARD, OPTIMIZER, STORE, STUDENT, TEACHER
 
 _EVERY_S, _LINE_EVERY_S = 0.5, 10.0
 _BAR = 28
@@ -32,12 +31,12 @@ _PARTS = (
 )
 _SHOWN = ("loss", "mean_return", "agreement", "entropy", "approx_kl", "clip_fraction", "explained_variance")
 
-_KEPT = ("mean_return",)  # told only when an episode has ended; the last one is shown until then
+_KEPT = ("mean_return",)  # reported only when an episode has ended; the last one is shown until then
 
 
 @contextmanager
-def waiting(say: Callable[[str], None], text: str) -> Iterator[None]:
-    """Say what is being waited for, if it takes longer than a person waits without asking."""
+def announced(say: Callable[[str], None], text: str) -> Iterator[None]:
+    """Say what is going on if it takes more than two seconds."""
     timer = threading.Timer(_PATIENCE_S, say, (text,))
     timer.daemon = True
     timer.start()
@@ -60,7 +59,7 @@ class Dashboard:
         self._drawn = 0
         self._kept: dict[str, float] = {}
 
-    def show(self, step: int, phase: str, account: Account, stats: Mapping[str, float]) -> None:
+    def show(self, step: int, phase: str, account: TimeAccount, stats: Mapping[str, float]) -> None:
         """Draw, if it is time to."""
         self._kept |= {name: stats[name] for name in _KEPT if name in stats}
         now = self._clock()
@@ -74,29 +73,29 @@ class Dashboard:
             self._stream.flush()
 
     def clear(self) -> None:
-        """Make room for a line of somebody else's."""
+        """Remove the block, to make room for another line."""
         if self._drawn:
             self._stream.write(f"\x1b[{self._drawn}A\x1b[J")
             self._stream.flush()
             self._drawn = 0
 
     def above(self, say: Callable[[str], None]) -> Callable[[str], None]:
-        """`say` with the block out of the way, which would be drawn over what is said."""
+        """`say` with the block removed first."""
 
-        def said(text: str) -> None:
+        def say_above(text: str) -> None:
             self.clear()
             say(text)
 
-        return said
+        return say_above
 
     def _draw(self, lines: list[str]) -> None:
         self.clear()
-        width = shutil.get_terminal_size().columns - 1  # a line that is wrapped would be two, and one left behind
+        width = shutil.get_terminal_size().columns - 1  # a wrapped line would be two
         self._stream.write("\n".join(line[:width] for line in lines) + "\n")
         self._stream.flush()
         self._drawn = len(lines)
 
-    def _progress(self, step: int, phase: str, account: Account) -> str:
+    def _progress(self, step: int, phase: str, account: TimeAccount) -> str:
         share = min(step / self._total, 1.0)
         return f"{phase:<10} {step:>12,} of {self._total:,} steps ({share:4.0%})  {account.sps(phase):>10,.0f} steps/s"
 
@@ -104,12 +103,12 @@ class Dashboard:
         known = {**self._kept, **stats}
         return "  ".join(f"{name} {known[name]:.3g}" for name in _SHOWN if name in known)
 
-    def _shares(self, account: Account) -> list[str]:
+    def _shares(self, account: TimeAccount) -> list[str]:
         spent = account.whole
         whole = spent.sum_s("rollout") + spent.sum_s("update")
         if not whole:
             return []
-        found = [(name, spent.sum_s(path) / whole) for name, path in _PARTS]
-        found.append(("other", max(0.0, 1.0 - sum(share for _, share in found))))
+        shares = [(name, spent.sum_s(path) / whole) for name, path in _PARTS]
+        shares.append(("other", max(0.0, 1.0 - sum(share for _, share in shares))))
         full = "█" if self._unicode else "#"
-        return [f"  {name:<16}{share:5.0%}  {full * round(share * _BAR)}" for name, share in found if share >= 0.005]
+        return [f"  {name:<16}{share:5.0%}  {full * round(share * _BAR)}" for name, share in shares if share >= 0.005]

@@ -23,13 +23,13 @@ from velodrome.errors import InputError
 from velodrome.records.appender import Appender
 from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
 from velodrome.records.rollout import SCHEMA, encode, make_rollout
-from velodrome.training.envs import make_env, make_teacher
-from velodrome.training.envs.interface import Array, Environment, Spec
+from velodrome.training.envs.interface import Array, Spec, VectorEnv
+from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Guide, Student
-from velodrome.training.frames import Film, Lettered, lettered
 from velodrome.training.policy import Policy
-from velodrome.training.settings import Settings
-from velodrome.training.streams import stream, stream_seed
+from velodrome.training.random_streams import stream, stream_seed
+from velodrome.training.run.frames import Film, Lettered, lettered
+from velodrome.training.settings import RunSettings
 
 Json = dict[str, Any]
 
@@ -39,16 +39,16 @@ _LARGE = ("observations", "frames", "rewards", "teacher_actions", "actions")  # 
 
 
 def write_episodes(
-    settings: Settings,
+    settings: RunSettings,
     policy: Policy,
     device: torch.device,
     path: Path,
-    episodes: int,
     *,
     step: int,
     most_steps: int = MOST_STEPS,
 ) -> int:
     """Play until the file has so many episodes of the student as it is after `step` agent steps; how many were new."""
+    episodes = settings.output.episodes
     there = _taken_up(path, step)
     written = 0
     with closing(Appender(path)) as file:
@@ -122,7 +122,7 @@ class Recording:
 class _Stage:
     """Some environments, and what is remembered of each until its first episode is over."""
 
-    def __init__(self, settings: Settings, env: Environment, seed: int, first: int, step: int) -> None:
+    def __init__(self, settings: RunSettings, env: VectorEnv, seed: int, first: int, step: int) -> None:
         self._settings = settings
         self._env = env
         self._seed = seed

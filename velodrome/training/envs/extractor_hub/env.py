@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError
+from velodrome.training.envs.env_names import agents_problem, name_problem
 from velodrome.training.envs.extractor_hub import render, rules
 from velodrome.training.envs.extractor_hub.kernels import step_all
 from velodrome.training.envs.extractor_hub.world import EPISODE, World, make_world
 from velodrome.training.envs.interface import Array, Ended, Spec
-from velodrome.training.envs.names import unfit
 
 _NOT_STATE = ("size", "hub_radius", "max_steps", "notes")
 
@@ -24,11 +24,12 @@ class ExtractorHub:
     """Many worlds of one size as one."""
 
     def __init__(self, size: int, *, num_envs: int, agents: int, max_steps: int, notes: bool, seed: int) -> None:
-        wrong = unfit(size, agents)
-        if wrong:
-            raise InputError(*wrong)
+        name = f"extractor_hub_{size}"
+        problem = name_problem(name) or agents_problem(name, agents)
+        if problem:
+            raise InputError(problem)
         self.spec = Spec(
-            name=f"extractor_hub_{size}",
+            name=name,
             num_envs=num_envs,
             agents=agents,
             num_actions=rules.ACTIONS,

@@ -10,7 +10,7 @@ from velodrome.training.settings import (
     ActionSupervisedAndCriticConfig,
     EnvSettings,
     PPOSettings,
-    Settings,
+    RunSettings,
     TrainerSettings,
 )
 
@@ -20,12 +20,12 @@ def thinky_supervised_to_ppo(
     supervised_steps: Annotated[int, Field(ge=0, description="agent steps with the teacher")] = 500_000,
     num_envs: Annotated[int, Field(ge=1, le=65_536, description="environments stepped at once")] = 16,
     agents: Annotated[int, Field(ge=1, le=64, description="agents in each")] = 4,
-) -> Settings:
+) -> RunSettings:
     """A student taught by the scripted teacher thinky, then going on alone with PPO.
 
     With 16 x 4 agents a rollout is 8 steps of all of them, 512 agent steps.
     """
-    return Settings(
+    return RunSettings(
         run="thinky",
         env=EnvSettings(name=base_missions, num_envs=num_envs, agents=agents),
         supervised=ActionSupervisedAndCriticConfig(steps=supervised_steps),

@@ -1,6 +1,4 @@
-"""PyTorch's own traces: how their clock relates to the time of day, its own sums as ours, and training beside a
-collection in one trace.
-"""
+"""PyTorch's traces: steps and parts in them, their clock and sums, and training beside a collection in one trace."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 import torch
-from small_run import metrics, small
+from small_run import Reference, copied, metrics, trained
 from torch.profiler import ProfilerActivity, profile, record_function
 from trace_check import check_file
 
@@ -25,21 +23,34 @@ from velodrome.profiling.traces.trace_events import Trace
 from velodrome.profiling.traces.training import read_training
 from velodrome.settings import Config, Instance
 from velodrome.timing.spans import root
-from velodrome.training.loop import Outcome, train
-from velodrome.training.parts import ROLLOUT, Timer
-from velodrome.training.run.folder import folder as folder_of
-from velodrome.training.run.profiler import Tracer
+from velodrome.training.loop import TrainingResult
+from velodrome.training.run.torch_profiler import Tracer
 from velodrome.training.settings import ProfilerSettings
+from velodrome.training.timed import ROLLOUT, PartTimer
+
+pytestmark = pytest.mark.usefixtures("compiled")
 
 _CLOCKS_US = 1_000_000  # for a machine that stands still between two looks; a clock of another epoch is off by days
 
 
-def trained(folder: Path, **more: str) -> Outcome:
-    """A run whose profiler records 12 steps, stacks too."""
-    given = {"enabled": "True", "wait_steps": "0", "warmup_steps": "1", "active_steps": "12", "repeat": "1"}
-    given |= {"with_stack": "True", "compress": "True"}
-    words = {f"trainer__profiler__{name}": value for name, value in given.items()}
-    return train(small(folder, **words, **more), lambda _: None)
+def recorded(folder: Path, lines: list[str] | None = None, **profiler: object) -> TrainingResult:
+    """A short run with this profiler; what it says about the profiler goes to `lines`."""
+    values = {f"trainer__profiler__{name}": value for name, value in {"enabled": True, **profiler}.items()}
+    said: list[str] = []
+    result = trained(folder, said, trainer__total_timesteps=512, supervised__steps=256, **values)
+    if lines is not None:
+        lines += [text for text in said if text.startswith("profiler: ")]
+    return result
+
+
+TWELVE = {"wait_steps": 0, "warmup_steps": 1, "active_steps": 12, "with_stack": True, "compress": True}
+
+
+@pytest.fixture(scope="module")
+def twelve(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
+    """A run whose profiler recorded 12 steps, with stacks."""
+    values = {f"trainer__profiler__{name}": value for name, value in {"enabled": True, **TWELVE}.items()}
+    return trained(tmp_path_factory.mktemp("twelve"), evaluator__evaluate_local=True, **values)
 
 
 def collected(folder: Path) -> Path:
@@ -105,8 +116,8 @@ def test_operators_have_the_counts_and_times_that_pytorch_gives_them(tmp_path: P
         assert each["self_ms"] == pytest.approx(their.self_cpu_time_total / 1e3, abs=1e-3), each["name"]
 
 
-def test_a_run_is_told_with_the_numbers_it_had_itself(tmp_path: Path):
-    outcome = trained(tmp_path, evaluator__evaluate_local="True")
+def test_a_run_is_reported_with_its_own_numbers(twelve: TrainingResult):
+    outcome = twelve
     found = read_training(outcome.folder)
     own = outcome.timing["phases"]
     assert {each["phase"]: each["agent_steps"] for each in found["phases"]} == {
@@ -121,70 +132,86 @@ def test_a_run_is_told_with_the_numbers_it_had_itself(tmp_path: Path):
     assert steps == {"environment step": 11, "student_forward": 11, "nim_calls": 11, "update": 1}
 
 
-def recorded(folder: Path, said: list[str], **given: str) -> Outcome:
-    """A run with this profiler; what was said about it goes to `said`."""
-    words = {f"trainer__profiler__{name}": value for name, value in {"enabled": "True", **given}.items()}
-    return train(small(folder, **words), lambda text: said.append(text) if text.startswith("profiler: ") else None)
+def event_names(path: Path) -> set[str]:
+    return {str(each.get("name")) for each in orjson.loads(path.read_bytes())["traceEvents"]}
 
 
-def test_every_trace_has_a_table_of_its_own_steps_and_of_no_others(tmp_path: Path):
-    said: list[str] = []
-    outcome = recorded(tmp_path, said, wait_steps="1", warmup_steps="1", active_steps="3", repeat="3")
-    counts = [line.split()[-1] for text in said for line in text.splitlines() if "ProfilerStep*" in line]
-    assert counts == ["3", "3", "3"]
-    assert [path.name for path in outcome.traces] == [f"profiler_trace_{number}.json" for number in range(3)]
+def test_a_run_can_be_profiled_where_it_is_and_the_trace_holds_named_steps_and_our_parts(tmp_path: Path):
+    first = trained(tmp_path, trainer__total_timesteps=256, supervised__steps=256)
+    result = recorded(tmp_path, wait_steps=2, warmup_steps=2, active_steps=9)
+    assert result.traces == [first.folder / "profiler_trace_0.json"]
+    names = event_names(result.traces[0])
+    assert {"student_forward", "replay_store", "environment", "backward"} <= names
+    assert {name.rpartition(" ")[0] for name in names if name[-1:].isdigit()} >= {"environment step", "update"}
 
 
-def test_without_a_warm_up_the_first_step_is_the_first_of_the_trace_and_nothing_warns(tmp_path: Path):
-    said: list[str] = []
-    (path,) = recorded(tmp_path, said, wait_steps="0", warmup_steps="0", active_steps="2").traces
-    names = {str(each.get("name")) for each in orjson.loads(path.read_bytes())["traceEvents"]}
-    assert {name for name in names if name.startswith(("environment step", "update"))} == {
-        "environment step 0",
-        "environment step 1",
-    }
-
-
-@pytest.mark.parametrize("given", [{"wait_steps": "9999"}, {"wait_steps": "0", "warmup_steps": "9999"}])
-def test_a_run_that_ends_before_its_profiler_begins_says_so(tmp_path: Path, given: dict[str, str]):
-    said: list[str] = []
-    assert recorded(tmp_path, said, **given).traces == []
-    told = {"wait_steps": "10", "warmup_steps": "5", **given}
-    before = f"trainer.profiler.wait_steps={told['wait_steps']} and warmup_steps={told['warmup_steps']} come first"
-    assert said == [f"profiler: no trace: there were 144 steps, and {before}"]
-    assert recorded(tmp_path, said, **given).finished
-    assert said[1:] == ["profiler: no trace: nothing was trained; a larger trainer.total_timesteps trains on"]
-
-
-def test_a_trace_that_was_moved_away_leaves_the_others_where_they_are(tmp_path: Path):
-    given = {"wait_steps": "1", "warmup_steps": "1", "active_steps": "3", "repeat": "2"}
-    half = {f"trainer__profiler__{name}": value for name, value in {"enabled": "True", **given}.items()}
-    first = train(small(tmp_path, trainer__total_timesteps="512", **half), lambda _: None)
-    (first.folder / "profiler_trace_0.json").unlink()
+def test_every_trace_has_a_table_of_its_own_steps_and_one_that_was_moved_leaves_the_others(tmp_path: Path):
+    lines: list[str] = []
+    three = {"wait_steps": 1, "warmup_steps": 1, "active_steps": 3, "repeat": 2}
+    first = recorded(tmp_path, lines, **three)
+    counts = [line.split()[-1] for text in lines for line in text.splitlines() if "ProfilerStep*" in line]
+    assert counts == ["3", "3"]
+    assert [path.name for path in first.traces] == ["profiler_trace_0.json", "profiler_trace_1.json"]
+    first.traces[0].unlink()
     before = first.traces[1].read_bytes()
-    second = recorded(tmp_path, [], **given)
+    values = {f"trainer__profiler__{name}": value for name, value in {"enabled": True, **three}.items()}
+    second = trained(tmp_path, trainer__total_timesteps=768, supervised__steps=256, **values)
     assert [path.name for path in second.traces] == ["profiler_trace_2.json", "profiler_trace_3.json"]
     assert first.traces[1].read_bytes() == before
 
 
-@pytest.mark.parametrize("compress", ["True", "False"])
-def test_a_trace_that_cannot_be_written_is_said_and_the_run_goes_on(tmp_path: Path, compress: str):
-    said: list[str] = []
-    given = {"wait_steps": "1", "warmup_steps": "1", "active_steps": "3", "compress": compress}
-    words = {f"trainer__profiler__{name}": value for name, value in given.items()}
-    folder = folder_of(small(tmp_path, trainer__profiler__enabled="True", **words))
-    (folder / "profiler_trace.new.json").mkdir(parents=True)  # in its way
-    outcome = recorded(tmp_path, said, **given)
-    assert (outcome.finished, outcome.traces) == (True, [])
-    (line,) = said
-    assert line.startswith(f"profiler: {folder / 'profiler_trace_0.json'}")
-    assert ": the trace cannot be written (" in line
+def test_without_a_warm_up_the_first_step_is_the_first_of_the_trace(tmp_path: Path):
+    (path,) = recorded(tmp_path, wait_steps=0, warmup_steps=0, active_steps=2).traces
+    steps = {name for name in event_names(path) if name.startswith(("environment step", "update"))}
+    assert steps == {"environment step 0", "environment step 1"}
+
+
+@pytest.mark.parametrize("late", [{"wait_steps": 9999}, {"wait_steps": 0, "warmup_steps": 9999}])
+def test_a_run_that_ends_before_its_profiler_starts_says_so(tmp_path: Path, late: dict[str, object]):
+    lines: list[str] = []
+    assert recorded(tmp_path, lines, **late).traces == []
+    (line,) = lines
+    assert line.startswith("profiler: no trace")
+    assert "trainer.profiler.wait_steps" in line
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_trace_that_cannot_be_written_is_reported_and_the_run_continues(
+    tmp_path: Path, reference: Reference, compress: bool
+):
+    folder = copied(reference("mlp"), tmp_path)
+    (folder / "profiler_trace.new.json").mkdir()  # in its way
+    lines: list[str] = []
+    quick = {"enabled": True, "wait_steps": 1, "warmup_steps": 1, "active_steps": 3, "compress": compress}
+    values = {f"trainer__profiler__{name}": value for name, value in quick.items()}
+    result = trained(tmp_path, lines, trainer__total_timesteps=1152, **values)
+    assert (result.finished, result.traces, result.folder) == (True, [], folder)
+    (line,) = (text for text in lines if text.startswith("profiler: "))
+    assert str(folder / "profiler_trace_0.json") in line
+
+
+@pytest.mark.parametrize(("most", "kept"), [(1, 0), (500, 1)])
+def test_a_trace_larger_than_its_limit_is_reported_and_not_kept(tmp_path: Path, most: int, kept: int):
+    lines: list[str] = []
+    large = {"wait_steps": 0, "warmup_steps": 1, "active_steps": 40, "record_shapes": True, "with_stack": True}
+    traces = recorded(tmp_path, lines, max_mb=most, **large).traces
+    assert [path.name for path in next(tmp_path.iterdir()).glob("profiler*")] == [path.name for path in traces]
+    assert len(traces) == kept
+    assert ("trainer.profiler.max_mb=1" in lines[0]) == (not kept)
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_allocations_are_in_the_trace_if_profile_memory_is_set(tmp_path: Path, memory: bool):
+    (path,) = recorded(tmp_path, wait_steps=0, warmup_steps=1, active_steps=10, profile_memory=memory).traces
+    events = orjson.loads(path.read_bytes())["traceEvents"]
+    sizes = [each["args"]["Bytes"] for each in events if each.get("name") == "[memory]"]
+    assert (any(size > 0 for size in sizes), any(size < 0 for size in sizes)) == (memory, memory)
 
 
 def test_writing_a_trace_is_no_time_of_the_rollout_it_was_written_in(tmp_path: Path):
     device = torch.device("cpu")
     settings = ProfilerSettings(enabled=True, wait_steps=0, warmup_steps=1, active_steps=2)
-    tracer = Tracer(settings, tmp_path, Timer(device, profiled=False), device, lambda _: None)
+    tracer = Tracer(settings, tmp_path, PartTimer(device, profiled=False), device, lambda _: None)
     with root(ROLLOUT, lambda: 7.0) as rollout:  # a clock that stands, so that all that is left is what was taken off
         for _ in range(3):
             tracer.begin("environment step")
@@ -196,12 +223,11 @@ def test_writing_a_trace_is_no_time_of_the_rollout_it_was_written_in(tmp_path: P
 
 
 def test_training_and_a_collection_lie_in_one_trace_at_the_time_they_ran(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, twelve: TrainingResult, capsys: pytest.CaptureFixture[str]
 ):
-    before = time.time()
-    ours = collected(tmp_path)
+    (theirs,) = twelve.traces
     between = time.time()
-    (theirs,) = trained(tmp_path).traces
+    ours = collected(tmp_path)
     after = time.time()
     out = tmp_path / "all.json.gz"
     capsys.readouterr()
@@ -216,15 +242,14 @@ def test_training_and_a_collection_lie_in_one_trace_at_the_time_they_ran(
             at = (found.epoch_us + each["ts"]) / 1e6
             spans.setdefault(names[each["pid"]], []).extend((at, at + each["dur"] / 1e6))
     slack_s = _CLOCKS_US / 1e6
-    assert before - slack_s < min(spans["trace.json.gz: collector"])
-    assert max(spans["trace.json.gz: collector"]) < between + slack_s
+    assert between - slack_s < min(spans["trace.json.gz: collector"])
+    assert max(spans["trace.json.gz: collector"]) < after + slack_s
     # of torch there is also what it calls Spans or Traces; the process has the name it was started by
     of_torch = {name.partition(": ")[2]: each for name, each in spans.items() if name.startswith("profiler_trace_0")}
     (taught,) = (each for name, each in of_torch.items() if name not in ("Spans", "Traces"))
-    assert between - slack_s < min(taught)
-    assert max(taught) < after + slack_s
+    assert max(taught) < between + slack_s
     stretches = [each["name"] for each in found.events if each["ph"] == "X"]
     assert (stretches.count("rollout"), stretches.count("nim_calls")) == (10, 11)
     (note,) = told["notes"]
-    assert note.startswith("trace.json.gz ends ")
-    assert note.endswith(" before profiler_trace_0.json.gz begins: they do not overlap")
+    assert note.startswith("profiler_trace_0.json.gz ends ")
+    assert note.endswith(" before trace.json.gz begins: they do not overlap")

@@ -1,7 +1,7 @@
 """Generalised advantage estimation, as a pure function of one rollout.
 
-An episode that was cut off is bootstrapped from the value of what was seen last in it, one that ended by its own rules
-is not; neither lets anything through from the episode that follows.
+A truncated episode is bootstrapped from the value of its last observation, a terminated one is not; nothing passes
+from one episode into the one before it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def gae(
     gamma: float,
     lam: float,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns. `final_values_TN` counts where an episode was cut off; `last_value_N` at the end."""
-    given = (rewards_TN, values_TN, terminals_TN, truncations_TN, final_values_TN, last_value_N)
+    """Advantages and returns. `final_values_TN` counts where an episode was truncated; `last_value_N` at the end."""
+    tensors = (rewards_TN, values_TN, terminals_TN, truncations_TN, final_values_TN, last_value_N)
     if rewards_TN.is_cuda:
-        return _step_by_step(*given, gamma, lam)
+        return _step_by_step(*tensors, gamma, lam)
     advantages_TN, returns_TN = torch.empty_like(rewards_TN), torch.empty_like(rewards_TN)
-    told: list[Any] = [each.numpy() for each in (*given, advantages_TN, returns_TN)]
-    told += [np.float32(gamma), np.float32(lam)]
-    _backwards(*told)
+    args: list[Any] = [each.numpy() for each in (*tensors, advantages_TN, returns_TN)]
+    args += [np.float32(gamma), np.float32(lam)]
+    _backwards(*args)
     return advantages_TN, returns_TN
 
 
@@ -49,7 +49,7 @@ def _step_by_step(
     gamma: float,
     lam: float,
 ) -> tuple[Tensor, Tensor]:
-    """All that does not depend on the step after it at once, then one line a step; for devices without kernels."""
+    """Vectorised but for the recursion; for devices without kernels."""
     following_TN = torch.cat((values_TN[1:], last_value_N.unsqueeze(0)))
     following_TN = torch.where(truncations_TN, final_values_TN, following_TN).masked_fill(terminals_TN, 0)
     advantages_TN = rewards_TN + gamma * following_TN - values_TN
@@ -60,7 +60,7 @@ def _step_by_step(
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> Tensor:
-    """How much of the returns' variance the values foresaw: 1 all, 0 no more than their mean, or there is none."""
+    """Share of the returns' variance that the values predicted; 0 if there is none."""
     variance = returns.var(unbiased=False)
     return torch.where(variance > 0, 1 - (returns - values).var(unbiased=False) / variance, 0.0)
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from velodrome.training.envs.interface import Environment
+from velodrome.training.envs.interface import VectorEnv
 
 Frame = list[str] | dict[str, Any]
 Letters = NDArray[np.uint8]  # height x width, ASCII
@@ -37,7 +37,7 @@ class Lettered(Protocol):
 class _Picture:
     """Any environment by its picture: sampled, and with 64 colours."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: VectorEnv) -> None:
         self._env = env
         self.action_names: list[str] = []  # nobody told them
         levels = [f"{level * 255 // (_LEVELS - 1):02x}" for level in range(_LEVELS)]
@@ -52,7 +52,7 @@ class _Picture:
         return drawn
 
 
-def lettered(env: Environment) -> Lettered:
+def lettered(env: VectorEnv) -> Lettered:
     """How this environment is written in letters."""
     return env if isinstance(env, Lettered) else _Picture(env)
 

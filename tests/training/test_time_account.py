@@ -9,9 +9,13 @@ import pytest
 import torch
 
 from velodrome.timing.spans import Span, root, span
+from velodrome.training.assignments import apply
 from velodrome.training.losses.ppo import PPO_STATS
-from velodrome.training.overrides import apply, keys
-from velodrome.training.parts import (
+from velodrome.training.run.advice import advice
+from velodrome.training.run.dashboard import Dashboard
+from velodrome.training.run.time_account import TimeAccount, timing_table
+from velodrome.training.settings import ActionSupervisedAndCriticConfig, RunSettings, leaves
+from velodrome.training.timed import (
     BACK,
     BACKWARD,
     ENVIRONMENT,
@@ -25,13 +29,9 @@ from velodrome.training.parts import (
     STUDENT,
     TEACHER,
     UPDATE,
-    Timer,
-    stand_still,
+    PartTimer,
+    discount,
 )
-from velodrome.training.run.account import Account
-from velodrome.training.run.dashboard import Dashboard
-from velodrome.training.run.report import advice, timing_table
-from velodrome.training.settings import ActionSupervisedAndCriticConfig, Settings
 
 
 class Watch:
@@ -66,7 +66,7 @@ def epoch(watch: Watch, *, taught: bool = True, fetch_ms: float = 5.23) -> tuple
 
 
 def test_the_table_has_the_seeds_lines_marks_the_largest_and_names_the_rest():
-    account, watch = Account(), Watch()
+    account, watch = TimeAccount(), Watch()
     for _ in range(10):
         account.add("supervised", 512, *epoch(watch))
     text = timing_table(account, 5120, settled=True)
@@ -87,11 +87,11 @@ def test_the_table_has_the_seeds_lines_marks_the_largest_and_names_the_rest():
         "=" * 60,
     ]
     assert "mean of 10 rollouts" in text
-    assert "device settled" in text
+    assert "device synchronized" in text
 
 
 def test_a_teacher_that_was_not_asked_is_one_line():
-    account, watch = Account(), Watch()
+    account, watch = TimeAccount(), Watch()
     for _ in range(10):
         account.add("ppo", 512, *epoch(watch, taught=False))
     lines = timing_table(account, 5120, settled=False).splitlines()
@@ -104,10 +104,10 @@ def test_a_teacher_that_was_not_asked_is_one_line():
 
 
 def test_parts_and_remainder_are_the_total_and_a_phase_has_its_own_speed():
-    account, watch = Account(), Watch()
+    account, watch = TimeAccount(), Watch()
     account.add("supervised", 512, *epoch(watch))
     spent = account.add("ppo", 512, *epoch(watch, taught=False))
-    account.set_apart("evaluation", 100.0)
+    account.add_apart("evaluation", 100.0)
     assert (spent["rollout"], spent["update"]) == (pytest.approx(0.00588), pytest.approx(0.01))
     assert (spent[f"rollout/{STORE}"], spent[f"update/{BACKWARD}"]) == (pytest.approx(0.00166), pytest.approx(0.006))
     parts = account.as_json()["parts"]
@@ -119,7 +119,7 @@ def test_parts_and_remainder_are_the_total_and_a_phase_has_its_own_speed():
 
 
 def test_parts_of_the_teacher_add_up_in_a_table_of_both_phases_too():
-    account, watch = Account(), Watch()
+    account, watch = TimeAccount(), Watch()
     account.add("supervised", 512, *epoch(watch))
     for _ in range(9):
         account.add("ppo", 512, *epoch(watch, taught=False))
@@ -134,15 +134,15 @@ def test_parts_of_the_teacher_add_up_in_a_table_of_both_phases_too():
 
 
 def test_what_looking_takes_is_no_time_of_the_rollout():
-    account, watch = Account(), Watch()
+    account, watch = TimeAccount(), Watch()
     with root(ROLLOUT, watch) as rollout:
         spend(watch, STUDENT, 3.0)
         watch.now += 0.5  # the profiler writes a trace
-        stand_still(0.5)
+        discount(0.5)
         spend(watch, ENVIRONMENT, 1.0)
     with root(UPDATE, watch) as update:
         spend(watch, BACKWARD, 6.0)
-    stand_still(9.0)  # nothing is open
+    discount(9.0)  # nothing is open
     account.add("ppo", 512, rollout, update)
     parts = account.as_json()["parts"]
     assert parts["rollout"]["sum_s"] == pytest.approx(0.004)
@@ -169,7 +169,7 @@ def test_a_profiled_run_waits_for_the_gpu_before_the_clock_of_a_part_stops(
         return float(len(found))
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: found.append("settled"))
-    timer = Timer(torch.device(device), profiled=profiled)
+    timer = PartTimer(torch.device(device), profiled=profiled)
     timer.traced = traced
     with root(ROLLOUT, clock) as rollout, timer(STUDENT):
         found.append("work")
@@ -178,16 +178,16 @@ def test_a_profiled_run_waits_for_the_gpu_before_the_clock_of_a_part_stops(
 
 
 def test_one_rollout_is_not_several():
-    account, watch = Account(), Watch()
+    account, watch = TimeAccount(), Watch()
     account.add("ppo", 512, *epoch(watch, taught=False))
     assert "  mean of 1 rollout (p50, p95); " in timing_table(account, 512, settled=False)
 
 
 def test_advice_about_evaluation_is_of_a_setting_that_would_change_it():
-    account, watch = Account(), Watch()
+    account, watch = TimeAccount(), Watch()
     account.add("ppo", 512, *epoch(watch, taught=False))
-    account.set_apart("evaluation", 1.0)
-    settings = Settings()
+    account.add_apart("evaluation", 1.0)
+    settings = RunSettings()
     assert advice(account, settings, 64, "cuda")[0] == (
         "evaluation takes 6297% on top of training: evaluator.episodes=16 or evaluator.evaluate_local=False"
     )
@@ -199,9 +199,9 @@ def test_advice_about_evaluation_is_of_a_setting_that_would_change_it():
 
 
 def test_every_setting_that_advice_names_is_one():
-    there = {key.name for key in keys(Settings())}
+    there = {key.name for key in leaves(RunSettings())}
     for part in (STUDENT, KERNELS, FETCH, STORE, ENVIRONMENT, *IN_UPDATE):
-        (line,) = advice(mostly(part), Settings(supervised=KEPT), 64, "cuda")
+        (line,) = advice(mostly(part), RunSettings(supervised=KEPT), 64, "cuda")
         named = set(re.findall(r"[a-z]+(?:\.[a-z_]+)+|[a-z]+_[a-z_]+", line))
         assert named, line
         assert named <= there, line
@@ -211,9 +211,9 @@ IN_UPDATE = (FORWARD, BACKWARD, OPTIMIZER)
 KEPT = ActionSupervisedAndCriticConfig(steps=512, keep_coef=0.1, keep_steps=64)
 
 
-def mostly(part: str, phase: str = "ppo") -> Account:
+def mostly(part: str, phase: str = "ppo") -> TimeAccount:
     """An epoch that is one part and next to nothing else."""
-    account, watch = Account(), Watch()
+    account, watch = TimeAccount(), Watch()
     with root(ROLLOUT, watch) as rollout:
         if part in (KERNELS, FETCH):
             with span(TEACHER):
@@ -226,8 +226,8 @@ def mostly(part: str, phase: str = "ppo") -> Account:
     return account
 
 
-def given(**values: str) -> Settings:
-    return apply(Settings(), {name.replace("__", "."): value for name, value in values.items()})
+def given(**values: str) -> RunSettings:
+    return apply(RunSettings(), {name.replace("__", "."): value for name, value in values.items()})
 
 
 TWICE = "(env.num_envs=32 with trainer.batch_size=1024)"
@@ -270,7 +270,7 @@ LARGER = "a larger minibatch (trainer.minibatch_size=512)"
         (KERNELS, "cpu", given(env__name="extractor_hub_8"), "99% {}: fewer supervised.steps"),
     ],
 )
-def test_advice_is_only_of_what_could_help(part: str, device: str, settings: Settings, line: str | None):
+def test_advice_is_only_of_what_could_help(part: str, device: str, settings: RunSettings, line: str | None):
     parts = {
         STUDENT: "the student's forward pass on 64 agents at once",
         FORWARD: "the forward pass of updates",
@@ -283,7 +283,7 @@ def test_advice_is_only_of_what_could_help(part: str, device: str, settings: Set
 
 
 def test_passes_over_a_rollout_are_no_advice_where_there_was_no_ppo():
-    assert advice(mostly(BACKWARD, "supervised"), Settings(), 64, "cpu") == [
+    assert advice(mostly(BACKWARD, "supervised"), RunSettings(), 64, "cpu") == [
         f"100% of the time is the backward pass: {LARGER}, or a narrower policy.hidden"
     ]
 
@@ -317,7 +317,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("narrow")
 def test_on_a_narrow_terminal_one_block_stands_however_often_it_is_drawn():
-    account, watch, terminal = Account(), Watch(), Terminal()
+    account, watch, terminal = TimeAccount(), Watch(), Terminal()
     dashboard = Dashboard(terminal, 10_000, clock=watch)
     for step in (512, 1024, 1536):
         account.add("supervised", 512, *epoch(watch))
@@ -332,7 +332,7 @@ def test_on_a_narrow_terminal_one_block_stands_however_often_it_is_drawn():
 
 @pytest.mark.usefixtures("narrow")
 def test_what_is_said_above_the_block_is_not_drawn_over():
-    account, watch, terminal = Account(), Watch(), Terminal()
+    account, watch, terminal = TimeAccount(), Watch(), Terminal()
     dashboard = Dashboard(terminal, 10_000, clock=watch)
     say = dashboard.above(lambda text: print(text, file=terminal))
     for step in (512, 1024):
@@ -346,7 +346,7 @@ def test_what_is_said_above_the_block_is_not_drawn_over():
 
 def test_a_terminal_that_cannot_go_back_is_given_lines(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TERM", "dumb")
-    account, watch, terminal = Account(), Watch(), Terminal()
+    account, watch, terminal = TimeAccount(), Watch(), Terminal()
     dashboard = Dashboard(terminal, 10_000, clock=watch)
     for step in (512, 1024):
         account.add("supervised", 512, *epoch(watch))
@@ -358,7 +358,7 @@ def test_a_terminal_that_cannot_go_back_is_given_lines(monkeypatch: pytest.Monke
 
 def test_the_numbers_of_ppo_are_shown_by_their_names_and_the_last_return_stays(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TERM", "dumb")
-    account, watch, terminal = Account(), Watch(), Terminal()
+    account, watch, terminal = TimeAccount(), Watch(), Terminal()
     dashboard = Dashboard(terminal, 10_000, clock=watch)
     account.add("ppo", 512, *epoch(watch, taught=False))
     told = {"mean_return": 20.3, "agreement": 0.9}
@@ -372,8 +372,8 @@ def test_the_numbers_of_ppo_are_shown_by_their_names_and_the_last_return_stays(m
 
 
 def test_advice_is_about_what_is_large_and_silent_otherwise():
-    account, watch = Account(), Watch()
+    account, watch = TimeAccount(), Watch()
     account.add("supervised", 512, *epoch(watch, fetch_ms=50.0))
-    told = advice(account, Settings(), 64, "cuda")
+    told = advice(account, RunSettings(), 64, "cuda")
     assert told[0].startswith("71% of the time is fetching observations from the device")
-    assert advice(Account(), Settings(), 64, "cpu") == []
+    assert advice(TimeAccount(), RunSettings(), 64, "cpu") == []

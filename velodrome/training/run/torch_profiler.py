@@ -1,7 +1,7 @@
 """PyTorch's profiler over a few steps: `profiler_trace_<n>.json` in the run's folder, and a table of the operators.
 
-A step is one environment step or one update, and is named so in the trace. Nothing here touches what is computed, or
-counts as time of what is looked at; a trace that cannot be written is said, and training goes on.
+A step is one environment step or one update, and has that name in the trace. Nothing here changes what is computed or
+counts as time of what is observed; a trace that cannot be written is reported, and training continues.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 
-from velodrome.training.parts import Timer, stand_still
 from velodrome.training.settings import ProfilerSettings
+from velodrome.training.timed import PartTimer, discount
 
 _TOP = 12
 _TRACE = re.compile(r"profiler_trace_(\d+)\.json(\.gz)?")
-_SILENT = "6"  # above "USDT", in which it says that it starts and stops; a trace that was not written we see ourselves
+_SILENT = "6"  # above the level at which it reports starting and stopping
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
@@ -32,7 +32,12 @@ class Tracer:
     """Counts steps and keeps traces. Without `enabled` it does nothing."""
 
     def __init__(
-        self, settings: ProfilerSettings, folder: Path, timer: Timer, device: torch.device, say: Callable[[str], None]
+        self,
+        settings: ProfilerSettings,
+        folder: Path,
+        timer: PartTimer,
+        device: torch.device,
+        say: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._folder = folder
@@ -44,9 +49,9 @@ class Tracer:
         there = (_TRACE.fullmatch(path.name) for path in folder.glob("profiler_trace_*"))
         self._next = max((int(name[1]) + 1 for name in there if name), default=0)
         self._recorded = False
-        self.took_s = 0.0  # by the profiler itself, apart from what it records
+        self.took_s = 0.0  # by the profiler itself
         self.paths: list[Path] = []
-        self._wanted = settings.enabled  # begun with the first step, not with what is made before it
+        self._wanted = settings.enabled  # started with the first step
         self._profile: profile | None = None
 
     def begin(self, name: str) -> None:
@@ -54,7 +59,7 @@ class Tracer:
         if self._wanted:
             self._wanted = False
             with self._apart():
-                self._profile = self._begun()
+                self._profile = self._started()
         if self._profile is not None and self._timer.traced:
             self._step = record_function(f"{name} {self._steps}")
             self._step.__enter__()
@@ -75,10 +80,10 @@ class Tracer:
             self._timer.traced = self._profile.current_action in _RECORDING
 
     def close(self) -> None:
-        """Stop; a trace that has begun is written as far as it got."""
+        """Stop; a started trace is written as far as it got."""
         if self._wanted:
             self._wanted = False
-            self._say("profiler: no trace: nothing was trained; a larger trainer.total_timesteps trains on")
+            self._say("profiler: no trace: nothing was trained; a larger trainer.total_timesteps trains further")
         if self._profile is None:
             return
         ending, self._profile = self._profile, None
@@ -86,13 +91,13 @@ class Tracer:
         with self._apart():
             ending.stop()
         if self._steps and not self._recorded:
-            given = self._settings
-            before = f"trainer.profiler.wait_steps={given.wait_steps} and warmup_steps={given.warmup_steps}"
+            settings = self._settings
+            before = f"trainer.profiler.wait_steps={settings.wait_steps} and warmup_steps={settings.warmup_steps}"
             self._say(f"profiler: no trace: there were {self._steps:,} steps, and {before} come first")
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
-        """For the profiler's own work: its time is nobody else's, and it warns of nothing that we have not chosen."""
+        """For the profiler's own work: its time counts for no part, and its warnings are dropped."""
         began = time.perf_counter()
         try:
             with warnings.catch_warnings():
@@ -101,10 +106,10 @@ class Tracer:
         finally:
             took_s = time.perf_counter() - began
             self.took_s += took_s
-            stand_still(took_s)
+            discount(took_s)
 
-    def _begun(self) -> profile:
-        given = self._settings
+    def _started(self) -> profile:
+        settings = self._settings
         os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
         activities = [ProfilerActivity.CPU]
         if self._device.type == "cuda":
@@ -112,20 +117,23 @@ class Tracer:
         made = profile(
             activities=activities,
             schedule=schedule(
-                wait=given.wait_steps, warmup=given.warmup_steps, active=given.active_steps, repeat=given.repeat
+                wait=settings.wait_steps,
+                warmup=settings.warmup_steps,
+                active=settings.active_steps,
+                repeat=settings.repeat,
             ),
             on_trace_ready=self._keep,
-            record_shapes=given.record_shapes,
-            profile_memory=given.profile_memory,
-            with_stack=given.with_stack,
+            record_shapes=settings.record_shapes,
+            profile_memory=settings.profile_memory,
+            with_stack=settings.with_stack,
         )
         made.start()
         self._timer.traced = made.current_action in _RECORDING
         return made
 
     def _over(self) -> bool:
-        given = self._settings
-        return self._steps >= given.repeat * (given.wait_steps + given.warmup_steps + given.active_steps)
+        settings = self._settings
+        return self._steps >= settings.repeat * (settings.wait_steps + settings.warmup_steps + settings.active_steps)
 
     def _keep(self, done: profile) -> None:
         """Write a trace whole or not at all, and show which operators took the time."""
@@ -135,15 +143,15 @@ class Tracer:
         new = self._folder / "profiler_trace.new.json"
         packed = new.with_suffix(".gz")
         try:
-            new.unlink(missing_ok=True)  # of a process that was killed: it must not pass for this one
+            new.unlink(missing_ok=True)  # left by a process that was killed
             done.export_chrome_trace(str(new))
             size = new.stat().st_size if new.exists() else 0
-            if not size:  # it says nothing of why
+            if not size:  # torch does not say why
                 raise OSError("is there room on the disk?")
             if size > self._settings.max_mb * 1_000_000:
                 new.unlink()
                 self._say(
-                    f"profiler: the trace would be {size / 1e6:,.0f} MB and is not kept "
+                    f"profiler: the trace has {size / 1e6:,.0f} MB and is not kept "
                     f"(trainer.profiler.max_mb={self._settings.max_mb}; fewer active_steps, or with_stack=False)"
                 )
                 return
@@ -156,7 +164,7 @@ class Tracer:
             for left in (new, packed):
                 with suppress(OSError):
                     left.unlink(missing_ok=True)
-            self._say(f"profiler: {path}: the trace cannot be written ({error.strerror or error}); training goes on")
+            self._say(f"profiler: {path}: the trace cannot be written ({error.strerror or error}); training continues")
             return
         self._next += 1
         self.paths.append(path)

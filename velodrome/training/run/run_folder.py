@@ -1,0 +1,113 @@
+"""The folder of a run: `train_dir/<run>_<digest>`, held by one process while it trains.
+
+The digest is made of what decides the weights: the same command continues the run, and another setting never writes
+into an older run's folder. A run that is refused leaves no folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from velodrome.errors import InputError, StorageError
+from velodrome.training.settings import RunSettings, leaves
+
+METRICS, SETTINGS, LOCK = "metrics.jsonl", "settings.json", ".lock"
+
+_DIGITS = 8
+_FREE = ("trainer.total_timesteps", "trainer.timing_interval", "supervised.profiled")
+_FREE_GROUPS = ("evaluator.", "output.", "trainer.profiler.")
+_TRIES = 10
+
+
+def digest(settings: RunSettings) -> str:
+    """Of every setting except those a run may be continued with: its length, its evaluation and its output."""
+    fixed = {leaf.name: leaf.value for leaf in leaves(settings) if not _free(leaf.name)}
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+
+
+def _free(name: str) -> bool:
+    return name in _FREE or name.startswith(_FREE_GROUPS)
+
+
+def run_folder(settings: RunSettings) -> Path:
+    """Where the run is kept."""
+    try:
+        above = Path(settings.output.train_dir).expanduser()
+    except RuntimeError:
+        raise InputError(f"output.train_dir={settings.output.train_dir}: there is no such home folder") from None
+    return above / f"{settings.run}_{digest(settings)}"
+
+
+@contextmanager
+def held_folder(settings: RunSettings) -> Iterator[Path]:
+    """The run's folder, locked for this process, with `settings.json` in it."""
+    path = run_folder(settings)
+    lock, created = _locked(path)
+    completed = False
+    try:
+        _write_settings(path / SETTINGS, settings)
+        yield path
+        completed = True
+    finally:
+        if created and not completed:
+            _remove_unused(path)
+        os.close(lock)
+
+
+def _locked(path: Path) -> tuple[int, bool]:
+    """The lock of the folder, and whether the folder was created for it."""
+    for _ in range(_TRIES):  # another process that was refused may be removing the folder
+        try:
+            created = _created(path)
+            lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be made ({error.strerror or error}); see output.train_dir") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise InputError(f"{path}: another process trains this run; give run= another name, or wait") from None
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(lock), (path / LOCK).stat()):
+                return lock, created
+        os.close(lock)
+    raise StorageError(f"{path}: cannot be made (it keeps disappearing); see output.train_dir")
+
+
+def _created(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return False
+    return True
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove a folder in which nothing was done, while the lock is held. Anybody else's file keeps it."""
+    with suppress(OSError):
+        if {each.name for each in path.iterdir() if each.stat().st_size or each.name != METRICS} <= {LOCK, SETTINGS}:
+            for name in (METRICS, SETTINGS, LOCK):
+                (path / name).unlink(missing_ok=True)
+            path.rmdir()
+
+
+def _write_settings(path: Path, settings: RunSettings) -> None:
+    """Whole or not at all: if the disk is full, the settings of the last run remain."""
+    new = path.with_suffix(".new")
+    try:
+        new.write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise StorageError(f"{path}: cannot be written ({error.strerror or error}); nothing was trained") from error

@@ -1,0 +1,196 @@
+"""Where the time of rollouts and updates goes, and the timing tree in the seed's lines.
+
+Parts and the remainder add up to the total exactly. SPS has one definition: agent steps over the wall time of rollouts
+and updates. Evaluation and checkpoints are counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from velodrome.timing.percentiles import Quantiles
+from velodrome.timing.report import Line, counted, tree
+from velodrome.timing.spans import Span
+from velodrome.training.timed import (
+    ADVANTAGES,
+    BACK,
+    BACKWARD,
+    ENVIRONMENT,
+    FETCH,
+    FORWARD,
+    GATHER,
+    KERNELS,
+    OPTIMIZER,
+    RESHAPE,
+    STORE,
+    STUDENT,
+    TEACHER,
+)
+
+Json = dict[str, Any]
+
+OTHER = "other"
+IN_TEACHER = (RESHAPE, FETCH, KERNELS, BACK)
+IN_ROLLOUT = (STUDENT, TEACHER, STORE, ENVIRONMENT)
+IN_UPDATE = (ADVANTAGES, GATHER, FORWARD, BACKWARD, OPTIMIZER)
+
+_BAR = "=" * 60
+_LABELS = {
+    STUDENT: "Student Forward:",
+    TEACHER: "Teacher Total:",
+    RESHAPE: "Reshape:",
+    FETCH: "GPU->CPU:",
+    KERNELS: "Nim Calls:",
+    BACK: "Stack+Back:",
+    STORE: "Replay Store:",
+    ENVIRONMENT: "Environment:",
+    OTHER: "Other:",
+}
+_MARKED = 0.25  # a part below this share of a rollout is not marked as the bottleneck
+
+
+class PartTimes:
+    """Seconds per rollout by part: `rollout`, `rollout/teacher`, …, each as a distribution."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Quantiles] = {}
+
+    def add(self, name: str, seconds: float) -> None:
+        """One rollout's time in a part."""
+        self.parts.setdefault(name, Quantiles()).add(max(seconds, 0.0))
+
+    def mean_ms(self, name: str) -> float:
+        """Per rollout; 0 for a part that never ran."""
+        return self.parts[name].mean * 1e3 if name in self.parts else 0.0
+
+    def sum_s(self, name: str) -> float:
+        """Of all rollouts."""
+        return self.parts[name].sum if name in self.parts else 0.0
+
+    def percentiles(self, name: str) -> str:
+        """Median and 95th percentile in milliseconds; empty for a part that took no time."""
+        times = self.parts.get(name)
+        if times is None or not times.sum:
+            return ""
+        return f"{times.quantile(0.5) * 1e3:.2f}, {times.quantile(0.95) * 1e3:.2f}"
+
+    def as_json(self) -> Json:
+        return {
+            name: {
+                "mean_ms": times.mean * 1e3,
+                "p50_ms": times.quantile(0.5) * 1e3,
+                "p95_ms": times.quantile(0.95) * 1e3,
+                "max_ms": times.high * 1e3,
+                "sum_s": times.sum,
+            }
+            for name, times in self.parts.items()
+        }
+
+
+def span_sums(tree: Span) -> dict[str, float]:
+    """Seconds by name below a span."""
+    seconds: dict[str, float] = {}
+    pending = [tree]
+    while pending:
+        for child in pending.pop().children:
+            seconds[child.name] = seconds.get(child.name, 0.0) + child.seconds
+            if child.children:
+                pending.append(child)
+    return seconds
+
+
+class TimeAccount:
+    """The time of a run. `begin_interval` starts the next table."""
+
+    def __init__(self) -> None:
+        self.whole = PartTimes()
+        self.recent = PartTimes()
+        self.rollouts = 0  # since the last table
+        self.phases: dict[str, dict[str, float]] = {}
+        self.apart: dict[str, float] = {}  # evaluation, checkpoints, …
+
+    def add(self, phase: str, agent_steps: int, rollout: Span, update: Span) -> dict[str, float]:
+        """Add an epoch; returns its seconds by part."""
+        self.rollouts += 1
+        spent = _split("rollout", rollout.seconds, span_sums(rollout), IN_ROLLOUT, IN_TEACHER)
+        spent |= _split("update", update.seconds, span_sums(update), IN_UPDATE, ())
+        for times in (self.recent, self.whole):
+            for name, seconds in spent.items():
+                times.add(name, seconds)
+        counts = self.phases.setdefault(phase, {"agent_steps": 0, "rollout_s": 0.0, "update_s": 0.0})
+        counts["agent_steps"] += agent_steps
+        counts["rollout_s"] += rollout.seconds
+        counts["update_s"] += update.seconds
+        return spent
+
+    def add_apart(self, name: str, seconds: float) -> None:
+        """Time that is not part of SPS."""
+        self.apart[name] = self.apart.get(name, 0.0) + seconds
+
+    def begin_interval(self) -> None:
+        self.recent = PartTimes()
+        self.rollouts = 0
+
+    def sps(self, phase: str) -> float:
+        """Agent steps per second of one phase."""
+        counts = self.phases.get(phase)
+        spent = counts["rollout_s"] + counts["update_s"] if counts else 0.0
+        return counts["agent_steps"] / spent if counts and spent else 0.0
+
+    @property
+    def trained_s(self) -> float:
+        """Wall time of all rollouts and updates."""
+        return sum(counts["rollout_s"] + counts["update_s"] for counts in self.phases.values())
+
+    def as_json(self) -> Json:
+        """Everything, for the result and files."""
+        return {
+            "phases": {name: {**counts, "sps": self.sps(name)} for name, counts in self.phases.items()},
+            "apart_s": dict(self.apart),
+            "parts": self.whole.as_json(),
+        }
+
+    def state(self) -> Json:
+        """What a checkpoint keeps; distributions are not kept."""
+        return {"phases": self.phases, "apart_s": self.apart}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.phases = {name: dict(counts) for name, counts in state["phases"].items()}
+        self.apart = dict(state["apart_s"])
+
+
+def _split(
+    whole: str, seconds: float, spent: Mapping[str, float], parts: tuple[str, ...], inner: tuple[str, ...]
+) -> dict[str, float]:
+    """Seconds by part, and the remainder. Parts that did not run are 0, so that means of the same rollouts add up."""
+    split = {whole: seconds}
+    split |= {f"{whole}/{name}": spent.get(name, 0.0) for name in parts}
+    split[f"{whole}/{OTHER}"] = seconds - sum(spent.get(name, 0.0) for name in parts)
+    if inner:
+        split |= {f"{whole}/{TEACHER}/{name}": spent.get(name, 0.0) for name in inner}
+        rest = spent.get(TEACHER, 0.0) - sum(spent.get(name, 0.0) for name in inner)
+        split[f"{whole}/{TEACHER}/{OTHER}"] = rest
+    return split
+
+
+def timing_table(account: TimeAccount, agent_step: int, *, settled: bool, ascii_only: bool = False) -> str:
+    """The rollouts since the last table: means, percentiles, the largest part marked."""
+    times = account.recent
+    asked = times.sum_s(f"rollout/{TEACHER}") > 0
+    rows = [(STUDENT, 1, f"rollout/{STUDENT}"), (TEACHER, 1, f"rollout/{TEACHER}")]
+    rows += [(name, 2, f"rollout/{TEACHER}/{name}") for name in IN_TEACHER if asked]
+    rows += [(name, 1, f"rollout/{name}") for name in (STORE, ENVIRONMENT, OTHER)]
+    total = times.mean_ms("rollout")
+    largest = max((path for name, _, path in rows if name != TEACHER), key=times.mean_ms)
+    marked = largest if times.mean_ms(largest) >= _MARKED * total else None
+    lines = [Line("Rollout Total:", 0, total, note=times.percentiles("rollout"))]
+    for name, depth, path in rows:
+        note = "not asked" if name == TEACHER and not asked else times.percentiles(path)
+        lines.append(Line(_LABELS[name], depth, times.mean_ms(path), bottleneck=path == marked, note=note))
+    title, *parts = tree(f"Rollout Timing Profile (agent_step={agent_step})", lines, ascii_only=ascii_only).splitlines()
+    clock = "device synchronized before a clock stops" if settled else "nothing to synchronize on this device"
+    mean = f"mean of {counted(account.rollouts, 'rollout')} (p50, p95)"
+    return "\n".join(
+        [_BAR, title, _BAR, *parts, _BAR, f"  {mean}; update {times.mean_ms('update'):.2f} ms each; {clock}"]
+    )

@@ -1,0 +1,50 @@
+"""Train by a recipe: one call for the command line, Python and notebooks. It prints nothing and handles no signals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from velodrome.errors import InputError
+from velodrome.training.recipes import find, make_recipe, resolve
+from velodrome.training.settings import RunSettings
+
+if TYPE_CHECKING:  # they need torch
+    from velodrome.training.loop import TrainingResult
+    from velodrome.training.run.dashboard import Dashboard
+
+_NEEDED = ("torch", "numba", "numpy")
+
+
+def train(
+    recipe: str | Callable[..., RunSettings],
+    overrides: Mapping[str, Any],
+    *,
+    say: Callable[[str], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> TrainingResult:
+    """Train by a recipe (its name, a file `./mine.py` or a function) with arguments and settings by name.
+
+    `say` receives what happens, a text at a time. Training ends after the epoch in which `stop` returns true; the
+    same call later resumes it.
+    """
+    found = find(recipe) if isinstance(recipe, str) else make_recipe(recipe.__name__, recipe)
+    return train_settings(resolve(found, overrides).settings, say=say, stop=stop)
+
+
+def train_settings(
+    settings: RunSettings,
+    *,
+    say: Callable[[str], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    dashboard: Dashboard | None = None,
+) -> TrainingResult:
+    """The same with settings that are resolved."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        ways = '"make train-setup", or pip install -c constraints.txt -e ".[train]"'
+        raise InputError(f"training needs {', '.join(missing)}: in the source tree, {ways}")
+    from velodrome.training.loop import run_training
+
+    return run_training(settings, say or (lambda _: None), stop=stop or (lambda: False), dashboard=dashboard)

@@ -1,0 +1,97 @@
+"""The named parts of an epoch, how they are timed, and the teacher timed in its four parts.
+
+Every part is a span. While PyTorch's profiler records, the name appears in its trace too; while a run is profiled, the
+device finishes its work before a clock stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from velodrome.timing.spans import Span, current, span
+from velodrome.training.envs.interface import Teacher, VectorEnv
+
+ROLLOUT, UPDATE = "rollout", "update"
+STUDENT, TEACHER, STORE, ENVIRONMENT = "student_forward", "teacher", "replay_store", "environment"
+RESHAPE, FETCH, KERNELS, BACK = "reshape", "gpu_to_cpu", "nim_calls", "stack_back"
+ADVANTAGES, GATHER, FORWARD, BACKWARD, OPTIMIZER = "advantages", "gather", "forward", "backward", "optimizer"
+
+Timed = Callable[[str], AbstractContextManager[Any]]
+
+
+def discount(seconds: float) -> None:
+    """Take this much off the open rollout or update: time spent on observing it."""
+    open_span = current()
+    if open_span is not None:
+        open_span.start += seconds
+
+
+class PartTimer:
+    """Opens parts. `settled`: the device is synchronized; `traced`: PyTorch's profiler is recording."""
+
+    def __init__(self, device: torch.device, *, profiled: bool) -> None:
+        self.settled = profiled and device.type == "cuda"
+        self.traced = False
+
+    def __call__(self, name: str) -> AbstractContextManager[Any]:
+        if self.settled or self.traced:
+            return _WatchedSpan(name, self.settled, self.traced)
+        return span(name)
+
+
+class _WatchedSpan:
+    """A span that is also marked in PyTorch's trace, or that waits for the device."""
+
+    __slots__ = ("_mark", "_settled", "_span")
+
+    def __init__(self, name: str, settled: bool, traced: bool) -> None:
+        self._settled = settled
+        self._mark: Any = torch.profiler.record_function(name) if traced else None
+        self._span: Span = span(name)
+
+    def __enter__(self) -> Span:
+        if self._mark is not None:
+            self._mark.__enter__()
+        return self._span.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._settled:
+            torch.cuda.synchronize()
+        self._span.__exit__(kind, error, trace)
+        if self._mark is not None:
+            self._mark.__exit__(kind, error, trace)
+
+
+class TimedTeacher:
+    """A teacher beside an environment. It reads observations in host memory, so `gpu_to_cpu` takes no time."""
+
+    def __init__(self, teacher: Teacher, env: VectorEnv, device: torch.device, part: Timed) -> None:
+        self.teacher = teacher
+        self._env = env
+        self._device = device
+        self._part = part
+        spec = env.spec
+        self._shape = (spec.num_envs, spec.agents, *spec.obs_shape)
+        self._actions_EA: NDArray[np.int64] = np.zeros((spec.num_envs, spec.agents), np.int64)
+        self._flat_N = torch.from_numpy(self._actions_EA.reshape(-1))
+
+    def actions(self, begun_N: NDArray[np.bool_]) -> torch.Tensor:
+        """The teacher's action for each agent."""
+        with self._part(RESHAPE):
+            obs_EA = self._env.obs.reshape(self._shape)
+            begun_E = begun_N.reshape(self._shape[:2])[:, 0]
+        with self._part(FETCH):
+            pass
+        with self._part(KERNELS):
+            self.teacher.ask(obs_EA, begun_E, self._actions_EA)
+        with self._part(BACK):
+            return self._flat_N.to(self._device)
