@@ -23,8 +23,9 @@ from benchmarks.meter import allow_files
 from benchmarks.model_server import ModelServer
 from benchmarks.summary import table
 from velodrome import http
-from velodrome.collector.attempt import Kept, attempt
-from velodrome.collector.plan import Job, Selection, jobs, survey
+from velodrome.collector.attempt import attempt
+from velodrome.collector.earlier import Earlier
+from velodrome.collector.plan import Job, Selection, TaskFile, jobs, survey
 from velodrome.collector.sink import Sink
 from velodrome.records.facts import RowFacts
 from velodrome.serving.connect import Components
@@ -60,10 +61,11 @@ def layers(url: str, folder: Path, session: aiohttp.ClientSession) -> dict[str, 
     bodies = [workload.requests(number) for number in range(_ROLLOUTS)]
     tasks = [workload.task(number) for number in range(_ROLLOUTS)]
     workload.write_tasks(folder / "tasks.jsonl", range(_ROLLOUTS))
-    selection = Selection(folder / "tasks.jsonl", None, 1, workload.AGENT, None, {})
-    found = survey(selection, [workload.AGENT])
+    source, selection = TaskFile(folder / "tasks.jsonl"), Selection(None, 1, workload.AGENT, None, {}, [workload.AGENT])
+    plan = survey(source, selection, Earlier())
     sink, tally = Sink(folder / "rollouts.jsonl"), Tally(by_task=False)
-    waiting = jobs(selection, found)
+    waiting = jobs(source, selection, plan)
+    agents = {workload.AGENT: agent}
 
     async def bare(number: int) -> None:
         for body in bodies[number]:
@@ -82,12 +84,13 @@ def layers(url: str, folder: Path, session: aiohttp.ClientSession) -> dict[str, 
         nonlocal waiting
         job = next(waiting, None)
         if job is None:
-            waiting = jobs(selection, found)
+            waiting = jobs(source, selection, plan)
             job = next(waiting)
-        outcome = (await attempt(job, agent, verify=True)).outcome
-        assert isinstance(outcome, Kept)
-        sink.keep(outcome.line)
-        tally.add(RowFacts(outcome.row))
+        made = await attempt(job, agents, verify=True)
+        assert made.line is not None
+        assert made.row is not None
+        sink.keep(made.line)
+        tally.add(RowFacts(made.row))
 
     return {
         "aiohttp alone": bare,
@@ -96,7 +99,7 @@ def layers(url: str, folder: Path, session: aiohttp.ClientSession) -> dict[str, 
         "+ agent and tool (no verify)": lambda number: agent.run(tasks[number], verify=False),
         "+ verify": lambda number: agent.run(tasks[number]),
         "+ attempt (spans, record, encode)": lambda number: attempt(
-            Job("a/0", 0, 0, workload.AGENT, tasks[number]), agent, verify=True
+            Job("a/0", 0, 0, workload.AGENT, tasks[number]), agents, verify=True
         ),
         "+ plan, sink, tally": whole,
     }

@@ -15,8 +15,7 @@ import orjson
 
 from benchmarks import workload
 from benchmarks.meter import Meter, allow_files
-from velodrome.cli.collect import SETTINGS, find_servers, make_options, run_async, say, use_limits
-from velodrome.collector.collection import collect
+from velodrome.cli.collect import SETTINGS, collect, find_servers, make_settings, run_async, use_limits
 from velodrome.settings import load
 
 
@@ -35,11 +34,11 @@ def main(given: argparse.Namespace) -> dict[str, float]:
         f"+num_samples_in_parallel={given.parallel}",
     ]
     config = load(argv, known=[setting.name for setting in SETTINGS])
-    options = make_options(config)
+    settings, output = make_settings(config)
     config, servers = find_servers(config)
     use_limits(config)
-    with Meter(options.output, given.pids) as meter:
-        outcome = run_async(collect(options, config, say, servers))
+    with Meter(output, given.pids) as meter:
+        outcome = run_async(collect(settings, config, servers))
     if outcome.kept != given.rollouts or outcome.metrics["reward"] != 1.0:
         raise SystemExit(f"not the work that was to be measured: {outcome.summary()}, {outcome.metrics}")
     return meter.result(parallel=given.parallel)

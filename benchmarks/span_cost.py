@@ -13,11 +13,11 @@ import uvloop
 
 from benchmarks import workload
 from benchmarks.summary import Json, spread
+from velodrome.cli.collect import rare_garbage_collection
 from velodrome.collector.account import Surroundings, account
-from velodrome.collector.attempt import Kept, attempt
-from velodrome.collector.collector import rare_garbage_collection
+from velodrome.collector.attempt import attempt
 from velodrome.collector.plan import Job
-from velodrome.collector.reader import Reader
+from velodrome.collector.readings import Readings
 from velodrome.serving.connect import Components
 from velodrome.settings import load
 from velodrome.timing.spans import Span, root, span
@@ -27,17 +27,17 @@ ROW: Json = {"reward": 1.0}
 UNTIMED: Json = {"total_s": 0.0}
 _ROUNDS = 9
 AROUND = Surroundings(16, 16, 0.00004, 0.5, 0.001)
-READERS = [Reader("rollouts.jsonl", by_task=False, profiled=profiled) for profiled in (False, True)]
+READERS = [Readings("rollouts.jsonl", by_task=False, profiled=profiled) for profiled in (False, True)]
 
 
 async def one_rollout() -> Span:
     """The spans of a real rollout."""
     components = Components(load(workload.scripted_settings(), known=[]), Path.cwd())
     job = Job("a/0", 0, 0, workload.AGENT, workload.task(1))
-    tried = await attempt(job, components.agent(workload.AGENT), verify=True)
+    made = await attempt(job, {workload.AGENT: components.agent(workload.AGENT)}, verify=True)
     await components.aclose()
-    assert isinstance(tried.outcome, Kept)
-    return tried.spans
+    assert made.line is not None
+    return made.spans
 
 
 def replay(tree: Span) -> None:

@@ -28,8 +28,7 @@ import orjson
 from benchmarks.servers import Servers
 from benchmarks.summary import table
 from benchmarks.verdict_cases import AGENT, APP, BEHIND_HTTP, CASES, IN_PROCESS, LOCAL, Case, other_cases
-from velodrome.cli.collect import SETTINGS, find_servers, make_options, run_async, use_limits
-from velodrome.collector.collection import collect
+from velodrome.cli.collect import SETTINGS, collect, find_servers, make_settings, run_async, use_limits
 from velodrome.profiling.profile_file import read_profile
 from velodrome.serving.scripted import ScriptedServer
 from velodrome.settings import Config, load
@@ -165,7 +164,7 @@ class Bench:
         return load(argv, known=[setting.name for setting in SETTINGS])
 
     async def _checked(self, config: Config, servers: Any) -> None:
-        outcome = await collect(make_options(config), config, lambda line: None, servers)
+        outcome = await collect(make_settings(config)[0], config, servers)
         if outcome.failed or outcome.kept < self.case.rollouts:
             raise SystemExit(f"{self.case.name}: not the work that was to be measured: {outcome.summary()}")
 

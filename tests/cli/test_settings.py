@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from velodrome.cli.collect import SETTINGS, make_options
+from velodrome.cli.collect import SETTINGS, make_settings
 from velodrome.cli.settings import Setting, read_settings, settings_help
 from velodrome.errors import InputError
 from velodrome.settings import Config
@@ -75,7 +75,7 @@ def test_the_help_names_every_setting_with_its_default():
 def options(tmp_path: Path, **settings: Any) -> Any:
     source = tmp_path / "tasks.jsonl"
     source.write_text("{}\n")
-    return make_options(Config({"input_jsonl_fpath": str(source), **settings}, {}))
+    return make_settings(Config({"input_jsonl_fpath": str(source), **settings}, {}))[0]
 
 
 def test_the_outer_names_of_the_command_line_become_the_inner_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -92,7 +92,7 @@ def test_the_outer_names_of_the_command_line_become_the_inner_ones(tmp_path: Pat
     )
     assert (found.input, found.output) == (tmp_path / "tasks.jsonl", Path("out.jsonl"))
     assert (found.agent, found.limit, found.repeats, found.parallel) == ("a", 5, 2, "auto")
-    assert (found.overrides, found.budget.max_failures) == ({"temperature": 0.5}, 0.1)
+    assert (found.params, found.max_failures) == ({"temperature": 0.5}, 0.1)
     assert {setting.name for setting in SETTINGS} >= {"max_total_tokens", "max_wall_s", "defer_verification"}
 
 
@@ -135,7 +135,7 @@ def test_an_input_that_a_collection_would_write_over_is_refused(tmp_path: Path, 
 
 def test_an_input_that_is_not_there_or_no_file_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match=r"^no input: give "):
-        make_options(Config({}, {}))
+        make_settings(Config({}, {}))
     with pytest.raises(InputError, match=r"none\.jsonl: no such file"):
         options(tmp_path, input_jsonl_fpath=str(tmp_path / "none.jsonl"))
     with pytest.raises(InputError, match="not a regular file"):

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from velodrome.collector.attempt import Failed, Kept, attempt
+from velodrome.collector.attempt import Attempt, attempt
 from velodrome.collector.plan import Job
 from velodrome.errors import ModelError, StorageError, ToolError, VerifyError
 from velodrome.records.rollout import encode
@@ -48,13 +48,13 @@ def raises(error: BaseException) -> Solo:
     return Solo(act)
 
 
-def tried(agent: Solo | None, job: Job = JOB, *, verify: bool = True) -> Kept | Failed:
-    return asyncio.run(attempt(job, agent, verify=verify)).outcome  # type: ignore[arg-type]
+def tried(agent: Solo | None, job: Job = JOB, *, verify: bool = True) -> Attempt:
+    return asyncio.run(attempt(job, {} if agent is None else {"solo": agent}, verify=verify))  # type: ignore[dict-item]
 
 
 def failure(agent: Solo | None, job: Job = JOB) -> dict[str, Any]:
     outcome = tried(agent, job)
-    assert isinstance(outcome, Failed)
+    assert outcome.failure is not None
     found = dict(orjson.loads(encode(outcome.failure)))  # as it stands in the file
     assert found.pop("finished_at") > 1e9
     assert found.pop("timing")["total_s"] >= 0
@@ -74,7 +74,8 @@ def blamed(agent: Solo | None) -> tuple[str, str]:
 def test_a_finished_rollout_is_a_row_and_its_line():
     agent = returns({**TASK, "reward": 1.0, "response": RESPONSE})
     outcome = tried(agent)
-    assert isinstance(outcome, Kept)
+    assert outcome.line is not None
+    assert outcome.row is not None
     assert agent.asked == [(TASK, True)]
     assert orjson.loads(outcome.line) == outcome.row
     meta = outcome.row["meta"]
@@ -93,7 +94,8 @@ def test_a_finished_rollout_is_a_row_and_its_line():
 def test_a_deferred_rollout_needs_no_reward():
     agent = returns({**TASK, "response": RESPONSE})
     outcome = tried(agent, verify=False)
-    assert isinstance(outcome, Kept)
+    assert outcome.line is not None
+    assert outcome.row is not None
     assert agent.asked == [(TASK, False)]
     assert (outcome.row["reward"], outcome.row["meta"]["verification"]) == (None, "deferred")
 
@@ -235,7 +237,7 @@ def test_a_fault_of_the_disk_and_a_real_cancellation_are_not_failures_of_the_rol
             waiting.set()
             await asyncio.Event().wait()
 
-        task = asyncio.create_task(attempt(JOB, Solo(act), verify=True))  # type: ignore[arg-type]
+        task = asyncio.create_task(attempt(JOB, {"solo": Solo(act)}, verify=True))  # type: ignore[dict-item]
         await waiting.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -251,12 +253,12 @@ def test_a_rollout_leaves_no_cycle_for_the_garbage_collector():
         return {**TASK, "reward": 1.0, "response": RESPONSE}
 
     async def main() -> int:
-        await attempt(JOB, Solo(act), verify=True)  # type: ignore[arg-type]
+        await attempt(JOB, {"solo": Solo(act)}, verify=True)  # type: ignore[dict-item]
         gc.collect()
         gc.disable()
         try:
             for _ in range(10):
-                await attempt(JOB, Solo(act), verify=True)  # type: ignore[arg-type]
+                await attempt(JOB, {"solo": Solo(act)}, verify=True)  # type: ignore[dict-item]
             return gc.collect()
         finally:
             gc.enable()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from velodrome.collector.budget import Budget
+from velodrome.collector.stop import Budget
 
 
 @pytest.mark.parametrize(

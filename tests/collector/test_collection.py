@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from velodrome.collector.budget import Budget
+from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import collect
-from velodrome.collector.order import Options
+from velodrome.collector.settings import CollectSettings
 from velodrome.settings import Config, Instance
 
 ENV = """
@@ -49,8 +49,10 @@ def test_the_tokens_of_failed_rollouts_count_towards_the_budget_like_those_of_ke
     app.write_text(ENV)
     tasks = [{"id": number, "responses_create_params": {"input": "hi"}} for number in range(10)]
     (tmp_path / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
-    options = Options(tmp_path / "tasks.jsonl", tmp_path / "r.jsonl", parallel=1, budget=Budget(max_total_tokens=10))
-    outcome = asyncio.run(collect(options, config(breaks=breaks), lambda line: None))
+    settings = CollectSettings(
+        input=tmp_path / "tasks.jsonl", output=tmp_path / "r.jsonl", parallel=1, max_total_tokens=10
+    )
+    outcome = asyncio.run(collect(settings, ConfiguredAgents(config(breaks=breaks))))
     assert (outcome.kept + outcome.failed, outcome.failed > 0, outcome.exit_code) == (3, breaks, 4)
     assert outcome.stopped == "max_total_tokens=10 reached (12 tokens)"
 
@@ -75,8 +77,8 @@ def test_the_run_file_says_from_the_start_how_many_are_requested(tmp_path: Path,
     app.write_text(WATCHING)
     task = {"id": "a", "responses_create_params": {"input": "hi"}}
     (tmp_path / "tasks.jsonl").write_bytes(orjson.dumps(task) + b"\n")
-    options = Options(tmp_path / "tasks.jsonl", tmp_path / "r.jsonl", repeats=3)
-    outcome = asyncio.run(collect(options, config(breaks=False), lambda line: None))
+    settings = CollectSettings(input=tmp_path / "tasks.jsonl", output=tmp_path / "r.jsonl", repeats=3)
+    outcome = asyncio.run(collect(settings, ConfiguredAgents(config(breaks=False))))
     assert (outcome.kept, outcome.failed) == (3, 0)
     rows = [orjson.loads(line) for line in (tmp_path / "r.jsonl").read_bytes().splitlines()]
     assert [(row["seen"]["requested"], "finished_at" in row["seen"]) for row in rows] == [(3, False)] * 3

@@ -19,8 +19,10 @@ from otlp_receiver import attributes, receiving
 from patience import DEADLINE_S
 from prometheus_client.parser import text_string_to_metric_families
 
-from velodrome.collector.collection import collect
-from velodrome.collector.order import Options, Outcome
+from velodrome.collector.agents import ConfiguredAgents
+from velodrome.collector.collection import Surface, collect
+from velodrome.collector.result import Run
+from velodrome.collector.settings import CollectSettings
 from velodrome.collector.watch.exporting import Exported, Exposed, make_exposed, make_otlp
 from velodrome.collector.watch.watch import Done, Sample, Watcher
 from velodrome.errors import InputError
@@ -90,9 +92,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ]
     config = Config({}, {block.name: block for block in blocks})
 
-    def go(watchers: Sequence[Watcher]) -> Outcome:
-        options = Options(tmp_path / "tasks.jsonl", tmp_path / "r.jsonl", parallel=3, watchers=watchers)
-        return asyncio.run(collect(options, config, lambda line: None))
+    def go(watchers: Sequence[Watcher]) -> Run:
+        settings = CollectSettings(input=tmp_path / "tasks.jsonl", output=tmp_path / "r.jsonl", parallel=3)
+        return asyncio.run(collect(settings, ConfiguredAgents(config), surface=Surface(watchers=watchers)))
 
     return go
 
@@ -309,11 +311,11 @@ def test_what_servers_did_stands_in_the_trace_of_the_rollout_under_their_names(t
         session.up()
         config, servers = find(Config({"head_server": {"port": session.port}}, {}), embedded=False)
         otlp = make_otlp(receiver.url, {})
-        options = Options(tmp_path / "tasks.jsonl", tmp_path / "r.jsonl", watchers=[otlp])
+        settings = CollectSettings(input=tmp_path / "tasks.jsonl", output=tmp_path / "r.jsonl")
 
-        async def whole() -> Outcome:
+        async def whole() -> Run:
             try:
-                return await collect(options, config, lambda line: None, servers)
+                return await collect(settings, ConfiguredAgents(config, servers), surface=Surface(watchers=[otlp]))
             finally:
                 await close_shared()
 

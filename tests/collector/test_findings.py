@@ -10,8 +10,10 @@ import orjson
 import pytest
 
 from velodrome.cli.collect import finish
+from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import collect
-from velodrome.collector.order import Options, Outcome
+from velodrome.collector.result import Run
+from velodrome.collector.settings import CollectSettings
 from velodrome.settings import Config, Instance
 
 ENV = """
@@ -50,9 +52,9 @@ def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "r.jsonl"
 
 
-def collected(output: Path, every: int, **changes: Any) -> Outcome:
-    options = Options(output.with_name("tasks.jsonl"), output, **changes)
-    return asyncio.run(collect(options, config(every), lambda line: None))
+def collected(output: Path, every: int, **changes: Any) -> Run:
+    settings = CollectSettings(input=output.with_name("tasks.jsonl"), output=output, **changes)
+    return asyncio.run(collect(settings, ConfiguredAgents(config(every))))
 
 
 def test_a_collection_whose_rewards_are_all_zero_says_so_at_its_end(output: Path, capsys: pytest.CaptureFixture[str]):

@@ -75,7 +75,7 @@ def test_every_line_is_in_the_file_that_is_named_however_the_first_was_changed(
     assert file.changed is not None
     assert file.saved is not None
     assert sorted(lines(file.saved.path)) == [line(1), line(2), line(3), line(4)]
-    assert f"4 of its rollouts are saved in {file.saved.path}" in file.told("rollouts")
+    assert f"4 of its rollouts are saved in {file.saved.path}" in file.report("rollouts")
     assert file.saved.path == path.with_name(name.replace("x.", "x.saved-1."))
 
 
@@ -158,7 +158,7 @@ try:
 except StorageError as error:
     print(error)
 file.close()
-print(file.told("rollouts"))
+print(file.report("rollouts"))
 """
 
 

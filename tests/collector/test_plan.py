@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
 
-from velodrome.collector.plan import Job, Names, Selection, Survey, jobs, mark_line, refuse_taken, survey
+from velodrome.collector.earlier import Earlier, entry_of
+from velodrome.collector.plan import Job, Namer, Plan, Selection, TaskFile, survey
+from velodrome.collector.plan import jobs as jobs_of
 from velodrome.errors import InputError
 from velodrome.records.task import digest, task_id
 
@@ -22,42 +25,54 @@ def write(path: Path, *rows: Any) -> Path:
     return path
 
 
-def selection(path: Path, **changes: Any) -> Selection:
-    given: dict[str, Any] = {"limit": None, "repeats": 1, "agent": None, "default_agent": "solo", "overrides": {}}
-    return Selection(path, **{**given, **changes})
+class Chosen(NamedTuple):
+    tasks: TaskFile
+    selection: Selection
 
 
-def plan(chosen: Selection, done: tuple[str, ...] = (), agents: tuple[str, ...] = ("solo", "other")) -> list[Job]:
-    return list(jobs(chosen, surveyed(chosen, done, agents)))
+def selection(path: Path, **changes: Any) -> Chosen:
+    defaults: dict[str, Any] = {"limit": None, "repeats": 1, "agent": None, "default": "solo", "params": {}}
+    return Chosen(TaskFile(path), Selection(**{**defaults, "agents": ("solo", "other"), **changes}))
 
 
-def surveyed(chosen: Selection, done: tuple[str, ...] = (), agents: tuple[str, ...] = ("solo",)) -> Survey:
-    """The survey of an input beside an output that has these rollouts; each may name its digest after a blank."""
-    found = survey(chosen, agents)
+def plan(chosen: Chosen, done: tuple[str, ...] = ()) -> list[Job]:
+    return list(jobs(chosen, surveyed(chosen, done)))
+
+
+def jobs(chosen: Chosen, made: Plan) -> list[Job]:
+    return list(jobs_of(chosen.tasks, chosen.selection, made))
+
+
+def surveyed(chosen: Chosen, done: tuple[str, ...] = (), *, allow_mixed: bool = True) -> Plan:
+    """The plan for an input beside an output that has these rollouts; each may name its digest after a blank."""
+    earlier = Earlier(Path("out.jsonl"))
     for each in done:
         key, _, content = each.partition(" ")
         meta = {"key": key, **({"task_digest": content} if content else {})}
-        assert mark_line(found, orjson.dumps({"output": [], "meta": meta}))
-    return found
+        entry = entry_of(orjson.dumps({"output": [], "meta": meta}))
+        assert entry is not None
+        earlier.rows += 1
+        earlier.add(*entry)
+    return survey(chosen.tasks, replace(chosen.selection, allow_mixed=allow_mixed), earlier)
 
 
 def keys(found: list[Job]) -> list[str]:
     return [job.key for job in found]
 
 
-def problems(chosen: Selection, agents: tuple[str, ...] = ("solo",)) -> tuple[str, ...]:
+def problems(chosen: Chosen) -> tuple[str, ...]:
     with pytest.raises(InputError) as caught:
-        survey(chosen, agents)
+        surveyed(chosen)
     return caught.value.problems
 
 
 def test_every_row_is_run_as_often_as_asked_task_by_task(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"))
     assert plan(selection(path, repeats=2)) == [
-        Job("a/0", 0, 0, "solo", task(id="a"), digest=digest(task(id="a"))),
-        Job("a/1", 0, 1, "solo", task(id="a"), digest=digest(task(id="a"))),
-        Job("b/0", 1, 0, "solo", task(id="b"), digest=digest(task(id="b"))),
-        Job("b/1", 1, 1, "solo", task(id="b"), digest=digest(task(id="b"))),
+        Job("a/0", 0, 0, "solo", task(id="a"), None, digest(task(id="a")), 0),
+        Job("a/1", 0, 1, "solo", task(id="a"), None, digest(task(id="a")), 1),
+        Job("b/0", 1, 0, "solo", task(id="b"), None, digest(task(id="b")), 2),
+        Job("b/1", 1, 1, "solo", task(id="b"), None, digest(task(id="b")), 3),
     ]
 
 
@@ -66,7 +81,7 @@ def test_what_the_output_has_already_is_left_out(tmp_path: Path):
     chosen = selection(path, repeats=2)
     found = surveyed(chosen, ("a/0", "a/1", "b/1", "gone/0"))
     assert (found.tasks, found.rollouts, found.kept) == (3, 6, 3)
-    assert keys(list(jobs(chosen, found))) == ["b/0", "c/0", "c/1"]
+    assert keys(jobs(chosen, found)) == ["b/0", "c/0", "c/1"]
 
 
 def test_more_repeats_on_a_later_run_add_to_the_ones_there_are(tmp_path: Path):
@@ -97,15 +112,13 @@ def test_ids_with_slashes_and_numbers_stay_apart(tmp_path: Path):
 
 
 def test_a_hundred_thousand_equal_names_are_numbered_without_counting_up_for_each():
-    names = Names({})  # counting up from #2 each time would take five thousand million steps
-    assert [names.add("a", index) for index in range(100_000)][-1] == "#100000"
+    namer = Namer(Plan(), Earlier())  # counting up from #2 each time would take five thousand million steps
+    assert [namer.add(0, "a", "0f") for _ in range(100_000)][-1] == "a#100000"
 
 
-def refused(chosen: Selection, found: Survey) -> str:
+def refused(chosen: Chosen, done: tuple[str, ...]) -> str:
     with pytest.raises(InputError) as caught:
-        refuse_taken(
-            found, chosen.path, Path("out.jsonl"), lambda row, index: task_id(row) + found.again.get(index, "")
-        )
+        surveyed(chosen, done, allow_mixed=False)
     return str(caught.value)
 
 
@@ -113,11 +126,10 @@ def test_a_name_that_the_output_has_with_other_content_is_refused_with_the_first
     path = write(tmp_path / "t.jsonl", task(id="a"), b"\n", task("new", id="b"), task("new", id="c"), task(id="d"))
     chosen = selection(path)
     old = [f"{name}/0 {digest(task(id=name))}" for name in "abc"]
-    found = surveyed(chosen, (*old, "d/0"))
-    assert found.kept == 2  # a, and d, whose row has no digest to compare
+    assert surveyed(chosen, (*old, "d/0")).kept == 2  # a, and d, whose row has no digest to compare
     own = digest(task("new", id="b"))
-    assert refused(chosen, found) == (
-        f"{path}:3: the key 'b' stands in out.jsonl with other content (and 1 more like it); +allow_mixed=true adds it "
+    assert refused(chosen, (*old, "d/0")) == (
+        f"{path}:3: the key 'b' is in out.jsonl with other content (and 1 more like it); +allow_mixed=true adds it "
         f"under a key with @{own}, another +output_jsonl_fpath keeps them apart (see docs/rollouts.md#keys)"
     )
 
@@ -127,15 +139,15 @@ def test_other_content_under_a_name_gets_a_key_of_its_own_and_is_found_again_und
     chosen = selection(write(tmp_path / "t.jsonl", second), repeats=2)
     output = [f"b/0 {digest(first)}", f"b/1 {digest(first)}"]
     name = f"b@{digest(second)}"
-    assert keys(list(jobs(chosen, surveyed(chosen, tuple(output))))) == [f"{name}/0", f"{name}/1"]
+    assert keys(plan(chosen, tuple(output))) == [f"{name}/0", f"{name}/1"]
     output.append(f"{name}/0 {digest(second)}")
-    assert keys(list(jobs(chosen, surveyed(chosen, tuple(output))))) == [f"{name}/1"]
+    assert keys(plan(chosen, tuple(output))) == [f"{name}/1"]
     output.append(f"{name}/1 {digest(second)}")
-    assert list(jobs(chosen, surveyed(chosen, tuple(output)))) == []
+    assert plan(chosen, tuple(output)) == []
     chosen = selection(write(tmp_path / "t.jsonl", first))
-    assert surveyed(chosen, tuple(output)).taken == set()
+    assert surveyed(chosen, tuple(output)).suffixes == {}
     chosen = selection(write(tmp_path / "t.jsonl", third))
-    assert keys(list(jobs(chosen, surveyed(chosen, tuple(output))))) == [f"b@{digest(third)}/0"]
+    assert keys(plan(chosen, tuple(output))) == [f"b@{digest(third)}/0"]
 
 
 def test_rows_with_one_id_and_two_contents_do_not_change_places_unnoticed(tmp_path: Path):
@@ -144,14 +156,14 @@ def test_rows_with_one_id_and_two_contents_do_not_change_places_unnoticed(tmp_pa
     chosen = selection(write(tmp_path / "t.jsonl", one, two))
     assert surveyed(chosen, output).kept == 2
     chosen = selection(write(tmp_path / "t.jsonl", two, one))
-    assert "t.jsonl:1: the key 'a' stands in" in refused(chosen, surveyed(chosen, output))
+    assert "t.jsonl:1: the key 'a' is in" in refused(chosen, output)
     chosen = selection(write(tmp_path / "t.jsonl", two))
-    assert "t.jsonl:1: the key 'a' stands in" in refused(chosen, surveyed(chosen, output))
+    assert "t.jsonl:1: the key 'a' is in" in refused(chosen, output)
 
 
 def test_the_order_of_keys_in_a_row_and_overrides_are_not_other_content(tmp_path: Path):
     row = task(id="a", answer="36")
-    chosen = selection(write(tmp_path / "t.jsonl", dict(reversed(row.items()))), overrides={"temperature": 1})
+    chosen = selection(write(tmp_path / "t.jsonl", dict(reversed(row.items()))), params={"temperature": 1})
     assert surveyed(chosen, (f"a/0 {digest(row)}",)).kept == 1
 
 
@@ -163,33 +175,33 @@ def test_the_limit_counts_rows_not_lines(tmp_path: Path):
 def test_the_command_line_names_the_agent_before_the_row_and_the_row_before_the_default(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a", agent_ref={"name": "other"}), task(id="b"))
     assert [job.agent for job in plan(selection(path))] == ["other", "solo"]
-    assert [job.agent for job in plan(selection(path, agent="other", default_agent=None))] == ["other", "other"]
+    assert [job.agent for job in plan(selection(path, agent="other", default=None))] == ["other", "other"]
 
 
 def test_overrides_change_what_the_model_is_asked_but_not_the_key(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task("hi"))
-    (job,) = plan(selection(path, overrides={"temperature": 0.5}))
+    (job,) = plan(selection(path, params={"temperature": 0.5}))
     assert job.task == {"responses_create_params": {"input": "hi", "temperature": 0.5}}
     assert job.key == f"{task_id(task('hi'))}/0"
 
 
 def test_an_override_of_a_wrong_shape_is_a_mistake(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a"))
-    [line] = problems(selection(path, overrides={"tools": [5]}))
+    [line] = problems(selection(path, params={"tools": [5]}))
     assert line == 'command line: responses_create_params: "tools" is a list of objects (see docs/rollouts.md#task)'
 
 
 @pytest.mark.parametrize("asked", [None, "", [], 5, ["text"]])
 def test_an_override_that_leaves_the_model_nothing_to_answer_is_a_mistake(tmp_path: Path, asked: Any):
     path = write(tmp_path / "t.jsonl", task(id="a"))
-    [line] = problems(selection(path, overrides={"input": asked}))
+    [line] = problems(selection(path, params={"input": asked}))
     assert line.startswith("command line: ")
     assert '"responses_create_params.input"' in line
 
 
 def test_each_repeat_has_a_task_of_its_own_to_write_to(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a", notes=["n"]))
-    first, second = plan(selection(path, repeats=2, overrides={"top_p": 1}))
+    first, second = plan(selection(path, repeats=2, params={"top_p": 1}))
     first.task["notes"].append("mine")
     del first.task["responses_create_params"]
     assert second.task == task(id="a", notes=["n"]) | {"responses_create_params": {"input": "hi", "top_p": 1}}
@@ -217,7 +229,7 @@ def test_every_kind_of_mistake_is_named_once_with_the_first_line_it_stands_in(tm
 
 def test_a_row_without_an_agent_is_told_which_there_are(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task())
-    assert problems(selection(path, default_agent=None), ("b", "a")) == (
+    assert problems(selection(path, default=None, agents=("b", "a"))) == (
         f'{path}:1: no agent: give +agent_name=…, or "agent_ref": {{"name": …}} in the row (agents: a, b)',
     )
 
@@ -252,7 +264,7 @@ def test_rows_added_to_the_input_after_the_survey_are_left_for_the_next_run(tmp_
     chosen = selection(path)
     found = surveyed(chosen)
     write(path, task(id="a"), task(id="b"))
-    assert keys(list(jobs(chosen, found))) == ["a/0"]
+    assert keys(jobs(chosen, found)) == ["a/0"]
 
 
 def test_a_row_that_is_another_after_the_survey_is_a_job_with_a_problem(tmp_path: Path):

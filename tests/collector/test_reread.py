@@ -9,7 +9,7 @@ from patience import DEADLINE_S
 from planted import clean, write
 
 from velodrome.checks import WHILE_COLLECTING, run_checks
-from velodrome.collector.reread import reread
+from velodrome.collector.readings import read_output
 from velodrome.profiling.profile_file import read_profile
 from velodrome.records.rollout import encode
 from velodrome.stats.metrics import read_metrics
@@ -29,7 +29,7 @@ def output(tmp_path: Path) -> Path:
 
 
 def test_one_pass_gives_what_metrics_checks_and_profile_give(output: Path):
-    whole = reread(output, profiled=True)
+    whole = read_output(output, profiled=True)
     metrics, _ = read_metrics(output)
     assert whole.metrics() == metrics
     assert (metrics["rollouts/kept"], metrics["rollouts/failed"], whole.rollouts) == (21, 1, 20)
@@ -39,7 +39,7 @@ def test_one_pass_gives_what_metrics_checks_and_profile_give(output: Path):
 
 
 def test_what_takes_long_shows_how_far_it_is(output: Path, capsys: pytest.CaptureFixture[str]):
-    assert reread(output, profiled=False, patience_s=DEADLINE_S).profile is None
+    assert read_output(output, profiled=False, patience_s=DEADLINE_S).profile is None
     assert "Reading" not in capsys.readouterr().err
-    reread(output, profiled=False, patience_s=0.0)
+    read_output(output, profiled=False, patience_s=0.0)
     assert "Reading the output: 21 rollouts" in capsys.readouterr().err

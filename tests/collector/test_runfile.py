@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from velodrome.collector.runfile import RunFile, differences, recipe, write_whole
+from velodrome.collector.runfile import RunFile, differences, instance_recipes, make_recipe, write_whole
 from velodrome.errors import InputError, StorageError
 from velodrome.settings import Instance
 
@@ -19,7 +19,7 @@ def instances(**settings: Any) -> dict[str, Instance]:
 
 def test_a_recipe_has_what_decides_a_rollout_and_no_secrets():
     block = instances(openai_model="gpt", timeout_s=5, openai_base_url="http://h", judge_api_key="sk-1", max_steps=3)
-    found = recipe(block, {"temperature": 0.5}, deferred=True)
+    found = make_recipe(instance_recipes(block, {}), {"temperature": 0.5}, deferred=True)
     assert found == {
         "instances": {
             "m": {
@@ -46,7 +46,8 @@ def test_every_difference_is_named_by_its_path():
 
 def test_other_code_is_named_and_a_missing_digest_is_not_compared_nor_forgotten(tmp_path: Path):
     def made(source: str | None) -> dict[str, Any]:
-        return recipe(instances(a=1), {}, deferred=False, sources={"m": source} if source else {})
+        recipes = instance_recipes(instances(a=1), {"m": source} if source else {})
+        return make_recipe(recipes, {}, deferred=False)
 
     path = tmp_path / "r.jsonl"
     RunFile(path).begin(made(None), {}, {})

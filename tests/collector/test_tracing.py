@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_check import check_file, faults
 
-from velodrome.collector.collection import collect
-from velodrome.collector.order import Options
+from velodrome.collector.agents import ConfiguredAgents
+from velodrome.collector.collection import Surface, collect
+from velodrome.collector.settings import CollectSettings
 from velodrome.collector.watch.tracing import Tracing
 from velodrome.collector.watch.watch import Done, Sample
 from velodrome.errors import InputError
@@ -442,8 +443,8 @@ def collected(folder: Path, *watchers: Tracing) -> tuple[list[Any], list[Any]]:
     (folder / "tasks.jsonl").write_bytes(
         b"".join(orjson.dumps({**task, "expected_answer": "36"}) + b"\n" for task in tasks)
     )
-    options = Options(folder / "tasks.jsonl", folder / "out.jsonl", parallel=1, watchers=watchers)
-    outcome = asyncio.run(collect(options, config(), lambda line: None))
+    settings = CollectSettings(input=folder / "tasks.jsonl", output=folder / "out.jsonl", parallel=1)
+    outcome = asyncio.run(collect(settings, ConfiguredAgents(config()), surface=Surface(watchers=watchers)))
     rows = [orjson.loads(line) for line in (folder / "out.jsonl").read_bytes().splitlines()]
     failures = [orjson.loads(line) for line in (folder / "out.failures.jsonl").read_bytes().splitlines()]
     for meta in [*(row["meta"] for row in rows), *failures]:

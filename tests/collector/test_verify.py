@@ -9,9 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from velodrome.collector.budget import Budget
-from velodrome.collector.collection import collect
-from velodrome.collector.order import Options, Outcome
+from velodrome.collector.agents import ConfiguredAgents
+from velodrome.collector.collection import Surface, collect
+from velodrome.collector.earlier import Earlier
+from velodrome.collector.result import Run
+from velodrome.collector.settings import CollectSettings, VerifySettings
 from velodrome.collector.verify import default_output, survey, verify
 from velodrome.errors import InputError
 from velodrome.settings import Config, Instance
@@ -87,13 +89,19 @@ class Desk:
         ]
         (root / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
 
-    def collect(self, setup: Config | None = None, *, defer: bool = True, **changes: Any) -> Outcome:
-        options = Options(self.root / "tasks.jsonl", self.root / "r.jsonl", defer=defer, **changes)
-        return asyncio.run(collect(options, setup or config(), self.said.append))
+    def collect(self, setup: Config | None = None, *, defer: bool = True, **changes: Any) -> Run:
+        settings = CollectSettings(
+            input=self.root / "tasks.jsonl", output=self.root / "r.jsonl", defer=defer, **changes
+        )
+        agents = ConfiguredAgents(setup or config())
+        return asyncio.run(collect(settings, agents, surface=Surface(self.said.append)))
 
-    def verify(self, setup: Config | None = None, output: str = "v.jsonl", **changes: Any) -> Outcome:
-        options = Options(self.root / "r.jsonl", self.root / output, **changes)
-        return asyncio.run(verify(options, setup or config(), self.said.append))
+    def verify(
+        self, setup: Config | None = None, output: str = "v.jsonl", source: str = "r.jsonl", **changes: Any
+    ) -> Run:
+        settings = VerifySettings(input=self.root / source, output=self.root / output, **changes)
+        agents = ConfiguredAgents(setup or config())
+        return asyncio.run(verify(settings, agents, Surface(self.said.append)))
 
     def rows(self, name: str) -> dict[str, dict[str, Any]]:
         lines = (self.root / name).read_bytes().splitlines()
@@ -165,8 +173,7 @@ def test_another_config_scores_finished_rollouts_anew_and_no_old_field_stays(des
 def test_a_scored_file_can_be_scored_again(desk: Desk):
     desk.collect()
     desk.verify()
-    options = Options(desk.root / "v.jsonl", desk.root / "w.jsonl")
-    asyncio.run(verify(options, config(strict=True), desk.said.append))
+    desk.verify(config(strict=True), "w.jsonl", source="v.jsonl")
     row = desk.rows("w.jsonl")["a/0"]
     assert (row["strictness"], row["answer"], "heard" in row) == (1, "36", False)
 
@@ -211,7 +218,7 @@ def test_other_settings_than_before_are_refused_unless_asked_for(desk: Desk):
 
 def test_failures_beyond_the_budget_stop_the_pass(desk: Desk):
     desk.collect()
-    outcome = desk.verify(config(breaks_on="a"), budget=Budget(max_failures=0), parallel=1)
+    outcome = desk.verify(config(breaks_on="a"), max_failures=0.0, parallel=1)
     assert (outcome.failed, outcome.left, outcome.exit_code) == (1, 2, 4)
     assert outcome.summary() == "requested 3 = kept 0 + failed 1 + 2 not run (max_failures=0 reached (1 failed))"
 
@@ -274,8 +281,8 @@ def test_a_key_that_stands_in_the_file_twice_is_refused(tmp_path):
     source = tmp_path / "rollouts.jsonl"
     source.write_bytes(orjson.dumps(row) + b"\n" + orjson.dumps(row) + b"\n")
     agent = Instance("my_agent", "responses_api_agents", "simple_agent", {}, "test")
-    with pytest.raises(InputError, match=r"rollouts.jsonl:2: the key 'a/0' stands in the file twice"):
-        survey(Options(source, tmp_path / "scored.jsonl"), Config({}, {"my_agent": agent}))
+    with pytest.raises(InputError, match=r"rollouts.jsonl:2: the key 'a/0' is in the file twice"):
+        survey(VerifySettings(), source, ConfiguredAgents(Config({}, {"my_agent": agent})), Earlier())
 
 
 def test_another_rollout_under_a_key_that_is_scored_already_is_refused_or_gets_a_key_of_its_own(desk: Desk):
@@ -285,7 +292,7 @@ def test_another_rollout_under_a_key_that_is_scored_already_is_refused_or_gets_a
     other = config()
     other.instances["policy_model"].settings["answers"] = ["It is 37"]
     desk.collect(other)
-    with pytest.raises(InputError, match=r"r\.jsonl:1: the key 'a/0' stands in .*v\.jsonl with other content \(and 2"):
+    with pytest.raises(InputError, match=r"r\.jsonl:1: the key 'a/0' is in .*v\.jsonl with other content \(and 2"):
         desk.verify()
     assert desk.verify(allow_mixed=True).kept == 3
     assert desk.verify(allow_mixed=True).kept == 3

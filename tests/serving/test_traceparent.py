@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from velodrome import Environment, http, tool
-from velodrome.collector.attempt import Kept, attempt
+from velodrome.collector.attempt import attempt
 from velodrome.collector.plan import Job
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.openai_model.app import OpenAIModel
@@ -110,11 +110,11 @@ def test_one_rollout_carries_one_trace_to_every_server_and_the_next_rollout_anot
     async def two_rollouts(agent_url: str) -> None:
         for index in range(2):
             job = Job(f"task/{index}", 0, index, "agent", TASK)
-            outcomes.append((await attempt(job, HttpAgent(agent_url), verify=True)).outcome)
+            outcomes.append(await attempt(job, {job.agent: HttpAgent(agent_url)}, verify=True))
 
     seen = asyncio.run(served(two_rollouts))
 
-    assert [type(outcome) for outcome in outcomes] == [Kept, Kept]
+    assert [outcome.failure for outcome in outcomes] == [None, None]
     traces = {header for _, header in seen}
     assert len(traces) == 2
     for header in traces:

@@ -12,8 +12,10 @@ import pytest
 from patience import DEADLINE_S
 
 from velodrome import http
+from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import collect
-from velodrome.collector.order import Options, Outcome
+from velodrome.collector.result import Run
+from velodrome.collector.settings import CollectSettings
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.scripted import ScriptedServer
 from velodrome.settings import load
@@ -44,7 +46,7 @@ def collect_against(
     endpoint: str = "responses",
     script: dict[str, Any] | None = None,
     retries: int = 100,
-) -> Outcome:
+) -> Run:
     """A whole collection in this process, against a scripted server that misbehaves.
 
     With many retries a call that a busy machine cuts off is one more retry, and no failure.
@@ -52,14 +54,15 @@ def collect_against(
     workplace.scripted()
     workplace.tasks("tasks.jsonl", count)
 
-    async def whole() -> Outcome:
+    async def whole() -> Run:
         async with ScriptedServer(ScriptedModel({**(script or {"answers": ANSWERS}), "faults": faults})) as server:
             model = MODEL.replace("URL", server.url).replace("ENDPOINT", endpoint).replace("RETRIES", str(retries))
             workplace.write("model.yaml", model)
             config = load([], cwd=workplace.folder)
-            options = Options(workplace.folder / "tasks.jsonl", workplace.folder / "rollouts.jsonl", parallel=8)
+            folder = workplace.folder
+            settings = CollectSettings(input=folder / "tasks.jsonl", output=folder / "rollouts.jsonl", parallel=8)
             try:
-                return await asyncio.wait_for(collect(options, config, print), DEADLINE_S)
+                return await asyncio.wait_for(collect(settings, ConfiguredAgents(config)), DEADLINE_S)
             finally:
                 await http.close_shared()
 

@@ -15,8 +15,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from trace_check import check_file
 
 from velodrome.cli.main import main
-from velodrome.collector.collection import collect
-from velodrome.collector.order import Options
+from velodrome.collector.agents import ConfiguredAgents
+from velodrome.collector.collection import Surface, collect
+from velodrome.collector.settings import CollectSettings
 from velodrome.collector.watch.tracing import Tracing
 from velodrome.profiling.traces.torch_trace import read_torch_trace
 from velodrome.profiling.traces.trace_events import Trace
@@ -68,8 +69,9 @@ def collected(folder: Path) -> Path:
     row = {"responses_create_params": {"input": "15% of 240?"}, "expected_answer": "36"}
     tasks.write_bytes(b"".join(orjson.dumps({"id": number, **row}) + b"\n" for number in range(10)))
     tracing = Tracing(folder / "trace.json.gz")
-    options = Options(tasks, folder / "out.jsonl", parallel=2, watchers=(tracing,))
-    asyncio.run(collect(options, Config({}, {block.name: block for block in blocks}), lambda line: None))
+    settings = CollectSettings(input=tasks, output=folder / "out.jsonl", parallel=2)
+    agents = ConfiguredAgents(Config({}, {block.name: block for block in blocks}))
+    asyncio.run(collect(settings, agents, surface=Surface(watchers=(tracing,))))
     tracing.close()
     return tracing.path
 

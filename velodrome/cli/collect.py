@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
-from collections.abc import Coroutine, Sequence
-from contextlib import redirect_stdout
-from dataclasses import replace
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, TypeVar
 
 from velodrome.cli import main
 from velodrome.cli.settings import Setting, read_settings, settings_help
 from velodrome.cli.watching import WATCHING, watching
-from velodrome.collector.budget import Budget
-from velodrome.collector.collection import collect
-from velodrome.collector.order import Options, Outcome
-from velodrome.collector.pace import DEFAULT_PARALLEL
+from velodrome.collector import collection
+from velodrome.collector.agents import ConfiguredAgents
+from velodrome.collector.collection import Surface
+from velodrome.collector.result import Run
+from velodrome.collector.settings import CollectSettings
+from velodrome.collector.stop import Stop
+from velodrome.collector.watch.watch import Watcher
 from velodrome.errors import InputError
 from velodrome.profiling.profile_text import profile_tree, verdict_text
 from velodrome.records.rollout import beside
+from velodrome.scope import Scope
 from velodrome.serving.connect import Servers
 from velodrome.settings import Config, find_file, load
 from velodrome.settings.files import way_to_data
+from velodrome.settings.model import Settings, setting_keys, setting_rows
 from velodrome.timing.report import speaks_unicode
+from velodrome.timing.stop_signals import on_stop_signal
 from velodrome.timing.unseen import printed_json
 
 Json = dict[str, Any]
@@ -40,27 +46,15 @@ LIMITS = (
     Setting("global_aiohttp_connector_limit", "count", 102400, "connections at most"),
     Setting("global_aiohttp_connector_limit_per_host", "count", 1024, "connections at most to one server"),
 )
-SETTINGS = (
-    Setting("input_jsonl_fpath", "path", None, "the tasks: .jsonl or .jsonl.zst"),
-    Setting("output_jsonl_fpath", "path", None, "where rollouts go [<input>.rollouts.jsonl in this folder]"),
-    Setting("agent_name", "text", None, "the agent [each row's agent_ref, else the only agent]"),
-    Setting("limit", "count", None, "how many tasks [all]"),
-    Setting("num_repeats", "count", 1, "rollouts per task"),
-    Setting("num_samples_in_parallel", "parallel", DEFAULT_PARALLEL, "rollouts in flight, or auto"),
-    Setting("responses_create_params", "object", {}, "overrides for every task (.temperature=0.7)"),
-    Setting("defer_verification", "flag", False, "leave the reward for velo verify"),
-    Setting("overwrite", "flag", False, "throw away what the output has"),
-    Setting("allow_mixed", "flag", False, "add to rollouts made with other settings"),
-    Setting("max_total_tokens", "count", None, "stop after so many tokens"),
-    Setting("max_wall_s", "number", None, "stop after so many seconds"),
-    Setting("max_failures", "number", None, "stop after more failures than this; below 1 a share"),
-    Setting("drain_s", "number", 30.0, "how long Ctrl-C or a budget waits for what is in flight"),
-    Setting("server_wait_s", "number", 300.0, "how long to wait for a server that is away"),
-    Setting("sync_every_s", "number", 1.0, "how often the disk is asked to keep what was written"),
-    *WATCHING,
-    *SERVERS,
-    *LIMITS,
-)
+
+
+def listed(model: type[Settings]) -> tuple[Setting, ...]:
+    """The settings of a model, for tables that hold others as well."""
+    fields = zip(setting_rows(model), model.model_fields.values(), strict=True)
+    return tuple(Setting(name, "", field.default, field.description or "") for (name, _, _), field in fields)
+
+
+SETTINGS = (*listed(CollectSettings), *(each for each in WATCHING if each.name != "timing_every"), *SERVERS, *LIMITS)
 HELP = f"""usage: velo collect [+key=value …]      (also: ng_collect_rollouts)
 
 Run tasks x repeats against an agent, in parallel. Every finished rollout is in the output at once; the same command
@@ -86,13 +80,36 @@ def run(argv: Sequence[str]) -> int:
         print(HELP)
         return 0
     config = load(argv, known=[setting.name for setting in SETTINGS])
-    options = make_options(config)
-    given = read_settings(config.settings, WATCHING)
+    settings, output = make_settings(config)
+    watched = read_settings(config.settings, WATCHING)
     config, servers = find_servers(config)
     use_limits(config)
-    with watching(given, options.output, say) as watchers:
-        outcome = run_async(collect(replace(options, watchers=watchers), config, say, servers))
-    return finish(outcome, options.output)
+    with watching(watched, output, say) as watchers:
+        result = run_async(collect(settings, config, servers, watchers))
+    return finish(result, output)
+
+
+async def collect(
+    settings: CollectSettings, config: Config, servers: Servers | None = None, watchers: Sequence[Watcher] = ()
+) -> Run:
+    """The collection as a command: Ctrl-C drains it, and notes and a progress bar go to stderr."""
+    stop = Stop()
+    agents = ConfiguredAgents(config, servers)
+    with on_stop_signal(stop.interrupt), rare_garbage_collection():
+        return await collection.collect(settings, agents, surface=Surface(say, True, watchers, stop))
+
+
+@contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Look for cycles less often: a rollout makes none, and a search walks everything in flight."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def find_servers(config: Config, *, scoring: bool = False) -> tuple[Config, Servers]:
@@ -102,24 +119,24 @@ def find_servers(config: Config, *, scoring: bool = False) -> tuple[Config, Serv
     return find(config, embedded=read_settings(config.settings, SERVERS)["embedded"], scoring=scoring)
 
 
-def finish(outcome: Outcome, output: Path) -> int:
-    """The account for a person, the metrics for a script, the exit code for the shell."""
-    say(f"{outcome.summary()}  ->  {output}")
-    for reason, count in list(outcome.reasons.items())[:SHOWN_REASONS]:
+def finish(result: Run, output: Path) -> int:
+    """The counts for a person, the metrics for a script, the exit code for the shell."""
+    say(f"{result.summary()}  ->  {output}")
+    for reason, count in list(result.reasons.items())[:SHOWN_REASONS]:
         say(f"  {count} x {reason}")
-    if outcome.failed:
+    if result.failed:
         say(f"failures, with their reasons: {beside(output, 'failures.jsonl')}; the same command tries them again")
-    for line in outcome.findings:
+    for line in result.findings:
         say(line)
-    if outcome.profile is not None and outcome.profile["rollouts"]:
-        tell_profile(outcome.profile)
-    for problem in outcome.unwritten:
+    if result.profile is not None and result.profile["rollouts"]:
+        show_profile(result.profile)
+    for problem in result.unwritten:
         say(f"velo: {problem}; the rollouts are in {output}")
-    print(printed_json(outcome.metrics))
-    return outcome.exit_code
+    print(printed_json(result.metrics))
+    return result.exit_code
 
 
-def tell_profile(profile: Json) -> None:
+def show_profile(profile: Json) -> None:
     """Where the time went, and what to change."""
     plain, verdict = not speaks_unicode(sys.stderr), profile["verdict"]
     say(f"\n{profile_tree(profile, ascii_only=plain)}\n")
@@ -128,33 +145,16 @@ def tell_profile(profile: Json) -> None:
         say("(to try it: the same command with that, and +overwrite=true or another +output_jsonl_fpath)")
 
 
-def make_options(config: Config) -> Options:
-    """The settings under their inner names."""
-    given = read_settings(config.settings, SETTINGS)
-    if given["input_jsonl_fpath"] is None:
+def make_settings(config: Config) -> tuple[CollectSettings, Path]:
+    """The settings, with an input that is there, and an output that can be written."""
+    names = setting_keys(CollectSettings)
+    settings = CollectSettings.read({name: value for name, value in config.settings.items() if name in names})
+    if settings.input is None:
         raise InputError("no input: give +input_jsonl_fpath=tasks.jsonl (see velo collect --help)")
-    source = find_input(given["input_jsonl_fpath"])
-    output = given["output_jsonl_fpath"]
-    if output is None:
-        output = Path(beside(source, "rollouts.jsonl").name)
+    source = find_input(settings.input)
+    output = settings.output or Path(beside(source, "rollouts.jsonl").name)
     refuse_output(output, source)
-    return Options(
-        input=source,
-        output=output,
-        agent=given["agent_name"],
-        limit=given["limit"],
-        repeats=given["num_repeats"],
-        parallel=given["num_samples_in_parallel"],
-        overrides=dict(given["responses_create_params"]),
-        defer=given["defer_verification"],
-        overwrite=given["overwrite"],
-        allow_mixed=given["allow_mixed"],
-        budget=Budget(given["max_total_tokens"], given["max_wall_s"], given["max_failures"]),
-        drain_s=given["drain_s"],
-        server_wait_s=given["server_wait_s"],
-        sync_every_s=given["sync_every_s"],
-        timing_every=given["timing_every"],
-    )
+    return settings.model_copy(update={"input": source, "output": output}), output
 
 
 def find_input(path: Path) -> Path:
@@ -209,20 +209,16 @@ def say(line: str) -> None:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run on uvloop, and close the shared HTTP client at the end.
+    """Run on uvloop, and close what it opened at the end.
 
     Code of an environment that does not end when it is cancelled must not keep the process: it is left behind. What it
     prints goes to stderr: stdout is the result.
     """
     import uvloop
 
-    from velodrome import http
-
     async def whole() -> T:
-        try:
+        async with Scope():
             return await work
-        finally:
-            await http.close_shared()
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:

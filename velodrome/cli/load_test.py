@@ -21,8 +21,9 @@ from velodrome.cli.collect import say
 from velodrome.cli.page import page_path, patient_profile, write_page
 from velodrome.cli.settings import read_settings
 from velodrome.cli.watching import WATCHING, watching
-from velodrome.collector.collection import collect
-from velodrome.collector.order import Options, Outcome
+from velodrome.collector.result import Run
+from velodrome.collector.settings import CollectSettings
+from velodrome.collector.watch.watch import Watcher
 from velodrome.errors import InputError
 from velodrome.serving.connect import Servers
 from velodrome.serving.process.brief import HEAD
@@ -42,29 +43,29 @@ INTERRUPTED = 130
 def load_test(words: Sequence[str], *, as_json: bool, page: str | None, top: int) -> int:
     """Start, collect, stop, print. The exit code is the collection's."""
     config, folder = read_config(words)
-    options = collecting.make_options(config)
-    if options.output.exists() and not options.overwrite:
+    options, output = collecting.make_settings(config)
+    if output.exists() and not options.overwrite:
         raise InputError(
-            f"{options.output}: a load test makes its rollouts anew; +overwrite=true replaces these, "
+            f"{output}: a load test makes its rollouts anew; +overwrite=true replaces these, "
             "another +output_jsonl_fpath keeps them"
         )
-    for place in (folder, options.output.parent):
+    for place in (folder, output.parent):
         make_folder(place)
-    target = None if page is None else page_path(page, options.output)
+    target = None if page is None else page_path(page, output)
     collecting.use_limits(config)
     given = read_settings(config.settings, WATCHING) | {"profiling_enabled": False}  # of this process; its servers are
-    with watching(given, options.output, say) as watchers:
-        outcome = collecting.run_async(served(config, replace(options, watchers=watchers)))
+    with watching(given, output, say) as watchers:
+        outcome = collecting.run_async(served(config, options, watchers))
     if outcome is None:
         return INTERRUPTED
-    say(f"{outcome.summary()}  ->  {options.output}")
+    say(f"{outcome.summary()}  ->  {output}")
     for reason, count in list(outcome.reasons.items())[: collecting.SHOWN_REASONS]:
         say(f"  {count} x {reason}")
-    if not options.output.exists():
+    if not output.exists():
         return outcome.exit_code
-    profile = patient_profile([options.output])
+    profile = patient_profile([output])
     if target is not None:
-        write_page(profile, target, options.output.name)
+        write_page(profile, target, output.name)
     show(profile, config, folder, as_json=as_json, top=top)
     return outcome.exit_code
 
@@ -97,14 +98,14 @@ def make_folder(path: Path) -> None:
         raise InputError(f"{path}: {error.strerror}; give another folder for the results") from error
 
 
-async def served(config: Config, options: Options) -> Outcome | None:
+async def served(config: Config, options: CollectSettings, watchers: Sequence[Watcher]) -> Run | None:
     """The collection, against servers that are there as long as it takes; None if they were stopped before."""
-    work: list[asyncio.Task[Outcome]] = []
+    work: list[asyncio.Task[Run]] = []
 
     async def while_up(up: Supervisor) -> None:
         urls = {name: server.url for name, server in up.servers.items() if server.instance.kind != HEAD}
         servers = Servers(urls, server_token(config.settings))
-        task = asyncio.create_task(collect(options, config, say, servers))
+        task = asyncio.create_task(collecting.collect(options, config, servers, watchers))
         work.append(task)
         try:
             await asyncio.wait({task})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from velodrome.cli.collect import (
     LIMITS,
@@ -10,34 +11,26 @@ from velodrome.cli.collect import (
     find_input,
     find_servers,
     finish,
+    listed,
     refuse_output,
     run_async,
     say,
     use_limits,
 )
-from velodrome.cli.settings import Setting, read_settings, settings_help
-from velodrome.collector.budget import Budget
-from velodrome.collector.order import Options
-from velodrome.collector.pace import DEFAULT_PARALLEL
-from velodrome.collector.verify import default_output, verify
+from velodrome.cli.settings import settings_help
+from velodrome.collector import verify as verification
+from velodrome.collector.agents import ConfiguredAgents
+from velodrome.collector.collection import Surface
+from velodrome.collector.result import Run
+from velodrome.collector.settings import VerifySettings
+from velodrome.collector.stop import Stop
 from velodrome.errors import InputError
-from velodrome.settings import load
+from velodrome.serving.connect import Servers
+from velodrome.settings import Config, load
+from velodrome.settings.model import setting_keys
+from velodrome.timing.stop_signals import on_stop_signal
 
-SETTINGS = (
-    Setting("input_jsonl_fpath", "path", None, "the rollouts to score"),
-    Setting("output_jsonl_fpath", "path", None, "where scored rollouts go [<input>.verified.jsonl]"),
-    Setting("agent_name", "text", None, "score with this agent's environment [the one each rollout names]"),
-    Setting("limit", "count", None, "how many rollouts [all]"),
-    Setting("num_samples_in_parallel", "parallel", DEFAULT_PARALLEL, "rollouts in flight, or auto"),
-    Setting("overwrite", "flag", False, "throw away what the output has"),
-    Setting("allow_mixed", "flag", False, "add to scores made with other settings"),
-    Setting("max_wall_s", "number", None, "stop after so many seconds"),
-    Setting("max_failures", "number", None, "stop after more failures than this; below 1 a share"),
-    Setting("drain_s", "number", 30.0, "how long Ctrl-C or a budget waits for what is in flight"),
-    Setting("server_wait_s", "number", 300.0, "how long to wait for a server that is away"),
-    *SERVERS,
-    *LIMITS,
-)
+SETTINGS = (*listed(VerifySettings), *SERVERS, *LIMITS)
 HELP = f"""usage: velo verify [ROLLOUTS] [+key=value …]
 
 Score a saved file with its environment: rollouts collected with +defer_verification=true, or finished ones with another
@@ -60,25 +53,26 @@ def run(argv: Sequence[str]) -> int:
         return 0
     words = [f"+input_jsonl_fpath='{word}'" if "=" not in word and word[:1] not in "+~" else word for word in argv]
     config = load(words, known=[setting.name for setting in SETTINGS], scoring=True)
-    given = read_settings(config.settings, SETTINGS)
-    if given["input_jsonl_fpath"] is None:
-        raise InputError("no input: velo verify rollouts.jsonl +config_paths=[…] (see velo verify --help)")
-    source = find_input(given["input_jsonl_fpath"])
-    output = given["output_jsonl_fpath"] or default_output(source)
-    refuse_output(output, source)
-    options = Options(
-        input=source,
-        output=output,
-        agent=given["agent_name"],
-        limit=given["limit"],
-        parallel=given["num_samples_in_parallel"],
-        overwrite=given["overwrite"],
-        allow_mixed=given["allow_mixed"],
-        budget=Budget(None, given["max_wall_s"], given["max_failures"]),
-        drain_s=given["drain_s"],
-        server_wait_s=given["server_wait_s"],
-        what="Verifying rollouts",
-    )
+    settings, output = make_settings(config)
     config, servers = find_servers(config, scoring=True)
     use_limits(config)
-    return finish(run_async(verify(options, config, say, servers)), options.output)
+    return finish(run_async(verify(settings, config, servers)), output)
+
+
+def make_settings(config: Config) -> tuple[VerifySettings, Path]:
+    """The settings, with an input that is there, and an output that can be written."""
+    names = setting_keys(VerifySettings)
+    settings = VerifySettings.read({name: value for name, value in config.settings.items() if name in names})
+    if settings.input is None:
+        raise InputError("no input: velo verify rollouts.jsonl +config_paths=[…] (see velo verify --help)")
+    source = find_input(settings.input)
+    output = settings.output or verification.default_output(source)
+    refuse_output(output, source)
+    return settings.model_copy(update={"input": source, "output": output}), output
+
+
+async def verify(settings: VerifySettings, config: Config, servers: Servers) -> Run:
+    """The scoring as a command: Ctrl-C drains it."""
+    stop = Stop()
+    with on_stop_signal(stop.interrupt):
+        return await verification.verify(settings, ConfiguredAgents(config, servers), Surface(say, True, (), stop))

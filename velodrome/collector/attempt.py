@@ -1,4 +1,4 @@
-"""One try at one rollout: the agent runs, and out comes a row for the rollouts file or a line for the failures file."""
+"""One attempt at one rollout: the agent runs, and the result is a line for the rollouts file or a failure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import logging
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from velodrome.collector.account import Surroundings, account
 from velodrome.collector.plan import Job
@@ -25,38 +26,53 @@ Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 _LONGEST_ERROR = 2000
-_LONGEST_ASKED = 256_000  # bytes; a task can fail many times
+_LONGEST_REQUEST = 256_000  # bytes; a task can fail many times
 
 
-class Kept(NamedTuple):
-    """A finished rollout and its encoded line; encoding began at `encoded_at` (`time.perf_counter`)."""
+@dataclass(slots=True)
+class Attempt:
+    """One finished attempt: the encoded line of a rollout, or a failure; and what its receiver counts.
 
-    row: Json
-    line: bytes
-    encoded_at: float
+    `place` is the job's place in the plan. `encoded_at` is a time of `time.perf_counter`.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A failed attempt, as it stands in the failures file but for the number of the attempt."""
-
-    failure: Json
-    away: Away | None = None  # the server that could not be reached, if that is why
-    trace: str = ""  # the traceback, where somebody wants to see it
-
-
-class Tried(NamedTuple):
-    """How one attempt ended, where its time went, and the trace its calls belong to."""
-
-    outcome: Kept | Failed
+    key: str
+    place: int
+    task_index: int
+    rollout_index: int
+    agent: str
     spans: Span
     trace: Trace
+    digest: str | None = None
+    line: bytes | None = None
+    row: Json | None = None  # what the line holds, for the metrics
+    failure: Json | None = None  # as it is in the failures file, but for the number of the attempt
+    away: Away | None = None  # the server that could not be reached, if that is why it failed
+    traceback: str = ""  # of a failure in foreign code, where somebody wants to see it
+    tokens: int = 0
+    encoded_at: float = 0.0
+    slot: int = 0
+
+    @property
+    def timing(self) -> Json:
+        """Where its time went."""
+        timing: Json = (self.failure or self.row or {}).get("timing") or (self.row or {})["meta"]["timing"]
+        return timing
 
 
 async def attempt(
-    job: Job, agent: Agent | None, *, verify: bool, around: Surroundings | None = None, recorded: bool = False
-) -> Tried:
-    """Run the job once. Only a fault of ours raises. `recorded` asks servers to tell their spans, for a trace."""
+    job: Job,
+    agents: Mapping[str, Agent],
+    *,
+    verify: bool,
+    around: Surroundings | None = None,
+    recorded: bool = False,
+    raising: bool = False,
+) -> Attempt:
+    """Run the job once. Only a fault of ours raises, unless `raising` is set: then a failure does, too.
+
+    `recorded` asks servers for their spans, for a trace.
+    """
     meta: Json = {
         "key": job.key,
         **({"task_digest": job.digest} if job.digest else {}),
@@ -65,21 +81,26 @@ async def attempt(
         "agent": job.agent,
         "schema": rollout.SCHEMA,
     }
-    outcome: Kept | Failed
+    trace, spans = Trace(recorded=recorded), root("rollout")
+    made = Attempt(job.key, job.place, job.task_index, job.rollout_index, job.agent, spans, trace, job.digest)
     try:
-        with Trace(recorded=recorded) as trace, root("rollout") as spans:
+        with trace, spans:
+            agent = agents.get(job.agent)
             if job.problem is not None or agent is None:
                 raise TaskError(job.problem or "no agent")
             with blame(AgentError, job.agent), uncancelled(job.agent):
                 result = await agent.run(job.task, verify=verify)
-        outcome = _kept(job, result, dict(meta), account(spans, around), verify)
+        timing = account(spans, around)
+        keep(made, job, result, {**meta, "finished_at": round(time.time(), 6), "timing": timing}, verify)
     except RolloutError as error:
-        outcome = failed(error, meta, account(spans, around), job.task)
-    return Tried(outcome, spans, trace)
+        if raising:
+            raise
+        fail(made, error, meta, account(spans, around), job.task)
+    return made
 
 
 class uncancelled:
-    """A cancellation that nobody asked this task for is a failure like any other; it must not lose the rollout."""
+    """A cancellation that nobody requested of this task is a failure like any other; it must not lose the rollout."""
 
     __slots__ = ("_what",)
 
@@ -98,9 +119,8 @@ class uncancelled:
                 raise AgentError(f"{self._what}: something it waited for was cancelled") from error
 
 
-def _kept(job: Job, result: Json, meta: Json, timing: Json, verify: bool) -> Kept:
-    meta["finished_at"] = round(time.time(), 6)
-    meta["timing"] = timing
+def keep(made: Attempt, job: Job, result: Json, meta: Json, verify: bool) -> None:
+    """Make the result a rollout, and encode it."""
     with blame(AgentError, f"{job.agent}: its result is not a rollout"):
         if verify:
             check_reward(result.get("reward"))
@@ -109,14 +129,21 @@ def _kept(job: Job, result: Json, meta: Json, timing: Json, verify: bool) -> Kep
         problem = usage_flaw(row["usage"])
         if problem is not None:
             raise ModelError(problem)
-    encoded_at = time.perf_counter()
+    encode(made, row)
+    tokens = row["usage"].get("total_tokens")
+    made.tokens = tokens if isinstance(tokens, int) else 0
+
+
+def encode(made: Attempt, row: Json) -> None:
+    """The row as the attempt's line."""
+    made.encoded_at = time.perf_counter()
     try:
         line = rollout.encode(row)
     except TypeError as error:
         raise unwritable(row, error) from error
     if len(line) > MAX_LINE_BYTES:
         raise AgentError(f"the rollout takes {len(line)} bytes; a line has at most {MAX_LINE_BYTES}")
-    return Kept(row, line, encoded_at)
+    made.row, made.line = row, line
 
 
 def unwritable(row: Json, error: TypeError) -> RolloutError:
@@ -143,11 +170,15 @@ def check_numbers(score: Json) -> None:
             raise VerifyError(f'"{name}" is {value!r:.40}, not a number up to {MAX_NUMBER:g}')
 
 
-def failed(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:
-    """The line for the failures file."""
+def fail(made: Attempt, error: RolloutError, meta: Json, timing: Json, task: Json) -> None:
+    """Make the attempt a failure. Its tokens were paid for, too."""
     place = {} if error.place is None else {"place": error.place}
     text = str(error)[:_LONGEST_ERROR] + (f" ({error.place})" if place else "")
-    failure = {
+    made.away = error.away
+    if error.__cause__ is not None and log.isEnabledFor(logging.INFO):
+        made.traceback = "".join(traceback.format_exception(error.__cause__))
+    made.tokens = int(made.spans.count("tokens"))
+    made.failure = {
         **meta,
         "boundary": error.boundary,
         "error": text.encode(errors="backslashreplace").decode(),
@@ -155,27 +186,24 @@ def failed(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:
         "finished_at": round(time.time(), 6),
         "timing": timing,
         "partial": partial(error),
-        **asked(task),
+        **request_of(task),
     }
-    shown = log.isEnabledFor(logging.INFO) and error.__cause__ is not None
-    trace = "".join(traceback.format_exception(error.__cause__)) if shown else ""
-    return Failed(failure, error.away, trace)
 
 
-def asked(task: Json) -> Json:
-    """What the task asked, so that a failure can be read alone; not what is huge or cannot be written."""
-    found = {name: task[name] for name in ("responses_create_params",) if name in task}
+def request_of(task: Json) -> Json:
+    """What the task asked, so that a failure can be read alone; not if it is huge or cannot be written."""
+    request = {name: task[name] for name in ("responses_create_params",) if name in task}
     try:
-        return found if len(rollout.encode(found)) <= _LONGEST_ASKED else {}
+        return request if len(rollout.encode(request)) <= _LONGEST_REQUEST else {}
     except TypeError:
         return {}
 
 
 def partial(error: RolloutError) -> list[Json]:
-    """The conversation up to the error; without it if it cannot be written, which must not hide the error."""
+    """The conversation up to the error; nothing if it cannot be written, which must not hide the error."""
     try:
-        found = conversation.messages(error.partial or [])
-        size = len(rollout.encode({"partial": found}))
+        messages = conversation.messages(error.partial or [])
+        size = len(rollout.encode({"partial": messages}))
     except TypeError:
         return []
-    return found if size < MAX_LINE_BYTES // 2 else []
+    return messages if size < MAX_LINE_BYTES // 2 else []

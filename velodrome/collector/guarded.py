@@ -132,7 +132,7 @@ class GuardedFile:
         with self._lock:
             self._save(line)
 
-    def told(self, what: str) -> str:
+    def report(self, what: str) -> str:
         """What happened, where the lines are by now, and what to do. Only of a file that changed, and is closed."""
         saved = self.saved
         if saved is None or not saved.appended:

@@ -1,8 +1,8 @@
-"""What is to be run: rows x repeats, minus what the output has already.
+"""What to run: tasks x repeats, minus the rollouts that the output has.
 
-`survey` reads the input once, before anything is spent: it finds every bad row and gives every task its key. The
-output is read next, and `Survey.mark` notes what is done, one byte per rollout. `jobs` reads the input again while the
-collection runs, so rows never pile up in memory.
+A file or a list is read once before anything is spent (`survey`): every bad row is reported, and every task gets its
+name. It is read again while the collection runs, so rows never pile up in memory. Any other iterable is read as the
+collection goes (`Stream`), and a bad task of it is a failure.
 
 A key names a task, and a digest of its content says which one: a rollout of other content under the same key is not
 this task's. Such a task is an error, or runs under `<key>@<digest>` where mixing is allowed.
@@ -13,16 +13,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
+from velodrome.collector.earlier import Earlier
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError, read_lines
 from velodrome.records.prompt import request_flaw
-from velodrome.records.rollout import meta_in
 from velodrome.records.task import agent_of, check_input, digest, own_id, parse_task
 from velodrome.serving.connect import unknown
 
@@ -32,7 +31,7 @@ _MOST_PROBLEMS = 20
 
 
 class Job(NamedTuple):
-    """One rollout to make. `problem` is set if the row went bad between the survey and now."""
+    """One rollout to make, and its place in the plan. `problem` is set if its row cannot be run."""
 
     key: str
     task_index: int
@@ -41,82 +40,107 @@ class Job(NamedTuple):
     task: Json
     problem: str | None = None
     digest: str | None = None
+    place: int = 0
+
+
+class TaskFile:
+    """Tasks in a file, by the number of their line."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._path = path
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Every line with its number."""
+        return read_lines(self._path)
+
+
+class TaskList:
+    """Tasks in memory, by their number from 1."""
+
+    def __init__(self, tasks: Collection[Any]) -> None:
+        self.name = "tasks"
+        self._lines = [encoded_task(task) for task in tasks]
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Every task as a line."""
+        return enumerate(self._lines, 1)
+
+
+Tasks = TaskFile | TaskList
+
+
+def encoded_task(task: Any) -> bytes:
+    """A task as a line; a text is what the model is asked."""
+    row = {"responses_create_params": {"input": task}} if isinstance(task, str) else task
+    try:
+        return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        raise InputError(f"a task is not JSON: {error} (see docs/rollouts.md#task)") from None
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows, how often, and who runs them. `agent` beats a row's own `agent_ref`; `default_agent` fills in."""
+    """How many tasks, how often, and which agent runs them. `agent` beats a row's `agent_ref`; `default` fills in."""
 
-    path: Path
     limit: int | None
     repeats: int
     agent: str | None
-    default_agent: str | None
-    overrides: Json
+    default: str | None
+    params: Json
+    agents: Collection[str] = ()
+    allow_mixed: bool = False
 
     def agent_for(self, row: Json) -> str | None:
-        """Who runs this row."""
-        return self.agent or agent_of(row) or self.default_agent
+        """Which agent runs this row."""
+        return self.agent or agent_of(row) or self.default
 
 
 @dataclass
-class Survey:
-    """What the first pass found, and what the output has of it: `done`, one byte per rollout in the order of `jobs`.
-
-    `digests` and `places` (hash of a name -> its index) tell which task a rollout of the output belongs to.
-    """
+class Plan:
+    """The tasks of a run, and which of their rollouts are `done`: one byte each, in the order of the jobs."""
 
     repeats: int = 1
     tasks: int = 0
     done: bytearray = field(default_factory=bytearray)
-    again: dict[int, str] = field(default_factory=dict)  # task index -> suffix of its id, for equal rows
+    suffixes: dict[int, str] = field(default_factory=dict)  # task index -> what its name has added, if anything
     agents: set[str] = field(default_factory=set)
     repeated: bool = False  # whether a task may have more than one rollout
     digests: array[int] = field(default_factory=lambda: array("Q"))
-    places: dict[int, int] = field(default_factory=dict)
-    taken: set[int] = field(default_factory=set)  # tasks whose name stands in the output with other content
 
     @property
     def rollouts(self) -> int:
+        """How many are requested, those that are done included."""
         return len(self.done)
 
     @property
     def kept(self) -> int:
+        """How many of them are done."""
         return self.done.count(1)
 
     def add(self, content: str) -> None:
-        """One more task, with the digest of its content; none of its rollouts is done."""
+        """One more task, with the digest of its content."""
         self.digests.append(int(content, 16))
         self.done.extend(bytes(self.repeats))
         self.tasks += 1
-
-    def mark(self, name: str, repeat: int, content: str | None) -> None:
-        """Note a rollout of the output: this repeat of the task of this name. Without a digest the name decides."""
-        index = self.places.get(hash(name))
-        if index is None:
-            index = self.places.get(hash(name.replace(f"@{content}", "")))
-            if index is None or content != self.digest(index):
-                return
-        if content is not None and content != self.digest(index):
-            self.taken.add(index)
-        elif repeat < self.repeats:
-            self.done[index * self.repeats + repeat] = 1
 
     def digest(self, index: int) -> str:
         """The digest of a task's content."""
         return f"{self.digests[index]:016x}"
 
-    def name(self, index: int, own: str) -> str:
-        """The name a task runs under, which is its own unless that is taken."""
-        name = own + self.again.get(index, "")
-        return f"{name}@{self.digest(index)}" if index in self.taken else name
+    def finish(self, place: int) -> bool:
+        """Mark one rollout as done. False if it was done before: its line must not be written again."""
+        if self.done[place]:
+            return False
+        self.done[place] = 1
+        return True
 
 
 class Problems:
-    """What is wrong with a file, one line for each kind of problem, with the first place it stands in."""
+    """What is wrong with the tasks: one line for each kind of problem, with the first place it occurs."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, source: str) -> None:
+        self._source = source
         self._places: dict[str, list[int]] = {}  # what -> first line number, how often
 
     def add(self, number: int, what: str) -> None:
@@ -127,9 +151,9 @@ class Problems:
             self._places[what] = [number, 1]
 
     def lines(self) -> list[str]:
-        """One line a problem."""
+        """One line per problem."""
         return [
-            f"{self._path}:{number}: {what}" + (f" (and {count - 1} more like it)" if count > 1 else "")
+            f"{self._source}:{number}: {what}" + (f" (and {count - 1} more like it)" if count > 1 else "")
             for what, (number, count) in self._places.items()
         ]
 
@@ -139,53 +163,108 @@ class Problems:
             raise InputError(*self.lines())
 
 
-def survey(selection: Selection, agents: Collection[str]) -> Survey:
+class Namer:
+    """Gives every task its name, and looks up which of its rollouts the output has."""
+
+    def __init__(self, plan: Plan, earlier: Earlier) -> None:
+        self._plan = plan
+        self._earlier = earlier
+        self._names: set[int] = set()  # hashes
+        self._last: dict[int, int] = {}  # of names met again: the last number, so that a million equal rows stay cheap
+        self.taken: list[tuple[int, str, str]] = []  # line, name and digest of tasks whose name has other content
+
+    def add(self, number: int, own: str, content: str) -> str:
+        """Add a task to the plan. Returns the name it runs under: its own, with a suffix if that is not free."""
+        plan, earlier = self._plan, self._earlier
+        index, suffix = plan.tasks, self._suffix(own)
+        name = own + suffix
+        plan.add(content)
+        if earlier.rows:
+            if earlier.taken(name, content):
+                self.taken.append((number, name, content))
+                suffix += f"@{content}"
+                name = own + suffix
+            for repeat in range(plan.repeats):
+                if earlier.has(name, repeat):
+                    plan.done[index * plan.repeats + repeat] = 1
+        if suffix:
+            plan.suffixes[index] = suffix
+        return name
+
+    def _suffix(self, name: str) -> str:
+        """What makes this name a new one; nothing for most."""
+        suffix = ""
+        if hash(name) in self._names:
+            number = self._last.get(hash(name), 1) + 1
+            while hash(f"{name}#{number}") in self._names:
+                number += 1
+            self._last[hash(name)] = number
+            suffix = f"#{number}"
+        self._names.add(hash(name + suffix))
+        return suffix
+
+
+def refuse_taken(taken: list[tuple[int, str, str]], source: str, output: Path | None) -> None:
+    """Raise if a key of the input is in the output with other content: line, key and digest of each."""
+    if taken:
+        number, key, content = taken[0]
+        more = f" (and {len(taken) - 1} more like it)" if len(taken) > 1 else ""
+        raise InputError(
+            f"{source}:{number}: the key {key!r} is in {output} with other content{more}; +allow_mixed=true adds "
+            f"it under a key with @{content}, another +output_jsonl_fpath keeps them apart "
+            "(see docs/rollouts.md#keys)"
+        )
+
+
+def survey(tasks: Tasks, selection: Selection, earlier: Earlier) -> Plan:
     """Check every row and give every task its name."""
-    _check_overrides(selection.overrides)
-    if selection.agent is not None and selection.agent not in agents:
-        raise InputError(f"agent_name: {unknown('agent', selection.agent, list(agents))}")
-    found = Survey(selection.repeats, repeated=selection.repeats > 1)
-    names = Names(found.places)
-    problems = Problems(selection.path)
-    lines = read_lines(selection.path)
-    while selection.limit is None or found.tasks < selection.limit:
+    check_selection(selection)
+    plan = Plan(selection.repeats, repeated=selection.repeats > 1)
+    namer = Namer(plan, earlier)
+    problems = Problems(tasks.name)
+    lines = tasks.lines()
+    read = 0
+    while selection.limit is None or read < selection.limit:
         try:
             number, line = next(lines)
+            read += 1
             row = parse_task(line)
-            agent = _known(selection.agent_for(row), agents)
+            agent = known_agent(selection.agent_for(row), selection.agents)
         except StopIteration:
             break
         except LongLineError as error:
             raise InputError(*problems.lines(), *error.problems) from None
         except ValueError as error:
             problems.add(number, str(error))
-            found.tasks += 1
             continue
-        found.agents.add(agent)
+        plan.agents.add(agent)
         content = digest(row)
-        suffix = names.add(own_id(row) or content, found.tasks)
-        if suffix:
-            found.again[found.tasks] = suffix
-        found.add(content)
+        namer.add(number, own_id(row) or content, content)
     problems.refuse()
-    if not found.tasks:
-        raise InputError(f"{selection.path}: no tasks in it (see docs/rollouts.md#task)")
-    return found
+    if not plan.tasks:
+        raise InputError(f"{tasks.name}: no tasks in it (see docs/rollouts.md#task)")
+    if not selection.allow_mixed:
+        refuse_taken(namer.taken, tasks.name, earlier.output)
+    return plan
 
 
-def _check_overrides(overrides: Json) -> None:
-    """What the command line puts into every task must leave it one."""
-    if "input" in overrides:
+def check_selection(selection: Selection) -> None:
+    """What is put into every task must leave it one, and the agent must be known."""
+    params = selection.params
+    if "input" in params:
         try:
-            check_input(overrides["input"])
+            check_input(params["input"])
         except ValueError as error:
             raise InputError(f"command line: {error}") from None
-    flaw = request_flaw(overrides)
+    flaw = request_flaw(params)
     if flaw is not None:
         raise InputError(f"command line: responses_create_params: {flaw} (see docs/rollouts.md#task)")
+    if selection.agent is not None and selection.agent not in selection.agents:
+        raise InputError(f"agent_name: {unknown('agent', selection.agent, list(selection.agents))}")
 
 
-def _known(agent: str | None, agents: Collection[str]) -> str:
+def known_agent(agent: str | None, agents: Collection[str]) -> str:
+    """The agent, if there is one of that name."""
     if agent is None:
         names = ", ".join(sorted(agents)) or "none in the config"
         raise ValueError(f'no agent: give +agent_name=…, or "agent_ref": {{"name": …}} in the row (agents: {names})')
@@ -194,50 +273,67 @@ def _known(agent: str | None, agents: Collection[str]) -> str:
     return agent
 
 
-class Names:
-    """The names given so far, as hashes, and the index of each; equal ones get `#2`, `#3` …"""
+class Planned:
+    """The jobs of a plan, task by task. Reading stops at what cannot be read, and `note` reports it."""
 
-    def __init__(self, places: dict[int, int]) -> None:
-        self._places = places
-        self._last: dict[int, int] = {}  # of names met again: the last number, so that a million equal rows stay cheap
+    def __init__(self, jobs: Iterator[Job], note: Callable[[str], None] = lambda text: None) -> None:
+        self._jobs = jobs
+        self._next: Job | None = None
+        self.note = note
+        self._ended = False
 
-    def add(self, name: str, index: int) -> str:
-        """What makes this name a new one; nothing for most."""
-        suffix = ""
-        if hash(name) in self._places:
-            number = self._last.get(hash(name), 1) + 1
-            while hash(f"{name}#{number}") in self._places:
-                number += 1
-            self._last[hash(name)] = number
-            suffix = f"#{number}"
-        self._places[hash(name + suffix)] = index
-        return suffix
+    @property
+    def ended(self) -> bool:
+        """Whether there are no more."""
+        if self._next is None and not self._ended:
+            try:
+                self._next = next(self._jobs, None)
+            except InputError as error:
+                self.note(f"{error}; no new rollouts are started")
+            self._ended = self._next is None
+        return self._ended
 
-
-def mark_line(found: Survey, line: bytes) -> bool:
-    """Note one line of the output; False if it is not a rollout."""
-    meta = meta_in(line)
-    if meta is None:
-        return False
-    name, _, repeat = meta["key"].rpartition("/")
-    if repeat.isdecimal():
-        content = meta.get("task_digest")
-        found.mark(name, int(repeat), content if isinstance(content, str) else None)
-    return True
+    def take(self) -> Job | None:
+        """The next job."""
+        if self.ended:
+            return None
+        job, self._next = self._next, None
+        return job
 
 
-def refuse_taken(found: Survey, source: Path, output: Path, key_of: Callable[[Json, int], str]) -> None:
-    """Raise if a key of the input stands in the output with other content."""
-    if found.taken:
-        index = min(found.taken)
-        number, line = next(islice(read_lines(source), index, None))
-        key = key_of(orjson.loads(line), index)
-        more = f" (and {len(found.taken) - 1} more like it)" if len(found.taken) > 1 else ""
-        raise InputError(
-            f"{source}:{number}: the key {key!r} stands in {output} with other content{more}; +allow_mixed=true adds "
-            f"it under a key with @{found.digest(index)}, another +output_jsonl_fpath keeps them apart "
-            "(see docs/rollouts.md#keys)"
-        )
+def jobs(tasks: Tasks, selection: Selection, plan: Plan) -> Iterator[Job]:
+    """The rollouts still to make, task by task."""
+    repeats = selection.repeats
+    for index, (number, line) in enumerate(tasks.lines()):
+        if index >= plan.tasks:
+            return
+        first = index * repeats
+        if plan.done.find(0, first, first + repeats) < 0:
+            continue
+        try:
+            content = plan.digest(index)
+            row = _as_checked(line, content)
+        except ValueError as error:
+            problem = f"{tasks.name}:{number}: the row changed during the collection: {error}"
+            for repeat in range(repeats):
+                if not plan.done[first + repeat]:
+                    yield Job(f"line {number}/{repeat}", index, repeat, "", {}, problem, place=first + repeat)
+            continue
+        name = (own_id(row) or content) + plan.suffixes.get(index, "")
+        yield from task_jobs(plan, selection, index, name, row, line)
+
+
+def task_jobs(plan: Plan, selection: Selection, index: int, name: str, row: Json, line: bytes) -> Iterator[Job]:
+    """The rollouts of one task that are still to make."""
+    agent, content = selection.agent_for(row) or "", plan.digest(index)
+    for repeat in range(plan.repeats):
+        place = index * plan.repeats + repeat
+        if plan.done[place]:
+            continue
+        task = orjson.loads(line) if repeat else row  # its own copy: an environment may write to its task
+        if selection.params:
+            task["responses_create_params"] = task["responses_create_params"] | selection.params
+        yield Job(f"{name}/{repeat}", index, repeat, agent, task, None, content, place)
 
 
 def _as_checked(line: bytes, content: str) -> Json:
@@ -250,33 +346,3 @@ def _as_checked(line: bytes, content: str) -> Json:
         pass
     parse_task(line)
     raise ValueError("its content is not what was checked")
-
-
-def jobs(selection: Selection, survey: Survey) -> Iterator[Job]:
-    """The rollouts still to make, task by task."""
-    repeats = selection.repeats
-    for index, (number, line) in enumerate(read_lines(selection.path)):
-        if index >= survey.tasks:
-            return
-        first = index * repeats
-        if survey.done.find(0, first, first + repeats) < 0:
-            continue
-        flags = survey.done[first : first + repeats]
-        try:
-            content = survey.digest(index)
-            row = _as_checked(line, content)
-        except ValueError as error:
-            problem = f"{selection.path}:{number}: the row changed during the collection: {error}"
-            for repeat in range(repeats):
-                if not flags[repeat]:
-                    yield Job(f"line {number}/{repeat}", index, repeat, "", {}, problem)
-            continue
-        name = survey.name(index, own_id(row) or content)
-        agent = selection.agent_for(row) or ""
-        for repeat in range(repeats):
-            if flags[repeat]:
-                continue
-            task = orjson.loads(line) if repeat else row  # its own copy: an environment may write to its task
-            if selection.overrides:
-                task["responses_create_params"] = task["responses_create_params"] | selection.overrides
-            yield Job(f"{name}/{repeat}", index, repeat, agent, task, digest=content)

@@ -28,7 +28,7 @@ Json = dict[str, Any]
 _OPERATIONAL = frozenset(
     (
         *FOREIGN,
-        *("openai_base_url", "openai_api_key", "headers", "verbose"),
+        *("base_url", "api_key", "openai_base_url", "openai_api_key", "headers", "verbose"),
         *("timeout_s", "total_timeout_s", "max_retries", "backoff_s", "max_concurrent", "judge_max_concurrent"),
         *("verify_timeout_s", "tool_timeout_s", "session_timeout_s", "latency_s", "jitter_s", "faults"),
         *("parallel", "n_threads", "threads", "verify_processes", "library_wall_timeout_s"),
@@ -36,22 +36,30 @@ _OPERATIONAL = frozenset(
 )
 
 
-def recipe(
-    instances: Mapping[str, Instance], overrides: Json, *, deferred: bool, sources: Mapping[str, str] | None = None
-) -> Json:
-    """What decides the content of the rollouts. `sources` has the digests of the code of the instances."""
-    sources = sources or {}
-    blocks = {
+def instance_recipes(instances: Mapping[str, Instance], sources: Mapping[str, str]) -> Json:
+    """What decides the content of what these instances make. `sources` has the digests of their code."""
+    return {
         name: {
             "kind": instance.kind,
             "implementation": instance.implementation,
-            "settings": {key: value for key, value in instance.settings.items() if key not in _OPERATIONAL},
+            "settings": settings_recipe(instance.settings),
             **({"source": sources[name]} if name in sources else {}),
         }
         for name, instance in sorted(instances.items())
     }
-    found: Json = mask({"instances": blocks, "responses_create_params": overrides, "defer_verification": deferred})
-    return found
+
+
+def settings_recipe(settings: Mapping[str, Any]) -> Json:
+    """The settings that decide the content of rollouts, as JSON and without secrets."""
+    kept = {key: value for key, value in settings.items() if key not in _OPERATIONAL}
+    masked: Json = mask(orjson.loads(orjson.dumps(kept, default=repr)))
+    return masked
+
+
+def make_recipe(instances: Json, params: Json, *, deferred: bool) -> Json:
+    """What decides the content of the rollouts."""
+    recipe: Json = mask({"instances": instances, "responses_create_params": params, "defer_verification": deferred})
+    return recipe
 
 
 def differences(before: Any, now: Any, where: str = "") -> list[str]:
@@ -70,7 +78,7 @@ def changed_code(before: Json, now: Json) -> list[str]:
     found = []
     for name, (was, new) in _both(before, now).items():
         if "source" in was and "source" in new and was["source"] != new["source"]:
-            where = f"{new.get('kind')}/{new.get('implementation')}"
+            where = new.get("class") or f"{new.get('kind')}/{new.get('implementation')}"
             found.append(f"{name}: the code of {where} changed: source was {was['source']}, now {new['source']}")
     return found
 
@@ -102,10 +110,10 @@ def _short(value: Any) -> str:
 class RunFile:
     """The run file of one output. `problems` says how a new recipe differs from the one on record."""
 
-    def __init__(self, rollouts: Path) -> None:
-        self.path = beside(rollouts, "run.json")
+    def __init__(self, rollouts: Path | None) -> None:
+        self.path = None if rollouts is None else beside(rollouts, "run.json")
         self._data: Json = {}
-        if self.path.exists():
+        if self.path is not None and self.path.exists():
             try:
                 self._data = orjson.loads(self.path.read_bytes())
             except (OSError, orjson.JSONDecodeError) as error:
@@ -140,7 +148,23 @@ class RunFile:
 
     def save(self) -> None:
         """Write the file, whole or not at all."""
-        write_whole(self.path, orjson.dumps(self._data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        if self.path is not None:
+            write_json(self.path, self._data)
+
+
+def refuse_mixing(problems: list[str], output: Path | None) -> None:
+    """Rollouts of two kinds in one file are requested, or an error."""
+    if problems:
+        raise InputError(
+            f"{output}: its rollouts were made with other settings or other code; +allow_mixed=true adds to them "
+            "anyway, another +output_jsonl_fpath keeps them apart",
+            *(f"  {problem}" for problem in problems[:20]),
+        )
+
+
+def write_json(path: Path, data: Json) -> None:
+    """One JSON object as a file, whole or not at all."""
+    write_whole(path, orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def write_whole(path: Path, data: bytes) -> None:

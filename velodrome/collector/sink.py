@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from velodrome.collector.earlier import Earlier
 from velodrome.collector.guarded import GuardedFile
-from velodrome.errors import StorageError, VelodromeError
+from velodrome.collector.settings import RunSettings
+from velodrome.errors import InputError, StorageError, VelodromeError
 from velodrome.records import rollout
 
 Json = dict[str, Any]
@@ -101,10 +105,10 @@ class Sink:
         self._syncer.join()
         self.compare(thorough=True)
 
-    def told(self) -> list[str]:
+    def changes(self) -> list[str]:
         """What happened to files that changed, one line each."""
         files = ((self.rows, "rollouts"), (self.failures, "failures"))
-        return [each.told(what) for each, what in files if each.changed is not None]
+        return [each.report(what) for each, what in files if each.changed is not None]
 
     def close(self) -> None:
         """Sync and let go of both files; a failures file that stayed empty is removed. Closing twice is fine."""
@@ -118,3 +122,51 @@ class Sink:
         finally:
             self.rows.close()
             self.failures.close(remove_empty=True)
+
+
+class MemorySink:
+    """Rollouts and failures in memory, for a run without an output."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.failed: list[Json] = []
+        self.notes: list[str] = []
+        self.size = self.size_before = self.rows_before = 0
+        self.changed: str | None = None
+        self.place = None
+
+    def keep(self, line: bytes) -> None:
+        """Keep one encoded rollout."""
+        self.lines.append(line)
+        self.size += len(line)
+
+    def fail(self, failure: Json) -> None:
+        """Keep one failed attempt."""
+        self.failed.append(failure)
+
+    def changes(self) -> list[str]:
+        """Nothing: nobody else can change them."""
+        return []
+
+    def finish(self) -> None:
+        """Nothing to compare."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@contextmanager
+def open_sink(settings: RunSettings, earlier: Earlier) -> Iterator[Sink | MemorySink]:
+    """The output, locked; refused if somebody wrote to it since it was read."""
+    output = settings.output
+    if output is None:
+        yield MemorySink()
+        return
+    sink = Sink(output, overwrite=settings.overwrite, sync_every_s=getattr(settings, "sync_every_s", 1.0))
+    sink.rows_before = earlier.rows
+    try:
+        if not settings.overwrite and sink.size_found != earlier.size:
+            raise InputError(f"{output}: another collection wrote to it just now; run the command again")
+        yield sink
+    finally:
+        sink.close()

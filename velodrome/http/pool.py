@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from velodrome import scope
 from velodrome.http.client import LIMIT, LIMIT_PER_HOST, Http
 
 
@@ -24,7 +24,6 @@ class _PoolLimits:
 
 _limits = _PoolLimits()
 _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Http] = WeakKeyDictionary()
-_owned: ContextVar[Http | None] = ContextVar("velodrome_http_owned", default=None)
 
 
 def configure(*, limit: int = LIMIT, limit_per_host: int = LIMIT_PER_HOST) -> None:
@@ -35,14 +34,18 @@ def configure(*, limit: int = LIMIT, limit_per_host: int = LIMIT_PER_HOST) -> No
 
 def shared() -> Http:
     """The pool for a call made here: the owned one if there is one, else that of the running loop."""
-    pool = _owned.get()
-    if pool is not None:
-        return pool
+    call = scope.current()
+    if call is not None:
+        return call.get(Http, _make)
     loop = asyncio.get_running_loop()
     pool = _by_loop.get(loop)
     if pool is None:
-        pool = _by_loop[loop] = Http(limit=_limits.limit, limit_per_host=_limits.limit_per_host)
+        pool = _by_loop[loop] = _make()
     return pool
+
+
+def _make() -> Http:
+    return Http(limit=_limits.limit, limit_per_host=_limits.limit_per_host)
 
 
 @asynccontextmanager
@@ -52,13 +55,8 @@ async def owned(*, limit: int | None = None, limit_per_host: int | None = None) 
         limit=_limits.limit if limit is None else limit,
         limit_per_host=_limits.limit_per_host if limit_per_host is None else limit_per_host,
     )
-    token = _owned.set(pool)
-    try:
-        yield pool
-    finally:
-        with suppress(ValueError):  # left in another task than it was entered: nothing to reset there
-            _owned.reset(token)
-        await pool.aclose()
+    async with scope.Scope() as call:
+        yield call.get(Http, lambda: pool)
 
 
 async def close_shared() -> None:

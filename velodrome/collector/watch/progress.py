@@ -1,29 +1,30 @@
-"""The bar on stderr: how far, how fast, the mean reward so far, and how many failed."""
+"""The progress bar, in a terminal or a notebook: how far, how fast, the mean reward so far, and how many failed."""
 
 from __future__ import annotations
 
 import sys
 from types import TracebackType
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 
 class Progress:
-    """A bar that is drawn when `show` is called; a collector calls it a few times a second, not once a rollout."""
+    """A bar that is drawn when `show` is called; a collector calls it a few times per second, not once per rollout."""
 
-    def __init__(self, total: int, done: int, *, what: str = "Collecting rollouts") -> None:
+    def __init__(self, total: int, done: int, *, title: str = "Collecting rollouts") -> None:
         self._reward = "new rollouts' reward" if done else "reward"
         self._bar = tqdm(
-            total=total, initial=done, desc=what, unit="it", file=sys.stderr, mininterval=0, dynamic_ncols=True
+            total=total, initial=done, desc=title, unit="it", file=sys.stderr, mininterval=0, dynamic_ncols=True
         )
-        self.every_s = 0.2 if sys.stderr.isatty() else 10.0
+        drawn = sys.stderr.isatty() or type(self._bar).__module__ == "tqdm.notebook"
+        self.every_s = 0.2 if drawn else 10.0
 
-    def show(self, done: int, failed: int, reward: float | None) -> None:
-        """Draw the bar anew."""
+    def show(self, done: int, failed: int, reward: float | None, total: int) -> None:
+        """Draw the bar again."""
         notes = [] if reward is None else [f"{self._reward} {reward:.3f}"]
         if failed:
             notes.append(f"{failed} failed")
-        self._bar.n = done
+        self._bar.n, self._bar.total = done, total
         self._bar.set_postfix_str(", ".join(notes), refresh=False)
         self._bar.refresh()
 

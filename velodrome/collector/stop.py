@@ -1,18 +1,40 @@
-"""What a run may use up: tokens, time, failures. Reaching one stops it cleanly; the same command goes on."""
+"""Why a run ends early: a budget is used up, somebody interrupts it, or the disk or a server is gone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 _ENOUGH = 20  # finished rollouts before a share of failures means anything
 
 
+class Stop:
+    """Why a run takes no new jobs. The first reason counts. `now`: what is in flight is given up, too."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.now = False
+        self.changed: Callable[[], None] = lambda: None  # the run sets it
+        self._interrupted = False
+
+    def request(self, reason: str) -> None:
+        """Take no new jobs, and let what is in flight finish."""
+        if self.reason is None:
+            self.reason = reason
+        self.changed()
+
+    def interrupt(self) -> None:
+        """Ctrl-C. The first one lets what is in flight finish, even after a budget; the second does not."""
+        self.now = self.now or self._interrupted
+        self._interrupted = True
+        self.request("interrupted")
+
+
 @dataclass(frozen=True)
 class Budget:
-    """Limits of one run. `max_failures` below 1 is a share, from 1 on a count, and 0 tolerates none."""
+    """Limits of one run. `max_failures` below 1 is a share, from 1 on a count, and 0 allows none."""
 
     max_total_tokens: int | None = None
-    max_wall_s: float | None = None
     max_failures: float | None = None
 
     def reached(self, *, tokens: int, kept: int, failed: int) -> str | None:

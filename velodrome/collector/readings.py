@@ -1,4 +1,8 @@
-"""After a resume: what the rows of the whole output say, old and new, in one pass over the file."""
+"""What rows say: the metrics, what may be wrong with them, and where the time went.
+
+The collector feeds its own rows while it runs, many at a time, because the code that reads them is quicker in a row
+than between other things. After a resume the whole output is read instead, old rows and new.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from tqdm import tqdm
 from velodrome.checks import WHILE_COLLECTING, Checks
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_file import ended, failures_of
+from velodrome.profiling.profile_text import profile_tree
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import DAMAGED
 from velodrome.records.rows import read_failures, read_rows
@@ -21,10 +26,63 @@ from velodrome.stats.metrics import Tally, failed_keys
 Json = dict[str, Any]
 
 PATIENCE_S = 2.0
+_AT_ONCE = 256
+_BYTES_AT_ONCE = 1_000_000  # rows can be large, and are held until they are read
 
 
-class Whole:
-    """Metrics, findings and profile of one output. `rollouts` counts the rows that have a key."""
+class Readings:
+    """What the rows so far say; `profiled` unless they were made by another run."""
+
+    def __init__(self, where: str, *, by_task: bool, profiled: bool) -> None:
+        self.tally = Tally(by_task=by_task)
+        self.checks = Checks(WHILE_COLLECTING, by_task=by_task)
+        self.profile = Profile(where) if profiled else None
+        self._waiting: list[tuple[Json, int]] = []  # kept rows with their size; failures with none, in their order
+        self._bytes = 0
+
+    def add(self, row: Json, size: int) -> None:
+        """One kept rollout of so many bytes."""
+        self._take(row, size)
+
+    def fail(self, failure: Json) -> None:
+        """One failed attempt."""
+        self._take(failure, 0)
+
+    def _take(self, row: Json, size: int) -> None:
+        self._waiting.append((row, size))
+        self._bytes += size
+        if len(self._waiting) >= _AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
+            self.up_to_date()
+
+    def up_to_date(self) -> Readings:
+        """Itself, with nothing waiting to be read."""
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        for row, size in waiting:
+            facts = RowFacts(row, size=size, failed=not size)
+            if size:
+                self.tally.add(facts)
+                self.checks.add(facts)
+            else:
+                self.checks.fail(facts)
+        profile = self.profile
+        if profile is not None:
+            for row, size in waiting:
+                if size:
+                    profile.add(row, size=size)
+                else:
+                    profile.fail(row)
+        return self
+
+    def tree(self) -> str:
+        """Where the time of the rollouts so far went; nothing if they were made by another run."""
+        self.up_to_date()
+        if self.profile is None:
+            return ""
+        return profile_tree({"rollouts": self.profile.rollouts, "tree": self.profile.tree()})
+
+
+class OutputReadings:
+    """Metrics, findings and profile of one output file. `rollouts` counts the rows that have a key."""
 
     def __init__(self, output: Path, *, profiled: bool) -> None:
         self.output = output
@@ -81,9 +139,9 @@ class Whole:
         return self.tally.metrics(failed=len(self._failed))
 
 
-def reread(output: Path, *, profiled: bool, patience_s: float = PATIENCE_S) -> Whole:
+def read_output(output: Path, *, profiled: bool, patience_s: float = PATIENCE_S) -> OutputReadings:
     """Read the whole output; what takes longer than `patience_s` has a progress bar."""
-    whole = Whole(output, profiled=profiled)
+    whole = OutputReadings(output, profiled=profiled)
     every_s = 0.2 if sys.stderr.isatty() else 10.0
     with tqdm(desc="Reading the output", unit=" rollouts", delay=patience_s, mininterval=every_s) as bar:
         for line, row, size in read_rows(output, whole.lost, whole.passed):

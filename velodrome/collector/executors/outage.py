@@ -1,7 +1,7 @@
-"""A server that is away is waited for, not blamed on tasks.
+"""An unreachable server is waited for; tasks are not blamed for it.
 
-While one is away no rollout is started, and those that met it wait to be tried again. When it accepts connections again
-they continue; after a limit the run stops, and what was not finished counts as not run.
+While one is unreachable no rollout starts, and those that met it wait to be tried again. They continue once it accepts
+connections. After a limit the run stops, and what was not finished counts as not run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from velodrome.collector.run import Stop
 from velodrome.errors import Away
 from velodrome.serving.process.probe import listens
 
@@ -21,14 +20,20 @@ _CONNECT_S = 5.0
 
 
 class Outage:
-    """The servers that are away, and since when."""
+    """The servers that are unreachable, and since when. `note` reports to the user, `expire` stops the run."""
 
-    def __init__(self, stop: Stop, limit_s: float, note: Callable[[str], None]) -> None:
-        self._stop = stop
+    def __init__(
+        self,
+        limit_s: float = 300.0,
+        note: Callable[[str], None] = lambda text: None,
+        expire: Callable[[str], None] = lambda reason: None,
+    ) -> None:
         self._limit_s = limit_s
         self._note = note
+        self._expire = expire
         self._since: dict[str, float] = {}  # until a rollout got through to it, even if it listens again
-        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._probes: dict[str, asyncio.Task[None]] = {}
+        self._stopped = asyncio.Event()
 
     async def explains(self, away: Away) -> bool:
         """Whether a failure is an outage. A server that lost a call and still listens may have died of that call."""
@@ -36,27 +41,27 @@ class Outage:
 
     async def over(self) -> bool:
         """Wait until every server is back. False if the run stops instead."""
-        while self._looking and self._stop.reason is None:
-            stop = asyncio.ensure_future(self._stop.asked())
+        while self._probes and not self._stopped.is_set():
+            stop = asyncio.ensure_future(self._stopped.wait())
             try:
-                await asyncio.wait({stop, *self._looking.values()}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({stop, *self._probes.values()}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 stop.cancel()
-        return self._stop.reason is None
+        return not self._stopped.is_set()
 
     def begin(self, away: Away) -> None:
         """A rollout could not reach this server."""
-        if away.address in self._looking or self._stop.reason is not None:
+        if away.address in self._probes or self._stopped.is_set():
             return
         if away.address not in self._since:
             self._since[away.address] = time.monotonic()
             self._note(
-                f"waiting for {away.address}, which takes no connections: no rollout is started meanwhile; "
+                f"waiting for {away.address}, which accepts no connections: no rollout starts meanwhile; "
                 f"the run stops after {self._limit_s:g} s (server_wait_s)"
             )
-        task = asyncio.create_task(self._look(away))
-        self._looking[away.address] = task
-        task.add_done_callback(lambda _: self._looking.pop(away.address, None))
+        task = asyncio.create_task(self._probe(away))
+        self._probes[away.address] = task
+        task.add_done_callback(lambda _: self._probes.pop(away.address, None))
 
     def returned(self, away: Away) -> None:
         """A rollout that had waited for this server got through."""
@@ -64,20 +69,24 @@ class Outage:
         if since is not None:
             self._note(f"{away.address} is back after {time.monotonic() - since:.0f} s")
 
+    def stop(self) -> None:
+        """The run stops: nobody waits any longer."""
+        self._stopped.set()
+
     async def aclose(self) -> None:
-        """Look no more."""
-        tasks = list(self._looking.values())
+        """End the probes."""
+        tasks = list(self._probes.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _look(self, away: Away) -> None:
+    async def _probe(self, away: Away) -> None:
         """Until it listens. One that only another server can reach is tried again after a while."""
         pause_s, began = _FIRST_PAUSE_S, self._since[away.address]
-        while self._stop.reason is None:
+        while not self._stopped.is_set():
             left_s = began + self._limit_s - time.monotonic()
             if left_s <= 0:
-                self._stop.ask(f"{away.address} could not be reached for {self._limit_s:g} s")
+                self._expire(f"{away.address} could not be reached for {self._limit_s:g} s")
                 return
             await asyncio.sleep(min(pause_s, left_s))
             if (away.near and await _listens(away)) or (not away.near and pause_s == _LONGEST_PAUSE_S):

@@ -1,0 +1,190 @@
+"""`collect`, `rollout` and `verify`: rollouts from Python, on the same code as the command line.
+
+A call owns what it opens. When it returns, raises or is cancelled, its connections and tasks are closed, and every
+rollout that was finished is in the output. A live agent stays the caller's.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import AsyncIterable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from velodrome import contracts
+from velodrome.collector.agents import Agents, ConfiguredAgents, LiveAgents
+from velodrome.collector.attempt import attempt
+from velodrome.collector.collection import Surface
+from velodrome.collector.collection import collect as run_collection
+from velodrome.collector.plan import Job, encoded_task
+from velodrome.collector.result import Run
+from velodrome.collector.settings import DEFAULT_PARALLEL, CollectSettings, VerifySettings
+from velodrome.collector.verify import default_output
+from velodrome.collector.verify import verify as run_verification
+from velodrome.errors import InputError
+from velodrome.records.task import digest, own_id, parse_task
+from velodrome.scope import Scope
+from velodrome.settings import Config, load
+
+Json = dict[str, Any]
+PathLike = str | Path
+Tasks = PathLike | Iterable[str | Json] | AsyncIterable[str | Json]
+
+log = logging.getLogger(__name__)
+
+
+async def collect(
+    tasks: Tasks,
+    agent: Any = None,
+    *,
+    out: PathLike | None = None,
+    config: Config | PathLike | Sequence[PathLike] | None = None,
+    limit: int | None = None,
+    repeats: int = 1,
+    parallel: int | Literal["auto"] = DEFAULT_PARALLEL,
+    params: Json | None = None,
+    defer: bool = False,
+    overwrite: bool = False,
+    allow_mixed: bool = False,
+    max_total_tokens: int | None = None,
+    max_wall_s: float | None = None,
+    max_failures: float | None = None,
+    drain_s: float = 30.0,
+    server_wait_s: float = 300.0,
+    sync_every_s: float = 1.0,
+    timing_every: int | None = None,
+    progress: bool = True,
+) -> Run:
+    """Run tasks x repeats against an agent, in parallel, and keep every rollout.
+
+    `tasks` is a path to a JSONL file, a list of texts or task dicts, or any (async) iterable of them, which is read as
+    the collection goes. `agent` is a live agent, an async function from a task to a result, or the name of an agent in
+    `config` (a path, several, or a loaded `Config`). With `out` rollouts are appended to that file, and the same call
+    again continues where it stopped; without it they are kept in memory. A failed rollout is counted and never raises.
+    """
+    path = Path(tasks) if isinstance(tasks, str | Path) else None
+    settings = CollectSettings.read(
+        {
+            "input": path,
+            "output": out,
+            "agent": agent if isinstance(agent, str) else None,
+            "limit": limit,
+            "repeats": repeats,
+            "parallel": parallel,
+            "params": params,
+            "defer": defer,
+            "overwrite": overwrite,
+            "allow_mixed": allow_mixed,
+            "max_total_tokens": max_total_tokens,
+            "max_wall_s": max_wall_s,
+            "max_failures": max_failures,
+            "drain_s": drain_s,
+            "server_wait_s": server_wait_s,
+            "sync_every_s": sync_every_s,
+            "timing_every": timing_every,
+        },
+        "collect",
+    )
+    async with Scope():
+        given: Any = None if path is not None else tasks
+        return await run_collection(settings, _agents(agent, config), given, Surface(_reporter(progress), progress))
+
+
+async def rollout(task: str | Json, agent: Any, *, verify: bool = True) -> Json:
+    """One rollout of one task; nothing is written. A rollout that fails raises its `RolloutError`."""
+    line = encoded_task(task)
+    try:
+        row = parse_task(line)
+    except ValueError as error:
+        raise InputError(f"task: {error}") from None
+    agents = _agents(agent, None)
+    content = digest(row)
+    name = agents.default or ""
+    job = Job(f"{own_id(row) or content}/0", 0, 0, name, row, digest=content)
+    async with Scope():
+        finished = await attempt(job, agents.connect([name]), verify=verify, raising=True)
+    made: Json = finished.row or {}
+    return made
+
+
+async def verify(
+    path: PathLike,
+    environment: Any = None,
+    *,
+    out: PathLike | None = None,
+    config: Config | PathLike | Sequence[PathLike] | None = None,
+    agent: str | None = None,
+    limit: int | None = None,
+    parallel: int | Literal["auto"] = DEFAULT_PARALLEL,
+    overwrite: bool = False,
+    allow_mixed: bool = False,
+    max_wall_s: float | None = None,
+    max_failures: float | None = None,
+    drain_s: float = 30.0,
+    server_wait_s: float = 300.0,
+    progress: bool = True,
+) -> Run:
+    """Score a saved file of rollouts, into `out` (`<path>.verified.jsonl` by default).
+
+    `environment` is a live environment, or an agent that has one; without it the environments are those of `config`.
+    """
+    settings = VerifySettings.read(
+        {
+            "input": Path(path),
+            "output": default_output(Path(path)) if out is None else out,
+            "agent": agent,
+            "limit": limit,
+            "parallel": parallel,
+            "overwrite": overwrite,
+            "allow_mixed": allow_mixed,
+            "max_wall_s": max_wall_s,
+            "max_failures": max_failures,
+            "drain_s": drain_s,
+            "server_wait_s": server_wait_s,
+        },
+        "verify",
+    )
+    live = environment is not None
+    scorers: Agents = ConfiguredAgents(_config(config, scoring=True)) if not live else _scorer(environment, agent)
+    async with Scope():
+        return await run_verification(settings, scorers, Surface(_reporter(progress), progress))
+
+
+def _agents(agent: Any, config: Any) -> Agents:
+    if agent is None or isinstance(agent, str):
+        return ConfiguredAgents(_config(config))
+    if config is not None:
+        raise InputError("config goes with the name of an agent; a live agent has its own settings")
+    return LiveAgents(_as_agent(agent), name=getattr(agent, "__name__", None))
+
+
+def _as_agent(agent: Any) -> Any:
+    adapt = getattr(contracts, "as_agent", None)
+    if adapt is not None:
+        return adapt(agent)
+    if not hasattr(agent, "run"):
+        raise InputError(f"{agent!r:.80} is not an agent: it has no run")
+    return agent
+
+
+def _scorer(environment: Any, name: str | None) -> LiveAgents:
+    """What was passed to `verify`: an environment, or an agent that has one."""
+    if hasattr(environment, "score"):
+        return LiveAgents(None, environment, name=name)
+    return LiveAgents(_as_agent(environment), name=name)
+
+
+def _config(config: Any, *, scoring: bool = False) -> Config:
+    if isinstance(config, Config):
+        return config
+    if config is None:
+        raise InputError("no agent: pass a live one, or the name of one with config=…")
+    paths = [config] if isinstance(config, str | Path) else list(config)
+    listed = ",".join(f"'{path}'" for path in paths)
+    return load([f"+config_paths=[{listed}]"], scoring=scoring)
+
+
+def _reporter(progress: bool) -> Any:
+    """Notes go to stderr with a progress bar, and to the log without one."""
+    return (lambda line: sys.stderr.write(f"{line}\n")) if progress else log.info

@@ -1,0 +1,157 @@
+"""Who runs the tasks: the agents of a configuration, or a live one. And what they are made of, for the run file."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Collection, Iterable
+from typing import Any, Protocol
+
+from velodrome.collector.runfile import instance_recipes, settings_recipe
+from velodrome.contracts import Agent, Resources
+from velodrome.errors import InputError
+from velodrome.serving.connect import Components, Servers
+from velodrome.settings import Config, secrets
+from velodrome.settings.component import Component, settings_of
+
+Json = dict[str, Any]
+
+
+class Agents(Protocol):
+    """The agents of a run, by name, and what the run file says of them."""
+
+    names: Collection[str]
+    default: str | None  # the agent when nobody names one
+    sole: str | None  # the one that runs whatever a row names: it is live
+    note: str  # where they are, for the user
+    config: Json  # secrets masked
+    secrets: Collection[str]
+
+    def connect(self, names: Iterable[str]) -> dict[str, Agent]:
+        """The live agents of these names."""
+        ...
+
+    def environments(self, names: Iterable[str]) -> dict[str, Resources]:
+        """The environment of each of these agents."""
+        ...
+
+    def recipe(self, names: Iterable[str], *, scoring: bool = False) -> Json:
+        """What decides the content of their rollouts, or of their scores."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close what was made here."""
+        ...
+
+
+class ConfiguredAgents:
+    """The agents of a configuration, made when they are needed, or running as servers."""
+
+    def __init__(self, config: Config, servers: Servers | None = None) -> None:
+        self._config = config
+        self._components = Components(config, servers=servers)
+        self.names: Collection[str] = config.agents()
+        self.default = config.agents()[0] if len(config.agents()) == 1 else None
+        self.sole: str | None = None
+        self.note = self._components.note
+        self.config = config.masked()
+        self.secrets: Collection[str] = secrets(config)
+
+    def connect(self, names: Iterable[str]) -> dict[str, Agent]:
+        """The live agents of these names, if all their settings are known."""
+        self._components.check(names)
+        return {name: self._components.agent(name) for name in sorted(names)}
+
+    def environments(self, names: Iterable[str]) -> dict[str, Resources]:
+        """The environment of each of these agents."""
+        return {name: self._components.resources_of(name) for name in sorted(names)}
+
+    def recipe(self, names: Iterable[str], *, scoring: bool = False) -> Json:
+        """The blocks of the agents and of all they refer to; for scoring, of the environments only."""
+        if scoring:
+            names = [self._config.instances[name].references()["resources_server"] for name in names]
+        return instance_recipes(self._components.family(names), self._components.sources)
+
+    async def aclose(self) -> None:
+        """Close the components."""
+        await self._components.aclose()
+
+
+class LiveAgents:
+    """One agent, or one environment to score with, that the caller made and keeps."""
+
+    def __init__(self, agent: Agent | None, environment: Resources | None = None, *, name: str | None = None) -> None:
+        live = agent if agent is not None else environment
+        self._agent = agent
+        self._environment = environment
+        self._live = live
+        self.default: str | None = name or getattr(live, "name", None) or type(live).__name__
+        self.sole = self.default
+        self.names: Collection[str] = (self.default,) if self.default else ()
+        self.note = ""
+        self.config: Json = {}
+        self.secrets: Collection[str] = frozenset()
+
+    def connect(self, names: Iterable[str]) -> dict[str, Agent]:
+        """The agent, under every one of these names."""
+        if self._agent is None:
+            raise InputError(f"{self.default}: not an agent: it has no run")
+        return dict.fromkeys(names, self._agent)
+
+    def environments(self, names: Iterable[str]) -> dict[str, Resources]:
+        """The environment, under every one of these names."""
+        environment = self._environment or _attribute(self._agent, "environment", "resources_server", "resources")
+        if environment is None:
+            raise InputError(f"{self.default}: it has no environment, so there is nothing to verify with")
+        return dict.fromkeys(names, environment)
+
+    def recipe(self, names: Iterable[str], *, scoring: bool = False) -> Json:
+        """Class, settings and source of the object and of every component in its settings."""
+        live = next(iter(self.environments(["_"]).values())) if scoring else self._live
+        recipes: Json = {}
+        _describe(live, self.default or "", recipes)
+        return recipes
+
+    async def aclose(self) -> None:
+        """Nothing: the caller made the agent."""
+
+
+def _attribute(thing: Any, *names: str) -> Any:
+    return next((value for name in names if (value := getattr(thing, name, None)) is not None), None)
+
+
+def _describe(thing: Any, name: str, recipes: Json) -> None:
+    """Add a component, and those in its settings under `name.setting`."""
+    thing = getattr(thing, "__wrapped__", thing)
+    kind = type(thing) if not inspect.isfunction(thing) else thing
+    recipe: Json = {"class": f"{kind.__module__}.{kind.__qualname__}", "settings": {}}
+    recipes[name] = recipe
+    source = _source(kind)
+    if source is not None:
+        recipe["source"] = source
+    if not isinstance(thing, Component):
+        return
+    for setting in settings_of(type(thing)).model_fields:
+        value = getattr(thing, setting)
+        if isinstance(value, Component) or inspect.isfunction(value):
+            _describe(value, f"{name}.{setting}", recipes)
+        elif value is not None:
+            recipe["settings"][setting] = value
+    recipe["settings"] = settings_recipe(recipe["settings"])
+
+
+def _source(kind: Any) -> str | None:
+    """A digest of the source of a class, up to the classes of this package; None if it is one of those."""
+    made = hashlib.blake2b(digest_size=8)
+    own = [each for each in getattr(kind, "__mro__", (kind,)) if not _is_library(each)]
+    for each in own:
+        try:
+            made.update(inspect.getsource(each).encode())
+        except (OSError, TypeError):  # typed at a prompt
+            made.update(each.__qualname__.encode())
+    return made.hexdigest() if own else None
+
+
+def _is_library(kind: Any) -> bool:
+    module = str(getattr(kind, "__module__", ""))
+    return module in ("builtins", "typing", "abc") or module.split(".")[0] == "velodrome"

@@ -1,0 +1,68 @@
+"""How a run ended: the counts, the metrics, and the rollouts themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.records.rollout import beside
+from velodrome.records.rows import read_rows
+from velodrome.records.unread import Unread
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """The result of a collection. Requested = kept + failed + `left` (not run, because it was stopped)."""
+
+    requested: int
+    kept: int
+    failed: int
+    left: int
+    stopped: str | None  # why it ended early
+    metrics: Json
+    reasons: dict[str, int] = field(default_factory=dict)  # of failures, the most frequent first
+    profile: Json | None = None  # where the time went
+    findings: list[str] = field(default_factory=list)  # of the checks, in short
+    unwritten: tuple[str, ...] = ()  # files about the run that could not be written, and why
+    output: Path | None = None
+    lines: list[bytes] = field(default_factory=list, repr=False)  # without an output
+    failed_attempts: list[Json] = field(default_factory=list, repr=False)  # without an output
+
+    @cached_property
+    def rollouts(self) -> list[Json]:
+        """The rollouts: those of this run if they were kept in memory, else all of the output."""
+        return [orjson.loads(line) for line in self.lines] if self.output is None else _rows(self.output)
+
+    @cached_property
+    def failures(self) -> list[Json]:
+        """The failed attempts: those of this run if there is no output, else all beside the output."""
+        return self.failed_attempts if self.output is None else _rows(beside(self.output, "failures.jsonl"))
+
+    @property
+    def exit_code(self) -> int:
+        """0 all kept, 1 a file could not be written, 3 some failed, 4 stopped by itself, 130 interrupted."""
+        if self.unwritten:
+            return 1
+        if self.stopped is not None:
+            return 130 if self.stopped == "interrupted" else 4
+        return 3 if self.failed or self.left else 0
+
+    def counts(self) -> Json:
+        """The counts, for the run file."""
+        return {name: getattr(self, name) for name in ("requested", "kept", "failed", "left", "stopped")}
+
+    def summary(self) -> str:
+        """The counts in one line."""
+        why = self.stopped or "the input changed while it was read"
+        left = f" + {self.left} not run ({why})" if self.left else ""
+        return f"requested {self.requested} = kept {self.kept} + failed {self.failed}{left}"
+
+
+def _rows(path: Path) -> list[Json]:
+    return [row for _, row, _ in read_rows(path, Unread(path))] if path.exists() else []

@@ -1,0 +1,69 @@
+"""What a collection and a scoring pass can be told. The command line, YAML and Python use the same fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from velodrome.settings.model import Settings
+from velodrome.settings.values import Amount, Count, FilePath, Parallel, Text
+
+Json = dict[str, Any]
+
+DEFAULT_PARALLEL = 16
+
+
+class RunSettings(Settings):
+    """What collecting and scoring share."""
+
+    input: FilePath | None = Field(None, alias="input_jsonl_fpath", description="the tasks: .jsonl or .jsonl.zst")
+    output: FilePath | None = Field(None, alias="output_jsonl_fpath", description="where rollouts go")
+    agent: Text | None = Field(None, alias="agent_name", description="the agent")
+    limit: Count | None = Field(None, description="how many tasks; all by default")
+    parallel: Parallel = Field(
+        DEFAULT_PARALLEL, alias="num_samples_in_parallel", description="rollouts in flight, or auto"
+    )
+    overwrite: bool = Field(False, description="discard what the output has")
+    allow_mixed: bool = Field(False, description="add to rollouts made with other settings")
+    max_wall_s: Amount | None = Field(None, description="stop after so many seconds")
+    max_failures: Amount | None = Field(None, description="stop after more failures than this; below 1, a share")
+    drain_s: Amount = Field(30.0, description="how long Ctrl-C or a budget waits for rollouts in flight")
+    server_wait_s: Amount = Field(300.0, description="how long to wait for a server that is unreachable")
+
+
+class CollectSettings(RunSettings):
+    """The settings of `velo collect` and `velodrome.collect`."""
+
+    output: FilePath | None = Field(
+        None,
+        alias="output_jsonl_fpath",
+        description="where rollouts go; <input>.rollouts.jsonl in this folder by default",
+    )
+    agent: Text | None = Field(
+        None, alias="agent_name", description="the agent; each row's agent_ref by default, else the only agent"
+    )
+    repeats: Count = Field(1, alias="num_repeats", description="rollouts per task")
+    params: Json = Field({}, alias="responses_create_params", description="overrides for every task (.temperature=0.7)")
+    defer: bool = Field(False, alias="defer_verification", description="leave the reward for velo verify")
+    max_total_tokens: Count | None = Field(None, description="stop after so many tokens")
+    sync_every_s: Amount = Field(1.0, description="how often the output is synced to disk")
+    timing_every: Count | None = Field(None, description="print where the time went every so many rollouts")
+
+
+class VerifySettings(RunSettings):
+    """The settings of `velo verify` and `velodrome.verify`."""
+
+    input: FilePath | None = Field(None, alias="input_jsonl_fpath", description="the rollouts to score")
+    output: FilePath | None = Field(
+        None,
+        alias="output_jsonl_fpath",
+        description="where scored rollouts go; <input>.verified.jsonl by default",
+    )
+    agent: Text | None = Field(
+        None,
+        alias="agent_name",
+        description="score with this agent's environment; the one each rollout names by default",
+    )
+    limit: Count | None = Field(None, description="how many rollouts; all by default")
+    allow_mixed: bool = Field(False, description="add to scores made with other settings")
