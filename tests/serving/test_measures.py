@@ -95,7 +95,7 @@ def test_a_request_behind_middleware_is_counted_as_well():
     from starlette.testclient import TestClient
 
     app = asyncio.run(server_app(Status("calculator", "resources_servers", "calculator"), Calculator({}, {})))
-    app.add_middleware(CORSMiddleware, allow_origins=["https://a.test"])
+    app = CORSMiddleware(app, allow_origins=["https://a.test"])
     with TestClient(app, base_url="http://127.0.0.1") as client:
         client.post("/calculator", json=SUM)
         client.post("/verify", json={"response": 1})

@@ -43,7 +43,7 @@ def test_every_route_has_its_status_and_an_error_is_json(
         status = Status("calculator", "resources_servers", "calculator")
         app = await server_app(status, Calculator({}, {}), RequestLimits(token="a-token-for-tests"))
         if cors:
-            app.add_middleware(CORSMiddleware, allow_origins=["https://a.test"])
+            app = CORSMiddleware(app, allow_origins=["https://a.test"])
         return await hosting.ask(app, method, path, body, headers)
 
     status, answer = asyncio.run(run())

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from velodrome.errors import InputError
 from velodrome.serving.apps.agent_app import agent_routes
@@ -65,7 +65,7 @@ async def server_app(
     worker: int = 0,
     session_ttl_s: float = SESSION_TTL_S,
     profile: ProcessProfile | None = None,
-) -> Starlette:
+) -> ASGIApp:
     """The app of a component. `key` signs its sessions; `peers` are the private URLs of all its workers."""
     limits = limits or RequestLimits()
     measures = Measures(status.name)
@@ -88,4 +88,4 @@ async def server_app(
         background = sessions.swept
         routes = resources_routes(status.name, component, limits, sessions, tools)
     shared = [get("/stats", stats(profile, peers, limits.token)), *description_routes(status, tools)]
-    return make_app(status, [*shared, *routes], limits, measures, background=background)
+    return make_app(status, [*routes, *shared], limits, measures, background=background)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from velodrome.serving.apps.measures import Measures
 from velodrome.serving.apps.web_app import RequestLimits, Status, get, json_response, make_app
@@ -21,7 +21,7 @@ from velodrome.serving.apps.web_app import RequestLimits, Status, get, json_resp
 Json = dict[str, Any]
 
 
-def head_app(status: Status, state: Path, config_yaml: str, limits: RequestLimits) -> Starlette:
+def head_app(status: Status, state: Path, config_yaml: str, limits: RequestLimits) -> ASGIApp:
     """The app of the head."""
 
     async def instances(request: Request) -> Response:

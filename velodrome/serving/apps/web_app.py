@@ -1,7 +1,7 @@
 """What every server's app shares: one middleware, JSON in and out, errors that name their boundary.
 
-An app is Starlette with a list of routes. One parse and one encode per request, no model validation in between: the
-component checks what its contract asks for.
+An app is a list of Starlette's routes behind one middleware. One parse and one encode per request, no model validation
+in between: the component checks what its contract asks for.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from velodrome import http
@@ -98,11 +96,11 @@ def make_app(
     measures: Measures,
     *,
     background: Background = nullcontext,
-) -> Starlette:
-    """The app of one server: its own routes after those that every server has. `background` runs as long as it does."""
+) -> ASGIApp:
+    """The app of one server: its own routes, and those that every server has. `background` runs as long as it does."""
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Any) -> AsyncIterator[None]:
         async with background():
             with measures.lag_watched():
                 yield
@@ -110,37 +108,45 @@ def make_app(
     async def report(request: Request) -> Response:
         return json_response(status.report())
 
-    every = [get("/", report), get("/health", report), get(METRICS, measures.tell), *routes]
+    every = [*routes, get("/", report), get("/health", report), get(METRICS, measures.tell)]
     measures.identify(status.kind, status.implementation)
     measures.declare(*(route.path for route in every if "{" not in route.path))
-    return Starlette(
-        routes=every,
-        middleware=[Middleware(Guard, limits=limits, measures=measures)],
-        exception_handlers=_error_responses(limits.secrets),
-        lifespan=lifespan,
-    )
+    return Guard(Router(every, lifespan=lifespan), limits, measures)
 
 
 def get(path: str, handle: Handler) -> Route:
     """A route that reads."""
-    return Route(path, handle, methods=["GET"])
+    return Route(path, _Endpoint(handle), methods=["GET"])
 
 
 def post(path: str, handle: Handler) -> Route:
     """A route that takes a body."""
-    return Route(path, handle, methods=["POST"])
+    return Route(path, _Endpoint(handle), methods=["POST"])
+
+
+class _Endpoint:
+    """A handler as Starlette calls it. Its errors are `Guard`'s, which costs less than a layer of handlers."""
+
+    def __init__(self, handle: Handler) -> None:
+        self._handle = handle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._handle(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 class Guard:
-    """The one middleware: refuse strangers, continue the caller's trace, count the request."""
+    """The one middleware: refuse strangers, continue the caller's trace, answer errors as JSON, count the request."""
 
     def __init__(self, app: ASGIApp, limits: RequestLimits, measures: Measures) -> None:
         self._app = app
         self._measures = measures
+        self._secrets = limits.secrets
         self._expected = None if limits.token is None else f"Bearer {limits.token}".encode()
         self._callers = limits.callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self  # so that Starlette raises for a route that does not exist
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -155,11 +161,14 @@ class Guard:
         self._measures.in_flight += 1
         try:
             refusal = self._refusal(scope)
-            if refusal is not None:
-                await refusal(scope, receive, noted)
-                return
-            with trace.Trace(_header(scope, b"traceparent")):
-                await self._app(scope, receive, noted)
+            if refusal is None:
+                try:
+                    with trace.Trace(_header(scope, b"traceparent")):
+                        await self._app(scope, receive, noted)
+                    return
+                except (BadRequest, VelodromeError, HTTPException) as error:
+                    refusal = self._error_response(scope, error)
+            await refusal(scope, receive, noted)
         finally:
             self._measures.finished(scope["method"], scope["path"], status, began)
 
@@ -175,6 +184,18 @@ class Guard:
             return None
         message = "a bearer token is required (server_token, or VELODROME_TOKEN)"
         return plain_response(401, message, "unauthorized", {"WWW-Authenticate": "Bearer"})
+
+    def _error_response(self, scope: Scope, error: BadRequest | VelodromeError | HTTPException) -> Response:
+        """A rollout's error with its boundary, a caller's with what is wrong."""
+        if isinstance(error, BadRequest):
+            return plain_response(error.status, error.message)
+        if isinstance(error, HTTPException):
+            return plain_response(error.status_code, f"{scope['method']} {scope['path']}: no such route")
+        if isinstance(error, RolloutError):
+            log_fault(error, self._secrets)
+            body = wire.error_body(error, self._secrets)
+            return Response(body, wire.status_of(error), {http.SETTLED: "yes"}, media_type="application/json")
+        return plain_response(503, mask_text(str(error), self._secrets), type(error).__name__)
 
 
 def _header(scope: Scope, wanted: bytes) -> str | None:
@@ -259,31 +280,6 @@ async def _read(request: Request, most: int) -> bytes:
         if not message.get("more_body", False):
             return b"".join((*chunks, chunk)) if chunks else chunk
         chunks.append(chunk)
-
-
-def _error_responses(secrets: frozenset[str]) -> dict[Any, Any]:
-    """Every error as JSON: a rollout's with its boundary, a caller's with what is wrong."""
-
-    async def bad_request(request: Request, error: BadRequest) -> Response:
-        return plain_response(error.status, error.message)
-
-    async def rollout_error(request: Request, error: RolloutError) -> Response:
-        log_fault(error, secrets)
-        body = wire.error_body(error, secrets)
-        return Response(body, wire.status_of(error), {http.SETTLED: "yes"}, media_type="application/json")
-
-    async def other_error(request: Request, error: VelodromeError) -> Response:
-        return plain_response(503, mask_text(str(error), secrets), type(error).__name__)
-
-    async def no_route(request: Request, error: HTTPException) -> Response:
-        return plain_response(error.status_code, f"{request.method} {request.url.path}: no such route")
-
-    return {
-        BadRequest: bad_request,
-        RolloutError: rollout_error,
-        VelodromeError: other_error,
-        HTTPException: no_route,
-    }
 
 
 def log_fault(error: RolloutError, secrets: frozenset[str]) -> None:

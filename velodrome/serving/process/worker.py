@@ -30,7 +30,7 @@ from velodrome.settings import Config, Instance, mask_text
 from velodrome.settings.masking import found_secrets
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
     from velodrome.serving.profiling import ProcessProfile
 
@@ -83,9 +83,7 @@ async def serve(brief: Brief, secrets: frozenset[str]) -> None:
         gc.freeze()
         gc.set_threshold(*GARBAGE)
         if brief.cors_origins:
-            app.add_middleware(
-                CORSMiddleware, allow_origins=brief.cors_origins, allow_methods=["*"], allow_headers=["*"]
-            )
+            app = CORSMiddleware(app, allow_origins=brief.cors_origins, allow_methods=["*"], allow_headers=["*"])
         server = WebServer(app, drain_s=brief.drain_s)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
         with nullcontext() if profile is None else profile.running():
@@ -105,7 +103,7 @@ def _profile(brief: Brief) -> ProcessProfile | None:
 
 async def _app(
     brief: Brief, secrets: frozenset[str], profile: ProcessProfile | None, closing: contextlib.AsyncExitStack
-) -> Starlette:
+) -> ASGIApp:
     from velodrome.serving.apps.web_app import RequestLimits, Status
     from velodrome.serving.callers import Callers
 
