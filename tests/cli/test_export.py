@@ -67,7 +67,7 @@ def test_the_settings_of_a_format_reach_it(rollouts: str, tmp_path: Path):
         (["sft", "R", "--to", "x", "--pairs", "2"], "velo: sft has no setting --pairs (see velo export --help)\n"),
         (
             ["sft", "R", "--to", "x", "--data-source", "y", "--uses", "1"],
-            "velo: sft has no setting --uses, --data-source (see velo export --help)\n",
+            "velo: sft has no setting --data-source, --uses (see velo export --help)\n",
         ),
         (
             ["sft", "R", "--to", "x", "--split", "half"],

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
-from velodrome.exchange.data.prepare import Order, Outcome, prepare
+from velodrome.exchange.data.preparing import PrepareOrder, PrepareResult, prepare
 from velodrome.exchange.data.template import Missing, Template
 from velodrome.exchange.data.validate import survey
 from velodrome.exchange.export.formats import FORMATS
-from velodrome.exchange.export.write import Order as Export
-from velodrome.exchange.export.write import export
+from velodrome.exchange.export.pipeline import ExportOrder, export
 from velodrome.records.rollout import encode
 
 Json = dict[str, Any]
@@ -65,9 +64,9 @@ def test_a_template_gives_a_text_or_says_what_is_wrong(row: Json, text: str):
         pass
 
 
-def prepared(folder: Path, source: str, **options: Any) -> tuple[Outcome, list[Json]]:
+def prepared(folder: Path, source: str, **options: Any) -> tuple[PrepareResult, list[Json]]:
     to = folder / "tasks.jsonl"
-    order = Order(**{"source": source, "to": to, "prompt": "What is {q}?", **options})
+    order = PrepareOrder(**{"source": source, "to": to, "prompt": "What is {q}?", **options})
     outcome = prepare(order)
     return outcome, [orjson.loads(line) for line in to.read_bytes().splitlines()]
 
@@ -83,7 +82,7 @@ def test_a_row_becomes_a_task(tmp_path: Path):
     outcome, tasks = prepared(
         tmp_path, source, system="You like {level} sums.", answer="a", keep=("level",), id="name", agent="mine"
     )
-    assert outcome == Outcome(rows=1, written=1, bad=0, notes=[])
+    assert outcome == PrepareResult(rows=1, written=1, bad=0, notes=[])
     assert tasks == [
         {
             "id": "7",
@@ -208,7 +207,7 @@ def test_a_shuffle_is_decided_by_the_seed_and_a_limit_draws_from_it(tmp_path: Pa
 
 def test_a_limit_stops_reading(tmp_path: Path):
     outcome, _ = prepared(tmp_path, jsonl(tmp_path, {"q": 1}, {"q": 2}, b"never looked at\n"), limit=2)
-    assert outcome == Outcome(rows=2, written=2, bad=0, notes=[])
+    assert outcome == PrepareResult(rows=2, written=2, bad=0, notes=[])
 
 
 def test_tasks_are_not_overwritten_unless_asked(tmp_path: Path):
@@ -384,6 +383,6 @@ def test_our_own_exports_are_read_back_as_the_tasks_they_came_from(
     answer = {"output": [{"role": "assistant", "content": "2"}], "response": {"content": "2"}, "usage": {}}
     rollouts = tmp_path / "rollouts.jsonl"
     rollouts.write_bytes(encode({**task, **answer, "reward": 1.0, "meta": {"key": "sum/0"}}))
-    export(Export(FORMATS[name], [rollouts], tmp_path / "data"))
+    export(ExportOrder(FORMATS[name], [rollouts], tmp_path / "data"))
     outcome, tasks = prepared(tmp_path, str(tmp_path / "data" / file), prompt="{prompt}", **options)
     assert (outcome.bad, tasks) == (0, [task])

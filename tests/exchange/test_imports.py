@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from velodrome.errors import InputError
 from velodrome.exchange.export.formats import FORMATS
 from velodrome.exchange.export.nemo_gym import record
-from velodrome.exchange.export.write import Order as ExportOrder
-from velodrome.exchange.export.write import export
-from velodrome.exchange.imports import nemo_gym
-from velodrome.exchange.imports.read import Order, Outcome, import_file
+from velodrome.exchange.export.pipeline import ExportOrder, export
+from velodrome.exchange.imports import from_nemo_gym
+from velodrome.exchange.imports.importing import ImportOrder, ImportResult, import_file
 from velodrome.records.rollout import make_rollout
 from velodrome.records.task import digest
 
@@ -69,16 +68,16 @@ def lines(*rows: Any) -> bytes:
     return b"".join(row if isinstance(row, bytes) else orjson.dumps(row) + b"\n" for row in rows)
 
 
-def imported(folder: Path, form: str, *rows: Any, **options: Any) -> tuple[Outcome, list[Any]]:
+def imported(folder: Path, form: str, *rows: Any, **options: Any) -> tuple[ImportResult, list[Any]]:
     source, to = folder / "theirs.jsonl", folder / "ours.jsonl"
     source.write_bytes(lines(*rows))
-    outcome = import_file(Order(form, source, to, **options))
+    outcome = import_file(ImportOrder(form, source, to, **options))
     return outcome, [orjson.loads(line) for line in to.read_bytes().splitlines()]
 
 
 def test_a_rollout_of_nemo_gym_becomes_one_of_ours(tmp_path: Path):
     outcome, rows = imported(tmp_path, "nemo_gym", THEIRS)
-    assert outcome == Outcome(lines=1, written=1, repeated=0, bad=0, notes=[])
+    assert outcome == ImportResult(lines=1, written=1, repeated=0, bad=0, notes=[])
     assert rows == [
         {
             "responses_create_params": {
@@ -282,9 +281,9 @@ def test_every_rollout_comes_back_from_nemo_gym_as_it_was(parts: Json):
     row = {**parts, **fields, "meta": meta}
     before = orjson.dumps(row)
     sent = orjson.loads(orjson.dumps(record(row, 0, 0)))
-    if "agent_ref" in sent and not nemo_gym.agent_of(sent):
+    if "agent_ref" in sent and not from_nemo_gym.agent_of(sent):
         return  # an agent_ref that no reader of theirs takes
-    assert nemo_gym.rollout(sent) == row
+    assert from_nemo_gym.rollout(sent) == row
     assert orjson.dumps(row) == before
 
 
@@ -338,7 +337,7 @@ def test_what_an_import_would_refuse_is_not_exported_but_told_with_its_key(tmp_p
         "(see docs/rollouts.md#task); left out",
         f"rollout t/{10**30}: it cannot be written: Integer exceeds 64-bit range; left out",
     ]
-    import_file(Order("nemo_gym", to, tmp_path / "back.jsonl"))
+    import_file(ImportOrder("nemo_gym", to, tmp_path / "back.jsonl"))
     assert (tmp_path / "back.jsonl").read_bytes() == lines(rows[0])
 
 

@@ -17,8 +17,8 @@ from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import encode
 from velodrome.records.zst import pack
 from velodrome.stats.draws import MOST_VOTES
-from velodrome.stats.group import Group, GroupRow, MetricsSettings, answer_of
-from velodrome.stats.groups import Reading, natural, read_groups
+from velodrome.stats.group import GroupRow, MetricsSettings, RolloutGroup, answer_of
+from velodrome.stats.groups import RunReading, natural, read_groups
 from velodrome.stats.intervals import mean_interval
 from velodrome.stats.metrics import read_metrics
 from velodrome.stats.numbers import numbers_of
@@ -247,7 +247,7 @@ def test_of_very_many_tries_the_first_repeats_vote_whatever_their_order_and_ever
     ballots = []
     for seed in range(3):
         random.Random(seed).shuffle(tries)
-        group = Group(MetricsSettings())
+        group = RolloutGroup(MetricsSettings())
         group.extend(tries)
         ballots.append(group.ballot(0))
         assert dict(group.rates([1]))["pass@1"] == [(0, 0.75)]
@@ -389,7 +389,7 @@ def test_groups_without_end_end_in_one(tmp_path: Path, by: str, hint: str):
     rows = [row(f"t{n:02}/0", 1.0, kind=f"t{n:02}") for n in range(30)]
     random.Random(3).shuffle(rows)  # the first by name are kept, not the first in the file
     path = write(tmp_path / "r.jsonl", *rows)
-    reading = Reading(MetricsSettings(by=by), most_cells=10 if by == "task" else 40).read([path])
+    reading = RunReading(MetricsSettings(by=by), most_cells=10 if by == "task" else 40).read([path])
     assert {name: group.rows for name, group in reading.groups.items()} == {
         **{f"t{n:02}": 1 for n in range(10)},
         "(others)": 20,

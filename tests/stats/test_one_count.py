@@ -22,7 +22,7 @@ from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.records.rollout import encode
 from velodrome.stats.compare import compare
 from velodrome.stats.group import MetricsSettings
-from velodrome.stats.groups import Reading, read_groups
+from velodrome.stats.groups import RunReading, read_groups
 from velodrome.stats.metrics import read_metrics
 from velodrome.stats.shards import read_shards
 
@@ -153,7 +153,7 @@ VALUE = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), VALUE, max_size=6), min_size=1, max_size=4))
 def test_whatever_stands_in_an_object_it_is_counted_once_and_nothing_raises(rows: list[dict[str, Any]]):
-    reading = Reading(MetricsSettings(by="meta.agent"))
+    reading = RunReading(MetricsSettings(by="meta.agent"))
     checks, profile = Checks(), Profile()
     for row in rows:
         facts = RowFacts(row)

@@ -14,7 +14,7 @@ from velodrome.profiling.profile_file import read_profile
 from velodrome.records.rollout import encode
 from velodrome.stats.compare import compare
 from velodrome.stats.group import MOST_FIELDS, MetricsSettings
-from velodrome.stats.groups import Reading, read_groups
+from velodrome.stats.groups import RunReading, read_groups
 
 ORDERS = 4
 
@@ -100,7 +100,7 @@ def test_too_many_groups_and_numbers_are_left_out_by_name(tmp_path: Path):
     ]
     seen = []
     for path in islice(orders(rows, tmp_path / "r.jsonl"), 2):
-        reading = Reading(MetricsSettings(by="kind"), most_cells=400).read([path])
+        reading = RunReading(MetricsSettings(by="kind"), most_cells=400).read([path])
         groups = {name: group.summary([1]) for name, group in reading.groups.items()}
         seen.append((reading.run.summary([1]), groups, reading.notes))
     assert all(each == seen[0] for each in seen)

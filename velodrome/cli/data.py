@@ -10,7 +10,7 @@ from typing import Any
 
 from velodrome.cli.parsing import Parser, count, jsonl_file
 from velodrome.errors import InputError
-from velodrome.exchange.data.prepare import Order, prepare
+from velodrome.exchange.data.preparing import PrepareOrder, prepare
 from velodrome.exchange.data.validate import survey
 from velodrome.timing.unseen import printed_json
 from velodrome.viewer.transcript import one_line
@@ -79,7 +79,7 @@ def _prepare(given: argparse.Namespace) -> int:
     texts = ("source", "to", "prompt", "system", "answer", "tools", "id", "agent")
     names = (*texts, "limit", "shuffle", "seed", "skip_bad", "overwrite")
     keep = tuple(name.strip() for name in given.keep.split(",") if name.strip())
-    outcome = prepare(Order(keep=keep, **{name: getattr(given, name) for name in names}))
+    outcome = prepare(PrepareOrder(keep=keep, **{name: getattr(given, name) for name in names}))
     for note in outcome.notes:
         print(f"{one_line(note)}; left out", file=sys.stderr)
     told = {"rows": outcome.rows, "tasks": outcome.written, "bad": outcome.bad, "to": str(given.to)}

@@ -7,15 +7,14 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from velodrome.cli.parsing import Parser, count, number, place
 from velodrome.errors import InputError
-from velodrome.exchange.export.chat import Style
-from velodrome.exchange.export.format import Format, Settings
+from velodrome.exchange.export.format import ExportSettings, Format
 from velodrome.exchange.export.formats import FORMATS
+from velodrome.exchange.export.pipeline import ExportOrder, export
 from velodrome.exchange.export.splits import parse_shares
-from velodrome.exchange.export.write import Order, export
+from velodrome.settings.model import setting_names
 from velodrome.timing.unseen import printed_json
 from velodrome.viewer.transcript import one_line
 
@@ -41,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     """Export; what came of it is JSON on stdout, notes go to stderr."""
     given = _parser().parse_args(argv)
     fmt = _format(given.format)
-    order = Order(
+    order = ExportOrder(
         format=fmt,
         sources=given.rollouts,
         to=given.to,
@@ -112,11 +111,9 @@ def _format(name: str) -> Format:
     return FORMATS[name]
 
 
-def _settings(fmt: Format, given: argparse.Namespace) -> Settings:
-    names = ("arguments", "reasoning", "pairs", "margin", "uses", "answer", "data_source", "ability")
-    told: dict[str, Any] = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+def _settings(fmt: Format, given: argparse.Namespace) -> ExportSettings:
+    told = {name: value for name in setting_names(ExportSettings) if (value := getattr(given, name)) is not None}
     foreign = [f"--{name.replace('_', '-')}" for name in told if name not in fmt.settings]
     if foreign:
-        raise InputError(f"{fmt.name} has no setting {', '.join(foreign)} (see velo export --help)")
-    style = Style(**{name: told.pop(name) for name in ("arguments", "reasoning") if name in told})
-    return Settings(style=style, **told)
+        raise InputError(f"{fmt.name} has no setting {', '.join(sorted(foreign))} (see velo export --help)")
+    return ExportSettings.read(told)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from velodrome.cli.parsing import Parser, jsonl_file
-from velodrome.exchange.imports.read import FORMATS, Order, import_file
+from velodrome.exchange.imports.importing import FORMATS, ImportOrder, import_file
 from velodrome.timing.unseen import printed_json
 from velodrome.viewer.transcript import one_line
 
@@ -42,7 +42,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
     given = parser.parse_args(argv)
     outcome = import_file(
-        Order(given.format, given.file, given.to, given.kind, given.agent, given.skip_bad, given.overwrite)
+        ImportOrder(given.format, given.file, given.to, given.kind, given.agent, given.skip_bad, given.overwrite)
     )
     for note in outcome.notes:
         print(f"{one_line(note)}; left out", file=sys.stderr)

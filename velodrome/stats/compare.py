@@ -16,8 +16,8 @@ from velodrome.records.facts import RowFacts
 from velodrome.records.rows import read_facts
 from velodrome.records.unread import Unread
 from velodrome.stats.exact import mean_of
-from velodrome.stats.group import Cell, Group, MetricsSettings
-from velodrome.stats.groups import Reading, natural
+from velodrome.stats.group import Cell, MetricsSettings, RolloutGroup
+from velodrome.stats.groups import RunReading, natural
 from velodrome.stats.intervals import (
     FEWEST,
     FEWEST_NUMBERS,
@@ -43,7 +43,7 @@ def compare(a: Sequence[Path], b: Sequence[Path], settings: MetricsSettings | No
     settings = settings or MetricsSettings()
     if settings.by == "task":
         raise InputError("--by task: one task is too little to compare; --flips lists the tasks that changed")
-    before, after = Reading(settings, prompts=True).read(a), Reading(settings, prompts=True).read(b)
+    before, after = RunReading(settings, prompts=True).read(a), RunReading(settings, prompts=True).read(b)
     ks = _ks(before.run, after.run, settings.ks)
     flips, flipped = _flips(before.run, after.run)
     _add_prompts(flips[:MOST_PROMPTS], [*b, *a])
@@ -68,14 +68,14 @@ def compare(a: Sequence[Path], b: Sequence[Path], settings: MetricsSettings | No
     return found
 
 
-def _ks(a: Group, b: Group, asked: Sequence[int] | None) -> list[int]:
+def _ks(a: RolloutGroup, b: RolloutGroup, asked: Sequence[int] | None) -> list[int]:
     """The ks that both runs have."""
     if asked is None:
         return sizes(min(a.largest_k, b.largest_k))
     return [k for k in sorted(set(asked)) if k <= min(a.most_tried, b.most_tried)]
 
 
-def _sides(a: Group, b: Group, ks: Sequence[int], level: float) -> Json:
+def _sides(a: RolloutGroup, b: RolloutGroup, ks: Sequence[int], level: float) -> Json:
     both = [(place, b.tasks[task]) for task, place in a.tasks.items() if task in b.tasks]
     tasks = {"both": len(both), "only_a": len(a.tasks) - len(both), "only_b": len(b.tasks) - len(both)}
     paired = 0 < min(len(a.tasks), len(b.tasks)) <= 2 * len(both)
@@ -92,11 +92,11 @@ def _sides(a: Group, b: Group, ks: Sequence[int], level: float) -> Json:
     return {"tasks": tasks, "fields": fields, "verdict": verdict(fields, level)}
 
 
-def _names(a: Group, b: Group) -> list[str]:
+def _names(a: RolloutGroup, b: RolloutGroup) -> list[str]:
     return sorted(a.cells.keys() | b.cells.keys(), key=lambda name: (name != "reward", name))
 
 
-def _field(name: str, a: Group, b: Group, both: list[tuple[int, int]] | None, level: float) -> Json:
+def _field(name: str, a: RolloutGroup, b: RolloutGroup, both: list[tuple[int, int]] | None, level: float) -> Json:
     a_cell, b_cell = a.cells.get(name), b.cells.get(name)
     if a_cell is None or b_cell is None:
         means = [None if cell is None else cell.mean for cell in (a_cell, b_cell)]
@@ -230,7 +230,7 @@ def _where(told: Json) -> tuple[str, str]:
     return f"{counted(told['tasks_a'], 'task')} in A and {told['tasks_b']:,} in B, not the same ones", "so many tasks"
 
 
-def _flips(a: Group, b: Group) -> tuple[list[Json], Json]:
+def _flips(a: RolloutGroup, b: RolloutGroup) -> tuple[list[Json], Json]:
     """Tasks that pass in one run and not in the other, the widest apart first; a task passes if half its tries do."""
     flipped = {"to_pass": 0, "to_fail": 0}
     found: list[Json] = []
@@ -275,7 +275,7 @@ def prompt_of(facts: RowFacts) -> str:
     return " ".join(text[: 4 * _LONGEST_PROMPT].split())[:_LONGEST_PROMPT]
 
 
-def _notes(a: Reading, b: Reading, tasks: Json) -> Iterator[str]:
+def _notes(a: RunReading, b: RunReading, tasks: Json) -> Iterator[str]:
     for name, reading in (("A", a), ("B", b)):
         yield from (f"{name}: {note}" for note in reading.notes)
         if reading.taken.failed:

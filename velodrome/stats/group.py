@@ -156,7 +156,7 @@ def group_row(facts: RowFacts) -> GroupRow:
     )
 
 
-class Group:
+class RolloutGroup:
     """Running sums over the rollouts of one group. The order they come in makes no difference."""
 
     def __init__(self, settings: MetricsSettings) -> None:
@@ -233,7 +233,7 @@ class Group:
         votes = (int.from_bytes(vote[8:]) for vote in _apart(self._votes[place]))
         return ballot((vote >> 1, bool(vote & 1)) for vote in votes)
 
-    def merge(self, other: Group) -> None:
+    def merge(self, other: RolloutGroup) -> None:
         """Count the rollouts of another group as well."""
         self.rows += other.rows
         self.deferred += other.deferred

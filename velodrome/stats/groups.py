@@ -13,7 +13,7 @@ from typing import Any
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 from velodrome.stats.draws import MOST_VOTES
-from velodrome.stats.group import MOST_FIELDS, Group, GroupRow, MetricsSettings, group_row, hashed, text_for
+from velodrome.stats.group import MOST_FIELDS, GroupRow, MetricsSettings, RolloutGroup, group_row, hashed, text_for
 from velodrome.stats.metrics import Tally, sizes
 from velodrome.stats.shards import Taken, read_shards
 
@@ -41,14 +41,14 @@ def picker(by: str) -> Callable[[Json, str | None], str]:
     return pick
 
 
-class Reading:
+class RunReading:
     """The run and its groups, being read."""
 
     def __init__(self, settings: MetricsSettings, *, most_cells: int = MOST_CELLS, prompts: bool = False) -> None:
         self.settings = settings
         self.tally = Tally(pass_at=settings.pass_at)
-        self.run = Group(settings)
-        self.groups: dict[str, Group] = {}
+        self.run = RolloutGroup(settings)
+        self.groups: dict[str, RolloutGroup] = {}
         self.asked: dict[str, int] | None = (
             {} if prompts else None
         )  # of each task a hash of its prompt, of several the lowest
@@ -59,7 +59,7 @@ class Reading:
         self._names: list[str] = []  # of the groups they are in
         self._pick = picker(settings.by) if settings.by is not None else None
 
-    def read(self, paths: Sequence[Path]) -> Reading:
+    def read(self, paths: Sequence[Path]) -> RunReading:
         """Read the files."""
         self.taken = read_shards(paths, self.add)
         self._flush()
@@ -98,10 +98,10 @@ class Reading:
         self._waiting, self._names = [], []
         self._fold()
 
-    def _group(self, name: str) -> Group:
+    def _group(self, name: str) -> RolloutGroup:
         if self._first_other is not None and natural(name) >= natural(self._first_other):
             name = OTHERS
-        return self.groups.setdefault(name, Group(self.settings))
+        return self.groups.setdefault(name, RolloutGroup(self.settings))
 
     def _fold(self) -> None:
         """Of too many groups the first are kept apart, in the order they are shown in, whichever came first."""
@@ -114,7 +114,7 @@ class Reading:
                 break
             cells -= apart[name]
             self._first_other = name
-            others = self.groups.setdefault(OTHERS, Group(self.settings))
+            others = self.groups.setdefault(OTHERS, RolloutGroup(self.settings))
             others.merge(self.groups.pop(name))
 
     @property
@@ -152,7 +152,7 @@ class Reading:
 def read_groups(paths: Sequence[Path], settings: MetricsSettings | None = None) -> Json:
     """The numbers of the files, over all and by group."""
     settings = settings or MetricsSettings()
-    reading = Reading(settings).read(paths)
+    reading = RunReading(settings).read(paths)
     ks = reading.ks
     return {
         "files": [str(path) for path in paths],

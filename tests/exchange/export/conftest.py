@@ -9,10 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from velodrome.exchange.export.chat import Style
-from velodrome.exchange.export.format import Settings, Unit
+from velodrome.exchange.export.format import ExportSettings, Unit
 from velodrome.exchange.export.formats import FORMATS
-from velodrome.exchange.export.write import Order, Outcome, export
+from velodrome.exchange.export.pipeline import ExportOrder, ExportResult, export
 from velodrome.records.rollout import encode
 
 Json = dict[str, Any]
@@ -93,9 +92,9 @@ class Shop:
         path.write_bytes(b"".join(row if isinstance(row, bytes) else encode(row) for row in rows))
         return path
 
-    def export(self, name: str, *sources: Path, to: str = "out", **options: Any) -> Outcome:
+    def export(self, name: str, *sources: Path, to: str = "out", **options: Any) -> ExportResult:
         """What `velo export` does."""
-        return export(Order(FORMATS[name], sources, self.folder / to, **options))
+        return export(ExportOrder(FORMATS[name], sources, self.folder / to, **options))
 
     def records(self, path: str) -> list[Any]:
         """The lines of a file, or the rows of a Parquet file."""
@@ -112,8 +111,7 @@ class Shop:
         def tell(row: Json, error: Exception) -> None:
             raise error
 
-        style = Style(**{key: settings.pop(key) for key in ("arguments", "reasoning") if key in settings})
-        return list(FORMATS[name].start(Settings(style=style, **settings), tell)(Unit(split, list(rows))))
+        return list(FORMATS[name].start(ExportSettings(**settings), tell)(Unit(split, list(rows))))
 
 
 @pytest.fixture

@@ -197,7 +197,7 @@ def test_verl_has_no_form_for_calls_or_images_in_a_prompt(shop: Any):
 
 
 def test_parquet_is_a_row_of_ids_numbers_and_texts(shop: Any):
-    [row] = shop.convert("parquet", [shop.row("a/1", 0.5, extra={"x": 1})], numbers=["accuracy", "reward"])
+    [row] = shop.convert("parquet", [shop.row("a/1", 0.5, extra={"x": 1})])
     assert orjson.loads(row.pop("messages")) == [*shop.asked, shop.called, shop.result, said("36")]
     assert orjson.loads(row.pop("tools")) == shop.tools
     assert orjson.loads(row.pop("fields")) == {"id": "a", "expected_answer": "36", "accuracy": 0.5, "extra": {"x": 1}}

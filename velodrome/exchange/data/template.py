@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError
-from velodrome.exchange.data.asked import is_messages
+from velodrome.exchange.data.messages import is_messages
 
 Json = dict[str, Any]
 

@@ -22,7 +22,7 @@ _MOST_NAMES = 200
 _KINDS = {str: "text", bool: "true or false", int: "number", float: "number", list: "list", dict: "object"}
 
 
-class Names:
+class NameTally:
     """How often each name was seen; of endlessly many, the first ones."""
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ class Survey:
     duplicates: int = 0
     unanswered: int = 0
     lengths: array[int] = field(default_factory=lambda: array("Q"))
-    tools: Names = field(default_factory=Names)
-    agents: Names = field(default_factory=Names)
-    kinds: dict[str, Names] = field(default_factory=dict)
+    tools: NameTally = field(default_factory=NameTally)
+    agents: NameTally = field(default_factory=NameTally)
+    kinds: dict[str, NameTally] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
     _seen: set[int] = field(default_factory=set)
 
@@ -74,7 +74,7 @@ class Survey:
         for field_name, value in task.items():
             if field_name not in self.kinds and len(self.kinds) == _MOST_NAMES:
                 continue
-            self.kinds.setdefault(field_name, Names()).add(_KINDS.get(type(value), "null"))
+            self.kinds.setdefault(field_name, NameTally()).add(_KINDS.get(type(value), "null"))
 
     def summary(self) -> Json:
         """Everything, as JSON."""

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 _LONGEST = 4000
 
 
-class Part(NamedTuple):
+class SplitFile(NamedTuple):
     """A split: its name, its file, and how many records it got. One without any has no file."""
 
     split: str
@@ -25,7 +25,7 @@ class Part(NamedTuple):
     records: int
 
 
-def data_card(fmt: Format, parts: Sequence[Part], facts: Json, sources: Sequence[Path], *, now: float) -> str:
+def data_card(fmt: Format, parts: Sequence[SplitFile], facts: Json, sources: Sequence[Path], *, now: float) -> str:
     """The card as Markdown, with the lines on top that tell `datasets` which file is which split."""
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     lines = ["---", "configs:", "- config_name: default", "  data_files:"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, Format, Settings, Tell, Unit, each_fit, only, reward_of
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, each_fit, only, reward_of
 
 Json = dict[str, Any]
 
@@ -40,7 +40,7 @@ def pairs(
     return found
 
 
-def start(settings: Settings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, tell: Tell) -> Convert:
     """Tasks -> pairs."""
     style = settings.style
 

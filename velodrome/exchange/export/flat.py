@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from math import isfinite
 from typing import Any
 
 import orjson
 
 from velodrome.errors import ModelError
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, Format, Settings, Tell, Unit, only, reward_of
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, only
 from velodrome.records.conversation import text_of
-from velodrome.records.rollout import split_key
+from velodrome.records.facts import TOKENS, RowFacts
 
 Json = dict[str, Any]
 
@@ -25,47 +24,42 @@ _OWN = frozenset((*_TEXTS, *_COUNTS, *_SECONDS, *_JSON, "reward", "finished_at")
 _NOT_FIELDS = frozenset(("responses_create_params", "output", "response", "usage", "reward", "meta"))
 
 
-def extra(settings: Settings) -> list[str]:
-    """The numeric fields that get a column of their own beside the fixed ones."""
-    return [name for name in settings.numbers if name not in _OWN]
-
-
-def start(settings: Settings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, tell: Tell) -> Convert:
     """Rollouts -> rows."""
-    numbers = extra(settings)
 
     def convert(unit: Unit) -> Iterator[Json]:
         for row, source in zip_longest(unit.rows, unit.sources):
-            own = {name: _number(row.get(name)) for name in numbers}
-            yield {"source": source, **_fixed(row, settings.style), **own}
+            yield {"source": source, **_columns(row, settings.style)}
 
     return convert
 
 
-def _fixed(row: Json, style: chat.Style) -> Json:
-    meta, response, usage = row["meta"], row.get("response") or {}, row.get("usage") or {}
-    timing = meta.get("timing") or {}
-    task, repeat = split_key(meta["key"])
+def _columns(row: Json, style: chat.Style) -> Json:
+    """The columns of one rollout; numeric fields that have none of their own are columns too."""
+    facts = RowFacts(row)
+    if facts.task is None:
+        raise KeyError("meta.key")
     asked, made = _conversation(row, style)
     expected = row.get("expected_answer")
-    return {
-        "key": meta["key"],
-        "task": task,
-        "repeat": repeat,
-        "task_index": _count(meta.get("task_index")),
-        "agent": _text(meta.get("agent")),
-        "model": _text(response.get("model")),
-        "status": _text(response.get("status")),
-        "reward": reward_of(row),
-        "finished_at": _number(meta.get("finished_at")),
-        **{name: _count(usage.get(name)) for name in ("input_tokens", "output_tokens", "total_tokens")},
+    extra = {name: float(value) for name, value in facts.numbers.items() if name not in _OWN}
+    return extra | {
+        "key": facts.key,
+        "task": facts.task,
+        "repeat": facts.repeat,
+        "task_index": _count(facts.meta.get("task_index")),
+        "agent": facts.agent or None,
+        "model": facts.model or None,
+        "status": facts.status or None,
+        "reward": facts.reward,
+        "finished_at": facts.finished_at,
+        **{name: getattr(facts, name) for name in TOKENS},
         "tool_calls": sum(len(message.get("tool_calls") or ()) for message in made),
         "turns": sum(message.get("role") == "assistant" for message in made),
-        "retries": _count(timing.get("retries", 0)),
-        **{name: _number(timing.get(name)) for name in _SECONDS},
+        "retries": facts.count("retries"),
+        **{name: facts.seconds(name) for name in _SECONDS},
         "system": _said("system", asked),
         "prompt": _said("user", asked),
-        "answer": _text(response.get("content")),
+        "answer": _text((facts.row.get("response") or {}).get("content")),
         "expected_answer": expected if isinstance(expected, str) or expected is None else _json(expected),
         "messages": _json(asked + made),
         "tools": _json(chat.tools(row)),
@@ -96,15 +90,11 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and isfinite(value) else None
-
-
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and abs(value) < 2**63 else None
 
 
-def schema(arrow: Any, settings: Settings) -> Any:
+def schema(arrow: Any, numeric: Sequence[str]) -> Any:
     """The columns, in an order in which a person reads them."""
     kinds = {
         **dict.fromkeys((*_TEXTS, *_JSON), arrow.string()),
@@ -114,7 +104,8 @@ def schema(arrow: Any, settings: Settings) -> Any:
     first = ("source", "key", "task", "repeat", "task_index", "agent", "model", "status", "reward", "finished_at")
     order = [*first, *(name for name in kinds if name not in first)]
     columns = {name: kinds[name] for name in order}
-    return arrow.schema({**columns, **dict.fromkeys(extra(settings), arrow.float64())})
+    extra = [name for name in numeric if name not in _OWN]
+    return arrow.schema({**columns, **dict.fromkeys(extra, arrow.float64())})
 
 
 FORMAT = Format(

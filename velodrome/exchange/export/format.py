@@ -6,13 +6,17 @@ knows nothing of files, filters and splits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pydantic import Field
+
 from velodrome.errors import ModelError
-from velodrome.exchange.export.chat import Style, Unfit
+from velodrome.exchange.export.chat import Arguments, Reasoning, Style, Unfit
+from velodrome.records.facts import RowFacts, mended
 from velodrome.records.rollout import split_key
+from velodrome.settings.model import Settings
 
 Json = dict[str, Any]
 Made = TypeVar("Made")
@@ -35,18 +39,22 @@ class Unit:
         return split_key(self.rows[0]["meta"]["key"])[0]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a format can be told. Each format names those it listens to."""
+class ExportSettings(Settings):
+    """What formats can be told. Each format names those it uses."""
 
-    style: Style = field(default_factory=Style)
-    pairs: int = 1
-    margin: float = 0.0
-    uses: int = 1
-    answer: str = "expected_answer"
-    data_source: str | None = None
-    ability: str | None = None
-    numbers: Sequence[str] = ()  # the numeric fields of the rollouts, for formats with a column each
+    arguments: Arguments = Field("text", description="of tool calls: JSON text or objects")
+    reasoning: Reasoning = Field("keep", description="a field of its own, left out, or <think> in the text")
+    pairs: int = Field(1, ge=1, description="dpo: at most so many pairs per task")
+    margin: float = Field(0.0, description="dpo: the rewards of a pair differ at least by this")
+    uses: int = Field(1, ge=1, description="dpo: an answer is in at most so many pairs")
+    answer: str = Field("expected_answer", description="verl, grpo: the field with the task's answer")
+    data_source: str | None = Field(None, description="verl: its data_source [the task's, else the agent]")
+    ability: str | None = Field(None, description="verl: its ability [the task's, else agent]")
+
+    @property
+    def style(self) -> Style:
+        """How calls and reasoning are written."""
+        return Style(self.arguments, self.reasoning)
 
 
 Convert = Callable[[Unit], Iterable[Json]]
@@ -60,14 +68,14 @@ class Format:
     name: str
     about: str
     fields: dict[str, str]  # what stands in a record, for people
-    start: Callable[[Settings, Tell], Convert]  # a fresh converter; it may count across units
+    start: Callable[[ExportSettings, Tell], Convert]  # a fresh converter; it may count across units
     content: Callable[[Json], Any]  # what makes two records the same, for --dedupe
     by_task: bool = False
     where: str = ""  # the filter unless another is given
     needs: str = ""  # what a record takes beyond a rollout that fits, for people who got none
     settings: tuple[str, ...] = ()
     episodes: bool = False  # whether it takes rows that are no conversations
-    schema: Callable[[Any, Settings], Any] | None = None  # pyarrow and settings -> the schema of a Parquet file
+    schema: Callable[[Any, Sequence[str]], Any] | None = None  # pyarrow, numeric fields -> the schema of a Parquet file
 
     @property
     def suffix(self) -> str:
@@ -90,35 +98,10 @@ def reason(row: Json, error: Exception) -> str:
     """Why a row has no form in a format, in words."""
     if isinstance(error, Unfit | ModelError):
         return str(error)
-    flaw = next(_flaws(row), None)
-    if flaw is None and isinstance(error, KeyError):
-        flaw = f'a part of it has no "{error.args[0]!s:.40}"'
-    return f"it is not a rollout: {flaw or 'a part of it is not of the type it should be'}"
-
-
-def _flaws(row: Json) -> Iterator[str]:
-    """What is not as in a rollout, from the outside in."""
-    parts = (("responses_create_params", "an object"), ("output", "a list"), ("meta", "an object"))
-    for name, wanted in parts:
-        if name not in row:
-            yield f'it has no "{name}"'
-        elif _kind(row[name]) != wanted:
-            yield f'"{name}" is {_kind(row[name])} and not {wanted}'
-    key = row["meta"].get("key")
-    if not isinstance(key, str):
-        yield f'"meta.key" is {_kind(key)} and not a text'
-    asked = row["responses_create_params"].get("input")
-    if not isinstance(asked, str | list):
-        yield f'"responses_create_params.input" is {_kind(asked)} and not a text or a list'
-    for name, messages in (("responses_create_params.input", asked), ("output", row["output"])):
-        strange = next((_kind(each) for each in messages if _kind(each) != "an object"), None)
-        if strange is not None and not isinstance(messages, str):
-            yield f'"{name}" holds {strange} where a message should stand'
-
-
-def _kind(value: Any) -> str:
-    kinds = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list"}
-    return "null" if value is None else kinds.get(type(value), "an object")
+    facts = RowFacts(row)
+    wrong = dict.fromkeys([*facts.wrong, *mended(row)[1]])
+    flaws = [*(f"no {name}" for name in facts.missing), *(f"{name} of a wrong type" for name in wrong)]
+    return f"it is not a rollout: {', '.join(flaws) or 'a part of it has a wrong type'}"
 
 
 def each_fit(unit: Unit, build: Callable[[Json], Made], tell: Tell) -> list[tuple[Json, Made]]:

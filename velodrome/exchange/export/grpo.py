@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, Format, Settings, Tell, Unit, each_fit, only, reward_of
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, each_fit, only, reward_of
 from velodrome.records.conversation import TOKEN_FIELDS
 
 Json = dict[str, Any]
 
 
-def start(settings: Settings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, tell: Tell) -> Convert:
     """Tasks -> groups."""
     style = settings.style
     asked: list[Json] = []

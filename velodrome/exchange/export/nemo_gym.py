@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from velodrome.exchange.export.chat import Unfit
-from velodrome.exchange.export.format import Convert, Format, Settings, Tell, Unit
-from velodrome.exchange.imports.nemo_gym import OURS, ROLLOUT_INDEX, TASK_INDEX, check, plain_rollout
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit
+from velodrome.exchange.imports.from_nemo_gym import OURS, ROLLOUT_INDEX, TASK_INDEX, check, plain_rollout
 from velodrome.records.rollout import OWN_FIELDS, response_of, split_key
 
 Json = dict[str, Any]
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 _ID = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
 
 
-def start(settings: Settings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, tell: Tell) -> Convert:
     """Rollouts -> theirs."""
     numbers = Numbers()
 
@@ -34,7 +34,7 @@ def start(settings: Settings, tell: Tell) -> Convert:
     return convert
 
 
-class Taken:
+class NumberPool:
     """Numbers that are given away."""
 
     def __init__(self) -> None:
@@ -57,15 +57,15 @@ class Numbers:
 
     def __init__(self) -> None:
         self._tasks: dict[str, int] = {}
-        self._task_numbers = Taken()
-        self._repeats: dict[str, Taken] = {}
+        self._task_numbers = NumberPool()
+        self._repeats: dict[str, NumberPool] = {}
 
     def of(self, meta: Json) -> tuple[int, int]:
         """The numbers of the next rollout."""
         name, repeat = split_key(meta["key"])
         if name not in self._tasks:
             self._tasks[name] = self._task_numbers.take(meta.get("task_index", 0))
-        return self._tasks[name], self._repeats.setdefault(name, Taken()).take(meta.get("rollout_index", repeat))
+        return self._tasks[name], self._repeats.setdefault(name, NumberPool()).take(meta.get("rollout_index", repeat))
 
 
 def record(row: Json, task: int, repeat: int) -> Json:

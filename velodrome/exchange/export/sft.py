@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, Format, Settings, Tell, Unit, only
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, only
 
 Json = dict[str, Any]
 
 
-def start(settings: Settings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, tell: Tell) -> Convert:
     """Rollouts -> whole conversations."""
     style = settings.style
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, Format, Settings, Tell, Unit, only
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, only
 from velodrome.records.conversation import text_of
 
 Json = dict[str, Any]
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 _FROM = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
 
 
-def start(settings: Settings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, tell: Tell) -> Convert:
     """Rollouts -> conversations of tagged turns."""
     style = chat.Style(arguments="object", reasoning="drop" if settings.style.reasoning == "drop" else "keep")
 

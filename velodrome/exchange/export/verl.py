@@ -6,20 +6,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
 
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, Format, Settings, Tell, Unit, each_fit, only, reward_of
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, each_fit, only, reward_of
 from velodrome.records.conversation import text_of
 from velodrome.stats.metrics import PASS_REWARD
 
 Json = dict[str, Any]
 
 
-def start(settings: Settings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, tell: Tell) -> Convert:
     """Tasks -> prompts."""
     counts: Counter[str] = Counter()
 
@@ -74,7 +74,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def schema(arrow: Any, settings: Settings) -> Any:
+def schema(arrow: Any, numeric: Sequence[str]) -> Any:
     """The columns."""
     text = arrow.string()
     extra = {

@@ -16,11 +16,11 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError
-from velodrome.exchange.export.card import Part, data_card
+from velodrome.exchange.export.card import SplitFile, data_card
 from velodrome.exchange.export.chat import Unfit
-from velodrome.exchange.export.files import Files, output_files
-from velodrome.exchange.export.format import FLAWS, Format, Settings, Tell, Unit, reason
-from velodrome.exchange.export.select import Remade, Selection
+from velodrome.exchange.export.format import FLAWS, ExportSettings, Format, Tell, Unit, reason
+from velodrome.exchange.export.selection import Remade, Selection
+from velodrome.exchange.export.split_files import Files, output_files
 from velodrome.exchange.export.splits import ALL, Splits, parts
 from velodrome.exchange.problems import Problems
 from velodrome.records.facts import is_episode
@@ -36,7 +36,7 @@ _TAKES_EPISODES = "velo export parquet takes episodes"
 
 
 @dataclass(frozen=True)
-class Order:
+class ExportOrder:
     """What to export."""
 
     format: Format
@@ -49,7 +49,7 @@ class Order:
     dedupe: bool = False
     limit: int | None = None
     overwrite: bool = False
-    settings: Settings = field(default_factory=Settings)
+    settings: ExportSettings = field(default_factory=ExportSettings)
 
     @property
     def filter(self) -> str:
@@ -58,7 +58,7 @@ class Order:
 
 
 @dataclass
-class Outcome:
+class ExportResult:
     """What came of it. `unfit` rollouts were chosen but have no form in the format.
 
     `changed` ones held something JSON has no form for: NaN and the infinite are null, broken text has U+FFFD.
@@ -75,7 +75,7 @@ class Outcome:
     files: list[Path] = field(default_factory=list)
 
 
-def export(order: Order) -> Outcome:
+def export(order: ExportOrder) -> ExportResult:
     """Write everything, or nothing."""
     _check_sources(order.sources)
     names = [name for name, _ in order.shares] or [ALL]
@@ -88,7 +88,7 @@ def export(order: Order) -> Outcome:
         return _chosen(replace(order, shares=shares), note, paths, card)
 
 
-def _chosen(order: Order, note: str | None, paths: dict[str, Path], card: Path) -> Outcome:
+def _chosen(order: ExportOrder, note: str | None, paths: dict[str, Path], card: Path) -> ExportResult:
     selection = Selection(order.sources, order.filter)
     selection.notes += [note] if note else []
     try:
@@ -115,14 +115,13 @@ def _check_sources(sources: Sequence[Path]) -> None:
         raise InputError(*problems)
 
 
-def _write(order: Order, selection: Selection, paths: dict[str, Path], card: Path) -> Outcome:
+def _write(order: ExportOrder, selection: Selection, paths: dict[str, Path], card: Path) -> ExportResult:
     fmt = order.format
-    found = Outcome(rollouts=selection.read, chosen=len(selection), notes=list(selection.notes))
+    found = ExportResult(rollouts=selection.read, chosen=len(selection), notes=list(selection.notes))
     problems = Problems()
-    settings = replace(order.settings, numbers=selection.numeric)
-    with Files(paths, fmt.schema, settings) as files, OutFile(card) as card_file:
+    with Files(paths, fmt.schema, selection.numeric) as files, OutFile(card) as card_file:
         units = _units(order, selection)
-        for split, record, row in _records(order, units, settings, problems, found):
+        for split, record, row in _records(order, units, problems, found):
             try:
                 files.write(split, record)
             except TypeError as error:  # nested deeper than JSON is written; nothing of it is in the file
@@ -140,7 +139,7 @@ def _write(order: Order, selection: Selection, paths: dict[str, Path], card: Pat
         empty = [paths[name] for name, count in files.counts.items() if not count]
         found.notes += [f"{path}: not written: no record is of this split" for path in empty]
         found.records = {str(paths[name]): count for name, count in files.counts.items() if count}
-        made = [Part(name, paths[name].name, count) for name, count in files.counts.items()]
+        made = [SplitFile(name, paths[name].name, count) for name, count in files.counts.items()]
         told = data_card(fmt, made, _facts(order, found), order.sources, now=time.time())
         card_file.write(told.encode("utf-8", "backslashreplace"))
         card_file.commit()
@@ -148,7 +147,7 @@ def _write(order: Order, selection: Selection, paths: dict[str, Path], card: Pat
     return found
 
 
-def _nothing(order: Order, selection: Selection, found: Outcome) -> list[str]:
+def _nothing(order: ExportOrder, selection: Selection, found: ExportResult) -> list[str]:
     """Why there is not one record, as far as the counts tell."""
     if found.chosen and found.episodes == found.chosen:
         chosen = "the chosen rollout is" if found.chosen == 1 else f"all {found.chosen:,} chosen rollouts are each"
@@ -175,7 +174,7 @@ def _nothing(order: Order, selection: Selection, found: Outcome) -> list[str]:
     return [told, *reasons, *found.notes]
 
 
-def _units(order: Order, selection: Selection) -> Iterator[Unit]:
+def _units(order: ExportOrder, selection: Selection) -> Iterator[Unit]:
     splits = Splits(order.shares, selection.tasks if order.shares else (), order.seed)
     by_task = order.format.by_task
     for task, rows, sources in selection.units(by_task=by_task, shuffle=order.shuffle, seed=order.seed):
@@ -183,14 +182,14 @@ def _units(order: Order, selection: Selection) -> Iterator[Unit]:
 
 
 def _records(
-    order: Order, units: Iterable[Unit], settings: Settings, problems: Problems, found: Outcome
+    order: ExportOrder, units: Iterable[Unit], problems: Problems, found: ExportResult
 ) -> Iterator[tuple[str, Json, Json]]:
     """Every record with its split and its first rollout; what cannot be one is noted."""
 
     def tell(row: Json, error: Exception) -> None:
         problems.add(_name(row), reason(row, error))
 
-    convert = order.format.start(settings, tell)
+    convert = order.format.start(order.settings, tell)
     seen: set[bytes] = set()
     for unit in units if order.format.episodes else _conversations(units, tell, found):
         try:
@@ -206,7 +205,7 @@ def _records(
             tell(unit.rows[0], error)
 
 
-def _conversations(units: Iterable[Unit], tell: Tell, found: Outcome) -> Iterator[Unit]:
+def _conversations(units: Iterable[Unit], tell: Tell, found: ExportResult) -> Iterator[Unit]:
     """The units without the episodes in them, which are told: text made of one would be of its stand-in sentences."""
     for unit in units:
         kept = [(row, source) for row, source in zip(unit.rows, unit.sources, strict=True) if not is_episode(row)]
@@ -227,7 +226,7 @@ def _digest(content: Any) -> bytes:
     return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=12).digest()
 
 
-def _facts(order: Order, found: Outcome) -> Json:
+def _facts(order: ExportOrder, found: ExportResult) -> Json:
     """What the card says about the choice."""
     facts: Json = {
         "rollouts in the sources": found.rollouts,
@@ -247,7 +246,4 @@ def _facts(order: Order, found: Outcome) -> Json:
         facts["shuffled"] = "yes"
     if order.limit is not None:
         facts["limit"] = order.limit
-    for name in order.format.settings:
-        holder = order.settings.style if name in ("arguments", "reasoning") else order.settings
-        facts[name] = getattr(holder, name)
-    return facts
+    return facts | {name: getattr(order.settings, name) for name in order.format.settings}

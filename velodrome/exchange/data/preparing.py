@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError
-from velodrome.exchange.data.asked import conversation, is_messages, offered
+from velodrome.exchange.data.messages import conversation, is_messages, offered
 from velodrome.exchange.data.sources import HUB, read_rows
 from velodrome.exchange.data.template import Missing, Template, as_text, field
 from velodrome.exchange.problems import Problems
@@ -30,7 +30,7 @@ _ENCODE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 
 
 @dataclass(frozen=True)
-class Order:
+class PrepareOrder:
     """What to prepare."""
 
     source: str
@@ -50,7 +50,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PrepareResult:
     """What came of it."""
 
     rows: int
@@ -62,7 +62,7 @@ class Outcome:
 class Maker:
     """Rows -> tasks, by one order."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: PrepareOrder) -> None:
         self._order = order
         self._prompt = Template(order.prompt, "--prompt")
         self._system = Template(order.system, "--system") if order.system is not None else None
@@ -118,7 +118,7 @@ class Maker:
         return {"tools": found} if found else {}
 
 
-def prepare(order: Order) -> Outcome:
+def prepare(order: PrepareOrder) -> PrepareResult:
     """Write the tasks, whole or not at all."""
     maker, problems = Maker(order), Problems()
     sources = [] if order.source.startswith(HUB) else [Path(order.source)]
@@ -146,7 +146,7 @@ def prepare(order: Order) -> Outcome:
         written = _shuffled(out, order, offsets) if order.shuffle else len(offsets) - 1
         if not order.shuffle:
             out.commit()
-    return Outcome(rows, written, problems.count, problems.lines())
+    return PrepareResult(rows, written, problems.count, problems.lines())
 
 
 def _line(maker: Maker, row: Json | str, ids: set[int]) -> bytes:
@@ -172,7 +172,7 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _shuffled(ordered: OutFile, order: Order, offsets: array[int]) -> int:
+def _shuffled(ordered: OutFile, order: PrepareOrder, offsets: array[int]) -> int:
     """Copy the lines in another order, which the seed alone decides."""
     places = list(range(len(offsets) - 1))
     random.Random(order.seed).shuffle(places)

@@ -93,7 +93,7 @@ class ParquetWriter:
 class Files:
     """The writers of all splits. Leaving the block without `commit` leaves nothing behind."""
 
-    def __init__(self, paths: dict[str, Path], make_schema: Any, settings: Any) -> None:
+    def __init__(self, paths: dict[str, Path], make_schema: Any, numeric: Sequence[str]) -> None:
         self.counts = dict.fromkeys(paths, 0)
         self._stack = ExitStack()
         self._outs: list[OutFile] = []
@@ -104,7 +104,7 @@ class Files:
                 out = stack.enter_context(OutFile(path))
                 self._outs.append(out)
                 self._writers[name] = (
-                    LinesWriter(out) if package is None else ParquetWriter(out, package, make_schema(package, settings))
+                    LinesWriter(out) if package is None else ParquetWriter(out, package, make_schema(package, numeric))
                 )
             self._stack = stack.pop_all()
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import orjson
 
 from velodrome.errors import InputError, ModelError, describe
-from velodrome.exchange.imports import nemo_gym, openai_chat
+from velodrome.exchange.imports import from_nemo_gym, from_openai_chat
 from velodrome.exchange.problems import Problems
 from velodrome.records.jsonl import read_lines
 from velodrome.records.outfile import OutFile, refuse_existing
@@ -34,7 +34,7 @@ _WRONG = (ModelError, AttributeError, IndexError, KeyError, TypeError, ValueErro
 
 
 @dataclass(frozen=True)
-class Order:
+class ImportOrder:
     """What to import."""
 
     format: str
@@ -47,7 +47,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ImportResult:
     """What came of it."""
 
     lines: int
@@ -58,7 +58,7 @@ class Outcome:
     renamed: list[str] = field(default_factory=list)  # rollouts whose key was there before, the first of them
 
 
-def import_file(order: Order) -> Outcome:
+def import_file(order: ImportOrder) -> ImportResult:
     """Write the imported file, whole or not at all."""
     if order.format not in FORMATS:
         raise InputError(f"no format {order.format!r} to import; there are {', '.join(FORMATS)}")
@@ -87,10 +87,10 @@ def import_file(order: Order) -> Outcome:
             raise InputError(f"{order.source}: nothing in it to import", *problems.lines())
         out.commit()
     renamed = [f"{order.source}:{what}" for what in kept.renamed]
-    return Outcome(lines, written, kept.repeated, problems.count, problems.lines(), renamed)
+    return ImportResult(lines, written, kept.repeated, problems.count, problems.lines(), renamed)
 
 
-def _all_keys(order: Order) -> Iterator[str]:
+def _all_keys(order: ImportOrder) -> Iterator[str]:
     """Every key that the file has, read from its start."""
     convert = _converter(order)
     for number, line in read_lines(order.source):
@@ -108,14 +108,14 @@ def _what(error: Exception) -> str:
     return f"not a line of this format ({describe(error):.80})"
 
 
-def _converter(order: Order) -> Convert:
+def _converter(order: ImportOrder) -> Convert:
     if order.format == "openai_chat":
         if order.kind == "tasks":
-            return lambda row, place: [_named(openai_chat.read_line(row, place)[0], order.agent)]
-        return openai_chat.Chats(order.agent).rollouts
+            return lambda row, place: [_named(from_openai_chat.read_line(row, place)[0], order.agent)]
+        return from_openai_chat.Chats(order.agent).rollouts
     if order.kind == "tasks":
-        return lambda row, place: [_named(nemo_gym.task(row), order.agent)]
-    return lambda row, place: [_run_by(nemo_gym.rollout(row), order.agent)]
+        return lambda row, place: [_named(from_nemo_gym.task(row), order.agent)]
+    return lambda row, place: [_run_by(from_nemo_gym.rollout(row), order.agent)]
 
 
 def _named(task: Json, agent: str | None) -> Json:
