@@ -10,13 +10,11 @@ from pydantic import Field
 from velodrome.api.measuring import Rollouts
 from velodrome.api.reading import PathLike, rollout_files
 from velodrome.errors import InputError
-from velodrome.exchange.export.chat import Style
-from velodrome.exchange.export.format import Format
-from velodrome.exchange.export.format import Settings as FormatSettings
+from velodrome.exchange.export.format import ExportSettings, Format
 from velodrome.exchange.export.formats import FORMATS
+from velodrome.exchange.export.pipeline import ExportOrder, ExportResult
+from velodrome.exchange.export.pipeline import export as write_export
 from velodrome.exchange.export.splits import parse_shares
-from velodrome.exchange.export.write import Order, Outcome
-from velodrome.exchange.export.write import export as write_export
 from velodrome.settings.model import Settings
 from velodrome.settings.spelling import hint
 from velodrome.settings.values import Count, FilePath, Text
@@ -54,18 +52,17 @@ class ExportOptions(Settings):
     )
     ability: Text | None = Field(None, title="NAME", description="verl: its ability [the task's, else agent]")
 
-    def format_settings(self, fmt: Format) -> FormatSettings:
+    def format_settings(self, fmt: Format) -> ExportSettings:
         """The settings of a format; one that the format does not have is an `InputError`."""
         names = ("arguments", "reasoning", "pairs", "margin", "uses", "answer", "data_source", "ability")
         values: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         foreign = [name for name in values if name not in fmt.settings]
         if foreign:
             raise InputError(f"{fmt.name} has no setting {', '.join(foreign)} (see docs/export.md)")
-        style = Style(**{name: values.pop(name) for name in ("arguments", "reasoning") if name in values})
-        return FormatSettings(style=style, **values)
+        return ExportSettings(**values)
 
 
-def export(format: str, rollouts: Rollouts, to: PathLike, **options: Any) -> Outcome:
+def export(format: str, rollouts: Rollouts, to: PathLike, **options: Any) -> ExportResult:
     """Write rollouts as training data (`"sft"`, `"dpo"`, `"grpo"`, `"verl"`, `"parquet"`, …), with a data card.
 
     The options are those of `velo export`: `where`, `split`, `shuffle`, `seed`, `dedupe`, `limit`, `overwrite`, and the
@@ -74,7 +71,7 @@ def export(format: str, rollouts: Rollouts, to: PathLike, **options: Any) -> Out
     checked = ExportOptions.read({"to": Path(to), **options}, "export")
     fmt = export_format(format)
     with rollout_files(rollouts) as files:
-        order = Order(
+        order = ExportOrder(
             format=fmt,
             sources=files,
             to=checked.to,

@@ -180,18 +180,18 @@ def _all(path: Path, notes: list[str]) -> Iterator[Json]:
 def _arrow_table(rows: Iterable[Json]) -> Any:
     """The columns of the Parquet export. A row that is not a rollout is left out."""
     from velodrome.exchange.export import flat
-    from velodrome.exchange.export.format import FLAWS, Settings, Unit
+    from velodrome.exchange.export.format import FLAWS, ExportSettings, Unit
     from velodrome.exchange.parquet import arrow
 
     pyarrow = arrow("a table of rollouts")
     numbers: dict[str, None] = {}
     records: list[Json] = []
+    convert = flat.start(ExportSettings(), lambda row, error: None)
     for row in rows:
-        names = [name for name, value in row.items() if isinstance(value, int | float)]
-        numbers |= dict.fromkeys(names)
         try:
-            records += flat.start(Settings(numbers=names), lambda row, error: None)(Unit("", [row]))
+            records += convert(Unit("", [row]))
         except FLAWS:
             continue
-    schema = flat.schema(pyarrow, Settings(numbers=list(numbers)))
+        numbers |= dict.fromkeys(name for name, value in row.items() if isinstance(value, int | float))
+    schema = flat.schema(pyarrow, list(numbers))
     return pyarrow.Table.from_pylist(records, schema=schema)
