@@ -35,7 +35,7 @@ def test_one_pass_gives_what_metrics_checks_and_profile_give(output: Path):
     assert (metrics["rollouts/kept"], metrics["rollouts/failed"], whole.rollouts) == (21, 1, 20)
     assert whole.checks.findings() == run_checks(output, only=WHILE_COLLECTING)
     assert whole.profile is not None
-    assert whole.profile.told() == read_profile(output)
+    assert whole.profile.report() == read_profile(output)
 
 
 def test_what_takes_long_shows_how_far_it_is(output: Path, capsys: pytest.CaptureFixture[str]):

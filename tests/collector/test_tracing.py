@@ -13,7 +13,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trace_check import check_file, faults
+from trace_check import TraceFile, check_file, faults, read_trace
 
 from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface, collect
@@ -22,7 +22,7 @@ from velodrome.collector.watch.tracing import Tracing
 from velodrome.collector.watch.watch import Done, Sample
 from velodrome.errors import InputError
 from velodrome.settings import Config, Instance
-from velodrome.timing.chrome import Event, TraceFile, read_trace
+from velodrome.timing.chrome import Event
 from velodrome.timing.spans import Span
 
 PID = os.getpid()

@@ -74,7 +74,7 @@ def profile(rows: list[Json], config: Json | None = None) -> Json:
     found = Profile()
     for each in rows:
         found.add(each)
-    return found.told(config)
+    return found.report(config)
 
 
 def write(path: Path, rows: list[Any]) -> Path:
@@ -236,7 +236,7 @@ def test_retries_and_rate_limits_are_counted_in_rollouts_and_in_failures():
     found.add(row(retries=3, rate_limited=2, backoff_s=0.001, total_s=0.8152))
     failure = {"key": "9/0", "finished_at": START, "timing": {"total_s": 0.5, "retries": 5, "rate_limited": 5}}
     found.fail(failure)
-    told = found.told()
+    told = found.report()
     assert (told["load"]["retries"], told["load"]["rate_limited"], told["failed"]) == (8, 7, 1)
 
 
@@ -263,7 +263,7 @@ def test_a_file_says_what_the_collector_said_row_by_row(tmp_path: Path, suffix: 
             failure = None
         streamed.add(each, size=len(line))
 
-    assert read_profile(path) == streamed.told(CONFIG)
+    assert read_profile(path) == streamed.report(CONFIG)
 
 
 def test_active_time_is_that_of_the_metrics_whatever_failed(tmp_path: Path):
@@ -437,7 +437,7 @@ def test_a_series_has_at_most_so_many_points_and_loses_no_rollout(ends: list[flo
     for end in ends:
         found.add(START, START + end, 5, 0.5, 0.001)
         active.add(START, START + end)
-    told = found.told(active)
+    told = found.report(active)
     assert len(told["at_s"]) <= MOST_POINTS
     assert sum(told["rollouts_per_s"]) * told["every_s"] == pytest.approx(len(ends))
     assert told["at_s"] == sorted(told["at_s"])
@@ -448,7 +448,7 @@ def test_what_a_series_is_not_told_is_null():
     found, active = Series(), Stretches()
     found.add(START, START + 1, None, None, 0.0)
     active.add(START, START + 1)
-    told = found.told(active)
+    told = found.report(active)
     assert (told["rollouts_per_s"], told["in_flight"], told["cpu"], told["lag_ms"]) == ([8.0], [None], [None], [None])
 
 

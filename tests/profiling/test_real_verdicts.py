@@ -54,7 +54,7 @@ def verdict(file: Path) -> Any:
     profile = Profile()
     for meta in rows:
         profile.add({"reward": 1.0, "meta": meta})
-    return profile.told(head["config"])["verdict"]
+    return profile.report(head["config"])["verdict"]
 
 
 @pytest.mark.parametrize("name", CAUSES)

@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 import pytest
-from trace_check import check_file
+from trace_check import check_file, read_trace
 
 from velodrome.cli.main import main
-from velodrome.profiling.traces.trace_events import Trace
+from velodrome.profiling.traces.trace_events import TraceEvents
 from velodrome.profiling.traces.trace_merge import Renamed, Source, merge
 from velodrome.timing import chrome
-from velodrome.timing.chrome import Event, TraceWriter, read_trace
+from velodrome.timing.chrome import Event, TraceWriter
 
 BASE_NS = 1_790_000_000_000_000_000
 EPOCH_US = BASE_NS // 1000
@@ -173,7 +173,7 @@ def test_a_trace_that_is_still_being_written_is_merged_as_it_was_at_first(tmp_pa
     writer = TraceWriter(path, clock=lambda: 200e-6, epoch_us=EPOCH_US)
     writer.add([chrome.complete(1, 1, "before", "span", 90, 120)])
     writer.flush()
-    trace = Trace(path)
+    trace = TraceEvents(path)
     source = Source(trace, "live.json", EPOCH_US * 1000)
     source.survey()
     writer.add([chrome.complete(2, 5, "after", "span", 190, 220)])

@@ -18,7 +18,7 @@ import pytest
 from velodrome.cli.main import main
 from velodrome.errors import InputError
 from velodrome.profiling.traces.torch_trace import read_torch_trace
-from velodrome.profiling.traces.trace_events import Trace
+from velodrome.profiling.traces.trace_events import TraceEvents
 from velodrome.profiling.traces.training import read_training
 from velodrome.profiling.traces.training_text import torch_report, training_report
 
@@ -372,7 +372,7 @@ def test_a_trace_that_lacks_its_end_gives_what_it_has(tmp_path: Path):
 def test_events_on_the_edge_of_a_piece_are_read_whole(tmp_path: Path, name: str):
     events = [{**stretch("é" * (number % 97), number, 1), "args": {"x": "y" * 3000}} for number in range(2000)]
     path = trace_file(tmp_path / name, events)
-    trace = Trace(path)
+    trace = TraceEvents(path)
     assert list(trace.events()) == orjson.loads(orjson.dumps(events))
     assert not trace.cut
 
@@ -407,7 +407,7 @@ def test_wherever_a_trace_ends_its_end_is_what_is_missing(tmp_path: Path):
     begin = whole.index(b"}, {") + 2
     for end in range(begin, len(whole) - 2):
         (tmp_path / "trace.json").write_bytes(whole[:end])
-        trace = Trace(tmp_path / "trace.json")
+        trace = TraceEvents(tmp_path / "trace.json")
         assert len(list(trace.events())) == 1, whole[:end]
         assert (trace.cut, trace.broken) == (True, False), whole[:end]
 
@@ -416,7 +416,7 @@ def test_packed_files_one_behind_another_are_read_to_the_end(tmp_path: Path):
     data = trace_file(tmp_path / "trace.json", EVENTS).read_bytes()
     path = tmp_path / "trace.json.gz"
     path.write_bytes(b"".join(gzip.compress(data[at : at + 700]) for at in range(0, len(data), 700)))
-    trace = Trace(path)
+    trace = TraceEvents(path)
     assert list(trace.events()) == EVENTS
     assert not trace.cut
 
@@ -460,7 +460,7 @@ def test_names_with_half_characters_are_told_and_printed(tmp_path: Path, capsys:
 def test_a_trace_above_the_limit_is_refused(tmp_path: Path):
     path = trace_file(tmp_path / "trace.json.gz", EVENTS * 2000)
     with pytest.raises(InputError, match=r"trace.json.gz: larger than 1 MB unpacked; trace fewer steps"):
-        list(Trace(path, largest_bytes=1_000_000).events())
+        list(TraceEvents(path, largest_bytes=1_000_000).events())
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def verdict(rows: list[Json], of: Json | None = None) -> Json:
     profile = Profile()
     for row in rows:
         profile.add(row)
-    found: Json = profile.told(config() if of is None else of)["verdict"]
+    found: Json = profile.report(config() if of is None else of)["verdict"]
     return found
 
 
@@ -634,7 +634,7 @@ def test_failed_attempts_use_slots_but_are_not_throughput():
             profile.fail({**row["meta"], "error": "x"})
         else:
             profile.add(row)
-    found = profile.told(config())["verdict"]
+    found = profile.report(config())["verdict"]
     assert found["evidence"][1].startswith("an attempt, kept or failed, took 2")
     assert " ms (100 of 200 failed), 2" in found["evidence"][1]
     assert found["rollouts_per_s"] == pytest.approx(8 / 0.21, rel=0.1)

@@ -67,7 +67,7 @@ def verdict(rows: list[Json], config: Json | None = None) -> Json:
     profile = Profile()
     for row in rows:
         profile.add(row)
-    found: Json = profile.told(CONFIG if config is None else config)["verdict"]
+    found: Json = profile.report(CONFIG if config is None else config)["verdict"]
     return found
 
 

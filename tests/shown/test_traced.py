@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from patience import DEADLINE_S
 from running import Session
-from trace_check import check_file, faults
+from trace_check import check_file, faults, read_trace
 
-from velodrome.timing.chrome import Event, read_trace
+from velodrome.timing.chrome import Event
 
 COLLECT = "ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=OUT"
 MODEL = """

@@ -160,5 +160,5 @@ def test_whatever_stands_in_an_object_it_is_counted_once_and_nothing_raises(rows
         reading.add(facts)
         checks.add(facts)
         profile.add(row)
-    assert reading.metrics["rollouts/kept"] == checks.rollouts == profile.told()["rows"] == len(rows)
+    assert reading.metrics["rollouts/kept"] == checks.rollouts == profile.report()["rows"] == len(rows)
     orjson.dumps([reading.metrics, reading.notes])

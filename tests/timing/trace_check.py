@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from velodrome.timing.chrome import TraceFile, read_trace
+from velodrome.profiling.traces.trace_events import TraceEvents
 
 Event = dict[str, Any]
 
@@ -21,6 +22,27 @@ NEEDED = {
     "f": {"name", "cat", "ph", "ts", "pid", "tid", "id", "bp"},
     "i": {"name", "cat", "ph", "ts", "pid", "tid", "s", "args"},
 }
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """What a trace file holds. `missing` says what it lacks, None for a whole one."""
+
+    events: list[Event]
+    missing: str | None = None
+    made_by: str | None = None
+    epoch_us: int | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+def read_trace(path: Path) -> TraceFile:
+    """All events of a trace, whole or cut off anywhere."""
+    trace = TraceEvents(path)
+    events = list(trace.events())
+    missing = f"the end: it is cut off after {len(events)} events" if trace.cut else None
+    last = events[-1] if events else {}
+    dropped = last["args"]["dropped"] if last.get("name") == "trace end" else {}
+    return TraceFile(events, missing, trace.start.get("made_by"), trace.start.get("epoch_us"), dropped)
 
 
 def check_file(path: Path) -> TraceFile:

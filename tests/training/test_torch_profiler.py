@@ -20,7 +20,7 @@ from velodrome.collector.collection import Surface, collect
 from velodrome.collector.settings import CollectSettings
 from velodrome.collector.watch.tracing import Tracing
 from velodrome.profiling.traces.torch_trace import read_torch_trace
-from velodrome.profiling.traces.trace_events import Trace
+from velodrome.profiling.traces.trace_events import TraceEvents
 from velodrome.profiling.traces.training import read_training
 from velodrome.settings import Config, Instance
 from velodrome.timing.spans import root
@@ -85,7 +85,7 @@ def test_timestamps_of_pytorch_are_the_time_of_day_with_the_base_added(tmp_path:
                 torch.ones(300, 300) @ torch.ones(300, 300)
             moments.append((before, time.time_ns()))
     made.export_chrome_trace(str(tmp_path / "trace.json"))
-    trace = Trace(tmp_path / "trace.json")
+    trace = TraceEvents(tmp_path / "trace.json")
     assert trace.epoch_ns is not None
     marks = sorted(
         (trace.epoch_ns / 1e3 + each["ts"], trace.epoch_ns / 1e3 + each["ts"] + each["dur"])

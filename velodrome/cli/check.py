@@ -14,8 +14,8 @@ from velodrome.cli.page import reassured
 from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
 from velodrome.records.other_files import other_file
+from velodrome.timing.invisible import escaped, printed_json
 from velodrome.timing.report import counted, padded, speaks_unicode
-from velodrome.timing.unseen import escaped, printed_json
 
 FOUND = 3  # the exit code for findings, as for failed rollouts: finished, and not all is well
 NARROWEST, WIDEST = 60, 120

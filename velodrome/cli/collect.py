@@ -28,9 +28,9 @@ from velodrome.serving.connect import Servers
 from velodrome.settings import Config, find_file, load
 from velodrome.settings.files import way_to_data
 from velodrome.settings.model import Settings, setting_keys, setting_rows
+from velodrome.timing.invisible import printed_json
 from velodrome.timing.report import speaks_unicode
 from velodrome.timing.stop_signals import on_stop_signal
-from velodrome.timing.unseen import printed_json
 
 Json = dict[str, Any]
 T = TypeVar("T")

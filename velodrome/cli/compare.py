@@ -11,7 +11,7 @@ from velodrome.cli.measuring import add_flags, settings_of
 from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
 from velodrome.stats.shards import rollouts_files
-from velodrome.timing.unseen import printed_json
+from velodrome.timing.invisible import printed_json
 
 EXAMPLES = """examples:
   velo compare before.jsonl after.jsonl

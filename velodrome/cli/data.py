@@ -12,7 +12,7 @@ from velodrome.cli.parsing import Parser, count, jsonl_file
 from velodrome.errors import InputError
 from velodrome.exchange.data.preparing import PrepareOrder, prepare
 from velodrome.exchange.data.validate import survey
-from velodrome.timing.unseen import printed_json
+from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from velodrome.exchange.export.formats import FORMATS
 from velodrome.exchange.export.pipeline import ExportOrder, export
 from velodrome.exchange.export.splits import parse_shares
 from velodrome.settings.model import setting_names
-from velodrome.timing.unseen import printed_json
+from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
 _ABOUT = "\n".join(

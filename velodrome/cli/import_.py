@@ -9,7 +9,7 @@ from pathlib import Path
 
 from velodrome.cli.parsing import Parser, jsonl_file
 from velodrome.exchange.imports.importing import FORMATS, ImportOrder, import_file
-from velodrome.timing.unseen import printed_json
+from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
 _ABOUT = "\n".join(f"  {name:<12} {about}" for name, about in FORMATS.items())

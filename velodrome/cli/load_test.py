@@ -32,8 +32,8 @@ from velodrome.serving.process.supervisor import Supervisor
 from velodrome.settings import Config, load
 from velodrome.settings.kinds import RESOURCES
 from velodrome.settings.model import setting_names
+from velodrome.timing.invisible import printed_json
 from velodrome.timing.profiles import Profiles
-from velodrome.timing.unseen import printed_json
 
 Json = dict[str, Any]
 

@@ -126,7 +126,7 @@ def _seen_enough() -> int:
 
 def _tell(error: VelodromeError, verbose: bool) -> None:
     from velodrome.settings import mask_text
-    from velodrome.timing.unseen import escaped
+    from velodrome.timing.invisible import escaped
 
     for line in mask_text(str(error)).strip("\n").split("\n"):
         print(f"velo: {escaped(line)}", file=sys.stderr)

@@ -13,7 +13,7 @@ from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError
 from velodrome.stats.metrics import Tally, read_metrics
 from velodrome.stats.shards import read_shards, rollouts_files
-from velodrome.timing.unseen import escaped, printed_json
+from velodrome.timing.invisible import escaped, printed_json
 
 Json = dict[str, Any]
 

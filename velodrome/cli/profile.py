@@ -16,7 +16,7 @@ from velodrome.cli.parsing import Parser
 from velodrome.cli.profile_training import of_training, show_merged, show_training
 from velodrome.errors import InputError
 from velodrome.records.other_files import other_file
-from velodrome.timing.unseen import printed_json
+from velodrome.timing.invisible import printed_json
 
 Json = dict[str, Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from velodrome.cli.page import reassured
 from velodrome.errors import InputError
-from velodrome.timing.unseen import printed_json
+from velodrome.timing.invisible import printed_json
 
 Json = dict[str, Any]
 

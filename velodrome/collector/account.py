@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from velodrome.timing.spans import Span, Told, bounded, told
+from velodrome.timing.spans import Node, Span, as_node, bounded
 
 Json = dict[str, Any]
 
@@ -55,7 +55,7 @@ def account(spans: Span, around: Surroundings | None) -> Json:
 
 def timing(spans: Span) -> Json:
     """The parts of one rollout's time, in seconds, and the tree they come from; docs/rollouts.md#timing names them."""
-    _, _, total, own, tree = told(spans, spans.start)
+    _, _, total, own, tree = as_node(spans, spans.start)
     found: Json = _NONE.copy()
     counts = {"model_calls": 0}
     if own:
@@ -71,7 +71,7 @@ def timing(spans: Span) -> Json:
     return found
 
 
-def _charge(tree: list[Told], parts: dict[str, int], counts: dict[str, int]) -> None:
+def _charge(tree: list[Node], parts: dict[str, int], counts: dict[str, int]) -> None:
     """Charge spans to their parts; time in another process (`@server`) is charged as if it were here."""
     for name, _, length, own, children in tree:
         if own:
@@ -91,7 +91,7 @@ def _charge(tree: list[Told], parts: dict[str, int], counts: dict[str, int]) -> 
             parts[field] = parts.get(field, 0) + length
 
 
-def _waits(above: str, children: list[Told]) -> dict[str, int]:
+def _waits(above: str, children: list[Node]) -> dict[str, int]:
     """Microseconds of each wait below a span. Of calls side by side the one that waited most counts."""
     waits: dict[str, int] = {}
     for name, _, length, _, below in children:
@@ -109,7 +109,7 @@ def _waits(above: str, children: list[Told]) -> dict[str, int]:
     return waits
 
 
-def _count_below(children: list[Told], counts: dict[str, int]) -> None:
+def _count_below(children: list[Node], counts: dict[str, int]) -> None:
     for _, _, _, own, below in children:
         if own:
             _count(own, counts)

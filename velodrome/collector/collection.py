@@ -136,7 +136,7 @@ def with_readings(run: Run, collector: Collector, config: Json) -> Run:
     counts, sink, readings = collector.counts, collector.sink, collector.readings.up_to_date()
     profiled = readings.profile is not None and bool(counts.kept or counts.failed)
     if isinstance(sink, MemorySink) or not sink.size_before:
-        profile = readings.profile.told(config) if readings.profile is not None and profiled else None
+        profile = readings.profile.report(config) if readings.profile is not None and profiled else None
         return replace(run, findings=short(readings.checks.findings()), profile=profile)
     whole = read_output(sink.path, profiled=profiled)
     missing = sink.rows_before + counts.kept - whole.rollouts
@@ -145,7 +145,7 @@ def with_readings(run: Run, collector: Collector, config: Json) -> Run:
     read = whole.profile
     if read is not None and not read.ordered:
         read = make_profile(sink.path)
-    profile = None if read is None else read.told(config)
+    profile = None if read is None else read.report(config)
     return replace(run, metrics=whole.metrics(), findings=short(whole.checks.findings()), profile=profile)
 
 

@@ -30,7 +30,7 @@ from velodrome.records.jsonl import read_lines
 from velodrome.records.rollout import key_in
 from velodrome.settings import mask_text
 from velodrome.stats.metrics import failed_keys
-from velodrome.timing.unseen import escaped
+from velodrome.timing.invisible import escaped
 
 Json = dict[str, Any]
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from velodrome.errors import InputError
 from velodrome.index.answers import STATES
 from velodrome.settings.spelling import hint
-from velodrome.timing.unseen import UNSEEN
+from velodrome.timing.invisible import INVISIBLE
 
 TEXT_FIELDS = ("key", "task", "agent", "status", "error", "state")
 TASK_FIELDS = ("n", "pass_rate", "mean_reward")
@@ -269,7 +269,7 @@ def _plain(op: str) -> str:
 
 def typed(text: str) -> str:
     """A filter as it can be shown and typed again: what cannot be seen in it stands by its code."""
-    return UNSEEN.sub(lambda found: "".join(f"\\u{{{ord(each):x}}}" for each in found.group()), text)
+    return INVISIBLE.sub(lambda found: "".join(f"\\u{{{ord(each):x}}}" for each in found.group()), text)
 
 
 def _unquoted(token: _Token) -> str:

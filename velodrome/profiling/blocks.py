@@ -22,7 +22,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Block(NamedTuple):
-    """One instance: its name, kind and implementation, and what it is told."""
+    """One instance: its name, kind and implementation, and its settings."""
 
     name: str
     kind: str
@@ -60,27 +60,27 @@ def read_config(rollouts: Path) -> Json | None:
 
 def find_blocks(config: Json | None, agent: str | None) -> Blocks:
     """The blocks behind an agent; by default the only agent there is."""
-    found = named_blocks(config)
-    agents = {name: block for name, block in found.items() if block.kind == AGENTS}
+    named = named_blocks(config)
+    agents = {name: block for name, block in named.items() if block.kind == AGENTS}
     block = agents.get(agent or "") or (next(iter(agents.values())) if len(agents) == 1 else None)
     if block is None:
         return UNKNOWN
-    model = found.get(_referred(block, "model_server") or "", UNKNOWN.model)
-    environment = found.get(_referred(block, "resources_server") or "", UNKNOWN.environment)
+    model = named.get(_referred(block, "model_server") or "", UNKNOWN.model)
+    environment = named.get(_referred(block, "resources_server") or "", UNKNOWN.environment)
     return Blocks(model, environment)
 
 
 def named_blocks(config: Json | None) -> dict[str, Block]:
     """Every instance of a configuration."""
-    found = {}
+    blocks = {}
     for name, kinds in (config or {}).items():
         if not isinstance(kinds, dict) or len(kinds) != 1:
             continue
         kind, implementations = next(iter(kinds.items()))
         if kind in (MODELS, RESOURCES, AGENTS) and isinstance(implementations, dict) and implementations:
             implementation, settings = next(iter(implementations.items()))
-            found[name] = Block(name, kind, implementation, settings if isinstance(settings, dict) else {})
-    return found
+            blocks[name] = Block(name, kind, implementation, settings if isinstance(settings, dict) else {})
+    return blocks
 
 
 def _referred(block: Block, key: str) -> str | None:

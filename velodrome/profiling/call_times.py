@@ -14,7 +14,7 @@ AT_ONCE = 256  # times are sorted into histograms many at once, which is much qu
 
 def waited_us(children: list[Any]) -> float:
     """Microseconds that a call waited for its turn, which are not its own."""
-    return sum(child[2] for child in children if child[0] in WAITS) if children else 0
+    return sum([child[2] for child in children if child[0] in WAITS or child[0][:6] == "limit:"]) if children else 0
 
 
 def row_flaw(row: Any) -> str:

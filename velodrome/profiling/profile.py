@@ -46,7 +46,7 @@ _DRAWN = ("total", "model", "tools", "verify", "queue")
 
 
 class Profile:
-    """A running account of rollouts. `where` is the name their lines have in notes."""
+    """A running summary of rollouts. `where` is the name of their file in notes."""
 
     def __init__(self, where: str = "rollouts.jsonl") -> None:
         self.where = where
@@ -67,7 +67,7 @@ class Profile:
         self._kept = Stretches()
         self._series = Series()
         self._in_flight = 0.0
-        self._told_load = 0
+        self._loads = 0
         self._limit: int | None = None
         self._cpu_sum = self._cpu_max = 0.0
         self._lags = Quantiles()
@@ -79,7 +79,7 @@ class Profile:
         self._earlier, self._earlier_s = self._run, 0.0  # the last run but this that had enough rollouts for a verdict
 
     def add(self, row: Json, *, line: int | None = None, size: int = 0) -> None:
-        """Count one rollout of so many bytes. Without `line` it stands in the line after the one before."""
+        """Count one rollout of so many bytes. Without `line` it is in the line after the last."""
         self._line = line = self._line + 1 if line is None else line
         try:
             meta = row["meta"]
@@ -110,13 +110,13 @@ class Profile:
             self._failed.discard(hash(str(meta.get("key"))))
         if end:
             key = str(meta.get("key"))
-            self._come((end, 1, key))
+            self._check_order((end, 1, key))
             self._place(Attempt(end - total, total, timing, True, nodes, key), end)
             agent = meta.get("agent")
             self._run.agent = agent if isinstance(agent, str) else None
 
     def fail(self, failure: Json) -> None:
-        """Count one failed attempt. What is no failure is left out."""
+        """Count one failed attempt. What is not a failure is left out."""
         try:
             if not isinstance(failure["key"], str):
                 return
@@ -132,15 +132,15 @@ class Profile:
         else:
             self._failed_more += 1
         if end:
-            self._come((end, 0, failure["key"]))
+            self._check_order((end, 0, failure["key"]))
             self._place(Attempt(end - total, total, timing, False, 0, failure["key"]), end)
 
-    def _come(self, attempt: tuple[float, int, str]) -> None:
+    def _check_order(self, attempt: tuple[float, int, str]) -> None:
         self.ordered = self.ordered and attempt >= self._last
         self._last = attempt
 
     def note(self, text: str) -> None:
-        """Say something about the file; the first few are kept."""
+        """Add a note on the file; the first few are kept."""
         if len(self._notes) < _MOST_NOTES:
             self._notes.append(text)
         else:
@@ -154,7 +154,7 @@ class Profile:
         self._fresh.clear()
 
     def _walk(self, tree: list[Any]) -> int:
-        """Count the calls of tools and of the judge; a tree that is none is left out from there on."""
+        """Count the calls of tools and of the judge; a tree with a mistake is left out from there on."""
         todo = []
         try:
             todo = list(tree)
@@ -179,44 +179,44 @@ class Profile:
             name = _OTHER_TOOLS
         return self._tools.setdefault(name, CallTimes())
 
-    def _place(self, rollout: Attempt, end: float) -> None:
+    def _place(self, attempt: Attempt, end: float) -> None:
         """Put an attempt where it belongs in time: the series, and the sample if it is of the latest run."""
-        told = rollout.timing.get
-        in_flight, cpu, lag_s = told("in_flight"), told("cpu"), told("lag_s", 0.0)
+        read = attempt.timing.get
+        in_flight, cpu, lag_s = read("in_flight"), read("cpu"), read("lag_s", 0.0)
         try:
             if in_flight is not None:
-                limit = told("limit", 0)
+                limit = read("limit", 0)
                 if not (0 <= in_flight < 1e9 and 0 <= limit < 1e9):
                     raise ValueError(in_flight)
-                self._told_load += 1
+                self._loads += 1
                 self._in_flight += in_flight
                 self._limit = limit
             if cpu is not None:
                 if not (0 <= cpu < 1e6 and 0 <= lag_s < LONGEST_S):
                     raise ValueError(cpu)
                 self._cpu_sum += cpu
-                if lag_s == self._lag_s:  # rows between two samples tell the same
+                if lag_s == self._lag_s:  # rows between two samples say the same
                     self._lag_times += 1
                 else:
                     self._add_lag(lag_s)
                 if cpu > self._cpu_max:
                     self._cpu_max = cpu
-            retries, limited = told("retries", 0), told("rate_limited", 0)
+            retries, limited = read("retries", 0), read("rate_limited", 0)
             if (retries or limited) and 0 <= retries <= MAX_TOKENS and 0 <= limited <= MAX_TOKENS:
                 self._retries += int(retries)
                 self._rate_limited += int(limited)
         except HOSTILE:
             in_flight = cpu = None
         active = self._active
-        if active.add(rollout.start, end):
+        if active.add(attempt.start, end):
             if self._run.kept >= FEWEST:
                 self._earlier, self._earlier_s = self._run, active.before_s
             self._run = Sample()
         if end >= active.lo:
-            self._run.add(rollout)
-        if rollout.kept:
-            self._kept.add(rollout.start, end)
-            self._series.add(rollout.start, end, in_flight, cpu, lag_s)
+            self._run.add(attempt)
+        if attempt.kept:
+            self._kept.add(attempt.start, end)
+            self._series.add(attempt.start, end, in_flight, cpu, lag_s)
 
     def _add_lag(self, next_s: float) -> None:
         if self._lag_times:
@@ -224,7 +224,7 @@ class Profile:
         self._lag_s, self._lag_times = next_s, 1
 
     def tree(self, verdict: Json | None = None) -> list[Json]:
-        """The lines of the tree. The mark is on what the verdict names; while there is none, on the longest part."""
+        """The lines of the tree. The mark is on what the verdict names; without one, on the longest part."""
         self._settle()
         total_ms = 1e3 * self._total.mean
         lines = [self._line_of("Rollout Total", "total", 0, self._total, 1.0)]
@@ -249,14 +249,14 @@ class Profile:
 
     def _below(self, part: str) -> list[Json]:
         if part == "tools":
-            found = sorted(self._tools.items(), key=lambda each: -each[1].times.sum)
+            tools = sorted(self._tools.items(), key=lambda each: -each[1].times.sum)
             lines = [
-                self._line_of(name[5:], name, 2, calls.times, self._each(calls.times)) for name, calls in found[:_SHOWN]
+                self._line_of(name[5:], name, 2, calls.times, self._each(calls.times)) for name, calls in tools[:_SHOWN]
             ]
             rest = Quantiles()
-            for _, calls in found[_SHOWN:]:
+            for _, calls in tools[_SHOWN:]:
                 rest.merge(calls.times)
-            what = f"{len(found) - _SHOWN} others"
+            what = f"{len(tools) - _SHOWN} others"
             return [*lines, self._line_of(what, "tools", 2, rest, self._each(rest))] if rest.count else lines
         if part == "verify" and self._judge.times.count:
             return [self._line_of("judge", "judge", 2, self._judge.times, self._each(self._judge.times))]
@@ -289,7 +289,7 @@ class Profile:
             "bottleneck": False,
         }
 
-    def told(self, config: Json | None = None) -> Json:
+    def report(self, config: Json | None = None) -> Json:
         """Everything, as docs/profiling.md names it. `config` is the resolved one, for the names in the advice."""
         self._settle()
         run, run_s = self._run, self._active.hi - self._active.lo
@@ -315,9 +315,9 @@ class Profile:
             "rollouts_per_s": self.rollouts / seconds if seconds > 0 else 0.0,
             "tree": self.tree(verdict),
             "load": self._load(),
-            "series": self._series.told(self._active),
+            "series": self._series.report(self._active),
             "histograms": histograms,
-            "tools": self._told_tools(),
+            "tools": self._tools_json(),
             "slowest": [each[2] for each in sorted(self._slowest, key=lambda each: each[:2], reverse=True)],
             "notes": notes,
             "verdict": verdict,
@@ -329,7 +329,7 @@ class Profile:
         if self._lag_times:
             lags.add(self._lag_s, self._lag_times)
         return {
-            "in_flight_mean": self._in_flight / self._told_load if self._told_load else None,
+            "in_flight_mean": self._in_flight / self._loads if self._loads else None,
             "limit": self._limit,
             "cpu_mean": self._cpu_sum / lags.count if lags.count else None,
             "cpu_max": self._cpu_max if lags.count else None,
@@ -340,8 +340,8 @@ class Profile:
             "bytes": self._bytes,
         }
 
-    def _told_tools(self) -> list[Json]:
-        found = sorted(self._tools.items(), key=lambda each: -each[1].times.sum)
+    def _tools_json(self) -> list[Json]:
+        tools = sorted(self._tools.items(), key=lambda each: -each[1].times.sum)
         return [
             {
                 "name": name[5:],
@@ -352,7 +352,7 @@ class Profile:
                 "cpu_ms": calls.cpu_us / 1e3 / (calls.times.count or 1),
                 "held_ms": calls.held_us / 1e3 / (calls.times.count or 1),
             }
-            for name, calls in found
+            for name, calls in tools
         ]
 
 
@@ -366,13 +366,13 @@ def _marked(verdict: Json, shown: set[str]) -> str | None:
 
 def _slow(total: float, line: int, where: str, row: Json) -> Json:
     meta, reward = row["meta"], row.get("reward")
-    told = isinstance(reward, int | float) and isfinite(reward)
+    known = isinstance(reward, int | float) and isfinite(reward)
     tree = meta["timing"].get("tree")
     return {
         "key": str(meta.get("key")),
         "line": line,
         "file": where,
         "total_s": total,
-        "reward": reward if told else None,
+        "reward": reward if known else None,
         "tree": tree if isinstance(tree, list) else [],
     }

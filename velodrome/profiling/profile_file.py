@@ -52,7 +52,7 @@ def read_profile(path: Path, *more: Path) -> Json:
     files = (path, *more)
     profile = make_profile(*files)
     configs = [config for config in map(read_config, files) if config]
-    return profile.told(configs[-1] if configs else None)
+    return profile.report(configs[-1] if configs else None)
 
 
 def make_profile(*files: Path) -> Profile:

@@ -84,9 +84,9 @@ def _tools(profile: Json, top: int, ascii_only: bool) -> list[str]:
     ]
     if not rows:
         return []
-    found = [table(("tool", "calls", "mean", "p50", "p99", "CPU", "held loop"), rows, ascii_only=ascii_only)]
+    lines = [table(("tool", "calls", "mean", "p50", "p99", "CPU", "held loop"), rows, ascii_only=ascii_only)]
     more = len(profile["tools"]) - len(rows)
-    return [*found, f"and {more} more"] if more > 0 else found
+    return [*lines, f"and {more} more"] if more > 0 else lines
 
 
 def _slowest(profile: Json, top: int, ascii_only: bool) -> list[str]:
@@ -103,10 +103,10 @@ def _slowest(profile: Json, top: int, ascii_only: bool) -> list[str]:
 
 
 def _total_histogram(profile: Json, ascii_only: bool) -> list[str]:
-    found = profile["histograms"].get("total")
-    if not found:
+    total = profile["histograms"].get("total")
+    if not total:
         return []
-    return [histogram(found["edges_ms"], found["counts"], ascii_only=ascii_only)]
+    return [histogram(total["edges_ms"], total["counts"], ascii_only=ascii_only)]
 
 
 def _series(profile: Json, ascii_only: bool) -> list[str]:

@@ -55,7 +55,7 @@ class Series:
         self._latest = (since, since + self._width_s, self._points[at])
         return self._points[at]
 
-    def told(self, active: Stretches) -> Json:
+    def report(self, active: Stretches) -> Json:
         """The points in order: those in which nothing ran are left out, those in which nothing finished are zero."""
         points, width_s = self._points, self._width_s
         finished = sum(point[0] for point in points.values())
@@ -66,42 +66,42 @@ class Series:
             points, width_s = _doubled(points), width_s * 2
             order = self._while_active(points, width_s, active)
         first = order[0] if order else 0.0
-        found = [points.get(at, _NOTHING) for at in order]
+        shown = [points.get(at, _NOTHING) for at in order]
         in_flight: list[float | None] = []
-        for point in found:  # what finishes later is in flight now
-            told = point[2] / point[1] if point[1] else None
-            in_flight.append(in_flight[-1] if point is _NOTHING and in_flight else told)
+        for point in shown:  # what finishes later is in flight now
+            mean = point[2] / point[1] if point[1] else None
+            in_flight.append(in_flight[-1] if point is _NOTHING and in_flight else mean)
         return {
             "start": round((self._origin or 0.0) + first * width_s, 6),
             "every_s": width_s,
             "at_s": [(at - first) * width_s for at in order],
-            "rollouts_per_s": [point[0] / width_s for point in found],
+            "rollouts_per_s": [point[0] / width_s for point in shown],
             "in_flight": in_flight,
-            "cpu": [point[4] / point[3] if point[3] else None for point in found],
-            "lag_ms": [1e3 * point[5] if point[3] else None for point in found],
+            "cpu": [point[4] / point[3] if point[3] else None for point in shown],
+            "lag_ms": [1e3 * point[5] if point[3] else None for point in shown],
         }
 
     def _while_active(self, points: dict[float, list[float]], width_s: float, active: Stretches) -> list[float]:
         """The places of all points between the first and the last that lie in a stretch of work."""
         order = sorted(points)
-        found = []
+        places = []
         for before, at in zip([None, *order], order, strict=False):
             if before is not None and at - before <= 100 * MOST_POINTS:
                 origin = self._origin or 0.0
                 between = (before + step for step in range(1, int(at - before)))
-                found += [each for each in between if active.holds(origin + (each + 0.5) * width_s)]
-            found.append(at)
-        return found
+                places += [each for each in between if active.holds(origin + (each + 0.5) * width_s)]
+            places.append(at)
+        return places
 
 
 def _doubled(points: dict[float, list[float]]) -> dict[float, list[float]]:
-    found: dict[float, list[float]] = {}
+    halved: dict[float, list[float]] = {}
     for at, point in points.items():
-        there = found.get(at // 2)
+        there = halved.get(at // 2)
         if there is None:
-            found[at // 2] = list(point)
+            halved[at // 2] = list(point)
         else:
             worst = max(there[5], point[5])
             there[:] = [a + b for a, b in zip(there, point, strict=True)]
             there[5] = worst
-    return found
+    return halved

@@ -94,7 +94,7 @@ def error_in(body: bytes) -> RolloutError | None:
 
 def spans_header(tree: Span) -> str:
     """A tree of spans as one header line: whose process it was, when on this machine's clock, and the tree."""
-    told = spans.told(tree, tree.start)
+    told = spans.as_node(tree, tree.start)
     for smaller in (spans.folded, _counted):
         if len(orjson.dumps(told)) <= _HEADER_BYTES:
             break
@@ -104,7 +104,7 @@ def spans_header(tree: Span) -> str:
     return encoded.decode() if encoded.isascii() else json.dumps(head)  # a header is ASCII; models make up names
 
 
-def _counted(told: spans.Told) -> spans.Told:
+def _counted(told: spans.Node) -> spans.Node:
     """The first spans below the root alone, with the counts of all that was in them."""
     children = [[*child[:3], spans.all_counts(child), []] for child in told[4][:20]]
     return [*told[:4], [*children, *spans.together(told[4][20:])]]
@@ -125,7 +125,7 @@ def graft(header: str, parent: Span) -> None:
         pid = head["pid"]
         if len(header) > _LONGEST_TOLD or not isinstance(pid, int) or not 0 <= pid < 1 << 32:
             return
-        found = spans.untold(head["tree"], start, parent.clock)
+        found = spans.from_node(head["tree"], start, parent.clock)
         found.counts = {**(found.counts or {}), "pid": pid}
     except (orjson.JSONDecodeError, TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError):
         return  # a stranger's header: there is nothing to learn from it

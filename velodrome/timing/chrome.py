@@ -1,4 +1,4 @@
-"""Chrome's Trace Event format, written as it happens and read back, also when the writer was killed.
+"""Chrome's Trace Event format, written as it happens: what was flushed can be read, also when the writer was killed.
 
 One clock: timestamps are whole microseconds of `time.perf_counter`, which all processes of a machine share, and the
 first event says what to add for the time of day. Rounding both ends of a stretch down keeps stretches that nest
@@ -8,13 +8,11 @@ a trace that has reached its size end the writing, never the program; `notes` sa
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +57,10 @@ def thread(pid: int, tid: int, name: str, order: int) -> list[Event]:
 
 def complete(pid: int, tid: int, name: str, cat: str, start: int, end: int, args: Event | None = None) -> Event:
     """A stretch of time on a track."""
-    found = {"name": name, "cat": cat, "ph": "X", "ts": start, "dur": end - start, "pid": pid, "tid": tid}
+    event = {"name": name, "cat": cat, "ph": "X", "ts": start, "dur": end - start, "pid": pid, "tid": tid}
     if args:
-        found["args"] = args
-    return found
+        event["args"] = args
+    return event
 
 
 def counter(pid: int, name: str, unit: str, at: int, value: float) -> Event:
@@ -206,15 +204,15 @@ class TraceWriter:
 
     def _note(self) -> str:
         why = self._ended or "what cannot be written as JSON is left out"
-        return f"{self.path}: {why}; not in the trace: {told(self.dropped) or 'its end'}"
+        return f"{self.path}: {why}; not in the trace: {_listed(self.dropped) or 'its end'}"
 
     def _last(self) -> list[Event]:
-        found = []
+        labels = []
         if self.dropped:
-            labels = {"labels": f"not in this trace: {told(self.dropped)}"}
-            found.append({"name": "process_labels", "ph": "M", "pid": self.pid, "tid": 0, "args": labels})
+            args: Event = {"labels": f"not in this trace: {_listed(self.dropped)}"}
+            labels = [{"name": "process_labels", "ph": "M", "pid": self.pid, "tid": 0, "args": args}]
         args = {"events": self.events, "dropped": self.dropped}
-        return [*found, instant(self.pid, "trace end", micros(self._clock()), args)]
+        return [*labels, instant(self.pid, "trace end", micros(self._clock()), args)]
 
     def _put(self, data: bytes) -> None:
         self._waiting.append(data)
@@ -237,7 +235,7 @@ class TraceWriter:
                 self._file.close()
 
 
-def told(counts: dict[str, int]) -> str:
+def _listed(counts: dict[str, int]) -> str:
     """Counts by name, as a phrase."""
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
@@ -249,77 +247,15 @@ def checked(path: Path) -> Path:
     return path
 
 
-@dataclass(frozen=True)
-class TraceFile:
-    """What a trace file holds. `missing` says what it lacks, None for a whole one."""
-
-    events: list[Event]
-    missing: str | None = None
-    made_by: str | None = None
-    epoch_us: int | None = None  # to be added to a timestamp for the time of day
-    dropped: dict[str, int] = field(default_factory=dict)
-
-
-def read_trace(path: Path) -> TraceFile:
-    """A trace in either form of the format, whole or cut off anywhere."""
-    try:
-        data, cut = _unpacked(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    try:
-        found = orjson.loads(data)
-        events = found.get("traceEvents") if isinstance(found, dict) else found
-    except orjson.JSONDecodeError:
-        text = data.decode(errors="replace")
-        events, cut = list(_leading(text)) if text.lstrip()[:1] in ("", "[", "{") else None, True
-    if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
-        raise InputError(f"{path}: not a trace (expected a list of trace events)")
-    missing = f"the end: it is cut off after {len(events)} events" if cut else None
-    first = _args(events, 0, "trace start")
-    last = _args(events, -1, "trace end")
-    return TraceFile(events, missing, first.get("made_by"), first.get("epoch_us"), last.get("dropped", {}))
-
-
 def ours(path: Path) -> bool:
     """Whether a file was begun by a `TraceWriter`."""
     with path.open("rb") as file:
-        data, _ = _unpacked(file.read(4096))
-    first = next(_leading(data.decode(errors="replace")), {})
-    return _args([first], 0, "trace start").get("made_by") == MADE_BY
-
-
-def _args(events: list[Event], place: int, name: str) -> Event:
-    event = events[place] if events else {}
-    args = event.get("args")
-    return args if event.get("name") == name and isinstance(args, dict) else {}
-
-
-def _unpacked(data: bytes) -> tuple[bytes, bool]:
-    """The bytes without their gzip, if they have one, as far as they go; and whether the end is missing."""
-    if data[:2] not in (_MAGIC, _MAGIC[:1]):
-        return data, False
-    reader = zlib.decompressobj(_GZIP)
-    found = []
-    try:
-        for place in range(0, len(data), _BUFFER_BYTES):
-            found.append(reader.decompress(data[place : place + _BUFFER_BYTES]))
-        found.append(reader.flush())
-    except zlib.error:
-        return b"".join(found), True
-    return b"".join(found), not reader.eof
-
-
-def _leading(text: str) -> Iterator[Event]:
-    """The whole events at the start of a text whose end is missing."""
-    key = text.find('"traceEvents"') if text.lstrip()[:1] == "{" else 0
-    place = text.find("[", key)
-    decoder = json.JSONDecoder()
-    while key >= 0 and place >= 0:
-        begin = text.find("{", place)
-        if begin < 0 or "]" in text[place:begin]:  # what follows the list is not an event
-            return
+        data = file.read(4096)
+    if data[:2] == _MAGIC:
         try:
-            event, place = decoder.raw_decode(text, begin)
-        except json.JSONDecodeError:
-            return
-        yield event
+            data = zlib.decompressobj(_GZIP).decompress(data)
+        except zlib.error:
+            return False
+    begin = data.find(b"{")
+    first, _, _ = data[max(begin, 0) :].partition(b"\n")
+    return data[:begin].strip() == b"[" and f'"made_by":"{MADE_BY}"'.encode() in first

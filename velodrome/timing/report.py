@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import IO
 
-from velodrome.timing.unseen import escaped
+from velodrome.timing.invisible import escaped
 
 LONGEST_NAME = 48
 _LABEL_WIDTH = 24

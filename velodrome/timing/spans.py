@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import asyncio
 
 Clock = Callable[[], float]
-Told = list[Any]  # [name, start in µs, length in µs, counts, children]: a span as JSON
+Node = list[Any]  # [name, start in µs, length in µs, counts, children]: a span as JSON
 
-MOST_TOLD = 200  # spans of one tree; more are folded by name
-DEEPEST_TOLD = 40
-LONGEST_TOLD_US = 1e14
+MOST_NODES = 200  # of one tree; more are folded by name
+DEEPEST = 40
+LONGEST_US = 1e14
 
 _open: ContextVar[Span | None] = ContextVar("velodrome_span", default=None)
 
@@ -76,10 +76,8 @@ class Span:
 
     def count(self, name: str) -> float:
         """The sum of one count over this span and every one below it."""
-        found = self.counts.get(name, 0.0) if self.counts else 0.0
-        for child in self.children:
-            found += child.count(name)
-        return found
+        own = self.counts.get(name, 0.0) if self.counts else 0.0
+        return own + sum([child.count(name) for child in self.children])
 
 
 def span(name: str) -> Span:
@@ -106,7 +104,7 @@ def current() -> Span | None:
 
 
 def record(name: str, start: float, end: float) -> None:
-    """A stretch that was measured elsewhere, below the open span; without one there is nobody to tell."""
+    """A stretch that was measured elsewhere, below the open span; without one it is dropped."""
     parent = _open.get()
     if parent is not None:
         child = Span(name, parent.clock)
@@ -124,7 +122,7 @@ async def acquired(slots: asyncio.Semaphore) -> None:
 
 
 def tally(name: str, amount: float = 1) -> None:
-    """Add to a count of the open span; without one there is nobody to tell."""
+    """Add to a count of the open span; without one it is dropped."""
     here = _open.get()
     if here is not None:
         if here.counts is None:
@@ -141,7 +139,7 @@ def put(name: str, amount: float) -> None:
         here.counts[name] = amount
 
 
-def told(tree: Span, origin: float) -> Told:
+def as_node(tree: Span, origin: float) -> Node:
     """A tree as JSON, its times from `origin` on."""
     start, end = tree.start, tree.end
     if end is None:
@@ -151,44 +149,44 @@ def told(tree: Span, origin: float) -> Told:
         round((start - origin) * 1e6),
         round((end - start) * 1e6),
         tree.counts or {},
-        [told(child, origin) for child in tree.children] if tree.children else [],
+        [as_node(child, origin) for child in tree.children] if tree.children else [],
     ]
 
 
-def bounded(trees: list[Told]) -> list[Told]:
+def bounded(trees: list[Node]) -> list[Node]:
     """The same trees, folded if they are too large."""
     size = len(trees)
     for each in trees:
         if each[4]:
             size += _size(each) - 1
-    if size <= MOST_TOLD:
+    if size <= MOST_NODES:
         return trees
-    found: list[Told] = folded(["", 0, 0, {}, trees])[4]
-    return found
+    smaller: list[Node] = folded(["", 0, 0, {}, trees])[4]
+    return smaller
 
 
-def _size(told: Told) -> int:
-    return 1 + sum(map(_size, told[4])) if told[4] else 1
+def _size(node: Node) -> int:
+    return 1 + sum(map(_size, node[4])) if node[4] else 1
 
 
-def folded(told: Told) -> Told:
-    """The same times and counts in fewer spans: children of one name become one, which counts them as `folded`."""
-    name, start, length, counts, children = told
-    found: dict[str, Told] = {}
+def folded(node: Node) -> Node:
+    """The same times and counts in fewer nodes: children of one name become one, which counts them as `folded`."""
+    name, start, length, counts, children = node
+    by_name: dict[str, Node] = {}
     for child in children:
-        one = found.setdefault(child[0], [child[0], child[1], 0, {"folded": 0}, []])
+        one = by_name.setdefault(child[0], [child[0], child[1], 0, {"folded": 0}, []])
         one[2] += child[2]
-        add_counts(one[3], {"folded": 1} | child[3])  # what was folded before says for how many it stands
+        add_counts(one[3], {"folded": 1} | child[3])  # one that was folded before says how many it stands for
         one[4] += child[4]
-    for one in found.values():
+    for one in by_name.values():
         if one[3]["folded"] == 1:
             del one[3]["folded"]
-    kept = list(found.values())
-    return [name, start, length, counts, [*map(folded, kept[:MOST_TOLD]), *together(kept[MOST_TOLD:])]]
+    kept = list(by_name.values())
+    return [name, start, length, counts, [*map(folded, kept[:MOST_NODES]), *together(kept[MOST_NODES:])]]
 
 
-def together(trees: list[Told]) -> list[Told]:
-    """Any number of trees as one span without children, which has the time and the counts of all; none as none."""
+def together(trees: list[Node]) -> list[Node]:
+    """Any number of trees as one node without children that has the time and the counts of all; none as none."""
     if not trees:
         return []
     counts: dict[str, float] = {}
@@ -197,12 +195,12 @@ def together(trees: list[Told]) -> list[Told]:
     return [["other", trees[0][1], sum(each[2] for each in trees), counts, []]]
 
 
-def all_counts(told: Told) -> dict[str, float]:
-    """The counts of a span and of every one below it."""
-    found = dict(told[3])
-    for child in told[4]:
-        add_counts(found, all_counts(child))
-    return found
+def all_counts(node: Node) -> dict[str, float]:
+    """The counts of a node and of every one below it."""
+    counts = dict(node[3])
+    for child in node[4]:
+        add_counts(counts, all_counts(child))
+    return counts
 
 
 def add_counts(counts: dict[str, float], more: dict[str, float]) -> None:
@@ -211,22 +209,22 @@ def add_counts(counts: dict[str, float], more: dict[str, float]) -> None:
         counts[name] = counts.get(name, 0) + value
 
 
-def untold(told: Told, origin: float, clock: Clock, deepest: int = DEEPEST_TOLD) -> Span:
-    """A span from its JSON, as far from `origin` as it was told to be. It may come from a stranger.
+def from_node(node: Node, origin: float, clock: Clock, deepest: int = DEEPEST) -> Span:
+    """A span from its JSON, which may come from anywhere, with its times after `origin`.
 
-    What is no span raises ValueError, TypeError or AttributeError.
+    What is not a span raises ValueError, TypeError or AttributeError.
     """
-    name, start, length, counts, children = told
-    sane = isinstance(name, str) and name and 0 <= length < LONGEST_TOLD_US and abs(start) < LONGEST_TOLD_US
-    if not sane or deepest <= 0 or len(children) > 10 * MOST_TOLD:
+    name, start, length, counts, children = node
+    sane = isinstance(name, str) and name and 0 <= length < LONGEST_US and abs(start) < LONGEST_US
+    if not sane or deepest <= 0 or len(children) > 10 * MOST_NODES:
         raise ValueError(name)
-    found = Span(name, clock)
-    found.start = origin + start / 1e6
-    found.end = found.start + length / 1e6
-    found.counts = {str(key): _finite(value) for key, value in counts.items()} or None
+    span = Span(name, clock)
+    span.start = origin + start / 1e6
+    span.end = span.start + length / 1e6
+    span.counts = {str(key): _finite(value) for key, value in counts.items()} or None
     if children:
-        found.children = [untold(child, origin, clock, deepest - 1) for child in children]
-    return found
+        span.children = [from_node(child, origin, clock, deepest - 1) for child in children]
+    return span
 
 
 def _finite(value: Any) -> float:

@@ -14,7 +14,7 @@ import orjson
 
 from velodrome.records.conversation import messages, text_of
 from velodrome.records.facts import is_episode
-from velodrome.timing.unseen import escaped
+from velodrome.timing.invisible import escaped
 from velodrome.viewer.episode_text import episode_lines
 
 Json = dict[str, Any]

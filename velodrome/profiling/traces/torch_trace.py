@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.errors import InputError
-from velodrome.profiling.traces.trace_events import Trace, encodable, is_time, nanos
+from velodrome.profiling.traces.trace_events import TraceEvents, encodable, is_time, nanos
 
 Json = dict[str, Any]
 
@@ -74,7 +74,7 @@ class Sum:
 
 def read_torch_trace(path: Path) -> Json:
     """Steps and parts, operators, kernels of a device; the largest first."""
-    trace = Trace(path)
+    trace = TraceEvents(path)
     if not trace.torch:
         whose = (
             "of a collection: give its rollouts file, or --merge" if trace.start else "no trace of PyTorch's profiler"

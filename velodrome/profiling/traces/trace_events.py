@@ -1,7 +1,7 @@
 """The events of a Chrome trace one after another, PyTorch's and ours, with the clock that the file declares.
 
 A file is read in pieces and never held whole. One that lacks its end, or has an event that is no JSON, gives what it
-has up to there; `Trace.lacking` says so afterwards.
+has up to there; `TraceEvents.lacking` says so afterwards.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LATEST_US = 9e15  # in 2255; its nanoseconds still fit into 64 bits
 _FIRST_EPOCH_US = 1e15  # in 2001: a timestamp above it is the time of day already
 
 
-class Trace:
+class TraceEvents:
     """A trace file. `cut` and `broken` are known once all events were read."""
 
     def __init__(self, path: Path, *, largest_bytes: int = LARGEST_BYTES) -> None:

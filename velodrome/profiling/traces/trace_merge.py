@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError, StorageError
-from velodrome.profiling.traces.trace_events import LARGEST_BYTES, Event, Trace, encodable, is_time, nanos
+from velodrome.profiling.traces.trace_events import LARGEST_BYTES, Event, TraceEvents, encodable, is_time, nanos
 from velodrome.timing import chrome
 from velodrome.timing.chrome import TraceWriter
 from velodrome.timing.profiles import shift
@@ -38,7 +38,7 @@ _TRACK = ("X", "B", "E", "s", "t", "f", "b", "n", "e")
 class Source:
     """One file: when its events were (nanoseconds since 1970), and what its processes and tracks are called."""
 
-    trace: Trace
+    trace: TraceEvents
     name: str
     epoch_ns: int
     first: int = 0
@@ -115,7 +115,7 @@ def merge(out: Path, paths: Sequence[Path]) -> Json:
     """Write the traces as one, whole or not at all (an earlier file becomes `<name>.1`); which of them do not meet."""
     sources = []
     for path, name in zip(paths, _names(paths), strict=True):
-        trace = Trace(path)
+        trace = TraceEvents(path)
         if trace.epoch_ns is None:
             raise InputError(f"{path}: it does not tell the time of day of its clock, so it cannot be merged")
         source = Source(trace, name, trace.epoch_ns)

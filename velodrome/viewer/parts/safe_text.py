@@ -14,7 +14,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from velodrome.timing.unseen import UNSEEN
+from velodrome.timing.invisible import INVISIBLE
 
 FOLD_OVER = 6_000  # characters; a text that is longer is folded
 HEAD, TAIL = 4_000, 1_000  # what is left of it then
@@ -51,7 +51,7 @@ def visible(text: str) -> Markup:
             parts.append(f'<span class="odd">{len(run) - _MOST_IN_A_ROW:,} more</span>')
         return "".join(parts)
 
-    return Markup(UNSEEN.sub(shown, escape(text.replace("\r\n", "\n"), quote=True)))
+    return Markup(INVISIBLE.sub(shown, escape(text.replace("\r\n", "\n"), quote=True)))
 
 
 def folded(text: str, *, whole: bool = False, over: int = FOLD_OVER, head: int = HEAD, tail: int = TAIL) -> Folded:
@@ -74,7 +74,7 @@ def plain_line(text: str, longest: int = 200) -> Markup:
 def attribute(text: str, longest: int = 200) -> str:
     """The text for a document's title or a label, where no frame can stand: codes without one, on one line."""
     line = " ".join(text[: longest * 2].split())[:longest]
-    return UNSEEN.sub(lambda found: "".join(map(_code, found.group()[:_MOST_IN_A_ROW])), line)
+    return INVISIBLE.sub(lambda found: "".join(map(_code, found.group()[:_MOST_IN_A_ROW])), line)
 
 
 @cache

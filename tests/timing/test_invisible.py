@@ -8,7 +8,7 @@ import os
 import orjson
 import pytest
 
-from velodrome.timing.unseen import printed_json
+from velodrome.timing.invisible import printed_json
 
 
 def test_what_a_terminal_would_obey_is_an_escape_that_reads_back_the_same():

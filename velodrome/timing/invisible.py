@@ -1,7 +1,7 @@
 """Characters that cannot be seen, or that a terminal or a page would obey: control, bidirectional and zero-width ones.
 
-Names and texts come from files nobody vouches for. Wherever one is shown, what is found here is shown by its code, so
-that it can reorder, hide or end nothing.
+Names and texts come from untrusted files. Wherever one is shown, such a character is shown by its code, so it cannot
+reorder, hide or end anything.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 # A zero-width joiner between two letters or emoji is how some are written; beside ASCII it only hides.
-UNSEEN = re.compile(
+INVISIBLE = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
@@ -24,16 +24,16 @@ UNSEEN = re.compile(
 
 def escaped(text: str) -> str:
     """The text for a terminal: each such character as an escape. Tabs and line ends stay."""
-    return UNSEEN.sub(lambda found: "".join(map(_escape, found.group())), text)
+    return INVISIBLE.sub(lambda match: "".join(map(_escape, match.group())), text)
 
 
 def printed_json(value: Any) -> str:
     """JSON for people and programs alike: such characters are written as JSON's own escapes."""
     try:
-        told = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     except TypeError:
-        told = orjson.dumps(_in_utf8(value), option=orjson.OPT_INDENT_2).decode()
-    return UNSEEN.sub(lambda found: "".join(map(_json_escape, found.group())), told)
+        text = orjson.dumps(_in_utf8(value), option=orjson.OPT_INDENT_2).decode()
+    return INVISIBLE.sub(lambda match: "".join(map(_json_escape, match.group())), text)
 
 
 def _in_utf8(value: Any) -> Any:
