@@ -58,7 +58,7 @@ async def serve() -> None:
             ended.set()
 
     asyncio.get_running_loop().add_reader(sys.stdin, asked)
-    async with ScriptedServer(ScriptedModel({"function": f"{workload.__file__}:answer"})) as server:
+    async with ScriptedServer(ScriptedModel(function=f"{workload.__file__}:answer")) as server:
         print(server.url, flush=True)
         await ended.wait()
 

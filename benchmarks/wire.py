@@ -17,7 +17,7 @@ from benchmarks.servers import cpu_s
 from benchmarks.summary import Json, spread
 from velodrome import http
 from velodrome.resources_servers.calculator.app import Calculator
-from velodrome.responses_api_models.openai_model.app import OpenAIModel
+from velodrome.responses_api_models.openai_model.app import OpenAI
 from velodrome.serving.client import HttpModel, HttpResources
 
 _CALLS = 3_000
@@ -47,9 +47,9 @@ async def main(given: argparse.Namespace) -> Json:
     task = workload.task(1)
     request = task["responses_create_params"]
     response = workload.answer(request)
-    near, far = Calculator({}, {}), HttpResources(calculator_url)
+    near, far = Calculator(), HttpResources(calculator_url)
     settings = {"openai_base_url": given.upstream, "openai_api_key": "none", "openai_model": workload.MODEL}
-    model = OpenAIModel({**settings, "endpoint": "responses"}, {})
+    model = OpenAI(**settings, endpoint="responses")
     arguments = {"expression": "(1 + 4) * 3"}
     sessions = [await each.open(task) for each in (near, far)]
     calls: dict[str, tuple[Call, Call, int]] = {

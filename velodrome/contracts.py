@@ -4,8 +4,8 @@ A component is a plain class with these methods; its caller does not know whethe
 behind HTTP. Requests and responses are plain JSON in OpenAI's Responses shape. A method either returns or raises a
 `RolloutError` that carries its boundary.
 
-Every component is made as `Class(config, links)`: `config` is its own block of the configuration, `links` holds the
-live components that the block refers to, by the key of the reference (`links["model_server"]`).
+Every component is made by keyword: a setting of its YAML block, or the live component that the block refers to under
+that key (`settings/component.py`).
 """
 
 from __future__ import annotations
@@ -101,3 +101,28 @@ class Agent(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+def as_model(thing: Any) -> Model:
+    """Anything that can answer as a `Model`; ValueError for what cannot."""
+    if callable(getattr(thing, "respond", None)):
+        model: Model = thing
+        return model
+    raise ValueError(
+        f"expected a model, not {thing!r:.80}: {{type: responses_api_models, name: INSTANCE}} in YAML,"
+        " in Python an object with respond"
+    )
+
+
+def as_resources(thing: Any) -> Resources:
+    """Anything that has the methods of `Resources`; ValueError for what has not."""
+    if all(callable(getattr(thing, name, None)) for name in ("open", "call", "score", "close")):
+        resources: Resources = thing
+        return resources
+    raise ValueError(
+        f"expected an environment, not {thing!r:.80}: {{type: resources_servers, name: INSTANCE}} in YAML,"
+        " in Python an Environment"
+    )
+
+
+CONVERTERS = {Model: as_model, Resources: as_resources}  # how a setting of one of these types is read

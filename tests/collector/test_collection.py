@@ -19,8 +19,10 @@ from velodrome import Environment
 
 
 class Strict(Environment):
+    breaks: bool
+
     def verify(self, task, response):
-        if self.config["breaks"]:
+        if self.breaks:
             raise RuntimeError("no such luck")
         return {"reward": 1.0}
 """
@@ -64,6 +66,8 @@ from velodrome import Environment
 
 
 class Watching(Environment):
+    breaks: bool
+
     def verify(self, task, response):
         with open("r.run.json") as stream:
             return {"reward": 1.0, "seen": json.load(stream)["runs"][-1]}

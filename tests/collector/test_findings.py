@@ -21,8 +21,10 @@ from velodrome import Environment
 
 
 class Judge(Environment):
+    every: int
+
     def verify(self, task, response):
-        return {"reward": float(task["id"] % self.config["every"] == 1)}
+        return {"reward": float(task["id"] % self.every == 1)}
 """
 ALL_ZERO = "warning: all-zero: all 60 rewards are 0"
 

@@ -24,11 +24,15 @@ from velodrome import Environment, tool
 
 
 class Grader(Environment):
+    close_fails: bool = False
+    breaks_on: str = ""
+    strict: bool = False
+
     def seed_session(self, task):
         return {"task": task["id"]}
 
     def close_session(self, session):
-        if self.config.get("close_fails"):
+        if self.close_fails:
             raise OSError("cannot close")
 
     @tool
@@ -37,11 +41,11 @@ class Grader(Environment):
         return text
 
     def verify(self, task, response):
-        if task["id"] == self.config.get("breaks_on"):
+        if task["id"] == self.breaks_on:
             raise RuntimeError("no such luck")
         right = task["answer"] in response.text
         heard = [call.output for call in response.tool_calls]
-        if self.config.get("strict"):
+        if self.strict:
             return {"reward": float(right and heard == ["hi"]), "strictness": 1}
         return {"reward": float(right), "heard": heard, "answer": task["answer"]}
 '''
@@ -197,7 +201,7 @@ def test_a_verifier_that_breaks_on_one_rollout_is_recorded_and_the_rest_is_score
     failure = orjson.loads((desk.root / "v.failures.jsonl").read_bytes())
     assert (failure["key"], failure["boundary"], failure["attempt"]) == ("b/0", "verify", 1)
     assert (
-        failure["error"] == "verify: RuntimeError: no such luck (resources_servers/grader/app.py:20 in Grader.verify)"
+        failure["error"] == "verify: RuntimeError: no such luck (resources_servers/grader/app.py:24 in Grader.verify)"
     )
     mended = desk.verify(config(), allow_mixed=True)
     assert (mended.kept, mended.failed, mended.metrics["rollouts/failed"]) == (3, 0, 0)

@@ -24,7 +24,8 @@ def burn(seconds: float) -> None:
 class Works(Environment):
     """Burns, blocks and waits."""
 
-    go: threading.Event
+    def setup(self) -> None:
+        self.go = threading.Event()
 
     @tool
     def burns(self) -> str:
@@ -60,8 +61,7 @@ class Works(Environment):
 
 def called(name: str, *, times: int = 1, **settings: Any) -> Span:
     async def main() -> Span:
-        environment = Works(settings)
-        environment.go = threading.Event()
+        environment = Works(**settings)
         session = await environment.open({})
 
         async def call() -> None:

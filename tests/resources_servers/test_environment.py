@@ -32,6 +32,8 @@ def expensive_lookup(key: str) -> float:
 class AsInTheGuide(Environment):
     """The patterns of the guides, as they are written there."""
 
+    fast_mode: bool = False
+
     def verify(self, task, response):  # type: ignore[no-untyped-def]
         data = expensive_lookup(task["key"])
         if self.config.get("fast_mode", False):
@@ -64,9 +66,7 @@ class ReturnsAsync(Returns):
 
 
 def returning(value: Any, **config: Any) -> Returns:
-    environment = Returns(config)
-    environment.act = value
-    return environment
+    return Returns(act=value, **config)
 
 
 def called(environment: Environment, name: str, arguments: Any) -> str:
@@ -98,7 +98,7 @@ def raiser(error: BaseException) -> Callable[[], Any]:
 def test_it_satisfies_the_contract_and_the_guides_examples_run_as_written() -> None:
     assert isinstance(AsInTheGuide(), Resources)
     assert scored(AsInTheGuide(), {"key": "a"}) == {"reward": 0.85, "accuracy": 1.0, "custom_metric": 42}
-    assert scored(AsInTheGuide({"fast_mode": True}), {"key": "b"}) == {"reward": 0.0}
+    assert scored(AsInTheGuide(fast_mode=True), {"key": "b"}) == {"reward": 0.0}
 
 
 def test_a_verifier_sees_the_final_text_the_tool_calls_and_the_items(says: Says) -> None:
@@ -226,13 +226,11 @@ def test_code_that_hangs_is_given_up_sync_or_async() -> None:
     async def for_ever() -> Any:
         await asyncio.get_running_loop().create_future()
 
-    config = {"tool_timeout_s": 0.05, "verify_timeout_s": 0.06}
-
     class Hangs(ReturnsAsync):
         def seed_session(self, task: Any) -> Any:
             return release.wait() if task.get("hang") else None
 
-    environment = Hangs(config)
+    environment = Hangs(tool_timeout_s=0.05, verify_timeout_s=0.06)
     environment.act = release.wait
     environment.act_async = for_ever
     try:
@@ -243,7 +241,7 @@ def test_code_that_hangs_is_given_up_sync_or_async() -> None:
         with pytest.raises(VerifyError, match=r"^verify: no answer within 0\.06 s$"):
             scored(environment)
         with pytest.raises(ToolError, match=r"^seed_session: no answer within 0\.07 s$"):
-            asyncio.run(Hangs({"session_timeout_s": 0.07}).open({"hang": True}))
+            asyncio.run(Hangs(session_timeout_s=0.07).open({"hang": True}))
     finally:
         release.set()
 
@@ -375,7 +373,8 @@ def test_an_error_that_names_its_boundary_keeps_it() -> None:
 class Counts(Environment):
     """Sessions, all sync."""
 
-    closed: list[Any]
+    def setup(self) -> None:
+        self.closed: list[Any] = []
 
     def seed_session(self, task: Any) -> Any:
         return {"n": task["start"]}
@@ -412,7 +411,6 @@ class CountsAsync(Counts):
 @pytest.mark.parametrize("owner", [Counts, CountsAsync])
 def test_each_session_has_its_own_state_and_is_closed_once(owner: type[Counts]) -> None:
     environment = owner()
-    environment.closed = []
 
     async def rollout(start: int) -> tuple[str, float]:
         session = await environment.open({"start": start})
@@ -448,7 +446,6 @@ def test_sessions_left_open_are_closed_with_the_environment_even_if_one_fails() 
 
     async def main() -> Fragile:
         environment = Fragile()
-        environment.closed = []
         for start in (1, 2, 3):
             await environment.open({"start": start})
         with pytest.raises(ToolError, match=r"^close_session: OSError: gone$"):
@@ -463,19 +460,20 @@ def test_a_seed_that_comes_too_late_is_closed_all_the_same() -> None:
     release = threading.Event()
 
     class Slow(Environment):
-        closed: asyncio.Future[Any]
+        closed: asyncio.Future[Any] | None = None
 
         def seed_session(self, task: Any) -> str:
             release.wait()
             return "container"
 
         async def close_session(self, session: Any) -> None:
+            assert self.closed is not None
             self.closed.set_result(session)
 
         def verify(self, task: Any, response: Any) -> Any: ...
 
     async def main() -> Any:
-        environment = Slow({"session_timeout_s": 0.03})
+        environment = Slow(session_timeout_s=0.03)
         with pytest.raises(ToolError, match=r"^seed_session: no answer"):
             await environment.open({})
         environment.closed = asyncio.get_running_loop().create_future()
@@ -532,23 +530,22 @@ def test_sync_code_does_not_hold_up_the_loop() -> None:
     assert asyncio.run(main()) == ["true", "true"]
 
 
-@pytest.mark.parametrize(
-    ("config", "problems"),
-    [
-        ({"tool_timeout_s": 0}, ("Returns: tool_timeout_s must be a positive number, not 0",)),
-        (
-            {"verify_timeout_s": "fast", "threads": 1.5},
-            (
-                "Returns: verify_timeout_s must be a positive number, not 'fast'",
-                "Returns: threads must be a positive integer, not 1.5",
-            ),
-        ),
-    ],
-)
-def test_limits_that_are_none_are_named_all_at_once(config: dict[str, Any], problems: tuple[str, ...]) -> None:
+def test_limits_that_are_none_are_named_all_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        Returns(config)
-    assert caught.value.problems == problems
+        Returns(verify_timeout_s="fast", threads=1.5, tool_timeout_s=0)  # type: ignore[arg-type]
+    assert [line.split(":")[1].strip() for line in caught.value.problems] == [
+        "tool_timeout_s",
+        "verify_timeout_s",
+        "threads",
+    ]
+
+
+def test_an_environment_written_for_version_01_is_refused_with_the_new_way() -> None:
+    with pytest.raises(InputError, match=r"annotated attribute.*environments\.md#settings.*test_environment\.py:\d+"):
+
+        class Old(Environment):
+            def __init__(self, config: Any, links: Any) -> None:
+                super().__init__()
 
 
 def test_the_example_in_the_docs_is_the_file_that_is_tested(says: Says) -> None:

@@ -18,14 +18,14 @@ from velodrome.serving.scripted import ScriptedServer
 from velodrome.timing.spans import root
 
 DOCS = Path(__file__).parents[2] / "docs" / "environments.md"
-POLITE = re.compile(r"```python\n(from velodrome import Environment\n\n\nclass Polite.*?)```", re.DOTALL)
+POLITE = re.compile(r"```python\n(from velodrome import Environment, Model\n\n\nclass Polite.*?)```", re.DOTALL)
 
 
 def documented() -> type[Environment]:
     """The environment that the docs show."""
     (code,) = POLITE.findall(DOCS.read_text())
     scope: dict[str, Any] = {"__name__": "documented"}
-    exec(compile(code, str(DOCS), "exec"), scope)
+    exec(compile(code, str(DOCS), "exec", dont_inherit=True), scope)
     found: type[Environment] = scope["Polite"]
     return found
 
@@ -37,10 +37,10 @@ def says(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("where", ["here", "behind HTTP"])
 def test_the_documented_judge_works_here_and_behind_a_server(where: str):
     async def main() -> Any:
-        judge = ScriptedModel({"answers": ["I think so: YES"]})
+        judge = ScriptedModel(answers=["I think so: YES"])
         async with ScriptedServer(judge) as server:
             linked = judge if where == "here" else HttpModel(server.url.removesuffix("/v1"))
-            environment = documented()({}, {"judge": linked})
+            environment = documented()(judge=linked)
             with root("rollout") as spans:
                 score = await environment.score("1", {}, says("If you please."))
             await environment.aclose()
@@ -53,13 +53,16 @@ def test_the_documented_judge_works_here_and_behind_a_server(where: str):
 
 
 class Asking(Environment):
+    judge: Any
+    other: int = 0
+
     @tool
     async def look(self) -> str:
         """Look."""
-        return str((await self.links["judge"].ask([{"role": "user", "content": "hm?"}])).text)
+        return str((await self.judge.ask([{"role": "user", "content": "hm?"}])).text)
 
     async def verify(self, task: Any, response: Response) -> Any:
-        answer = await self.links["judge"].ask("right?")
+        answer = await self.judge.ask("right?")
         assert type(answer) is type(response)
         return 1.0
 
@@ -76,7 +79,7 @@ class Judge:
 
 @pytest.mark.parametrize("answer", [ModelError("503"), RuntimeError("boom"), {"output": []}, None])
 def test_a_judge_that_fails_is_a_fault_of_the_code_that_asked_and_not_of_the_model(answer: Any):
-    environment = Asking({}, {"judge": Judge(answer)})
+    environment = Asking(judge=Judge(answer))
     with pytest.raises(VerifyError, match=r"^verify: judge: ") as verified:
         asyncio.run(environment.score("1", {}, says("x")))
     with pytest.raises(ToolError, match=r"^look: judge: ") as called:
@@ -86,7 +89,7 @@ def test_a_judge_that_fails_is_a_fault_of_the_code_that_asked_and_not_of_the_mod
 
 
 def test_a_linked_model_is_still_a_model():
-    environment = Asking({}, {"judge": Judge(says("yes")), "other": 5})
-    assert asyncio.run(environment.links["judge"].respond({})) == says("yes")
-    assert environment.links["other"] == 5
+    environment = Asking(judge=Judge(says("yes")), other=5)
+    assert asyncio.run(environment.judge.respond({})) == says("yes")
+    assert environment.other == 5
     assert asyncio.run(environment.score("1", {}, says("x"))) == {"reward": 1.0}

@@ -48,7 +48,7 @@ class Scripted:
 
 
 def judged(judge: Scripted, **config: Any) -> MathWithJudge:
-    return MathWithJudge({"fast_mode": True, "should_use_judge": True, **config}, {"judge_model_server": judge})
+    return MathWithJudge(**{"fast_mode": True, "should_use_judge": True, "judge": judge, **config})
 
 
 def scores(
@@ -69,7 +69,7 @@ def scores(
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_the_library_knows_what_is_equal(says: Says, run: Callable[..., Any]) -> None:
     found = scores(
-        MathWithJudge({"verify_processes": 2}),
+        MathWithJudge(verify_processes=2),
         ({"expected_answer": "36"}, says(r"so it is \boxed{36}")),
         ({"expected_answer": r"\frac{1}{2}"}, says(r"\boxed{0.5}")),
         ({"expected_answer": "3x^2+2"}, says(r"the derivative is $2 + 3x^2$")),
@@ -87,7 +87,7 @@ def test_the_library_knows_what_is_equal(says: Says, run: Callable[..., Any]) ->
 
 
 def test_an_answer_that_never_ends_is_killed_and_the_next_one_is_scored(says: Says) -> None:
-    environment = MathWithJudge({"verify_processes": 1, "library_timeout_s": 0.5})
+    environment = MathWithJudge(verify_processes=1, library_timeout_s=0.5)
     hung, right = scores(
         environment,
         ({"expected_answer": "7"}, says(NEVER_ENDS)),
@@ -107,7 +107,7 @@ async def started(environment: MathWithJudge) -> int:
 
 
 def test_a_score_does_not_depend_on_how_long_the_machine_was_busy(says: Says) -> None:
-    environment = MathWithJudge({"verify_processes": 1, "library_timeout_s": 0.5})
+    environment = MathWithJudge(verify_processes=1, library_timeout_s=0.5)
 
     async def main() -> Any:
         try:
@@ -141,7 +141,7 @@ def test_wall_time_that_runs_out_is_blamed_on_verify_and_no_judge_decides_instea
 
 
 def test_a_library_process_that_dies_is_an_error_and_is_replaced(says: Says) -> None:
-    environment = MathWithJudge({"verify_processes": 1, "library_timeout_s": 60})
+    environment = MathWithJudge(verify_processes=1, library_timeout_s=60)
     task = {"expected_answer": "7"}
 
     async def main() -> tuple[Any, Any]:
@@ -224,9 +224,9 @@ def test_one_no_of_the_judge_is_a_no_and_a_right_answer_does_not_need_it(says: S
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (ModelError("503 from the judge", status=503), "verify: judge_model_server: 503 from the judge"),
+        (ModelError("503 from the judge", status=503), "verify: judge: 503 from the judge"),
         ("I would rather not say.", "judge: no [[SAME]] or [[DIFFERENT]] in its answer: 'I would rather not say.'"),
-        (RuntimeError("boom"), "verify: judge_model_server: RuntimeError: boom"),
+        (RuntimeError("boom"), "verify: judge: RuntimeError: boom"),
     ],
 )
 def test_a_judge_that_fails_is_never_a_zero(says: Says, answer: str | Exception, problem: str) -> None:
@@ -256,13 +256,13 @@ def test_an_answer_the_library_cannot_finish_goes_to_the_judge(says: Says) -> No
     ("config", "problem"),
     [
         ({"should_use_judge": True}, "should_use_judge is set but judge_model_server is not"),
-        ({"library_timeout_s": -1}, "library_timeout_s must be a positive number, not -1"),
-        ({"verify_processes": "two"}, "verify_processes must be a positive number, not 'two'"),
+        ({"library_timeout_s": -1}, "library_timeout_s"),
+        ({"verify_processes": "two"}, "verify_processes"),
     ],
 )
 def test_mistakes_in_the_config_are_named(config: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        MathWithJudge(config)
+        MathWithJudge(**config)
 
 
 def test_without_math_verify_the_way_out_is_named() -> None:
@@ -273,7 +273,7 @@ import importlib.util
 importlib.util.find_spec = lambda name: None
 from velodrome.errors import InputError
 from velodrome.resources_servers.math_with_judge.app import MathWithJudge
-MathWithJudge({"fast_mode": True})
+MathWithJudge(fast_mode=True)
 try:
     MathWithJudge()
 except InputError as error:
@@ -285,7 +285,7 @@ except InputError as error:
 
 @pytest.mark.parametrize("task", [{}, {"expected_answer": " "}, {"expected_answer": ["36"]}])
 def test_a_task_without_an_answer_is_a_bad_task(says: Says, task: dict[str, Any]) -> None:
-    (error,) = scores(MathWithJudge({"fast_mode": True}), (task, says("36")))
+    (error,) = scores(MathWithJudge(fast_mode=True), (task, says("36")))
     assert isinstance(error, TaskError)
 
 
@@ -329,7 +329,7 @@ def test_every_example_problem_accepts_its_own_answer(says: Says) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     answered = [(row, says(rf"Therefore \boxed{{{row['expected_answer']}}}.")) for row in rows]
     found = [
-        [each["reward"] for each in scores(MathWithJudge(config), *answered)]
+        [each["reward"] for each in scores(MathWithJudge(**config), *answered)]
         for config in ({"verify_processes": 1}, {"fast_mode": True})
     ]
     assert found == [[1.0] * 20, [1.0] * 20]

@@ -49,7 +49,7 @@ BEGUN = [
 
 
 def scripted(*answers: Any, **more: Any) -> Callable[[], ScriptedModel]:
-    return lambda: ScriptedModel({"answers": list(answers), **more})
+    return lambda: ScriptedModel(answers=list(answers), **more)
 
 
 def client(url: str) -> openai.OpenAI:

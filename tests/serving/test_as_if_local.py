@@ -57,7 +57,7 @@ def test_a_model_reaches_nothing_but_tools_whatever_it_calls(workers: int) -> No
 
     with hosting.hosted(KIND, ExampleSessionStateMgmt, workers=workers) as url:
         served = over_http(url, use)
-    assert served == asyncio.run(use(ExampleSessionStateMgmt({}, {})))
+    assert served == asyncio.run(use(ExampleSessionStateMgmt()))
     assert set(served[1::2]) == {'{"count":7}'}
 
 
@@ -81,8 +81,8 @@ class Steps:
 
 def test_a_rollout_of_many_steps_comes_back_with_its_times_and_counts() -> None:
     def make() -> SimpleAgent:
-        links = {"model_server": Steps(), "resources_server": Calculator({}, {})}
-        return SimpleAgent({"max_steps": 400}, links)
+        links = {"model": Steps(), "environment": Calculator()}
+        return SimpleAgent(max_steps=400, **links)
 
     async def use(url: str) -> tuple[Any, spans.Span]:
         try:

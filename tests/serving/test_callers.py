@@ -141,7 +141,7 @@ def asked(url: str, body: bytes | None = None, **headers: str) -> int:
 
 def test_the_scripted_models_own_server_lets_no_page_spend_its_answers():
     async def run() -> list[int]:
-        async with ScriptedServer(ScriptedModel({"answers": ["one"]})) as server:
+        async with ScriptedServer(ScriptedModel(answers=["one"])) as server:
             tries = [
                 {"Content_Type": "text/plain"},
                 {"Content_Type": JSON, "Origin": "http://evil.example"},

@@ -208,7 +208,7 @@ def test_the_weather_and_the_maths_answer_the_same(where: int) -> None:
         return found
 
     def fast() -> MathWithJudge:
-        return MathWithJudge({"fast_mode": True}, {})
+        return MathWithJudge(fast_mode=True)
 
     assert resources(where, ExampleSingleToolCall, weather) == resources(0, ExampleSingleToolCall, weather)
     scores = resources(where, fast, maths)
@@ -224,10 +224,10 @@ SCRIPT = [
 
 def test_a_model_answers_the_same_and_fails_with_the_same_status(where: int) -> None:
     def make() -> ScriptedModel:
-        return ScriptedModel({"answers": SCRIPT})
+        return ScriptedModel(answers=SCRIPT)
 
     def failing() -> ScriptedModel:
-        return ScriptedModel({"answers": ["x"], "faults": [{"kind": "status", "status": 400}]})
+        return ScriptedModel(answers=["x"], faults=[{"kind": "status", "status": 400}])
 
     async def use(model: Any) -> Any:
         first = await model.respond({"input": "15% of 240?"})
@@ -251,12 +251,12 @@ def test_a_model_answers_the_same_and_fails_with_the_same_status(where: int) -> 
 
 def test_an_agent_runs_the_same_rollout_and_blames_the_same(where: int) -> None:
     def make() -> SimpleAgent:
-        links = {"model_server": ScriptedModel({"answers": SCRIPT}), "resources_server": Calculator()}
-        return SimpleAgent({}, links)
+        links = {"model": ScriptedModel(answers=SCRIPT), "environment": Calculator()}
+        return SimpleAgent(**links)
 
     def broken() -> SimpleAgent:
-        model = ScriptedModel({"answers": [{"tool_calls": [{"name": "act", "arguments": {}}]}, "done"]})
-        return SimpleAgent({}, {"model_server": model, "resources_server": Faulty()})
+        model = ScriptedModel(answers=[{"tool_calls": [{"name": "act", "arguments": {}}]}, "done"])
+        return SimpleAgent(model=model, environment=Faulty())
 
     async def use(agent: Any) -> Any:
         task = {"responses_create_params": {"input": "15% of 240?"}, "expected_answer": "36", "own": [1, {"a": None}]}
@@ -313,7 +313,7 @@ class Counting(Environment):
 
 def test_a_failure_that_was_settled_there_is_not_asked_for_again(where: int) -> None:
     def failing() -> ScriptedModel:
-        models.append(ScriptedModel({"answers": ["x"], "faults": [{"kind": "status", "status": 503}]}))
+        models.append(ScriptedModel(answers=["x"], faults=[{"kind": "status", "status": 503}]))
         return models[-1]
 
     async def verify(component: Any) -> Any:

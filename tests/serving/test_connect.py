@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ import velodrome
 from velodrome.errors import InputError
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving.connect import Components, component_class, unknown, unknown_keys
+from velodrome.serving.connect import Components, component_class, mistakes_in, unknown
 from velodrome.serving.source import source_digest
 from velodrome.settings import Config, Instance
 
@@ -79,9 +78,9 @@ def test_a_component_is_made_once_with_what_it_refers_to(tmp_path: Path):
     assert isinstance(agent, SimpleAgent)
     assert agent is found.agent("a")
     assert agent.model is found.connect("m")
-    assert agent.resources is found.resources_of("a")
+    assert agent.environment is found.resources_of("a")
     assert isinstance(agent.model, ScriptedModel)
-    assert type(agent.resources).__name__ == "Mine"
+    assert type(agent.environment).__name__ == "Mine"
 
 
 def test_everything_that_was_made_is_closed_users_before_the_used(tmp_path: Path):
@@ -90,7 +89,7 @@ from pathlib import Path
 
 
 class {name}:
-    def __init__(self, config, links):
+    def __init__(self, model=None):
         pass
 
     async def respond(self, request): ...
@@ -110,11 +109,11 @@ class {name}:
 
 
 def test_a_component_of_the_working_directory_goes_before_the_packages(tmp_path: Path):
-    init = "def __init__(self, config, links): self.config = config"
+    init = "def __init__(self, anything): self.anything = anything"
     code = f"class Mine:\n    {init}\n    async def respond(self, r): ...\n"
     write(tmp_path, MODEL, "scripted_model", code)
     own = components(tmp_path, block("m", MODEL, "scripted_model", anything=1)).connect("m")
-    assert (type(own).__name__, own.config) == ("Mine", {"anything": 1})
+    assert (type(own).__name__, own.anything) == ("Mine", 1)
 
 
 def test_an_entrypoint_may_have_another_name(tmp_path: Path):
@@ -193,11 +192,36 @@ def test_code_that_cannot_be_imported_or_made_is_one_clear_line(tmp_path: Path):
     text = problem(components(tmp_path, block("e", RESOURCES, "unfinished")), "e")
     assert text.startswith(f"{path}: cannot be imported: SyntaxError: ")
     assert (text.endswith(f"({path}:2)"), text.count("line 2")) == (True, 0)
-    write(tmp_path, MODEL, "picky", "class P:\n    def __init__(self): ...\n    async def respond(self, r): ...\n")
-    assert problem(components(tmp_path, block("m", MODEL, "picky")), "m").startswith("my.yaml: m: cannot be made: Type")
-    assert problem(components(tmp_path, block("m", MODEL, "scripted_model")), "m") == (
-        "scripted_model: give one of answers, file and function, not 0 of them"
-    )
+    write(tmp_path, MODEL, "picky", "class P:\n    def __init__(self): 1 / 0\n    async def respond(self, r): ...\n")
+    assert problem(components(tmp_path, block("m", MODEL, "picky")), "m").startswith("my.yaml: m: cannot be made: Zero")
+    text = problem(components(tmp_path, block("m", MODEL, "scripted_model")), "m")
+    assert text.startswith("my.yaml: m: ")
+    assert "one of answers, file and function" in text
+
+
+def test_every_mistake_in_the_blocks_of_an_agent_is_named_with_its_place(tmp_path: Path):
+    write(tmp_path, RESOURCES, "mine", ENV)
+    plain = "class P:\n    def __init__(self, size, judge=None): ...\n    async def respond(self, r): ...\n"
+    write(tmp_path, MODEL, "plain", plain)
+    agent, environment = trio(max_step=1)[2], block("env", RESOURCES, "mine", thread=3, verify_timeout_s="x", port=1)
+    found = components(tmp_path, agent, environment, block("m", MODEL, "plain", sise=1))
+    assert sorted(line.split(": ", 2)[1] for line in problem(found, "a").splitlines()) == [
+        f"a.{AGENT}.simple_agent",
+        f"env.{RESOURCES}.mine",
+        f"env.{RESOURCES}.mine",
+        f"m.{MODEL}.plain",
+        f"m.{MODEL}.plain",
+    ]
+    for nearest in ("max_steps", "threads", "size"):
+        assert f'did you mean "{nearest}"?' in problem(found, "a")
+
+
+def test_a_class_made_with_config_and_links_is_told_the_new_way(tmp_path: Path):
+    old = "class Old:\n    def __init__(self, config, links): ...\n    async def respond(self, r): ...\n"
+    path = write(tmp_path, MODEL, "old", old)
+    text = problem(components(tmp_path, block("m", MODEL, "old")), "m")
+    assert "environments.md#settings" in text
+    assert f"{path}:2" in text
 
 
 def test_a_module_has_exactly_one_public_class_with_the_contracts_methods(tmp_path: Path):
@@ -238,11 +262,7 @@ def test_the_source_of_a_component_is_its_folder_without_tests_and_caches(tmp_pa
     assert len({before, edited, source_digest(tmp_path / "app.py")}) == 3
 
 
-def test_every_key_that_a_component_of_the_package_reads_is_one_it_names():
+def test_every_component_of_the_package_refuses_a_key_it_does_not_know():
     for app in sorted(Path(velodrome.__file__).parent.glob("*/*/app.py")):
-        kind, implementation = app.parent.parent.name, app.parent.name
-        made = component_class(Instance("x", kind, implementation, {}, "t.yaml"), app.parent)
-        pattern = r'(?:config\.get\(|config\[|_positive\(|_whole\(config, |_seconds\(config, )"(\w+)"'
-        read = dict.fromkeys(re.findall(pattern, app.read_text()), 1)
-        assert unknown_keys(Instance("x", kind, implementation, read, "t.yaml"), made) == []
-        assert len(unknown_keys(Instance("x", kind, implementation, {"no_such": 1}, "t.yaml"), made)) == 1
+        instance = Instance("x", app.parent.parent.name, app.parent.name, {"no_such": 1}, "t.yaml")
+        assert any('unknown key "no_such"' in line for line in mistakes_in(instance, component_class(instance, app)))

@@ -52,7 +52,7 @@ def test_a_served_component_leaves_no_socket_task_thread_or_signal_handler_and_s
     async def use() -> str:
         handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
         before = sockets(), len(asyncio.all_tasks()), threading.active_count()
-        model = ScriptedModel({"answers": ["It is 36"]}, {})
+        model = ScriptedModel(answers=["It is 36"])
         async with served(model) as there:
             relay = Relay(there)
             async with served(relay, name="relay") as url, http.owned():
@@ -71,7 +71,7 @@ def test_a_served_component_ends_when_its_block_is_cancelled(runner: asyncio.Run
         up = asyncio.Event()
 
         async def hold() -> None:
-            async with served(ScriptedModel({"answers": ["x"]}, {})):
+            async with served(ScriptedModel(answers=["x"])):
                 up.set()
                 await asyncio.Event().wait()
 

@@ -94,7 +94,7 @@ def test_a_request_behind_middleware_is_counted_as_well():
     from starlette.middleware.cors import CORSMiddleware
     from starlette.testclient import TestClient
 
-    app = asyncio.run(server_app(Status("calculator", "resources_servers", "calculator"), Calculator({}, {})))
+    app = asyncio.run(server_app(Status("calculator", "resources_servers", "calculator"), Calculator()))
     app = CORSMiddleware(app, allow_origins=["https://a.test"])
     with TestClient(app, base_url="http://127.0.0.1") as client:
         client.post("/calculator", json=SUM)
@@ -146,7 +146,7 @@ class Gated(Environment):
 
 def test_requests_in_flight_are_those_that_have_no_answer_yet():
     async def run() -> tuple[float, float]:
-        gated = Gated({}, {})
+        gated = Gated()
         app = await server_app(Status("gated", "resources_servers", "gated"), gated)
         waiting = asyncio.create_task(hosting.ask(app, "POST", "/wait", {}))
         await gated.begun.wait()
@@ -173,7 +173,7 @@ def test_sessions_that_are_open_are_told_and_what_the_server_is():
 
 
 def test_a_server_without_sessions_tells_none_and_streams_count_until_their_end():
-    with hosting.hosted("responses_api_models", lambda: ScriptedModel({"answers": ["one two"]})) as url:
+    with hosting.hosted("responses_api_models", lambda: ScriptedModel(answers=["one two"])) as url:
         status, text = running.http(f"{url}/v1/responses", {"input": "hi", "stream": True})
         assert (status, "response.completed" in text) == (200, True)
         found = scraped(url)

@@ -50,13 +50,13 @@ class Faulty(Environment):
 
 
 def model(*answers: Any, **more: Any) -> Callable[[], ScriptedModel]:
-    return lambda: ScriptedModel({"answers": list(answers), **more})
+    return lambda: ScriptedModel(answers=list(answers), **more)
 
 
 def agent(*answers: Any, resources: type[Environment] = Calculator, **more: Any) -> Callable[[], SimpleAgent]:
     def make() -> SimpleAgent:
-        links = {"model_server": ScriptedModel({"answers": list(answers), **more}), "resources_server": resources()}
-        return SimpleAgent({}, links)
+        links = {"model": ScriptedModel(answers=list(answers), **more), "environment": resources()}
+        return SimpleAgent(**links)
 
     return make
 

@@ -18,11 +18,11 @@ from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 
 
 def model() -> ScriptedModel:
-    return ScriptedModel({"answers": [{"tool_calls": [{"name": "calculator", "arguments": {"expression": "1"}}]}, "1"]})
+    return ScriptedModel(answers=[{"tool_calls": [{"name": "calculator", "arguments": {"expression": "1"}}]}, "1"])
 
 
 def agent() -> SimpleAgent:
-    return SimpleAgent({}, {"model_server": model(), "resources_server": Calculator()})
+    return SimpleAgent(model=model(), environment=Calculator())
 
 
 SERVERS = {

@@ -57,7 +57,7 @@ def said(data: bytes) -> str:
 
 def on_the_wire(config: dict[str, Any], act: Callable[[Wire, ScriptedServer], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with ScriptedServer(ScriptedModel(config)) as server, asyncio.timeout(DEADLINE_S):
+        async with ScriptedServer(ScriptedModel(**config)) as server, asyncio.timeout(DEADLINE_S):
             port = int(server.url.split(":")[2].split("/")[0])
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
@@ -71,7 +71,7 @@ def on_the_wire(config: dict[str, Any], act: Callable[[Wire, ScriptedServer], Aw
 def over_http(config: dict[str, Any], act: Callable[[aiohttp.ClientSession, str], Awaitable[None]]) -> None:
     async def main() -> None:
         async with (
-            ScriptedServer(ScriptedModel(config)) as server,
+            ScriptedServer(ScriptedModel(**config)) as server,
             aiohttp.ClientSession() as session,
             asyncio.timeout(DEADLINE_S),
         ):
@@ -285,7 +285,7 @@ def test_never_is_silence_on_an_open_connection_while_others_are_answered():
 def test_a_client_that_goes_away_ends_its_call_and_closing_the_server_ends_all():
     async def main() -> None:
         before = asyncio.all_tasks()
-        async with ScriptedServer(ScriptedModel({"answers": ["x"], "latency_s": 3600})) as server:
+        async with ScriptedServer(ScriptedModel(answers=["x"], latency_s=3600)) as server:
             port = int(server.url.split(":")[2].split("/")[0])
             wires = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
             for _, writer in wires:
@@ -303,7 +303,7 @@ def test_a_client_that_goes_away_ends_its_call_and_closing_the_server_ends_all()
 
 def test_a_port_that_is_taken_is_said():
     async def main() -> None:
-        async with ScriptedServer(ScriptedModel({"answers": ["x"]})) as server:
+        async with ScriptedServer(ScriptedModel(answers=["x"])) as server:
             taken = int(server.url.rpartition(":")[2].removesuffix("/v1"))
             with pytest.raises(ServerError, match=rf"^127\.0\.0\.1:{taken}: cannot listen there: "):
                 await ScriptedServer(server.model, "127.0.0.1", taken).__aenter__()
@@ -314,7 +314,7 @@ def test_a_port_that_is_taken_is_said():
 def test_a_host_of_version_six_stands_in_brackets_in_the_url():
     async def main() -> str:
         try:
-            async with ScriptedServer(ScriptedModel({"answers": ["x"]}), host="::1") as server:
+            async with ScriptedServer(ScriptedModel(answers=["x"]), host="::1") as server:
                 return server.url
         except ServerError as error:
             return str(error)

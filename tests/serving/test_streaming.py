@@ -253,7 +253,7 @@ def test_an_answer_cut_off_by_the_token_limit_is_told_as_far_as_it_goes() -> Non
 @pytest.fixture(scope="module")
 def local() -> Iterator[tuple[str, LocalModel]]:
     weights.pull()
-    model = LocalModel({"parallel": 2, "n_ctx": 2048})
+    model = LocalModel(parallel=2, n_ctx=2048)
     with hosting.hosted(MODEL, lambda: model) as url:
         yield url, model
 
@@ -327,7 +327,7 @@ def test_what_the_local_model_refuses_is_refused_before_the_stream(local: tuple[
 @pytest.mark.slow
 def test_a_stream_of_the_local_model_that_is_out_of_time_is_a_model_error() -> None:
     async def run_out() -> None:
-        hasty = LocalModel({"parallel": 1, "n_ctx": 8192, "timeout_s": 0.3}, {})
+        hasty = LocalModel(parallel=1, n_ctx=8192, timeout_s=0.3)
         try:
             await collected(hasty, {"input": "Count.", "ignore_eos": True})
         finally:

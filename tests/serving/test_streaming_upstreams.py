@@ -15,7 +15,7 @@ from patience import DEADLINE_S
 from velodrome import http
 from velodrome.contracts import Streaming
 from velodrome.errors import ModelError
-from velodrome.responses_api_models.openai_model.app import OpenAIModel
+from velodrome.responses_api_models.openai_model.app import OpenAI
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.scripted import ScriptedServer
 
@@ -112,7 +112,7 @@ def upstream(
     async def main() -> Any:
         async with Upstream(*bodies, **how) as up:
             try:
-                return await use(OpenAIModel({"openai_base_url": up.url, **QUICK, **(settings or {})}, {}), up)
+                return await use(OpenAI(up.url, **{**QUICK, **(settings or {})}), up)
             finally:
                 await http.close_shared()
 
@@ -192,7 +192,7 @@ def test_a_responses_upstream_is_passed_on_as_it_is_and_asked_as_it_should_be() 
         theirs = responses(url)
     request = {"input": "Go.", "temperature": 0.5}
 
-    async def use(model: OpenAIModel, up: Upstream) -> Any:
+    async def use(model: OpenAI, up: Upstream) -> Any:
         first = await collected(model, request)
         return first, await collected(model, request), up.seen
 
@@ -203,7 +203,7 @@ def test_a_responses_upstream_is_passed_on_as_it_is_and_asked_as_it_should_be() 
 
 
 def test_a_server_without_responses_is_streamed_from_by_chat_ever_after() -> None:
-    async def use(model: OpenAIModel, up: Upstream) -> Any:
+    async def use(model: OpenAI, up: Upstream) -> Any:
         finals = [consistent(await collected(model)) for _ in range(2)]
         return finals, [(path, body["stream_options"]) for path, body in up.seen[1:]], up.seen[0][0]
 
@@ -215,8 +215,8 @@ def test_a_server_without_responses_is_streamed_from_by_chat_ever_after() -> Non
 
 def test_an_upstream_that_does_not_stream_is_told_whole() -> None:
     async def main() -> tuple[list[Json], Json]:
-        async with ScriptedServer(ScriptedModel({"answers": [TURN]})) as server:
-            model = OpenAIModel({"openai_base_url": server.url, **QUICK}, {})
+        async with ScriptedServer(ScriptedModel(answers=[TURN])) as server:
+            model = OpenAI(openai_base_url=server.url, **QUICK)
             try:
                 return await collected(model), await model.respond({"input": "Go."})
             finally:
@@ -227,8 +227,8 @@ def test_an_upstream_that_does_not_stream_is_told_whole() -> None:
 
 
 def test_streams_pass_through_two_servers_and_a_client_sees_no_difference() -> None:
-    def middle(url: str, endpoint: str) -> Callable[[], OpenAIModel]:
-        return lambda: OpenAIModel({"openai_base_url": f"{url}/v1", "endpoint": endpoint, **QUICK}, {})
+    def middle(url: str, endpoint: str) -> Callable[[], OpenAI]:
+        return lambda: OpenAI(openai_base_url=f"{url}/v1", endpoint=endpoint, **QUICK)
 
     with hosting.hosted(MODEL, scripted(TURN)) as url:
         straight = responses(url)[-1]["response"]
@@ -244,7 +244,7 @@ def test_streams_pass_through_two_servers_and_a_client_sees_no_difference() -> N
 
 
 def test_pieces_are_told_as_they_come_and_closing_the_stream_hangs_up() -> None:
-    async def use(model: OpenAIModel, up: Upstream) -> Any:
+    async def use(model: OpenAI, up: Upstream) -> Any:
         stream = model.stream({"input": "Go."})
         seen = [(await anext(stream))["type"] for _ in range(5)]
         await stream.aclose()
@@ -261,7 +261,7 @@ def test_pieces_are_told_as_they_come_and_closing_the_stream_hangs_up() -> None:
 
 
 def test_a_slot_is_free_again_after_a_stream_was_left() -> None:
-    async def use(model: OpenAIModel, up: Upstream) -> Any:
+    async def use(model: OpenAI, up: Upstream) -> Any:
         for _ in range(3):
             stream = model.stream({"input": "Go."})
             await anext(stream)
@@ -272,7 +272,7 @@ def test_a_slot_is_free_again_after_a_stream_was_left() -> None:
 
 
 def test_a_stream_is_begun_again_only_before_its_first_byte() -> None:
-    async def use(model: OpenAIModel, up: Upstream) -> Any:
+    async def use(model: OpenAI, up: Upstream) -> Any:
         events = await collected(model)
         error = await failure(model)
         return len(events), str(error), len(up.seen)
@@ -322,7 +322,7 @@ def test_an_error_status_of_the_upstream_is_the_streams_own_and_its_key_is_not_t
     settings = {"endpoint": "chat", "openai_api_key": "sk-very-secret", "max_retries": 1}
     body = [429, b'{"error": {"message": "slow down, sk-very-secret"}}']
 
-    async def use(model: OpenAIModel, up: Upstream) -> Any:
+    async def use(model: OpenAI, up: Upstream) -> Any:
         return await failure(model), len(up.seen)
 
     error, calls = upstream(use, body, settings=settings)

@@ -21,10 +21,10 @@ import sys
 
 
 class Noisy:
-    def __init__(self, config, links):
-        print("my key is", config["api_key"])
+    def __init__(self, api_key):
+        print("my key is", api_key)
         sys.stderr.write("half a line, then the key: ")
-        sys.stderr.write(config["api_key"] + "\\n")
+        sys.stderr.write(api_key + "\\n")
 
     async def respond(self, request):
         raise RuntimeError("no luck")
@@ -42,12 +42,12 @@ import asyncio
 
 
 class Slow:
-    def __init__(self, config, links):
-        self.config = config
+    def __init__(self, begun, seconds):
+        self.begun, self.seconds = begun, seconds
 
     async def run(self, task, *, verify=True):
-        open(self.config["begun"], "w").close()
-        await asyncio.sleep(self.config["seconds"])
+        open(self.begun, "w").close()
+        await asyncio.sleep(self.seconds)
         return {**task, "response": {"output": []}, "reward": 1.0}
 
     async def respond(self, request): ...
@@ -212,7 +212,9 @@ def test_a_mistake_in_a_block_is_passed_on_as_it_is(tmp_path: Path):
     (tmp_path / "bad.yaml").write_text("policy_model:\n  responses_api_models:\n    scripted_model: {answers: 7}\n")
     with running.Session(tmp_path, "+config_paths=[bad.yaml]") as session:
         assert session.ends() == 2
-    assert session.said.splitlines()[-1].startswith("velo: scripted_model: answers")
+    assert session.said.splitlines()[-1].startswith(
+        "velo: bad.yaml: policy_model.responses_api_models.scripted_model: answers"
+    )
     assert "Traceback" not in session.said
 
 

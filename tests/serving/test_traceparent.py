@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
@@ -15,7 +14,7 @@ from velodrome import Environment, http, tool
 from velodrome.collector.attempt import attempt
 from velodrome.collector.plan import Job
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
-from velodrome.responses_api_models.openai_model.app import OpenAIModel
+from velodrome.responses_api_models.openai_model.app import OpenAI
 from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
 from velodrome.timing import trace
 
@@ -26,11 +25,8 @@ TASK = {"responses_create_params": {"input": "go"}}
 class Recording(Environment):
     """Writes down the trace of every call it gets."""
 
-    seen: list[tuple[str, str | None]]
-
-    def __init__(self, config: Mapping[str, Any] | None = None, links: Mapping[str, Any] | None = None) -> None:
-        super().__init__(config, links)
-        self.seen = []
+    def setup(self) -> None:
+        self.seen: list[tuple[str, str | None]] = []
 
     async def seed_session(self, task: dict[str, Any]) -> None:
         self.seen.append(("seed", trace.header()))
@@ -87,11 +83,11 @@ async def served(use: Any) -> list[tuple[str, str | None]]:
         settings = {"openai_base_url": upstream.url, "openai_model": "m", "endpoint": "responses"}
         with (
             hosting.hosted("resources_servers", lambda: environment) as resources_url,
-            hosting.hosted("responses_api_models", lambda: OpenAIModel(settings, {})) as model_url,
+            hosting.hosted("responses_api_models", lambda: OpenAI(**settings)) as model_url,
         ):
-            links = {"resources_server": HttpResources(resources_url), "model_server": HttpModel(model_url)}
+            links = {"environment": HttpResources(resources_url), "model": HttpModel(model_url)}
             # Servers start in threads of their own; this loop has the upstream to run meanwhile.
-            agent = hosting.hosted("responses_api_agents", lambda: SimpleAgent({}, links))
+            agent = hosting.hosted("responses_api_agents", lambda: SimpleAgent(**links))
             agent_url = await asyncio.to_thread(agent.__enter__)
             try:
                 await use(agent_url)
@@ -163,7 +159,7 @@ def test_a_later_version_is_passed_on_in_the_one_that_is_known() -> None:
 def test_outside_of_a_trace_a_call_carries_none() -> None:
     async def call() -> list[tuple[str, str | None]]:
         async with Upstream() as upstream:
-            model = OpenAIModel({"openai_base_url": upstream.url, "openai_model": "m", "endpoint": "responses"}, {})
+            model = OpenAI(openai_base_url=upstream.url, openai_model="m", endpoint="responses")
             await model.respond({"input": "go"})
             await http.close_shared()
         return upstream.seen

@@ -41,7 +41,7 @@ def test_every_route_has_its_status_and_an_error_is_json(
 ) -> None:
     async def run() -> tuple[int, bytes]:
         status = Status("calculator", "resources_servers", "calculator")
-        app = await server_app(status, Calculator({}, {}), RequestLimits(token="a-token-for-tests"))
+        app = await server_app(status, Calculator(), RequestLimits(token="a-token-for-tests"))
         if cors:
             app = CORSMiddleware(app, allow_origins=["https://a.test"])
         return await hosting.ask(app, method, path, body, headers)

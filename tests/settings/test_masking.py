@@ -15,13 +15,14 @@ import yaml
 import velodrome
 from velodrome.cli import collect, run, verify
 from velodrome.cli.main import main
-from velodrome.responses_api_agents.simple_agent.app import SETTINGS as AGENT
-from velodrome.responses_api_models.local_model.app import _SETTINGS as LOCAL
-from velodrome.responses_api_models.openai_model.settings import _CHECKS as OPENAI
-from velodrome.responses_api_models.scripted_model.app import SETTINGS as SCRIPTED
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.responses_api_models.local_model.app import LocalModel
+from velodrome.responses_api_models.openai_model.app import OpenAI
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.settings import is_secret_key, mask, mask_text, secrets
+from velodrome.settings.component import settings_of
 from velodrome.settings.masking import found_secrets
-from velodrome.settings.model import setting_names
+from velodrome.settings.model import setting_keys
 
 FILES = "+config_paths=[model.yaml,agent.yaml]"
 
@@ -137,12 +138,13 @@ def shipped() -> list[Path]:
 
 
 def test_of_all_keys_that_the_package_ships_only_the_secrets_are_masked():
-    settings = {each.name for table in (collect, verify) for each in table.SETTINGS} | setting_names(run.RunOptions)
-    keys = {*settings, *AGENT, *LOCAL, *OPENAI, *SCRIPTED, "host", "port", "url", "token"}
+    keys = {each.name for table in (collect, verify) for each in table.SETTINGS} | {"host", "port", "url", "token"}
+    for model in (run.RunOptions, *map(settings_of, (SimpleAgent, LocalModel, OpenAI, ScriptedModel))):
+        keys |= setting_keys(model)
     assert shipped()
     for path in shipped():
         keys |= set(keys_in(yaml.safe_load(path.read_text())))
-    assert {key for key in keys if is_secret_key(key)} == {"openai_api_key", "server_token", "token"}
+    assert {key for key in keys if is_secret_key(key)} == {"api_key", "openai_api_key", "server_token", "token"}
 
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)

@@ -144,8 +144,10 @@ def test_every_misspelt_key_of_a_block_is_told_at_once_with_the_nearest_name(wor
     workplace.write("agent.yaml", agent)
     words = " +calculator.resources_servers.mine.strickt=2 +limit=1 +output_jsonl_fpath=mine.jsonl"
     assert 'unknown key "strickt"; did you mean "strict"?' in workplace.run(COLLECT + words).stderr
-    workplace.write("resources_servers/mine/app.py", MINE.replace("SETTINGS", "other"))
-    assert workplace.run(COLLECT + words).returncode == 0  # nothing is declared, so nothing is a mistake
+    workplace.write(
+        "resources_servers/mine/app.py", MINE.replace("Environment):", "Environment):\n    strickt: int = 0")
+    )
+    assert workplace.run(COLLECT + words).returncode == 0
 
 
 MINE = """
@@ -153,7 +155,7 @@ from velodrome import Environment
 
 
 class Mine(Environment):
-    SETTINGS = ("strict",)
+    strict: int = 0
 
     def verify(self, task, response):
         return {"reward": 1.0}

@@ -55,7 +55,7 @@ def collect_against(
     workplace.tasks("tasks.jsonl", count)
 
     async def whole() -> Run:
-        async with ScriptedServer(ScriptedModel({**(script or {"answers": ANSWERS}), "faults": faults})) as server:
+        async with ScriptedServer(ScriptedModel(**(script or {"answers": ANSWERS}), faults=faults)) as server:
             model = MODEL.replace("URL", server.url).replace("ENDPOINT", endpoint).replace("RETRIES", str(retries))
             workplace.write("model.yaml", model)
             config = load([], cwd=workplace.folder)

@@ -297,8 +297,10 @@ from velodrome import Environment
 
 
 class Leaky(Environment):
+    api_key: str
+
     def verify(self, task, response):
-        raise RuntimeError(f"cannot log in with {self.config['api_key']}")
+        raise RuntimeError(f"cannot log in with {self.api_key}")
 """
 
 

@@ -57,7 +57,7 @@ def test_more_rollouts_in_flight_than_files_may_be_open_are_all_kept(workplace: 
     command = f"ulimit -n 64; exec {COLLECT} +num_samples_in_parallel=100"
 
     async def whole() -> tuple[int | None, str]:
-        async with ScriptedServer(ScriptedModel({"answers": ["36"], "latency_s": 0.2})) as server:
+        async with ScriptedServer(ScriptedModel(answers=["36"], latency_s=0.2)) as server:
             workplace.write("model.yaml", MODEL.replace("URL", server.url))
             process = await asyncio.create_subprocess_exec(
                 *("bash", "-c", command),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 class Paid:
-    def __init__(self, config, links):
+    def __init__(self):
         self._spent = Path("spent.txt")
 
     async def respond(self, request):

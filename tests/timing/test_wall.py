@@ -233,8 +233,8 @@ def cached(value):
 
 
 class Mine(Environment):
-    def __init__(self, config=None, links=None):
-        super().__init__(config, links)
+    def __init__(self, **settings):
+        super().__init__(**settings)
 
     def seed_session(self, task):
         return {"count": 0}

@@ -69,7 +69,7 @@ class ConfiguredAgents:
     def recipe(self, names: Iterable[str], *, scoring: bool = False) -> Json:
         """The blocks of the agents and of all they refer to; for scoring, of the environments only."""
         if scoring:
-            names = [self._config.instances[name].references()["resources_server"] for name in names]
+            names = [name for each in names if (name := self._config.instances[each].environment())]
         return instance_recipes(self._components.family(names), self._components.sources)
 
     async def aclose(self) -> None:

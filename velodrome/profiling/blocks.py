@@ -15,7 +15,7 @@ import orjson
 
 from velodrome.records.facts import HOSTILE
 from velodrome.records.rollout import beside
-from velodrome.settings.kinds import AGENTS, MODELS, RESOURCES
+from velodrome.settings.kinds import AGENTS, ENVIRONMENT_KEYS, MODELS, RESOURCES
 
 Json = dict[str, Any]
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -65,8 +65,8 @@ def find_blocks(config: Json | None, agent: str | None) -> Blocks:
     block = agents.get(agent or "") or (next(iter(agents.values())) if len(agents) == 1 else None)
     if block is None:
         return UNKNOWN
-    model = named.get(_referred(block, "model_server") or "", UNKNOWN.model)
-    environment = named.get(_referred(block, "resources_server") or "", UNKNOWN.environment)
+    model = named.get(_referred(block, "model_server", "model") or "", UNKNOWN.model)
+    environment = named.get(_referred(block, *ENVIRONMENT_KEYS) or "", UNKNOWN.environment)
     return Blocks(model, environment)
 
 
@@ -83,7 +83,7 @@ def named_blocks(config: Json | None) -> dict[str, Block]:
     return blocks
 
 
-def _referred(block: Block, key: str) -> str | None:
-    reference = block.settings.get(key)
+def _referred(block: Block, *keys: str) -> str | None:
+    reference = next((block.settings[key] for key in keys if key in block.settings), None)
     name = reference.get("name") if isinstance(reference, dict) else None
     return name if isinstance(name, str) else None

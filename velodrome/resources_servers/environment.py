@@ -12,7 +12,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,11 +20,12 @@ from pydantic import ValidationError
 from velodrome.errors import InputError, ModelError, RolloutError, ToolError, VerifyError, blame, defined_at, place_of
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.deadline import within
-from velodrome.resources_servers.linked import linked
+from velodrome.resources_servers.linked import LinkedModel, is_model
 from velodrome.resources_servers.results import score_fields, tool_text
 from velodrome.resources_servers.schema import Tool, complaint
-from velodrome.resources_servers.shape import Hook, Limits, Shape, make_limits, make_shape, no_verify, tool
+from velodrome.resources_servers.shape import Hook, Shape, make_shape, no_verify, tool
 from velodrome.resources_servers.threads import Escaped, NoAnswer, Threads
+from velodrome.settings.component import Component, Field, settings_of
 
 __all__ = ["Environment", "tool"]
 
@@ -33,31 +34,41 @@ Json = dict[str, Any]
 _shapes: dict[type, Shape] = {}
 
 
-class Environment:
+class Environment(Component):
     """Tools, sessions and a score. Subclass it, mark tools with `@tool`, write `verify`.
 
-    `self.config` is the environment's block of the configuration, `self.links` the components it refers to.
+    Annotated attributes are settings, of the YAML block and by keyword; `self.config` holds all of them by name. One
+    that is a model has `ask`.
     A parameter named `session` of a tool or of `verify` is given what `seed_session` returned.
-    A subclass that names the keys of its block in `SETTINGS` has every other key refused.
     """
 
-    SETTINGS: Collection[str] = (*Limits.__dataclass_fields__, "tell_tool_errors")
+    tool_timeout_s: float = Field(120.0, gt=0, description="one tool call")
+    verify_timeout_s: float = Field(300.0, gt=0, description="one `verify`")
+    session_timeout_s: float = Field(60.0, gt=0, description="one `seed_session` or `close_session`")
+    max_tool_output_bytes: int = Field(1 << 20, gt=0, description="the longest tool result the model sees")
+    threads: int = Field(32, gt=0, description="sync calls at once")
+    judge_max_concurrent: int = Field(16, gt=0, description="calls of [`ask`](#asking-a-judge) at once")
+    tell_tool_errors: bool = Field(
+        False, description="tell the model of a tool's failures instead of failing the rollout"
+    )
 
-    def __init__(self, config: Mapping[str, Any] | None = None, links: Mapping[str, Any] | None = None) -> None:
-        self.config: Mapping[str, Any] = {} if config is None else config
+    def _prepare(self) -> None:
         owner = type(self)
         if owner not in _shapes:
             _shapes[owner] = make_shape(owner, Environment)
         self._shape = _shapes[owner]
         if self._shape.verify is None and owner.score is Environment.score:
             raise InputError(no_verify(owner))
-        self._limits = make_limits(owner.__name__, self.config)
-        self.links: Mapping[str, Any] = linked(links or {}, self._limits.judge_max_concurrent)
-        self._tells_errors = bool(self.config.get("tell_tool_errors", False))
+        names = settings_of(owner).model_fields
+        for name in names:
+            value = getattr(self, name)
+            if is_model(value):
+                setattr(self, name, LinkedModel(name, value, self.judge_max_concurrent))
+        self.config: Mapping[str, Any] = MappingProxyType({name: getattr(self, name) for name in names})
         self.keeps_sessions = self._shape.seed is not None or self._shape.close is not None
         self._sessions: dict[str, Any] = {}
         self._handles = itertools.count(1)
-        self._threads = Threads(self._limits.threads, name=owner.__name__)
+        self._threads = Threads(self.threads, name=owner.__name__)
         self._closing_late: set[asyncio.Task[None]] = set()
 
     def seed_session(self, task: Json) -> Any:
@@ -67,7 +78,7 @@ class Environment:
         """Free what `seed_session` made. Sync or async; called once for each session, also after a failure."""
 
     def verify(self, task: Json, response: Response, *args: Any, **kwargs: Any) -> Any:
-        """The score: a dict with `reward`. Sync or async; takes `task`, `response`, and `session` if it needs it."""
+        """The score: a number, or a dict with `reward`. Sync or async; a parameter `session` is optional."""
         raise NotImplementedError
 
     async def open(self, task: Json) -> str:
@@ -89,7 +100,7 @@ class Environment:
             with blame(ToolError, name):
                 return await self._call(found, session, arguments)
         except ToolError as error:
-            if not self._tells_errors:
+            if not self.tell_tool_errors:
                 raise
             return f"error: {error}"
 
@@ -102,7 +113,7 @@ class Environment:
         if verify.wants_session:
             call = partial(call, session=self._state(session, VerifyError))
         with blame(VerifyError, "verify"):
-            result = await self._run(VerifyError, verify, self._limits.verify_timeout_s, call)
+            result = await self._run(VerifyError, verify, self.verify_timeout_s, call)
             with result_of(verify.function):
                 return score_fields(result)
 
@@ -138,13 +149,13 @@ class Environment:
             keywords["session"] = self._state(session, ToolError)
         call = partial(found.function, self, **keywords)
         try:
-            result = await self._run(ToolError, found, self._limits.tool_timeout_s, call)
+            result = await self._run(ToolError, found, self.tool_timeout_s, call)
         except ValidationError as error:
             return f"error: {complaint(error)}"
         except ValueError as error:
             return f"error: {_one_line(error)}"
         with result_of(found.function):
-            return tool_text(found.name, result, self._limits.max_tool_output_bytes)
+            return tool_text(found.name, result, self.max_tool_output_bytes)
 
     async def _run(
         self,
@@ -172,14 +183,14 @@ class Environment:
     async def _seed(self, seed: Hook, task: Json) -> Any:
         call = partial(seed.function, self, task)
         with blame(ToolError, seed.name):
-            return await self._run(ToolError, seed, self._limits.session_timeout_s, call, self._close_late)
+            return await self._run(ToolError, seed, self.session_timeout_s, call, self._close_late)
 
     async def _close(self, state: Any) -> None:
         close = self._shape.close
         if close is not None:
             call = partial(close.function, self, state)
             with blame(ToolError, close.name):
-                await self._run(ToolError, close, self._limits.session_timeout_s, call)
+                await self._run(ToolError, close, self.session_timeout_s, call)
 
     def _close_late(self, state: Any) -> None:
         """The state of a session whose seeding was given up came after all: free it, nobody else will."""

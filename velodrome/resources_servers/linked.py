@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 from velodrome.contracts import Model
@@ -16,7 +15,7 @@ Json = dict[str, Any]
 
 
 class LinkedModel:
-    """`await self.links["judge"].ask("…")`. It is a `Model` too: `respond` and the rest are those of the model."""
+    """`await self.judge.ask("…")`. It is a `Model` too: `respond` and the rest are those of the model."""
 
     def __init__(self, name: str, model: Model, max_concurrent: int) -> None:
         self._name = name
@@ -47,11 +46,6 @@ class LinkedModel:
         return getattr(self._model, name)
 
 
-def linked(links: Mapping[str, Any], max_concurrent: int) -> dict[str, Any]:
-    """The links of an environment, its models ready to be asked."""
-    return {
-        name: LinkedModel(name, link, max_concurrent)
-        if hasattr(link, "respond") and not hasattr(link, "run") and not isinstance(link, LinkedModel)
-        else link
-        for name, link in links.items()
-    }
+def is_model(value: Any) -> bool:
+    """Whether a setting is a model that can be asked."""
+    return hasattr(value, "respond") and not hasattr(value, "run") and not isinstance(value, LinkedModel)

@@ -1,4 +1,4 @@
-"""What a class of the user's offers: its tools, its hooks, and the limits its config sets.
+"""What a class of the user's offers: its tools and its hooks.
 
 All of it is read once, before the first rollout, and a mistake in it is an `InputError`.
 """
@@ -6,7 +6,7 @@ All of it is read once, before the first rollout, and a mistake in it is an `Inp
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar, overload
@@ -63,18 +63,6 @@ class Shape:
     close: Hook | None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The keys of an environment's config that bound what its code may do."""
-
-    tool_timeout_s: float = 120.0
-    verify_timeout_s: float = 300.0
-    session_timeout_s: float = 60.0
-    max_tool_output_bytes: int = 1 << 20
-    threads: int = 32
-    judge_max_concurrent: int = 16
-
-
 def make_shape(owner: type, base: type) -> Shape:
     """Read a class; `base` has the hooks it may have replaced."""
     tools: dict[str, Tool] = {}
@@ -126,21 +114,3 @@ def _refuse_misspelt(owner: type, base: type) -> None:
             near = get_close_matches(hook, own, 1, cutoff=0.85)
             if near:
                 raise InputError(f'{owner.__name__}.{near[0]} is never called; did you mean "{hook}"?')
-
-
-def make_limits(name: str, config: Mapping[str, Any]) -> Limits:
-    """Read the limits from a config block, or say which of its values is none."""
-    found: dict[str, Any] = {}
-    problems = []
-    for key in Limits.__dataclass_fields__:
-        value = config.get(key)
-        if value is None:
-            continue
-        whole = key in ("threads", "max_tool_output_bytes", "judge_max_concurrent")
-        is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not is_number or not 0 < value < float("inf"):
-            problems.append(f"{name}: {key} must be a positive {'integer' if whole else 'number'}, not {value!r}")
-        found[key] = value
-    if problems:
-        raise InputError(*problems)
-    return Limits(**found)

@@ -1,8 +1,9 @@
 """From the name of an instance to the live object.
 
 A block with a `url` is a server somewhere else, and one whose server runs already is asked there: both are clients. Any
-other component is made here: it is the one public class of `<kind>/<implementation>/app.py` that has the contract's
-methods; what its block refers to is made first and handed over in `links`. Each instance is made once.
+other component is made here, by keyword: it is the one public class of `<kind>/<implementation>/app.py` that has the
+contract's methods. What its block refers to is made first and passed as the live object under the same key. Each
+instance is made once.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from velodrome.contracts import Agent, Model, Resources
+from velodrome.contracts import Agent, Resources
 from velodrome.errors import InputError, blame
 from velodrome.serving.source import source_digest
 from velodrome.settings import Config, Instance
+from velodrome.settings.component import find_setting_mistakes, takes
 from velodrome.settings.kinds import AGENTS, FOREIGN, MODELS, RESOURCES
-from velodrome.settings.spelling import hint
 from velodrome.timing import wall
 
 _PACKAGE = Path(__file__).parent.parent
@@ -74,11 +75,11 @@ class Components:
         return self._live[name]
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise if a block of these, or of one they refer to, has a key that its component does not know."""
+        """Raise if a block of these, or of one they refer to, has a mistake; every mistake is a line."""
         problems = []
         for instance in self.family(names).values():
             if "url" not in instance.settings and instance.name not in self._servers.urls:
-                problems += unknown_keys(instance, self._class(instance))
+                problems += mistakes_in(instance, self._class(instance))
         if problems:
             raise InputError(*problems)
 
@@ -104,8 +105,12 @@ class Components:
         links = {key: self.connect(there) for key, there in instance.references().items()}
         make = self._class(instance)
         wall.before_making(make)
-        with blame(InputError, f"{instance.source}: {instance.name}: cannot be made"):
-            return make(instance.settings, links)
+        try:
+            with blame(InputError, "cannot be made"):
+                return make(**{**own_settings(instance, make), **links})
+        except InputError as error:
+            where = f"{instance.source}: {instance.name}"
+            raise InputError(*(f"{where}: {line}" for line in error.problems)) from error
 
     def _class(self, instance: Instance) -> type[Any]:
         """The class of an instance, loaded once; what its code is by then is noted."""
@@ -127,11 +132,11 @@ class Components:
         """The environment that scores this agent's rollouts."""
         if agent not in self._config.agents():
             raise InputError(unknown("agent", agent, self._config.agents()))
-        names = self._config.instances[agent].references()
-        if "resources_server" not in names:
+        name = self._config.instances[agent].environment()
+        if name is None:
             raise InputError(f"{agent}: no resources_server in its block, so there is nothing to verify with")
-        found: Resources = self.connect(names["resources_server"])
-        return found
+        environment: Resources = self.connect(name)
+        return environment
 
     def family(self, names: Iterable[str]) -> dict[str, Instance]:
         """These instances and every one they refer to, near or far."""
@@ -146,10 +151,11 @@ class Components:
 
     async def aclose(self) -> None:
         """Close what was made, the users before the used."""
-        live: list[Agent | Model | Resources] = list(reversed(self._live.values()))
+        live = list(reversed(self._live.values()))
         self._live.clear()
         for component in live:
-            await component.aclose()
+            if hasattr(component, "aclose"):
+                await component.aclose()
 
 
 def unknown(what: str, name: str, names: list[str]) -> str:
@@ -193,18 +199,15 @@ def entry_file(instance: Instance, cwd: Path) -> Path:
     )
 
 
-def unknown_keys(instance: Instance, made: type[Any]) -> list[str]:
-    """A line for each key of a block that its class does not name in `SETTINGS`; nothing if it names none."""
-    if "SETTINGS" not in vars(made):
-        return []
-    known = {name for each in made.__mro__ for name in vars(each).get("SETTINGS", ())}
+def own_settings(instance: Instance, made: type[Any]) -> dict[str, Any]:
+    """The settings of a block that are its component's; how it is hosted, for one, is not."""
+    return {key: value for key, value in instance.settings.items() if key not in FOREIGN or takes(made, key)}
+
+
+def mistakes_in(instance: Instance, made: type[Any]) -> list[str]:
+    """A line for each mistake in a block, as far as it can be known before what it refers to is made."""
     where = f"{instance.source}: {instance.name}.{instance.kind}.{instance.implementation}"
-    keys = ", ".join(sorted(known))
-    return [
-        f'{where}: unknown key "{key}"{hint(key, known) or f"; the keys are {keys}"}'
-        for key in instance.settings
-        if key not in known and key not in FOREIGN
-    ]
+    return find_setting_mistakes(made, own_settings(instance, made), where, references=instance.references())
 
 
 def _module(instance: Instance, cwd: Path) -> ModuleType:

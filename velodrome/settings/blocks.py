@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from velodrome.settings.kinds import AGENTS, KINDS
+from velodrome.settings.kinds import AGENTS, ENVIRONMENT_KEYS, KINDS
 from velodrome.settings.masking import mask
 
 
@@ -27,6 +27,11 @@ class Instance:
     def references(self) -> dict[str, str]:
         """The instances this one is made with: key of the setting -> name of the instance."""
         return {key: value["name"] for key, value in self.settings.items() if is_reference(value)}
+
+    def environment(self) -> str | None:
+        """The environment that an agent refers to."""
+        names = self.references()
+        return next((names[key] for key in ENVIRONMENT_KEYS if key in names), None)
 
 
 @dataclass(frozen=True)

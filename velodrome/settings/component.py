@@ -10,14 +10,19 @@ Names that start with an underscore, class variables and methods are not setting
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, dataclass_transform, get_origin, get_type_hints
+import inspect
+import sys
+from collections.abc import Callable, Collection, Mapping
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
-from pydantic import Field, create_model
+from pydantic import Field, PlainValidator, create_model
 
-from velodrome.errors import InputError, blame
-from velodrome.settings.model import Settings, read_settings
+from velodrome.errors import InputError, blame, defined_at
+from velodrome.settings.model import Settings, find_mistakes, read_settings, setting_keys
+from velodrome.settings.spelling import hint
 
-__all__ = ["Component", "Field", "settings_of"]
+__all__ = ["Component", "Field", "find_setting_mistakes", "settings_of", "takes"]
 
 _models: dict[type, type[Settings]] = {}
 
@@ -31,10 +36,17 @@ class Component:
         checked = read_settings(model, settings, type(self).__name__)
         for name in model.model_fields:
             setattr(self, name, getattr(checked, name))
+        self._prepare()
         self.setup()
+
+    def __init_subclass__(cls) -> None:
+        _refuse_positional_config(cls)
 
     def setup(self) -> None:
         """Prepare whatever depends on the settings. Called once, at the end of the constructor."""
+
+    def _prepare(self) -> None:
+        """What a kind of component does before `setup`, which belongs to its author."""
 
 
 def settings_of(owner: type) -> type[Settings]:
@@ -42,7 +54,7 @@ def settings_of(owner: type) -> type[Settings]:
     if owner not in _models:
         with blame(InputError, f"{owner.__name__}: its settings"):
             fields = {
-                name: (kind, _default(owner, name))
+                name: (_accepting(kind), getattr(owner, name, ...))
                 for name, kind in get_type_hints(owner, include_extras=True).items()
                 if not name.startswith("_") and get_origin(kind) is not ClassVar and kind is not ClassVar
             }
@@ -50,5 +62,46 @@ def settings_of(owner: type) -> type[Settings]:
     return _models[owner]
 
 
-def _default(owner: type, name: str) -> Any:
-    return getattr(owner, name, ...)
+def _accepting(kind: Any) -> Any:
+    """The type with its converter: the module that defines a type may list one in its `CONVERTERS`."""
+    if isinstance(kind, type):
+        converters: dict[type, Callable[[Any], Any]] = getattr(sys.modules.get(kind.__module__), "CONVERTERS", {})
+        return Annotated[kind, PlainValidator(converters[kind])] if kind in converters else kind
+    if get_origin(kind) in (Union, UnionType):
+        return Union[tuple(map(_accepting, get_args(kind)))]  # noqa: UP007 - made from a list of types
+    return kind
+
+
+def takes(owner: type, key: str) -> bool:
+    """Whether a class that is made by keyword has a setting of this name."""
+    if issubclass(owner, Component):
+        return key in setting_keys(settings_of(owner))
+    return key in inspect.signature(owner).parameters
+
+
+def find_setting_mistakes(
+    owner: type, settings: Mapping[str, Any], where: str, *, references: Collection[str] = ()
+) -> list[str]:
+    """A line for every mistake in a block. The values under `references` stand for objects that are not made yet."""
+    if issubclass(owner, Component):
+        return find_mistakes(settings_of(owner), settings, where, unchecked=references)
+    _refuse_positional_config(owner)
+    parameters = inspect.signature(owner).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        return []
+    lines = [f'{where}: unknown key "{key}"{hint(key, parameters)}' for key in settings if key not in parameters]
+    return lines + [
+        f'{where}: "{name}" is required'
+        for name, each in parameters.items()
+        if each.default is each.empty and each.kind is not each.VAR_POSITIONAL and name not in settings
+    ]
+
+
+def _refuse_positional_config(owner: type) -> None:
+    """Version 0.1 made components as `Class(config, links)`."""
+    made = vars(owner).get("__init__")
+    if made is not None and list(inspect.signature(made).parameters)[1:3] == ["config", "links"]:
+        raise InputError(
+            f"{owner.__name__}.__init__(self, config, links): components are made by keyword; declare each setting as"
+            f" an annotated attribute and use setup(self) (docs/environments.md#settings) ({defined_at(made)})"
+        )

@@ -6,6 +6,7 @@ RESOURCES = "resources_servers"
 AGENTS = "responses_api_agents"
 MODELS = "responses_api_models"
 KINDS = (RESOURCES, AGENTS, MODELS)
+ENVIRONMENT_KEYS = ("resources_server", "environment")  # an agent's reference to its environment
 
 # Keys a block may carry that are not settings of the component itself: how it is hosted, and what NeMo Gym notes there.
 FOREIGN = frozenset(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -46,14 +46,29 @@ def read_settings(model: type[S], given: Mapping[str, Any], where: str = "", *, 
     try:
         return model.model_validate(present)
     except ValidationError as error:
-        prefix = f"{where}: " if where else ""
-        raise InputError(*(prefix + line for line in problem_lines(model, error))) from None
+        raise InputError(*problem_lines(model, error, where)) from None
 
 
-def problem_lines(model: type[BaseModel], error: ValidationError) -> Iterator[str]:
-    """One line for every mistake that pydantic found."""
+def find_mistakes(
+    model: type[BaseModel], given: Mapping[str, Any], where: str = "", *, unchecked: Collection[str] = ()
+) -> list[str]:
+    """A line for every mistake in `given`. Of the keys in `unchecked` only the names are checked."""
+    present = {name: value for name, value in given.items() if value is not None}
+    try:
+        model.model_validate(present)
+    except ValidationError as error:
+        return list(problem_lines(model, error, where, unchecked))
+    return []
+
+
+def problem_lines(
+    model: type[BaseModel], error: ValidationError, where: str = "", unchecked: Collection[str] = ()
+) -> Iterator[str]:
+    """One line for every mistake that pydantic reports."""
+    prefix = f"{where}: " if where else ""
     for detail in error.errors(include_url=False):
-        yield _problem_line(model, detail)
+        if detail["type"] == "extra_forbidden" or not detail["loc"] or detail["loc"][0] not in unchecked:
+            yield prefix + _problem_line(model, detail)
 
 
 def _problem_line(model: type[BaseModel], detail: ErrorDetails) -> str:
@@ -65,7 +80,7 @@ def _problem_line(model: type[BaseModel], detail: ErrorDetails) -> str:
         guess = hint(str(key), known) or f"; the keys are {', '.join(sorted(known))}"
         return f'unknown key "{name}"{guess}'
     if detail["type"] == "missing":
-        return f'"{name}" is required'
+        return f'"{name}" is required{_meaning(model, name)}'
     message = detail["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if detail["type"] == "value_error":
@@ -74,11 +89,23 @@ def _problem_line(model: type[BaseModel], detail: ErrorDetails) -> str:
     return f"{name}: {message}, not {shown}"
 
 
+def _meaning(model: type[BaseModel], key: str) -> str:
+    """What a missing setting is for, and its name in Python where that is another."""
+    for name, field in model.model_fields.items():
+        if key in _names(name, field):
+            python = f" (in Python: {name})" if key != name else ""
+            return f"{python}: {field.description}" if field.description else python
+    return ""
+
+
 def _inner_model(model: type[BaseModel], path: list[Any]) -> type[BaseModel]:
-    """The model that a path of keys leads to, as far as it leads through models."""
+    """The model that a path of keys leads to, as far as it leads through models and lists of models."""
     for part in path:
+        if isinstance(part, int):
+            continue
         field = next((field for name, field in model.model_fields.items() if part in _names(name, field)), None)
         kind = None if field is None else field.annotation
+        kind = next(iter(get_args(kind)), kind)
         if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
             break
         model = kind
@@ -120,8 +147,9 @@ def settings_table(model: type[BaseModel], *, first: str = "setting") -> str:
     lines = [f"| {first} | default | meaning |", "|---|---|---|"]
     for name, field in ordered_fields(model).items():
         default = _default_text(field)
+        shown = f"`{default}`" if default else "required" if field.is_required() else ""
         text = (field.description or "").replace("|", "\\|")
-        lines.append(f"| `{_names(name, field)[0]}` | {f'`{default}`' if default else ''} | {text} |")
+        lines.append(f"| `{_names(name, field)[0]}` | {shown} | {text} |")
     return "\n".join(lines)
 
 
@@ -138,4 +166,6 @@ def _default_text(field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
     if default is PydanticUndefined or default is None or default is False or default in ({}, [], ()):
         return ""
+    if isinstance(default, float):
+        return f"{default:.15g}"
     return "true" if default is True else str(default)

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from velodrome.settings.interpolation import referenced
-from velodrome.settings.kinds import AGENTS, KINDS, MODELS
+from velodrome.settings.kinds import AGENTS, ENVIRONMENT_KEYS, KINDS, MODELS
 from velodrome.settings.tree import is_block
-
-_OWN = "resources_server"
 
 
 def keep_for_scoring(data: dict[str, Any]) -> None:
@@ -21,7 +19,7 @@ def keep_for_scoring(data: dict[str, Any]) -> None:
     blocks = {name: value for name, value in data.items() if is_block(value)}
     for block in blocks.values():
         for settings in _settings(block, AGENTS):
-            for key in [key for key, value in settings.items() if key != _OWN and _refers(value)]:
+            for key in [key for key, value in settings.items() if key not in ENVIRONMENT_KEYS and _refers(value)]:
                 del settings[key]
     unused = {name for name, block in blocks.items() if MODELS in block}
     while True:

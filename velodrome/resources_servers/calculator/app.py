@@ -14,8 +14,6 @@ from velodrome.resources_servers.environment import Environment, tool
 class Calculator(Environment):
     """The reward is 1.0 if the last number of the answer is the expected one."""
 
-    SETTINGS = ()
-
     @tool
     async def calculator(self, expression: str) -> str:
         """Evaluate an arithmetic expression.

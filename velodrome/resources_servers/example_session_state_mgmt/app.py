@@ -20,8 +20,6 @@ class Counter:
 class ExampleSessionStateMgmt(Environment):
     """The reward is 1.0 if the session's counter ends at `expected_count`."""
 
-    SETTINGS = ()
-
     async def seed_session(self, task: dict[str, Any]) -> Counter:
         """Start at the task's `initial_count`, or at 0."""
         return Counter(whole_number(task, "initial_count", 0))

@@ -14,8 +14,6 @@ SKIES = ("sunny", "cloudy", "rainy", "windy", "foggy", "snowy")
 class ExampleSingleToolCall(Environment):
     """The reward is 1.0 if the weather of the right city was looked up and the answer reports it."""
 
-    SETTINGS = ()
-
     @tool
     async def get_weather(self, city: str) -> dict[str, Any]:
         """Look up the weather in a city.

@@ -10,38 +10,51 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from velodrome.contracts import Model
 from velodrome.errors import InputError, TaskError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.answer import TAIL
 from velodrome.resources_servers.environment import Environment
+from velodrome.resources_servers.linked import LinkedModel
 from velodrome.resources_servers.math_with_judge.judge import Judge
 from velodrome.resources_servers.math_with_judge.library import Library, LibraryTimeout, Verdict
 from velodrome.resources_servers.math_with_judge.quick import equal, extract
+from velodrome.settings.component import Field
 
 
 class MathWithJudge(Environment):
     """The reward is 1.0 if the answer equals `expected_answer`."""
 
-    SETTINGS = (
-        *("fast_mode", "library_timeout_s", "library_wall_timeout_s", "verify_processes"),
-        *("should_use_judge", "judge_model_server", "judge_responses_create_params", "judge_max_concurrent"),
+    fast_mode: bool = Field(False, description="compare texts and numbers only, without math-verify")
+    library_timeout_s: float = Field(10.0, gt=0, description="CPU time of math-verify for one answer")
+    library_wall_timeout_s: float | None = Field(
+        None, gt=0, description="wall time after which math-verify hangs: 240, or 4 times `library_timeout_s` if more"
     )
+    verify_processes: int | None = Field(None, gt=0, description="processes of math-verify (one per core)")
+    should_use_judge: bool = Field(False, description="ask the judge where math-verify says no")
+    judge: Model | None = Field(
+        None, validation_alias="judge_model_server", description="the judge: `{type: responses_api_models, name: …}`"
+    )
+    judge_responses_create_params: dict[str, Any] = Field({}, description="fields of every request to the judge")
 
-    def __init__(self, config: Mapping[str, Any] | None = None, links: Mapping[str, Any] | None = None) -> None:
-        super().__init__(config, links)
+    def setup(self) -> None:
+        """The processes and the judge, as far as the settings want them."""
         self._library: Library | None = None
         self._judge: Judge | None = None
-        if self.config.get("should_use_judge", False):
-            self._judge = self._make_judge()
-        if not self.config.get("fast_mode", False):
+        if self.should_use_judge:
+            if not isinstance(self.judge, LinkedModel):
+                raise InputError(
+                    "math_with_judge: should_use_judge is set but judge_model_server is not;"
+                    " write judge_model_server: {type: responses_api_models, name: policy_model}"
+                )
+            self._judge = Judge(self.judge, self.judge_responses_create_params)
+        if not self.fast_mode:
             if importlib.util.find_spec("math_verify") is None:
                 raise InputError(
                     'math_with_judge needs math-verify: pip install "velodrome[math]", or set fast_mode: true'
                 )
-            size = self._positive("verify_processes", cores())
-            cpu_s = self._positive("library_timeout_s", 10.0)
-            wall_s = self._positive("library_wall_timeout_s", max(240.0, 4 * cpu_s))
-            self._library = Library(int(size), cpu_s, wall_s)
+            wall_s = self.library_wall_timeout_s or max(240.0, 4 * self.library_timeout_s)
+            self._library = Library(self.verify_processes or cores(), self.library_timeout_s, wall_s)
 
     async def verify(self, task: dict[str, Any], response: Response) -> dict[str, Any]:
         """`library_reward` is what was found without the judge."""
@@ -76,24 +89,6 @@ class MathWithJudge(Environment):
             if self._judge is None:
                 raise
             return None
-
-    def _make_judge(self) -> Judge:
-        model = self.links.get("judge_model_server")
-        if model is None:
-            raise InputError(
-                "math_with_judge: should_use_judge is set but judge_model_server is not;"
-                " write judge_model_server: {type: responses_api_models, name: policy_model}"
-            )
-        params = self.config.get("judge_responses_create_params") or {}
-        return Judge(model, params)
-
-    def _positive(self, key: str, default: float) -> float:
-        value = self.config.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise InputError(f"math_with_judge: {key} must be a positive number, not {value!r}")
-        return value
 
 
 def cores() -> int:

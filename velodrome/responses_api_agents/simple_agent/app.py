@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -18,7 +18,6 @@ import orjson
 from velodrome.contracts import Json, Model, Resources
 from velodrome.errors import (
     AgentError,
-    InputError,
     ModelError,
     RolloutError,
     TaskError,
@@ -29,6 +28,7 @@ from velodrome.errors import (
 )
 from velodrome.records.bounds import usage_flaw
 from velodrome.records.model_answer import output_flaw
+from velodrome.settings.component import Component, Field
 from velodrome.timing.deadline import deadline
 from velodrome.timing.spans import span, tally
 
@@ -36,32 +36,26 @@ log = logging.getLogger(__name__)
 
 _NO_SPAN = nullcontext()
 _NUMBER = (int, float)  # not a union: making one takes longer than the check
-SETTINGS = {"max_steps": 32, "timeout_s": 3600.0, "offer_tools": True}
 
 
-class SimpleAgent:
-    """`max_steps` model calls at most, all within `timeout_s`.
+class SimpleAgent(Component):
+    """Model, tools, model … then verify: at most `max_steps` model calls, all within `timeout_s`."""
 
-    With `offer_tools` a task that does not say which tools it wants is given all of the environment's.
-    """
+    model: Model = Field(
+        validation_alias="model_server", description="the model: `{type: responses_api_models, name: INSTANCE}`"
+    )
+    environment: Resources = Field(
+        validation_alias="resources_server", description="the environment: `{type: resources_servers, name: INSTANCE}`"
+    )
+    max_steps: int = Field(32, ge=1, description="model calls in one rollout")
+    timeout_s: float = Field(3600.0, gt=0, description="one rollout")
+    offer_tools: bool = Field(
+        True, description="offer all tools of the environment to a task that does not say which it wants"
+    )
 
-    SETTINGS = (*SETTINGS, "model_server", "resources_server")
-
-    def __init__(self, config: Mapping[str, Any], links: Mapping[str, Any]) -> None:
-        for name in ("model_server", "resources_server"):
-            if name not in links:
-                raise InputError(
-                    f"simple_agent: no {name}; give it as {{type: …, name: …}} (see docs/config.md#references)"
-                )
-        self.model: Model = links["model_server"]
-        self.resources: Resources = links["resources_server"]
-        self._keeps_sessions = bool(getattr(self.resources, "keeps_sessions", True))
-        settings = {**SETTINGS, **{name: config[name] for name in SETTINGS if config.get(name) is not None}}
-        self.max_steps = int(settings["max_steps"])
-        self.timeout_s = float(settings["timeout_s"])
-        self.offer_tools = bool(settings["offer_tools"])
-        if self.max_steps < 1:
-            raise InputError(f"simple_agent: max_steps is at least 1, not {self.max_steps}")
+    def setup(self) -> None:
+        """Sessions are timed only where the environment has any."""
+        self._keeps_sessions = bool(getattr(self.environment, "keeps_sessions", True))
         self._offered: list[Json] | None = None
 
     async def run(self, task: Json, *, verify: bool = True) -> Json:
@@ -83,13 +77,13 @@ class SimpleAgent:
     async def _run(self, task: Json, items: list[Json], verify: bool) -> Json:
         request = await self._request(task["responses_create_params"])
         with self._session_span(), blame(ToolError, "seed_session"):
-            session = await self.resources.open(task)
+            session = await self.environment.open(task)
         try:
             response = await self._converse(session, request, items)
             result = {**task, "responses_create_params": request}
             if verify:
                 with span("verify"), blame(VerifyError, "verify"):
-                    result |= await self.resources.score(session, task, response)
+                    result |= await self.environment.score(session, task, response)
         finally:
             await self._close(session)
         result["response"] = response
@@ -103,7 +97,7 @@ class SimpleAgent:
     async def _respond(self, request: Json, items: list[Json]) -> Json:
         request = await self._request(request)
         with blame(ToolError, "seed_session"):
-            session = await self.resources.open({"responses_create_params": request})
+            session = await self.environment.open({"responses_create_params": request})
         try:
             return await self._converse(session, request, items)
         finally:
@@ -114,7 +108,7 @@ class SimpleAgent:
             return params
         if self._offered is None:
             with blame(ToolError, "tools"):
-                self._offered = await self.resources.tools()
+                self._offered = await self.environment.tools()
         return {**params, "tools": self._offered} if self._offered else params
 
     async def _converse(self, session: str, request: Json, items: list[Json]) -> Json:
@@ -163,7 +157,7 @@ class SimpleAgent:
             except orjson.JSONDecodeError as error:
                 text = f"error: the arguments of {name} are not JSON: {error}"
             else:
-                text = await self.resources.call(session, name, parsed)
+                text = await self.environment.call(session, name, parsed)
         return {"type": "function_call_output", "call_id": call.get("call_id") or call.get("id") or "", "output": text}
 
     def _session_span(self) -> AbstractContextManager[Any]:
@@ -173,13 +167,13 @@ class SimpleAgent:
     async def _close(self, session: str) -> None:
         try:
             with self._session_span(), blame(ToolError, "close_session"):
-                await self.resources.close(session)
+                await self.environment.close(session)
         except RolloutError as error:
             log.warning("a session could not be closed; its rollout is not affected: %s", describe(error))
 
     async def deferrable(self) -> bool:
         """Whether verification can be left for later."""
-        return await self.resources.deferrable()
+        return await self.environment.deferrable()
 
     async def aclose(self) -> None:
         """Nothing of its own to close."""

@@ -11,57 +11,66 @@ import asyncio
 import importlib.util
 import logging
 import threading
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
 from velodrome.responses_api_models import conversion
 from velodrome.responses_api_models.chunks import Fold, Turn
 from velodrome.responses_api_models.local_model import constrained, engine, weights
-from velodrome.settings.kinds import FOREIGN
-from velodrome.settings.spelling import hint
+from velodrome.settings.component import Component, Field
 
 # Plain sampling from the whole distribution, as hosted APIs have it; llama.cpp's own defaults cut the tail off.
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 
-TOOL_FORMATS = ("constrained", "native")
-
-_SETTINGS = ("model", "model_path", "n_ctx", "parallel", "n_threads", "seed", "timeout_s", "tool_format", "verbose")
-
 _log = logging.getLogger(__name__)
 
 
-class LocalModel:
+class LocalModel(Component):
     """Answers with a GGUF model: `model` (a name that can be pulled) or `model_path`."""
 
-    SETTINGS = tuple(_SETTINGS)
+    model: str | None = Field(
+        None,
+        description=f"a model that `velo model list` shows (`{weights.DEFAULT}`); the first call fetches it if it is"
+        " not there",
+    )
+    model_path: str | Path | None = Field(None, description="any GGUF file instead")
+    n_ctx: int = Field(
+        1024, ge=1, description="tokens that one conversation may hold; a longer one is a failure that says so"
+    )
+    parallel: int = Field(16, ge=1, description="conversations generated at once, in one batch; further calls wait")
+    n_threads: int = Field(
+        1, ge=1, description="threads to compute with; more than there are idle cores makes it slower"
+    )
+    seed: int | None = Field(
+        None, ge=0, description="call number *n* samples with `seed + n`, unless the request has its own"
+    )
+    timeout_s: float = Field(600.0, gt=0, description="one call, waiting for a slot included")
+    tool_format: Literal["constrained", "native"] = Field(
+        "constrained",
+        description="`constrained` holds the output to the tools' JSON schema; `native` leaves tools to the model's"
+        " chat template",
+    )
+    verbose: bool = Field(False, description="llama.cpp's log on stderr")
 
-    def __init__(self, config: Mapping[str, Any], links: Mapping[str, Any] | None = None) -> None:
-        _refuse_unknown(config)
+    def setup(self) -> None:
+        """Find the weights; they are loaded by the first call."""
         if importlib.util.find_spec("xllamacpp") is None:
             raise InputError("local_model: xllamacpp is not installed (pip install 'velodrome[local]')")
         self._path: Path | None = None
-        if config.get("model_path"):
-            self._path = weights.checked(Path(config["model_path"]).expanduser())
-            self.name = str(config.get("model") or self._path.stem)
+        if self.model_path:
+            self._path = weights.checked(Path(self.model_path).expanduser())
+            self.name = self.model or self._path.stem
         else:
-            self.name = weights.known(str(config.get("model") or weights.DEFAULT)).name
-        self._settings = engine.Settings(
-            n_ctx=_whole(config, "n_ctx", engine.Settings.n_ctx),
-            parallel=_whole(config, "parallel", engine.Settings.parallel),
-            n_threads=_whole(config, "n_threads", engine.Settings.n_threads),
-            verbose=bool(config.get("verbose", False)),
-        )
-        self._timeout_s = _seconds(config, "timeout_s", 600.0)
-        self._constrained = _choice(config, "tool_format", TOOL_FORMATS) == "constrained"
-        seed = config.get("seed")
-        self._seeds = None if seed is None else count(_whole(config, "seed", 0, least=0))
-        self._pool = ThreadPoolExecutor(self._settings.parallel, thread_name_prefix="local_model")
+            self.name = weights.known(self.model or weights.DEFAULT).name
+        self._constrained = self.tool_format == "constrained"
+        self._seeds = None if self.seed is None else count(self.seed)
+        self._pool = ThreadPoolExecutor(self.parallel, thread_name_prefix="local_model")
         self._loading: Future[engine.Engine] | None = None
         self._stops: set[threading.Event] = set()
         self._closed = False
@@ -142,13 +151,16 @@ class LocalModel:
                 self._loading = None  # the next call tries again
 
     def _load(self) -> engine.Engine:
-        return engine.Engine(self._path or weights.pull(self.name, _log.warning), self._settings)
+        path = self._path or weights.pull(self.name, _log.warning)
+        return engine.Engine(
+            path, n_ctx=self.n_ctx, parallel=self.parallel, n_threads=self.n_threads, verbose=self.verbose
+        )
 
     async def _completion(self, model: engine.Engine, body: Json) -> Json:
         stop = threading.Event()
         self._stops.add(stop)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 return await asyncio.wrap_future(self._pool.submit(model.complete, body, stop.is_set))
         except TimeoutError:
             raise self._out_of_time() from None
@@ -159,7 +171,7 @@ class LocalModel:
     async def _chunks(self, model: engine.Engine, body: Json) -> AsyncGenerator[Json, None]:
         """What the model's thread makes, handed over to this loop; closing it stops the thread at the next token."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_s
+        deadline = loop.time() + self.timeout_s
         made: asyncio.Queue[Json | None] = asyncio.Queue()
         stop = threading.Event()
 
@@ -187,41 +199,4 @@ class LocalModel:
             self._stops.discard(stop)
 
     def _out_of_time(self) -> ModelError:
-        return ModelError(f"local_model: no answer within {self._timeout_s:g} s (timeout_s)", status=408)
-
-
-def _refuse_unknown(config: Mapping[str, Any]) -> None:
-    problems = [
-        f'local_model: unknown key "{key}"{hint(key, _SETTINGS)}'
-        for key in config
-        if key not in FOREIGN.union(_SETTINGS)
-    ]
-    if problems:
-        raise InputError(*problems)
-
-
-def _whole(config: Mapping[str, Any], key: str, default: int, *, least: int = 1) -> int:
-    value = config.get(key)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"local_model: {key}: expected a whole number of at least {least}, found {value!r}")
-    return value
-
-
-def _seconds(config: Mapping[str, Any], key: str, default: float) -> float:
-    value = config.get(key)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InputError(f"local_model: {key}: expected a number of seconds above 0, found {value!r}")
-    return float(value)
-
-
-def _choice(config: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
-    value = config.get(key)
-    if value is None:
-        return choices[0]
-    if value not in choices:
-        raise InputError(f"local_model: {key}: expected one of {', '.join(choices)}, found {value!r}")
-    return str(value)
+        return ModelError(f"local_model: no answer within {self.timeout_s:g} s (timeout_s)", status=408)

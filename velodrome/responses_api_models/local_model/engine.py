@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +20,22 @@ from velodrome.responses_api_models.chunks import Fold
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How llama.cpp is set up. `n_ctx` is what one conversation may hold; memory is `n_ctx * parallel`."""
-
-    n_ctx: int = 1024
-    parallel: int = 16
-    n_threads: int = 1
-    verbose: bool = False
-
-
 class Engine:
-    """One loaded model. `complete` may be called from as many threads as there are slots."""
+    """One loaded model. `complete` may be called from as many threads as there are slots.
 
-    def __init__(self, path: Path, settings: Settings) -> None:
+    `n_ctx` is what one conversation may hold; memory is `n_ctx * parallel`.
+    """
+
+    def __init__(self, path: Path, *, n_ctx: int, parallel: int, n_threads: int, verbose: bool = False) -> None:
         import xllamacpp  # an extra, and 100 MB of it
 
         params = xllamacpp.CommonParams()
         params.model.path = str(path)
-        params.n_ctx = settings.n_ctx * settings.parallel
-        params.n_parallel = settings.parallel
-        params.cpuparams.n_threads = settings.n_threads
-        params.cpuparams_batch.n_threads = settings.n_threads
-        params.verbosity = 3 if settings.verbose else -1
+        params.n_ctx = n_ctx * parallel
+        params.n_parallel = parallel
+        params.cpuparams.n_threads = n_threads
+        params.cpuparams_batch.n_threads = n_threads
+        params.verbosity = 3 if verbose else -1
         params.warmup = False
         params.fit_params = False
         params.cache_ram_mib = 0  # else up to 8 GB of old prompts

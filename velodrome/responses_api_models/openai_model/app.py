@@ -10,9 +10,11 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import orjson
+from pydantic import BeforeValidator
+from yarl import URL
 
 from velodrome import http
 from velodrome.contracts import Json
@@ -20,10 +22,14 @@ from velodrome.errors import CallError, ModelError
 from velodrome.records.model_answer import answer_flaw
 from velodrome.responses_api_models import events
 from velodrome.responses_api_models.conversion import chat_request, response_from_chat
-from velodrome.responses_api_models.openai_model.settings import NAMES, Endpoint, Settings, read_settings
+from velodrome.responses_api_models.openai_model.settings import base_urls, header
 from velodrome.responses_api_models.openai_model.streams import chat_stream, is_stream, response_stream
 from velodrome.responses_api_models.turns import response_items
+from velodrome.settings.component import Component, Field
 from velodrome.timing.spans import acquired
+
+Endpoint = Literal["responses", "chat"]
+Header = Annotated[str, BeforeValidator(header)]
 
 # A server without an endpoint says so at once; one still silent by then is generating.
 _PROBE_WAIT_S = 1.0
@@ -40,29 +46,67 @@ _HINTS = {
 }
 
 
-class OpenAIModel:
+class OpenAI(Component):
     """A model behind HTTP. The connections belong to the process: `http.close_shared()` closes them."""
 
-    SETTINGS = NAMES
+    base_url: Annotated[tuple[URL, ...], BeforeValidator(base_urls)] = Field(
+        validation_alias="openai_base_url",
+        description="the URL up to and including `/v1`; a list spreads calls over replicas, the least busy first",
+    )
+    model: str = Field(
+        min_length=1,
+        validation_alias="openai_model",
+        description="the model's name at the server, for requests that name none",
+    )
+    api_key: Header | None = Field(
+        None,
+        validation_alias="openai_api_key",
+        description="sent as `Authorization: Bearer …`; masked wherever it could be shown",
+    )
+    endpoint: Literal["auto", "responses", "chat"] = Field(
+        "auto", description="`responses`, `chat` or `auto`, see [Endpoints](#endpoints)"
+    )
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens",
+        description="what `max_output_tokens` is called in chat completions; some servers want `max_completion_tokens`",
+    )
+    timeout_s: float = Field(600.0, gt=0, description="one attempt")
+    total_timeout_s: float = Field(1800.0, gt=0, description="one call with all its retries")
+    max_retries: int = Field(5, ge=0, description="retries of one call")
+    backoff_s: float = Field(
+        0.5, ge=0, description="before retry *n* (from 0): a random time up to `backoff_s * 2**n`, at most 30 s"
+    )
+    max_concurrent: int | None = Field(
+        None, ge=1, description="calls in flight at once; waiting is `queue_s` in [the timing](rollouts.md#timing)"
+    )
+    extra_body: dict[str, Any] = Field({}, description="fields set in every request; they win over the request's own")
+    headers: dict[Header, Header] = Field({}, description="headers added to every request")
 
-    def __init__(self, config: Json, links: Json) -> None:
-        settings = read_settings(config)
-        self._model = settings.openai_model
-        self._extra_body = dict(settings.extra_body)
-        self._max_tokens_field = settings.max_tokens_field
+    def __init__(self, base_url: Any = None, model: str | None = None, **settings: Any) -> None:
+        super().__init__(base_url=base_url, model=model, **settings)
+
+    def setup(self) -> None:
+        """One address per endpoint, or several replicas of it."""
         self._at: dict[Endpoint, http.Target | http.Replicas] = {
-            "responses": _replicas(settings, "responses"),
-            "chat": _replicas(settings, "chat/completions"),
+            "responses": self._replicas("responses"),
+            "chat": self._replicas("chat/completions"),
         }
         self._policy = http.Retry(
-            max_retries=settings.max_retries,
-            backoff_s=settings.backoff_s,
-            timeout_s=settings.timeout_s,
-            total_timeout_s=settings.total_timeout_s,
+            max_retries=self.max_retries,
+            backoff_s=self.backoff_s,
+            timeout_s=self.timeout_s,
+            total_timeout_s=self.total_timeout_s,
         )
-        self._slots = asyncio.Semaphore(settings.max_concurrent) if settings.max_concurrent else None
-        self._endpoint: Endpoint | None = None if settings.endpoint == "auto" else settings.endpoint
+        self._slots = asyncio.Semaphore(self.max_concurrent) if self.max_concurrent else None
+        self._endpoint: Endpoint | None = None if self.endpoint == "auto" else self.endpoint
         self._probe: asyncio.Future[None] | None = None
+
+    def _replicas(self, path: str) -> http.Target | http.Replicas:
+        headers = dict(self.headers)
+        if self.api_key:
+            headers.setdefault("Authorization", f"Bearer {self.api_key}")
+        targets = [http.Target((url / path).with_query(url.query), headers) for url in self.base_url]
+        return targets[0] if len(targets) == 1 else http.Replicas(targets)
 
     async def respond(self, request: Json) -> Json:
         """One answer to one Responses request."""
@@ -172,18 +216,18 @@ class OpenAIModel:
 
     def _body(self, endpoint: Endpoint, request: Json, *, streamed: bool = False) -> bytes:
         if endpoint == "chat":
-            body = chat_request(request, max_tokens_field=self._max_tokens_field)
+            body = chat_request(request, max_tokens_field=self.max_tokens_field)
         else:
             body = dict(request)
             if isinstance(request.get("input"), list):
                 body["input"] = response_items(request["input"])
-        body["model"] = body.get("model") or self._model
+        body["model"] = body.get("model") or self.model
         body.pop("stream", None)
         if streamed:
             body["stream"] = True
             if endpoint == "chat":
                 body["stream_options"] = {"include_usage": True}
-        body.update(self._extra_body)
+        body.update(self.extra_body)
         try:
             return orjson.dumps(body)
         except orjson.JSONEncodeError as error:
@@ -210,14 +254,6 @@ async def _joined(reply: http.Stream) -> bytes:
 
 def _charged(error: CallError) -> ModelError:
     return ModelError(f"{error}{_HINTS.get(error.status or 0, '')}", status=error.status)
-
-
-def _replicas(settings: Settings, path: str) -> http.Target | http.Replicas:
-    headers = dict(settings.headers)
-    if settings.openai_api_key:
-        headers.setdefault("Authorization", f"Bearer {settings.openai_api_key}")
-    targets = [http.Target((url / path).with_query(url.query), headers) for url in settings.base_urls]
-    return targets[0] if len(targets) == 1 else http.Replicas(targets)
 
 
 def _endpoint_is_missing(error: ModelError) -> bool:

@@ -19,42 +19,50 @@ from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
 from velodrome.records import conversation
 from velodrome.records.jsonl import read_lines
-from velodrome.responses_api_models.scripted_model.faults import Fault, make_faults
-from velodrome.settings.kinds import FOREIGN
-from velodrome.settings.spelling import hint
+from velodrome.responses_api_models.scripted_model.faults import Fault
+from velodrome.settings.component import Component, Field
 
 Answer = str | Json
 Script = Callable[[Json], Answer]
 
-SETTINGS = ("answers", "file", "function", "latency_s", "jitter_s", "seed", "faults", "model")
 
+class ScriptedModel(Component):
+    """Answers from `answers`, `file` or `function`."""
 
-class ScriptedModel:
-    """Answers from `answers` (a list), `file` (JSONL of `{match, answers}`) or `function` (`file.py:name`)."""
+    answers: list[Any] | None = Field(
+        None,
+        description="a list: the first answer for the model's first turn, and so on; the last one for ever after",
+    )
+    file: str | Path | None = Field(
+        None,
+        description='JSONL of `{"match": "text", "answers": […]}`: the first line whose `match` is in the last user'
+        " message",
+    )
+    function: str | Callable[..., Any] | None = Field(
+        None, description="`file.py:name`: a function from the request to an answer; in Python the function itself"
+    )
+    latency_s: float = Field(0.0, ge=0, description="how long each answer takes")
+    jitter_s: float = Field(0.0, ge=0, description="a random time up to this on top")
+    seed: int = Field(0, description="of jitter and of faults by `rate`")
+    faults: list[Fault] = Field([], description="what goes wrong, [see below](#faults)")
+    model: str = Field("scripted", description="the name in its answers")
 
-    SETTINGS = SETTINGS
-
-    def __init__(self, config: Mapping[str, Any], links: Mapping[str, Any] | None = None) -> None:
-        for name in config:
-            if name not in SETTINGS and name not in FOREIGN:
-                raise InputError(f'scripted_model: unknown key "{name}"{hint(name, SETTINGS)}')
-        given = [name for name in ("answers", "file", "function") if config.get(name) is not None]
-        if len(given) != 1:
-            raise InputError(f"scripted_model: give one of answers, file and function, not {len(given)} of them")
-        self.name = str(config.get("model", "scripted"))
-        self._script = _script(given[0], config[given[0]])
-        self._latency_s = float(config.get("latency_s", 0.0))
-        self._jitter_s = float(config.get("jitter_s", 0.0))
-        self._chance = random.Random(config.get("seed", 0))
-        self._wobble = random.Random(config.get("seed", 0))  # of its own: waiting must not change which calls are hit
-        self._faults = make_faults(config.get("faults") or ())
+    def setup(self) -> None:
+        """Read the script."""
+        sources = [name for name in ("answers", "file", "function") if getattr(self, name) is not None]
+        if len(sources) != 1:
+            raise InputError(f"scripted_model: give one of answers, file and function, not {len(sources)} of them")
+        self.name = self.model
+        self._script = _script(sources[0], getattr(self, sources[0]))
+        self._chance = random.Random(self.seed)
+        self._wobble = random.Random(self.seed)  # of its own: waiting must not change which calls are hit
         self.calls = 0
 
     def next_fault(self) -> Fault | None:
         """Count one call, and say what goes wrong with it."""
         call = self.calls
         self.calls += 1
-        for fault in self._faults:
+        for fault in self.faults:
             if fault.hits(call, self._chance):
                 return fault
         return None
@@ -72,8 +80,8 @@ class ScriptedModel:
 
     async def wait(self) -> None:
         """Take as long as the script says."""
-        if self._latency_s or self._jitter_s:
-            await asyncio.sleep(self._latency_s + self._jitter_s * self._wobble.random())
+        if self.latency_s or self.jitter_s:
+            await asyncio.sleep(self.latency_s + self.jitter_s * self._wobble.random())
 
     def answer(self, request: Json) -> Json:
         """The Response to a request, at once and without faults."""
@@ -163,7 +171,7 @@ def _script(kind: str, given: Any) -> Script:
         return _by_turn(given, "answers")
     if kind == "file":
         return _by_prompt(Path(given))
-    return _by_function(str(given))
+    return given if callable(given) else _by_function(given)
 
 
 def _by_turn(answers: Any, where: str) -> Script:

@@ -6,27 +6,28 @@ Which calls are hit depends on the count of calls and a seed alone, so a run can
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Literal
 
-from velodrome.errors import InputError
-from velodrome.settings.spelling import hint
+from pydantic import Field
 
-KINDS = ("status", "garbage", "half_body", "reset", "never")
+from velodrome.settings.model import Settings
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(Settings):
     """One kind of fault. It hits the first `times` calls, every `every`-th call, or a share `rate` of them."""
 
-    kind: str
-    status: int = 500
-    retry_after_s: float | None = None
-    body: str = '{"error": {"message": "a scripted fault", "type": "scripted"}}'
-    times: int | None = None
-    every: int | None = None
-    rate: float | None = None
+    kind: Literal["status", "garbage", "half_body", "reset", "never"] = Field(
+        description="`status` (answers with an HTTP error), `garbage` (a body that is not JSON), `half_body` (stops in"
+        " the middle), `reset` (resets the connection), `never` (does not answer)"
+    )
+    status: int = Field(500, description="of kind `status`: the code")
+    retry_after_s: float | None = Field(None, description="of kind `status`: a `Retry-After` header")
+    body: str = Field(
+        '{"error": {"message": "a scripted fault", "type": "scripted"}}', description="of kind `status`: the body"
+    )
+    times: int | None = Field(None, description="hits the first so many calls")
+    every: int | None = Field(None, ge=1, description="hits every *n*th call")
+    rate: float | None = Field(None, description="hits this share of calls, by `seed`")
 
     def hits(self, call: int, chance: random.Random) -> bool:
         """Whether the call with this number (from 0) is hit."""
@@ -35,23 +36,3 @@ class Fault:
         if self.every is not None:
             return (call + 1) % self.every == 0
         return self.rate is None or chance.random() < self.rate
-
-
-def make_faults(given: Sequence[Mapping[str, Any]]) -> list[Fault]:
-    """The faults of a config block; every mistake is named."""
-    names = [field.name for field in fields(Fault)]
-    problems, found = [], []
-    for number, block in enumerate(given):
-        where = f"scripted_model: faults[{number}]"
-        for name in block:
-            if name not in names:
-                problems.append(f'{where}: unknown key "{name}"{hint(name, names)}')
-        if block.get("kind") not in KINDS:
-            problems.append(f"{where}: kind is one of {', '.join(KINDS)}, not {block.get('kind')!r}")
-        elif block.get("every") is not None and block["every"] < 1:
-            problems.append(f"{where}: every is at least 1, not {block['every']!r}")
-        elif not problems:
-            found.append(Fault(**block))
-    if problems:
-        raise InputError(*problems)
-    return found
