@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,13 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imported(name: str, path: Path) -> Iterator[tuple[str, int]]:
+@cache
+def imported(name: str, path: Path) -> list[tuple[str, int]]:
     """Everything a module imports, as full names; `from a import b` is a.b, which may be a module or a name in one."""
+    return list(_imports(name, path))
+
+
+def _imports(name: str, path: Path) -> Iterator[tuple[str, int]]:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -77,6 +83,7 @@ def ours(name: str) -> bool:
     return name == PUBLIC or name.startswith(f"{PUBLIC}.")
 
 
+@cache
 def edges() -> list[tuple[str, str, int]]:
     return [
         (module, module_of(name), line)
