@@ -1,6 +1,6 @@
 """How often intervals hold the truth: data sets with a known mean, drawn again and again.
 
-`python tests/read/simulated.py` prints the tables of docs/metrics.md; test_intervals.py holds a smaller run to them.
+`python tests/stats/simulated.py` prints the tables of docs/metrics.md; test_intervals.py holds a smaller run to them.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any, Generic, TypeVar, overload
 
-from velodrome.records.bounds import is_count
+from velodrome.records.bounds import MAX_TOKENS, is_count
 from velodrome.records.conversation import text_of
 
 Json = dict[str, Any]
@@ -38,6 +38,7 @@ _LARGEST_INT = 2**64  # JSON's whole numbers have 64 bits; the lenient parser ma
 _LONGEST_REPEAT = 18  # digits
 _NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
 _ABSENT: Json = {}
+_OBJECT = frozenset({dict})
 _NO_NAMES: tuple[str, ...] = ()
 
 
@@ -109,7 +110,7 @@ class RowFacts:
         if not (type(usage) is type(response) is type(meta) is type(timing) is type(params) is dict):
             raise TypeError
         tools = params.get("tools")
-        if tools and (type(tools) is not list or [tool for tool in tools if type(tool) is not dict]):
+        if tools and not _are_objects(tools):
             raise TypeError
         self.messages = messages = get("partial" if failed else "output") or ()
         turns = tool_calls = 0
@@ -118,7 +119,7 @@ class RowFacts:
                 turns += 1
             calls = message.get("tool_calls")
             if calls:
-                if type(calls) is not list or [call for call in calls if type(call) is not dict]:
+                if not _are_objects(calls):
                     raise TypeError
                 tool_calls += len(calls)
         self.turns, self.tool_calls = turns, tool_calls
@@ -134,10 +135,14 @@ class RowFacts:
         self.deferred = meta.get("verification") == "deferred"
         self._read_key(meta.get("key"))
         self._read_numbers(row)
+        asked: Any
+        answered: Any
+        total: Any
         self.input_tokens = asked = usage.get("input_tokens")
         self.output_tokens = answered = usage.get("output_tokens")
         self.total_tokens = total = usage.get("total_tokens")
-        if not (is_count(asked) and is_count(answered) and is_count(total)):
+        whole = type(asked) is type(answered) is type(total) is int
+        if not (whole and 0 <= asked <= MAX_TOKENS and 0 <= answered <= MAX_TOKENS and 0 <= total <= MAX_TOKENS):
             self._mend_tokens(usage)
 
     def _read_key(self, key: Any) -> None:
@@ -228,7 +233,15 @@ class RowFacts:
     @property
     def missing(self) -> list[str]:
         """The parts every rollout has that this row lacks; one of a wrong type is not missing."""
-        parts = [name for name in ("meta", "response", "output") if self.row.get(name) is None]
+        get = self.row.get
+        if (
+            self.key is not None
+            and get("response") is not None
+            and get("output") is not None
+            and "input" in self.params
+        ):
+            return []
+        parts = [name for name in ("meta", "response", "output") if get(name) is None]
         if "meta" not in parts and self.key is None:
             parts.append("meta.key")
         if "input" not in self.params:
@@ -282,7 +295,7 @@ class RowFacts:
                     if text:
                         texts.append(text if type(text) is str else text_of(text))
                 for call in told("tool_calls") or ():
-                    arguments = _function(call).get("arguments")
+                    arguments = call.get("arguments") if "name" in call else _function(call).get("arguments")
                     texts.append(arguments if type(arguments) is str else str(arguments))
         return texts
 
@@ -291,7 +304,8 @@ class RowFacts:
         """Every tool call: its name and its arguments, as the model wrote them."""
         if not self.tool_calls:
             return []
-        functions = [_function(call) for message in self.messages for call in message.get("tool_calls") or ()]
+        calls = [call for message in self.messages if (some := message.get("tool_calls")) for call in some]
+        functions = [call if "name" in call else _function(call) for call in calls]
         return [(function.get("name"), function.get("arguments")) for function in functions]
 
     @property
@@ -304,7 +318,9 @@ class RowFacts:
     @property
     def refused(self) -> bool:
         """Whether the model's server marked a part of its answer as a refusal."""
-        return any(message.get("refusal") and message.get("role") == "assistant" for message in self.messages)
+        return bool(
+            [message for message in self.messages if message.get("refusal") and message.get("role") == "assistant"]
+        )
 
     @property
     def offered(self) -> set[str]:
@@ -342,6 +358,10 @@ def is_episode(row: Json) -> bool:
     """Whether a row is an episode of a policy; a task may have a field of this name too, and a season in it."""
     told = row.get("episode")
     return isinstance(told, dict) and "agents" in told and not told.keys().isdisjoint(("returns", "actions", "frames"))
+
+
+def _are_objects(values: Any) -> bool:
+    return type(values) is list and _OBJECT.issuperset(map(type, values))
 
 
 def _function(call: Json) -> Json:
