@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 from benchmarks.million_rows import REPEATS
 from benchmarks.million_viewer import SLUG, Page
 from velodrome.index import Sort
+from velodrome.index.fields import TASK_FIELDS
 from velodrome.index.paging import Cursor
-from velodrome.index.query import TASK_FIELDS
 
 _BEYOND = 2**62
 _ROOT = f"/run/{SLUG}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from velodrome.index import FAILED, Bin, Group, Histogram, Index, Point, Query, Sort, Task
+from velodrome.index import FAILED, Bin, FieldHistogram, Index, Point, Query, Sort, TaskSummary
 
 Json = dict[str, Any]
 ASKED = "What is 15% of 240?"  # by every row that is made here
@@ -34,13 +34,13 @@ def test_a_task_tells_how_many_there_are_and_how_many_passed(opened: Any, make_r
     rows += [make_rollout("b", 0, reward=None, meta={"verification": "deferred"}), make_rollout("c", 0, reward=0.0)]
     index = opened(rows, [make_failure("a", 4), make_failure("d", 0), make_failure("d", 1)])
     assert index.tasks().tasks == (
-        Task("a", 4, 1, 4, 2, 0.5, 0.875, 1, ASKED),
-        Task("b", 1, 0, 0, 0, None, None, 5, ASKED),
-        Task("c", 1, 0, 1, 0, 0.0, 0.0, 6, ASKED),
-        Task("d", 0, 2, 0, 0, None, None, FAILED + 2),
+        TaskSummary("a", 4, 1, 4, 2, 0.5, 0.875, 1, ASKED),
+        TaskSummary("b", 1, 0, 0, 0, None, None, 5, ASKED),
+        TaskSummary("c", 1, 0, 1, 0, 0.0, 0.0, 6, ASKED),
+        TaskSummary("d", 0, 2, 0, 0, None, None, FAILED + 2),
     )
     assert (index.state.deferred, index.state.failed, index.state.entries) == (1, 3, 9)
-    assert [entry.state for entry in index.task("a")] == ["kept", "kept", "kept", "kept", "failed"]
+    assert [entry.state for entry in index.repeats("a").entries] == ["kept", "kept", "kept", "kept", "failed"]
     index.close()
 
 
@@ -95,22 +95,17 @@ def test_failures_alike_but_for_numbers_and_ids_are_one_kind(opened: Any, make_f
         make_failure("g", 0, error="503 Service Unavailable after 9 s"),
     ]
     index = opened([], lost)
-    assert index.failures() == [
-        Group(
-            "model",
-            "POST http://#:#/v1/responses: # (request #)",
-            3,
-            "model: POST http://127.0.0.1:8001/v1/responses: 401 (request req_1f3a9b)",
-            (FAILED + 1, FAILED + 2, FAILED + 4),
-        ),
-        Group("?", "", 1, "?:", (FAILED + 5,)),
-        Group("model", "429 Too Many Requests after # s", 1, "model: 429 Too Many Requests after 450 s", (FAILED + 6,)),
-        Group(
-            "model", "503 Service Unavailable after # s", 1, "model: 503 Service Unavailable after 9 s", (FAILED + 7,)
-        ),
-        Group("tool", "no answer within # s", 1, "tool: no answer within 30.5 s", (FAILED + 3,)),
+    assert [(group.boundary, group.pattern, group.count) for group in index.failures()] == [
+        ("model", "POST http://#:#/v1/responses: # (request #)", 3),
+        ("?", "", 1),
+        ("model", "429 Too Many Requests after # s", 1),
+        ("model", "503 Service Unavailable after # s", 1),
+        ("tool", "no answer within # s", 1),
     ]
-    assert [entry.error for entry in index.task("c")] == ["tool: no answer within 30.5 s"]
+    first = "model: POST http://127.0.0.1:8001/v1/responses: 401 (request req_1f3a9b)"
+    assert index.failures()[0].example == first
+    assert index.failures()[0].numbers == (FAILED + 1, FAILED + 2, FAILED + 4)
+    assert [entry.error for entry in index.repeats("c").entries] == ["tool: no answer within 30.5 s"]
     index.close()
 
 
@@ -130,11 +125,11 @@ def test_a_key_that_was_tried_again_is_listed_once(
     write(index.rollouts, [make_rollout("a", 0, reward=1.0)], "ab")
     state = index.refresh()
     assert (state.rows, state.failed) == (2, 1)
-    assert [entry.state for entry in index.task("a")] == ["kept"]
+    assert [entry.state for entry in index.repeats("a").entries] == ["kept"]
     assert [(group.pattern, group.count) for group in index.failures()] == [("third", 1)]
     assert index.page(Query.parse("second"), Sort()).entries == ()
-    assert index.count(Query.parse("-second")) == index.count(Query()) == (3, True)
-    assert index.tasks(Query.parse("task=a")).tasks == (Task("a", 1, 0, 1, 1, 1.0, 1.0, 2, ASKED),)
+    assert index.count(Query.parse("-second")) == index.count(Query()) == 3
+    assert index.tasks(Query.parse("task=a")).tasks == (TaskSummary("a", 1, 0, 1, 1, 1.0, 1.0, 2, ASKED),)
     write(
         tmp_path / "r.failures.jsonl", [make_failure("a", 0, error="late"), make_failure("b", 0, error="again")], "ab"
     )
@@ -150,18 +145,18 @@ def test_a_histogram_counts_every_value_once(opened: Any, make_rollout: Make):
     index = opened(
         [make_rollout("a", repeat, reward=reward, tools=repeat % 2) for repeat, reward in enumerate(rewards)]
     )
-    assert index.histogram("reward", 4) == Histogram(
+    assert index.histogram("reward", 4) == FieldHistogram(
         "reward",
         (Bin(0.0, 0.25, 2), Bin(0.25, 0.5, 1), Bin(0.5, 0.75, 2), Bin(0.75, 1.0, 2)),
         7,
         1,
         pytest.approx(3.34 / 7),
     )
-    assert index.histogram("reward", 2, Query.parse("tools=1")) == Histogram(
+    assert index.histogram("reward", 2, Query.parse("tools=1")) == FieldHistogram(
         "reward", (Bin(0.0, 0.5, 1), Bin(0.5, 1.0, 2)), 3, 1, pytest.approx(1.59 / 3)
     )
-    assert index.histogram("tokens", 4) == Histogram("tokens", (Bin(39, 39, 8),), 8, 0, 39.0)
-    assert index.histogram("retries", 3, Query.parse("task:nothing")) == Histogram(
+    assert index.histogram("tokens", 4) == FieldHistogram("tokens", (Bin(39, 39, 8),), 8, 0, 39.0)
+    assert index.histogram("retries", 3, Query.parse("task:nothing")) == FieldHistogram(
         "retries", (Bin(0, 0, 0),), 0, 0, None
     )
     index.close()
@@ -169,7 +164,7 @@ def test_a_histogram_counts_every_value_once(opened: Any, make_rollout: Make):
 
 def test_a_histogram_of_nothing_is_empty(opened: Any, make_failure: Make):
     index = opened([], [make_failure("a")])
-    assert index.histogram("reward") == Histogram("reward", (), 0, 1, None)
+    assert index.histogram("reward") == FieldHistogram("reward", (), 0, 1, None)
     index.close()
 
 

@@ -178,7 +178,7 @@ def test_a_line_changed_in_place_is_noticed_once_the_file_is_quiet(
     clock.now = touched.st_mtime + 3
     state = index.refresh()
     assert state.rebuilt == "r.jsonl: the file was changed without growing; read again from the start"
-    assert [entry.reward for entry in index.task("a")] == [0.0, 1.0, 0.0]
+    assert [entry.reward for entry in index.repeats("a").entries] == [0.0, 1.0, 0.0]
 
 
 def test_a_row_is_compared_with_what_was_read_before_it_is_given_out(
@@ -283,19 +283,6 @@ def test_a_search_says_what_it_does_not_cover_yet(tmp_path: Path, opened: Any, m
     assert ([entry.key for entry in page.entries], page.note) == (["a/0", "b/0"], None)
 
 
-def test_a_thread_follows_the_file_until_it_is_stopped(tmp_path: Path, opened: Any, make_rollout: Make, write: Write):
-    path = write(tmp_path / "r.jsonl", [make_rollout("a")])
-    index = opened(path)
-    index.start(interval_s=0.001)
-    write(path, [make_rollout("b")], "ab")
-    while index.state.searchable < 2:
-        pass
-    index.stop()
-    write(path, [make_rollout("c")], "ab")
-    assert told(index.state) == (2, 0, 0, 2)
-    assert told(index.refresh()) == (3, 0, 0, 3)
-
-
 def test_live_means_that_it_was_written_to_within_seconds(
     tmp_path: Path, opened: Any, make_rollout: Make, write: Write
 ):
@@ -308,7 +295,7 @@ def test_live_means_that_it_was_written_to_within_seconds(
     assert not index.state.live
 
 
-def test_a_long_file_is_read_by_several_processes_to_the_same_end(
+def test_a_file_of_many_parts_is_read_to_its_end(
     tmp_path: Path, opened: Any, make_rollout: Make, make_failure: Make, write: Write
 ):
     rows = [make_rollout(f"t{number // 4}", number % 4, score=number, prompt="x" * 9000) for number in range(6000)]

@@ -15,7 +15,7 @@ import pytest
 from patience import DEADLINE_S
 
 from velodrome.errors import InputError
-from velodrome.index import Index, Query, Sort, schema, store
+from velodrome.index import Index, Query, Sort, database, store
 
 Json = dict[str, Any]
 Make = Callable[..., Json]
@@ -23,7 +23,7 @@ Write = Callable[..., Path]
 
 
 def count(index: Index) -> int:
-    return index.count(Query())[0]
+    return index.count(Query())
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_writer_that_holds_the_index_is_waited_for_and_reading_goes_on(path: P
     index = Index(path)
     index.refresh()
     write(path, [make_rollout("new")], "ab")
-    holder = schema.connect(index.path)
+    holder = database.connect(index.path)
     holder.execute("BEGIN IMMEDIATE")
     assert count(index) == 41
     waiting = threading.Thread(target=index.refresh)
@@ -96,7 +96,7 @@ def test_a_writer_that_holds_the_index_is_waited_for_and_reading_goes_on(path: P
 def test_who_has_the_lease_builds_and_others_go_on_when_it_runs_out(path: Path):
     now = [1000.0]
     index = Index(path, clock=lambda: now[0])
-    holder = schema.connect(index.path)
+    holder = database.connect(index.path)
     holder.execute("INSERT INTO note VALUES ('builder', '[\"somebody\",1004.0]')")
     assert index.refresh(0.1).rows == 0
     now[0] = 1005.0
@@ -107,7 +107,7 @@ def test_who_has_the_lease_builds_and_others_go_on_when_it_runs_out(path: Path):
 
 
 def test_an_index_that_is_no_database_is_made_anew(path: Path):
-    place = schema.place(path)
+    place = database.index_path(path)
     place.write_bytes(b"this is not a database, and never was one" * 100)
     index = Index(path)
     state = index.refresh()
@@ -119,7 +119,7 @@ def test_an_index_damaged_while_it_is_open_is_made_anew(path: Path):
     index = Index(path)
     index.refresh()
     before = index.page(Query(), Sort())
-    with schema.connect(index.path) as connection:
+    with database.connect(index.path) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     with index.path.open("rb+") as stream:
@@ -136,9 +136,9 @@ def test_an_index_damaged_while_it_is_open_is_made_anew(path: Path):
 def test_an_index_that_is_deleted_is_made_anew(path: Path, make_rollout: Make, write: Write):
     index = Index(path)
     index.refresh()
-    schema.discard(index.path)
+    database.discard(index.path)
     assert count(index) == 41
-    schema.discard(index.path)
+    database.discard(index.path)
     write(path, [make_rollout("new")], "ab")
     state = index.refresh()
     assert (state.rows, state.failed, state.rebuilt) == (41, 1, "the index file was gone")
@@ -154,44 +154,33 @@ def test_an_index_that_is_deleted_while_it_is_made_is_not_waited_for(path: Path)
         return 1000.0
 
     index = Index(path, clock=clock)
-    holder = schema.connect(index.path)
+    holder = database.connect(index.path)
     holder.execute("INSERT INTO note VALUES ('builder', '[\"somebody\",1004.0]')")
     holder.close()
-    index.start()
+    builder = threading.Thread(target=index.refresh, name="index", daemon=True)
+    builder.start()
     assert building.wait(DEADLINE_S)
-    schema.discard(index.path)
+    database.discard(index.path)
     rows: list[int] = []
     readers = [threading.Thread(target=lambda: rows.append(index.state.rows), daemon=True) for _ in range(3)]
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join(DEADLINE_S)
-    assert rows == [40, 40, 40]
+    builder.join(DEADLINE_S)
+    assert (rows, builder.is_alive()) == ([40, 40, 40], False)
     index.close()
 
 
 def test_an_index_of_another_version_is_made_anew(path: Path):
-    place = schema.place(path)
-    with schema.connect(place) as connection:
+    place = database.index_path(path)
+    with database.connect(place) as connection:
         connection.execute("PRAGMA user_version=99")
         connection.execute("CREATE TABLE rollout (x)")
     connection.close()
     index = Index(path)
     state = index.refresh()
-    assert (state.rows, state.rebuilt) == (40, f"the index was of version 99, not {schema.VERSION}")
-    index.close()
-
-
-def test_an_index_left_unsynced_by_a_machine_that_went_down_is_made_anew(path: Path):
-    first = Index(path)
-    first.refresh()
-    first.close()
-    with schema.connect(first.path) as connection:
-        connection.execute("INSERT INTO note VALUES ('unsynced', 'another boot')")
-    connection.close()
-    index = Index(path)
-    assert (count(index), index.refresh().rebuilt) == (0, "the machine went down while the index was made")
-    assert count(index) == 41
+    assert (state.rows, state.rebuilt) == (40, f"the index was of version 99, not {database.VERSION}")
     index.close()
 
 
@@ -220,9 +209,9 @@ def test_no_place_for_an_index_is_one_line(path: Path, tmp_path: Path, monkeypat
 def test_progress_survives_its_way_into_the_index_file(path: Path):
     index = Index(path)
     index.refresh()
-    with schema.connect(index.path) as connection:
+    with database.connect(index.path) as connection:
         progress = store.read_progress(connection)
-        assert store.Progress.decode(progress.encode()) == progress
+        assert store.ReadProgress.decode(progress.encode()) == progress
         assert (progress.rows, progress.failed, progress.places[store.KEPT].line) == (40, 1, 40)
     connection.close()
     index.close()
@@ -239,11 +228,11 @@ def test_random_bytes_within_a_small_index_change_no_answer(path: Path, make_rol
             return index.page(Query(), Sort(), limit=2000).entries, found, index.tasks().tasks, index.line(300)
 
     right = answers()
-    with closing(schema.connect(schema.place(path))) as connection:
+    with closing(database.connect(database.index_path(path))) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    whole = schema.place(path).read_bytes()
+    whole = database.index_path(path).read_bytes()
     for seed in range(4):
-        with schema.place(path).open("rb+") as stream:
+        with database.index_path(path).open("rb+") as stream:
             stream.write(whole)
             stream.truncate()
             stream.seek(place)
@@ -255,8 +244,8 @@ def test_a_place_that_is_wrong_in_the_index_of_an_untouched_file_is_the_indexs_f
     with closing(Index(path)) as index:
         index.refresh()
         right = index.line(7)
-        with closing(schema.connect(index.path)) as connection:
-            connection.execute("UPDATE rollout SET offset = offset + 3 WHERE number = 7")
+        with closing(database.connect(index.path)) as connection:
+            connection.execute("UPDATE entry SET offset = offset + 3 WHERE number = 7")
         assert index.line(7) == right
         told = "the index file was damaged (a rollout is not where the index says)"
         assert (index.remade, index.state.rebuilt) == (1, told)

@@ -14,8 +14,8 @@ from looking import CONTRAST, UNNAMED, Looking, keep
 from small_run import small
 
 from velodrome.training.loop import run_training as train
-from velodrome.viewer.source import opened
 from velodrome.viewer.static_copy import write_copy
+from velodrome.viewer.viewed_file import opened
 
 pytestmark = pytest.mark.slow
 

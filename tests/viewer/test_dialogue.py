@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.viewer.parts.dialogue import Argument, Call, Said, conversation, final_answer, pretty
-from velodrome.viewer.parts.parting import parting
+from velodrome.viewer.parts.difference import parting
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

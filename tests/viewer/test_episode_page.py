@@ -14,8 +14,8 @@ from small_run import small
 from viewing import TAGS, told, viewing
 
 from velodrome.training.loop import run_training as train
-from velodrome.viewer.source import opened
 from velodrome.viewer.static_copy import write_copy
+from velodrome.viewer.viewed_file import opened
 
 Json = dict[str, Any]
 

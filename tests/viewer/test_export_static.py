@@ -13,8 +13,8 @@ from made_runs import HOSTILE, hostile_row, make_run, rollout, rows_of, write
 from parsed_page import Page
 
 from velodrome.errors import InputError
-from velodrome.viewer.source import opened
 from velodrome.viewer.static_copy import MARK, Copied, write_copy
+from velodrome.viewer.viewed_file import opened
 
 
 def copied(path: Path, folder: Path, **chosen: object) -> Copied:

@@ -13,7 +13,7 @@ from viewing import told, viewing, wait_for
 
 from velodrome.records.zst import pack
 from velodrome.stats.metrics import read_metrics
-from velodrome.viewer.facts import Facts
+from velodrome.viewer.measurements import Measurements
 
 Json = dict[str, Any]
 
@@ -68,7 +68,7 @@ def test_a_compressed_file_is_read_the_same(tmp_path: Path):
 
 
 def test_a_large_file_is_measured_by_a_process_of_its_own(run: Path):
-    with viewing(run, facts=Facts(small_bytes=0)) as client:
+    with viewing(run, measurements=Measurements(small_bytes=0)) as client:
         page = wait_for(client, "/run/baseline", "pass@4")
     with viewing(run) as client:
         same = wait_for(client, "/run/baseline", "pass@4")

@@ -95,8 +95,8 @@ def _port(text: str) -> int:
 
 
 def _export(files: list[Path], folder: Path, where: str, limit: int | None) -> int:
-    from velodrome.viewer.source import opened
     from velodrome.viewer.static_copy import DEFAULT_LIMIT, write_copy
+    from velodrome.viewer.viewed_file import opened
 
     if len(files) > 1:
         raise InputError("--export copies one file; give one")
@@ -109,8 +109,8 @@ def _export(files: list[Path], folder: Path, where: str, limit: int | None) -> i
 
 
 def _terminal(files: list[Path], where: str) -> int:
-    from velodrome.viewer.source import opened
     from velodrome.viewer.terminal import Terminal
+    from velodrome.viewer.viewed_file import opened
 
     if len(files) > 1:
         raise InputError("--terminal browses one file; give one")

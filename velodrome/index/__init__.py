@@ -3,29 +3,29 @@
 From Python, `matching_lines(path, "reward<1 tools>3")` gives the lines of a file that match a filter.
 """
 
-from velodrome.index.answers import (
+from velodrome.index.index import Index
+from velodrome.index.matching import matching_lines
+from velodrome.index.query import Query, Sort
+from velodrome.index.results import (
     FAILED,
     Bin,
     Entry,
-    Group,
-    Histogram,
+    FailureGroup,
+    FieldHistogram,
     Page,
     Point,
     Repeats,
     State,
-    Task,
     TaskPage,
+    TaskSummary,
 )
-from velodrome.index.index import Index
-from velodrome.index.matching import matching_lines
-from velodrome.index.query import Query, Sort
 
 __all__ = [
     "FAILED",
     "Bin",
     "Entry",
-    "Group",
-    "Histogram",
+    "FailureGroup",
+    "FieldHistogram",
     "Index",
     "Page",
     "Point",
@@ -33,7 +33,7 @@ __all__ = [
     "Repeats",
     "Sort",
     "State",
-    "Task",
     "TaskPage",
+    "TaskSummary",
     "matching_lines",
 ]

@@ -1,31 +1,68 @@
-"""Which numeric fields an index has, and where each is stored."""
+"""The numeric fields of a rollout, in one table: what the index stores, a filter can name and a list can show.
+
+To add one, add a line here and raise `database.VERSION`. With a heading it is a column of the viewer's list.
+Every other number at the top level of a rollout is a field too, under its own name.
+"""
 
 from __future__ import annotations
 
-import sqlite3
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from velodrome.errors import InputError
-from velodrome.index.query import MEASURES, TASK_FIELDS
-from velodrome.settings.spelling import hint
+from velodrome.records.bounds import MAX_NUMBER
+from velodrome.records.facts import RowFacts
 
 
-class Fields:
-    """A look-up from the names a person uses to columns. No name ever becomes SQL, only what it is mapped to."""
+class Field(NamedTuple):
+    """A number of a rollout. `read` takes it from the facts of a row; anything but a number counts as absent."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.extra = {
-            name: f"c{place}" for name, place in connection.execute("SELECT name, place FROM field ORDER BY place")
-        }
+    name: str
+    read: Callable[[RowFacts], Any]
+    heading: str = ""
 
-    def names(self) -> list[str]:
-        """Every numeric field of a rollout."""
-        return [*MEASURES, *self.extra]
 
-    def column(self, name: str, *, what: str = "field") -> str:
-        """Where a rollout's own field is stored; an unknown one is the user's mistake."""
-        if name in MEASURES or name == "number":
-            return name
-        if name not in self.extra:
-            known = [*MEASURES, *self.extra, *TASK_FIELDS, "number"]
-            raise InputError(f'{what}: no field "{name:.60}"{hint(name, known)}')
-        return self.extra[name]
+FIELDS = (
+    Field("reward", lambda facts: facts.reward),
+    Field("turns", lambda facts: facts.turns, "turns"),
+    Field("tools", lambda facts: facts.tool_calls, "tools"),
+    Field("tokens", lambda facts: facts.total_tokens, "tokens"),
+    Field("input_tokens", lambda facts: facts.input_tokens),
+    Field("output_tokens", lambda facts: facts.output_tokens),
+    Field("length", lambda facts: len(facts.answer)),
+    Field("total_s", lambda facts: facts.total_s, "time"),
+    Field("model_s", lambda facts: facts.seconds("model_s")),
+    Field("tools_s", lambda facts: facts.seconds("tools_s")),
+    Field("verify_s", lambda facts: facts.seconds("verify_s")),
+    Field("queue_s", lambda facts: facts.seconds("queue_s")),
+    Field("retries", lambda facts: facts.count("retries")),
+    Field("repeat", lambda facts: None if facts.task is None else facts.repeat),
+    Field("task_index", lambda facts: number(facts.meta.get("task_index"))),
+    Field("finished_at", lambda facts: facts.finished_at),
+)
+FIELD_NAMES = tuple(field.name for field in FIELDS)
+TEXT_FIELDS = ("key", "task", "agent", "status", "error", "state")
+TASK_FIELDS = ("n", "pass_rate", "mean_reward")  # of all rollouts of a task
+RESERVED = frozenset((*FIELD_NAMES, *TEXT_FIELDS, *TASK_FIELDS, "number"))
+_LARGEST_EXTRA = 256  # fields of one row
+_LONGEST_NAME = 100
+_WHOLE = 2**53  # whole numbers up to here are exact in a column
+
+
+def number(value: Any) -> float | None:
+    """The value if it is a number that a column can hold, else None."""
+    if type(value) not in (float, int, bool) or not -MAX_NUMBER <= value <= MAX_NUMBER:
+        return None
+    return value + 0 if abs(value) < _WHOLE else float(value)
+
+
+def extra_numbers(facts: RowFacts) -> dict[str, float]:
+    """Every other number at the top level, by name. One whose name is taken is called `row.<name>`."""
+    names = ("attempt",) if facts.failed else facts.numbers
+    extra: dict[str, float] = {}
+    for name in names:
+        value = number(facts.numbers.get(name))
+        if name != "reward" and value is not None and len(name) <= _LONGEST_NAME:
+            extra[f"row.{name}" if name in RESERVED else name] = value
+            if len(extra) >= _LARGEST_EXTRA:
+                break
+    return extra

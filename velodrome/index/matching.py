@@ -8,8 +8,7 @@ from pathlib import Path
 
 from velodrome.index.index import Index
 from velodrome.index.query import Query, Sort
-
-_AT_ONCE = 2000
+from velodrome.index.results import FAILED_STATE
 
 
 def matching_lines(path: Path, where: str, *, sort: str = "") -> Iterator[tuple[int, bytes]]:
@@ -22,12 +21,6 @@ def matching_lines(path: Path, where: str, *, sort: str = "") -> Iterator[tuple[
     query, order = Query.parse(where), Sort.parse(sort)
     with closing(Index(path)) as index:
         index.refresh(search=bool(query.words))
-        after = None
-        while True:
-            page = index.page(query, order, after=after, limit=_AT_ONCE)
-            for entry in page.entries:
-                if entry.state != "failed":
-                    yield entry.number, index.line(entry.number)
-            after = page.next
-            if after is None:
-                return
+        for entry in index.select(query, order):
+            if entry.state != FAILED_STATE:
+                yield entry.number, index.line(entry.number)

@@ -1,105 +1,139 @@
-"""Cursors, and the stretches of an order that lie behind one: equal values first, then further ones, then none.
+"""Sorted lists, part by part: cursors, and the rows behind or before one.
 
-Each stretch is what one SQL index serves from a key on, so a page costs the same at any depth.
+A cursor holds what its row is sorted by, so a page stays where it is while the file grows.
 """
 
 from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from velodrome.errors import InputError
+from velodrome.index.columns import Column, Positions
 from velodrome.index.query import Sort
-from velodrome.index.select import Clause
+
+Keys = list[NDArray[np.float64]]
 
 _WRONG = "page: not a cursor of this list; start at its first page"
+_MANY_ROWS = 4096  # from here on `holds` is asked of all rows at once
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place in an order: the value it is ordered by, then what decides between equals."""
+    """A place in an order: the value sorted by, then what decides between equals."""
 
-    value: float | int | None
+    value: float | None
     ties: tuple[int, ...]
 
     def encode(self, sort: Sort) -> str:
-        """As it stands in a link."""
+        """As it is in a link."""
         return urlsafe_b64encode(orjson.dumps([str(sort), self.value, *self.ties])).rstrip(b"=").decode()
 
     @staticmethod
     def decode(text: str, sort: Sort, ties: int) -> Cursor:
         """From a link; one of another order, or of none, is the user's mistake."""
         try:
-            told: Any = orjson.loads(urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)))
+            parts: Any = orjson.loads(urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)))
         except (binascii.Error, orjson.JSONDecodeError, UnicodeEncodeError):
             raise InputError(_WRONG) from None
-        if not isinstance(told, list) or len(told) != 2 + ties or told[0] != str(sort):
+        if not isinstance(parts, list) or len(parts) != 2 + ties or parts[0] != str(sort):
             raise InputError(_WRONG)
-        value, numbers = told[1], told[2:]
-        whole = [type(each) is int and abs(each) < 2**63 for each in numbers]
-        real = value is None or (type(value) in (int, float) and isfinite(value) and abs(value) < 2**1000)
-        if not (all(whole) and real):
+        value, numbers = parts[1], parts[2:]
+        real = value is None or (type(value) in (int, float) and isfinite(value))
+        if not (real and all(type(each) is int for each in numbers)):
             raise InputError(_WRONG)
-        return Cursor(float(value) if type(value) is int and abs(value) >= 2**63 else value, tuple(numbers))
+        return Cursor(value, tuple(numbers))
 
 
-@dataclass(frozen=True, slots=True)
 class Order:
-    """An order by a column, equals by `ties` in the same direction, so that one SQL index serves it either way.
+    """An order of rows by a column, equals by the ties, all in one direction. Rows without a value come last."""
 
-    Entries without a value come last in both. Without a column the ties alone decide.
-    """
+    def __init__(self, sort: Sort, column: Column | None, ties: Sequence[Column]) -> None:
+        self._sort = sort
+        self._column = column
+        self._ties = list(ties)
+        sign = -1.0 if sort.descending else 1.0
+        self._keys: Keys = [tie * sign for tie in ties]
+        if column is not None:
+            self._keys.insert(0, np.where(np.isnan(column), np.inf, column * sign))
 
-    column: str | None
-    ties: tuple[str, ...]
-    descending: bool
+    def cursor(self, row: int) -> Cursor:
+        """The place of a row."""
+        value = None if self._column is None or np.isnan(self._column[row]) else float(self._column[row])
+        return Cursor(value, tuple(int(tie[row]) for tie in self._ties))
 
-    def stretches(self, cursor: Cursor | None, *, backwards: bool) -> list[tuple[Clause, str]]:
-        """Conditions, each with its ORDER BY, to be read one after the other: what lies behind, or before, a cursor."""
-        rising = self.descending == backwards
-        ties = _by(self.ties, rising)
-        beyond = _beyond(self.ties, cursor.ties, rising=rising) if cursor else [Clause("1")]
-        if self.column is None:
-            return [(clause, ties) for clause in beyond]
-        name = self.column
-        valued = f"{_by((name,), rising)}, {ties}"
-        there, absent = (Clause(f"{name} IS NOT NULL"), valued), (Clause(f"{name} IS NULL"), ties)
-        if cursor is None:
-            return [absent, there] if backwards else [there, absent]
-        if cursor.value is None:
-            same = [(Clause(f"{name} IS NULL AND {each.sql}", each.values), ties) for each in beyond]
-            return [*same, there] if backwards else same
-        value = cursor.value
-        same = [(Clause(f"{name} = ? AND {each.sql}", (value, *each.values)), ties) for each in beyond]
-        further = (Clause(f"{name} {'>' if rising else '<'} ?", (value,)), valued)
-        return [*same, further] if backwards else [*same, further, absent]
+    def rows(
+        self,
+        allowed: NDArray[np.bool_],
+        cursor: Cursor | None,
+        *,
+        backwards: bool = False,
+        limit: int | None = None,
+    ) -> Positions:
+        """The allowed rows behind a cursor, or before it, nearest first."""
+        keys = [-key for key in self._keys] if backwards else self._keys
+        if cursor is not None:
+            allowed = allowed & self._beyond(keys, cursor, backwards)
+        rows = np.flatnonzero(allowed)
+        rows = rows if limit is None else _smallest(keys, rows, limit)
+        return rows[np.lexsort([key[rows] for key in reversed(keys)])]
 
-    def at_once(self, cursor: Cursor | None, *, backwards: bool) -> tuple[Clause, str]:
-        """The same as one condition and one ORDER BY, for a list that is sorted anyway."""
-        parts = [clause for clause, _ in self.stretches(cursor, backwards=backwards)] if cursor else [Clause("1")]
-        values = tuple(value for clause in parts for value in clause.values)
-        either = Clause(" OR ".join(f"({clause.sql})" for clause in parts), values)
-        rising = self.descending == backwards
-        if self.column is None:
-            return either, _by(self.ties, rising)
-        nulls = _by((f"{self.column} IS NULL",), not backwards)
-        return either, f"{nulls}, {_by((self.column, *self.ties), rising)}"
+    def _beyond(self, keys: Keys, cursor: Cursor, backwards: bool) -> NDArray[np.bool_]:
+        sign = -1.0 if self._sort.descending else 1.0
+        edges = [each * sign for each in cursor.ties]
+        if self._column is not None:
+            edges.insert(0, np.inf if cursor.value is None else cursor.value * sign)
+        beyond = np.zeros(len(keys[0]), bool)
+        for key, edge in zip(reversed(keys), reversed(edges), strict=True):
+            at = -edge if backwards else edge
+            beyond = (key > at) | ((key == at) & beyond)
+        return beyond
+
+    def page(
+        self,
+        allowed: NDArray[np.bool_],
+        *,
+        after: str | None,
+        before: str | None,
+        limit: int,
+        holds: Callable[[Positions], NDArray[np.bool_]] | None = None,
+    ) -> tuple[Positions, str | None, str | None]:
+        """The rows of a page in order, and the cursors of the next and the previous one.
+
+        `holds` is a further condition that is too slow to ask of all rows. It is asked of those that may be shown.
+        """
+        text, backwards = (after, False) if before is None else (before, True)
+        cursor = None if text is None else Cursor.decode(text, self._sort, len(self._ties))
+        wanted = size = limit + 1
+        while True:
+            candidates = self.rows(allowed, cursor, backwards=backwards, limit=size)
+            rows = candidates if holds is None else candidates[holds(candidates)]
+            if holds is None or len(rows) >= wanted or len(candidates) < size:
+                break
+            size = size * 8 if size < _MANY_ROWS else len(allowed) + 1
+        more, rows = len(rows) > limit, rows[:limit]
+        rows = rows[::-1] if backwards else rows
+        has_next, has_previous = (True, more) if backwards else (more, after is not None)
+        return (
+            rows,
+            self.cursor(int(rows[-1])).encode(self._sort) if has_next and len(rows) else None,
+            self.cursor(int(rows[0])).encode(self._sort) if has_previous and len(rows) else None,
+        )
 
 
-def _by(ties: tuple[str, ...], rising: bool) -> str:
-    return ", ".join(f"{tie} {'ASC' if rising else 'DESC'}" for tie in ties)
-
-
-def _beyond(ties: tuple[str, ...], values: tuple[int, ...], *, rising: bool) -> list[Clause]:
-    """What comes after these ties, nearest first: the last tie further, then the one before it further, …"""
-    sign = ">" if rising else "<"
-    found = []
-    for last in range(len(ties) - 1, -1, -1):
-        same = [f"{tie} = ?" for tie in ties[:last]]
-        found.append(Clause(" AND ".join([*same, f"{ties[last]} {sign} ?"]), values[: last + 1]))
-    return found
+def _smallest(keys: Keys, rows: Positions, limit: int) -> Positions:
+    """The `limit` rows with the smallest keys, in any order."""
+    if len(rows) <= limit or not keys:
+        return rows[:limit]
+    values = keys[0][rows]
+    edge = np.partition(values, limit - 1)[limit - 1]
+    sure = rows[values < edge]
+    return np.concatenate([sure, _smallest(keys[1:], rows[values == edge], limit - len(sure))])

@@ -14,30 +14,11 @@ from math import isfinite
 from typing import NamedTuple
 
 from velodrome.errors import InputError
-from velodrome.index.answers import STATES
+from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS, TEXT_FIELDS
+from velodrome.index.results import STATES
 from velodrome.settings.spelling import hint
 from velodrome.timing.invisible import INVISIBLE
 
-TEXT_FIELDS = ("key", "task", "agent", "status", "error", "state")
-TASK_FIELDS = ("n", "pass_rate", "mean_reward")
-MEASURES = (
-    "reward",
-    "tokens",
-    "input_tokens",
-    "output_tokens",
-    "tools",
-    "turns",
-    "length",
-    "total_s",
-    "model_s",
-    "tools_s",
-    "verify_s",
-    "queue_s",
-    "retries",
-    "repeat",
-    "task_index",
-    "finished_at",
-)
 NONE = "none"  # `reward:none`: there is no value
 
 _MOST_CHARACTERS = 2000
@@ -113,7 +94,7 @@ class Query:
 
     def check(self, fields: Iterable[str]) -> None:
         """Refuse numeric fields that are not among these."""
-        known = {*fields, *MEASURES, *TASK_FIELDS, "number"}
+        known = {*fields, *FIELD_NAMES, *TASK_FIELDS, "number"}
         for term in self.terms:
             if isinstance(term, Compared) and term.field not in known:
                 raise InputError(

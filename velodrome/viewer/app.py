@@ -21,8 +21,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from velodrome.errors import InputError, describe
 from velodrome.serving.callers import Callers
-from velodrome.viewer.facts import Facts
-from velodrome.viewer.gate import Gate
+from velodrome.viewer.access import AccessCheck
+from velodrome.viewer.measurements import Measurements
 from velodrome.viewer.pages.compare_page import compare_page
 from velodrome.viewer.pages.failures_page import failures_page
 from velodrome.viewer.pages.frame import message, rendered, run_frame, version_of, whole_frame
@@ -34,7 +34,7 @@ from velodrome.viewer.pages.task_page import task_page
 from velodrome.viewer.pages.tasks_page import tasks_page
 from velodrome.viewer.parts.dialogue import pretty
 from velodrome.viewer.parts.render import environment
-from velodrome.viewer.source import Source, open_sources
+from velodrome.viewer.viewed_file import ViewedFile, open_files
 
 Json = dict[str, Any]
 
@@ -43,17 +43,19 @@ _TYPES = {".js": "text/javascript", ".svg": "image/svg+xml", ".css": "text/css"}
 _log = logging.getLogger(__name__)
 
 
-def make_app(files: Sequence[Path], *, token: str | None = None, host: str = "", facts: Facts | None = None) -> FastAPI:
+def make_app(
+    files: Sequence[Path], *, token: str | None = None, host: str = "", measurements: Measurements | None = None
+) -> FastAPI:
     """The app over some rollouts files. With a token, requests from anywhere are answered that bring it."""
-    facts = facts or Facts()
-    sources = open_sources(files, facts)
+    measurements = measurements or Measurements()
+    sources = open_files(files, measurements)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         for source in sources:
             source.follow()
         yield
-        facts.close()
+        measurements.close()
         for source in sources:
             source.close()
 
@@ -61,7 +63,7 @@ def make_app(files: Sequence[Path], *, token: str | None = None, host: str = "",
     pages = Pages(sources)
     for path, handle in pages.routes().items():
         app.add_api_route(path, handle, methods=["GET", "HEAD"], response_model=None)
-    app.add_middleware(Gate, token=token, message=message, callers=Callers([host]))
+    app.add_middleware(AccessCheck, token=token, message=message, callers=Callers([host]))
     for kind in (HTTPException, RequestValidationError, InputError, Exception):
         app.add_exception_handler(kind, _told)
     return app
@@ -82,7 +84,7 @@ def _told(request: Request, error: Exception) -> Response:
 class Pages:
     """The handlers. They are plain functions, so that each request has a thread of its own."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[ViewedFile]) -> None:
         self._sources = list(sources)
         self._by_slug = {source.slug: source for source in sources}
 
@@ -184,13 +186,13 @@ class Pages:
     def icon(self) -> Response:
         return self.static("mark.svg")
 
-    def _found(self, slug: str) -> Source:
+    def _found(self, slug: str) -> ViewedFile:
         found = self._by_slug.get(slug)
         if found is None:
             raise InputError(f"There is no run {slug!r:.100} here.")
         return found
 
-    def _page(self, slug: str, here: str, tell: Callable[[Source, Served], Json]) -> Response:
+    def _page(self, slug: str, here: str, tell: Callable[[ViewedFile, Served], Json]) -> Response:
         source = self._found(slug)
         links = Served(slug)
         frame = run_frame(source, self._sources)
@@ -198,7 +200,7 @@ class Pages:
         return HTMLResponse(rendered(f"{here}.html", here, links, **frame, **told))
 
 
-def _pulse(sources: Sequence[Source]) -> Response:
+def _pulse(sources: Sequence[ViewedFile]) -> Response:
     states = [source.index().state for source in sources]
     told = {
         "version": version_of(sources),

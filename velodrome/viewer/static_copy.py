@@ -23,7 +23,7 @@ from velodrome.viewer.pages.rollouts_page import PAGE, Asked, rollouts_page
 from velodrome.viewer.pages.run_page import run_page
 from velodrome.viewer.pages.task_page import task_page
 from velodrome.viewer.parts.render import environment, many
-from velodrome.viewer.source import Source
+from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
@@ -106,7 +106,7 @@ class Copies:
         return None
 
 
-def write_copy(source: Source, folder: Path, *, where: str = "", limit: int = DEFAULT_LIMIT) -> Copied:
+def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int = DEFAULT_LIMIT) -> Copied:
     """Copy the run's page, the rollouts that match, their tasks, and the failures."""
     index = source.read_on()
     query = Query.parse(where, index.fields())
@@ -117,7 +117,7 @@ def write_copy(source: Source, folder: Path, *, where: str = "", limit: int = DE
         links.follow(cursor or "")
     writer = _Writer(source, links, folder)
     for kind in ("metrics", "profile", "checks"):
-        source.fact(kind, patience_s=_PATIENT_S)
+        source.measure(kind, patience_s=_PATIENT_S)
     writer.write("index.html", "run", run_page(source, index, links))
     left = len(numbers)
     for cursor in cursors:
@@ -182,7 +182,7 @@ def _is_ours(path: Path) -> bool:
 
 
 class _Writer:
-    def __init__(self, source: Source, links: Copies, folder: Path) -> None:
+    def __init__(self, source: ViewedFile, links: Copies, folder: Path) -> None:
         self._source = source
         self._links = links
         self._folder = folder

@@ -18,8 +18,8 @@ from velodrome.viewer.pages.links import long, quoted, short
 from velodrome.viewer.pages.run_page import account, read_runs
 from velodrome.viewer.parts.dialogue import pretty
 from velodrome.viewer.parts.render import number
-from velodrome.viewer.source import Source
 from velodrome.viewer.transcript import plain, transcript
+from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ class Terminal:
 
     def __init__(
         self,
-        source: Source,
+        source: ViewedFile,
         ask: Callable[[str], str | None],
         tell: Callable[[str], None],
         *,
@@ -124,8 +124,7 @@ class Terminal:
         self._page, self._open = page, None
         state = index.state
         if self._query.terms:
-            found, exact = index.count(self._query)
-            told = f"{'' if exact else 'more than '}{found:,} of {state.entries:,} match {self._query.text}"
+            told = f"{index.count(self._query):,} of {state.entries:,} match {self._query.text}"
         else:
             told = f"{state.rows:,} kept, {state.failed:,} failed"
         live = ", live" if state.live else ""
@@ -139,7 +138,8 @@ class Terminal:
 
     def _line(self, entry: Entry) -> str:
         worth = "failed" if entry.state == "failed" else "-" if entry.reward is None else number(entry.reward)
-        took = duration(entry.total_s * 1000) if entry.total_s is not None else ""
+        total_s = entry.numbers.get("total_s")
+        took = "" if total_s is None else duration(total_s * 1000)
         head = f"{short(entry.number):>6}  {padded(worth, 7)}{padded(took, 9)}"
         key = clean(entry.key, longest=20)
         text = entry.error or entry.prompt

@@ -14,7 +14,7 @@ import pytest
 
 from velodrome.errors import InputError
 from velodrome.exchange.export.selection import Remade, Selection
-from velodrome.index import Index, schema
+from velodrome.index import Index, database
 from velodrome.records.rollout import beside
 
 
@@ -495,15 +495,15 @@ def test_many_rows_of_a_parquet_file_are_written_in_batches(shop: Any):
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE rollout SET offset = offset + 1 WHERE number = 4",
-        "UPDATE said SET answer = CAST(x'ff' AS TEXT) WHERE number = 4",
+        "UPDATE entry SET offset = offset + 1 WHERE number = 4",
+        "UPDATE entry SET answer = CAST(x'ff' AS TEXT) WHERE number = 4",
     ],
 )
 def test_a_damaged_index_is_made_again_and_the_export_goes_on(shop: Any, damage: str):
     source = shop.file(*(shop.row(f"t{at}/0", 1.0, f"answer {at}") for at in range(6)))
     with closing(Index(source)) as index:
         index.refresh()
-    with closing(schema.connect(schema.place(source))) as connection:
+    with closing(database.connect(database.index_path(source))) as connection:
         connection.execute(damage)
     shop.export("sft", source, to="sft.jsonl")
     assert answers(shop.records("sft.jsonl")) == [f"answer {at}" for at in range(6)]
@@ -512,8 +512,8 @@ def test_a_damaged_index_is_made_again_and_the_export_goes_on(shop: Any, damage:
 def test_an_index_that_loses_a_chosen_rollout_is_at_fault_and_not_the_file(shop: Any):
     source = shop.file(*(shop.row(f"t{at}/0") for at in range(6)))
     selection = Selection([source], "")
-    with closing(schema.connect(schema.place(source))) as connection:
-        connection.execute("DELETE FROM rollout WHERE number = 4")
+    with closing(database.connect(database.index_path(source))) as connection:
+        connection.execute("DELETE FROM entry WHERE number = 4")
     with pytest.raises(Remade, match="its index was damaged and is made again; nothing is written; run it again"):
         list(selection.units(by_task=False, shuffle=False, seed=0))
     selection.close()

@@ -20,13 +20,10 @@ import orjson
 from velodrome.errors import InputError
 from velodrome.exchange.export.splits import drawn, task_hash
 from velodrome.index import Index, Query, Sort
-from velodrome.index.extract import hashed
-from velodrome.index.query import MEASURES, TASK_FIELDS
+from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.records.lenient import loads
 
 Json = dict[str, Any]
-
-_PAGE_ROWS = 2000
 
 
 class Remade(InputError):
@@ -67,26 +64,15 @@ class Selection:
         self.notes += state.notes
         if state.deferred:
             self.deferred[path] = state.deferred
-        known = {*MEASURES, *TASK_FIELDS, *self.numeric}
+        known = {*FIELD_NAMES, *TASK_FIELDS, *self.numeric}
         self.numeric = sorted([*self.numeric, *(name for name in index.fields() if name not in known)])
-        after, last = None, 0
-        while True:
-            page = index.page(query, Sort(), after=after, limit=_PAGE_ROWS)
-            numbers = [last, *(entry.number for entry in page.entries)]
-            if numbers != sorted(numbers):  # which could go on for ever
-                index.remake("its rollouts are not in order")
-                raise _remade(index)
-            last = numbers[-1]
-            for entry in page.entries:
-                if entry.state != "failed":
-                    self._source.append(len(self._indexes) - 1)
-                    self._number.append(entry.number)
-                    self._key.append(hashed(entry.key))
-                    self._task.append(task_hash(entry.task or entry.key))
-                    self._reward.append(nan if entry.reward is None else entry.reward)
-            after = page.next
-            if after is None:
-                return
+        for entry in index.select(query):
+            if entry.state != "failed":
+                self._source.append(len(self._indexes) - 1)
+                self._number.append(entry.number)
+                self._key.append(_key_hash(entry.key))
+                self._task.append(task_hash(entry.task or entry.key))
+                self._reward.append(nan if entry.reward is None else entry.reward)
 
     def __len__(self) -> int:
         return len(self._number)
@@ -179,6 +165,11 @@ class Selection:
         """Let go of the files."""
         for index in self._indexes:
             index.close()
+
+
+def _key_hash(key: str) -> int:
+    digest = hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def _digest(line: bytes) -> bytes:

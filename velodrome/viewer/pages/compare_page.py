@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from velodrome.viewer.pages.links import Served, quoted
 from velodrome.viewer.pages.run_page import PATIENCE_S
-from velodrome.viewer.source import Source
+from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
@@ -19,10 +19,10 @@ _MOST_FIELDS = 80
 _WHICH = (("all", ""), ("better", "better"), ("worse", "worse"))
 
 
-def compare_page(sources: Sequence[Source], a: Source, b: Source, only: str, since: int = 0) -> Json:
+def compare_page(sources: Sequence[ViewedFile], a: ViewedFile, b: ViewedFile, only: str, since: int = 0) -> Json:
     """What the template needs. `only` chooses from the flips, `since` is how many of them come before."""
     only = only if only in ("better", "worse") else ""
-    result = a.facts.ask("compare", a.path, b.path, patience_s=PATIENCE_S)
+    result = a.measurements.read("compare", a.path, b.path, patience_s=PATIENCE_S)
     found: Json = {
         "a": a,
         "b": b,
@@ -46,11 +46,11 @@ def compare_page(sources: Sequence[Source], a: Source, b: Source, only: str, sin
     return found
 
 
-def _at(a: Source, b: Source, only: str, since: int = 0) -> str:
+def _at(a: ViewedFile, b: ViewedFile, only: str, since: int = 0) -> str:
     return f"{Served('').compare(a=a.slug, b=b.slug, only=only, since=since)}#flips"
 
 
-def _flips(compared: Json, a: Source, b: Source, only: str, since: int) -> Json:
+def _flips(compared: Json, a: ViewedFile, b: ViewedFile, only: str, since: int) -> Json:
     """A page of the tasks that flipped; a comparison lists no more than so many, and counts all."""
     flips = [each for each in compared["flips"] if _wanted(each, only)]
     flipped = compared["flipped"]
@@ -72,7 +72,7 @@ def _wanted(flip: Json, only: str) -> bool:
     return not only or better == (only == "better")
 
 
-def _flip(flip: Json, a: Source, b: Source) -> Json:
+def _flip(flip: Json, a: ViewedFile, b: ViewedFile) -> Json:
     """The task in both runs: its page, and its rollouts as a filtered list."""
     task, q = flip["task"], f"task={quoted(flip['task'])}"
     ways = {"href": Served(b.slug).task(task)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from velodrome.index import Group, Index
+from velodrome.index import FailureGroup, Index
 from velodrome.index.query import typed
 from velodrome.viewer.pages.links import Links, quoted
 from velodrome.viewer.parts.render import count, many
@@ -23,7 +23,7 @@ _ABOUT = {
 
 def failures_page(index: Index, links: Links) -> Json:
     """What the template needs."""
-    boundaries: dict[str, list[Group]] = {}
+    boundaries: dict[str, list[FailureGroup]] = {}
     for group in index.failures():
         boundaries.setdefault(group.boundary, []).append(group)
     total = sum(group.count for groups in boundaries.values() for group in groups)
@@ -34,12 +34,12 @@ def failures_page(index: Index, links: Links) -> Json:
     }
 
 
-def _boundary(name: str, groups: list[Group]) -> Json:
+def _boundary(name: str, groups: list[FailureGroup]) -> Json:
     told = _ABOUT.get(name, "No boundary that is known.")
     return {"title": name.capitalize() or "?", "about": told, "count": sum(group.count for group in groups)}
 
 
-def _groups(groups: list[Group], links: Links) -> list[Json]:
+def _groups(groups: list[FailureGroup], links: Links) -> list[Json]:
     return [
         {
             "count": group.count,
@@ -53,7 +53,7 @@ def _groups(groups: list[Group], links: Links) -> list[Json]:
     ]
 
 
-def filter_of(group: Group) -> str:
+def filter_of(group: FailureGroup) -> str:
     """A filter that finds the failures of a group, by the longest part of their message that is the same in all."""
     part = max(group.pattern.split("#"), key=len).strip()
     return f"state:failed error:{typed(quoted(part))}" if len(part) > 3 else "state:failed"

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from velodrome.viewer.gate import SIGN_IN
+from velodrome.viewer.access import SIGN_IN
 from velodrome.viewer.pages.links import Links, Served
 from velodrome.viewer.parts.render import count, page
-from velodrome.viewer.source import Source
+from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
 
-def run_frame(source: Source, sources: Sequence[Source]) -> Json:
+def run_frame(source: ViewedFile, sources: Sequence[ViewedFile]) -> Json:
     """The frame of a page about one run. Made before the page: what is learned meanwhile makes the page an old one."""
     told = {"version": source.version, "pulse": Served(source.slug).pulse()}
     return {"source": source, "several": len(sources) > 1, **told}
 
 
-def whole_frame(sources: Sequence[Source], source: Source | None = None) -> Json:
+def whole_frame(sources: Sequence[ViewedFile], source: ViewedFile | None = None) -> Json:
     """The same of a page about several runs, shown among the pages of one or of none."""
     told = {"version": version_of(sources), "pulse": Served("").pulse()}
     return {"source": source, "several": len(sources) > 1, **told}
 
 
-def version_of(sources: Sequence[Source]) -> str:
+def version_of(sources: Sequence[ViewedFile]) -> str:
     """Another one whenever that of one of them is."""
     return "-".join(source.version for source in sources)
 
@@ -35,7 +35,7 @@ def rendered(
     here: str,
     links: Links,
     *,
-    source: Source | None = None,
+    source: ViewedFile | None = None,
     several: bool = False,
     version: str = "",
     pulse: str = "",

@@ -100,15 +100,16 @@ def _about(entry: Entry) -> list[Markup]:
     found = [f"line {entry.line:,}"]
     if entry.agent:
         found.append(plain_line(entry.agent, 60))
-    if entry.tokens is not None:
-        found.append(many(entry.tokens, "token"))
-    for name, value in (("turn", entry.turns), ("tool call", entry.tools)):
+    numbers = entry.numbers
+    if "tokens" in numbers:
+        found.append(many(numbers["tokens"], "token"))
+    for name, value in (("turn", numbers.get("turns")), ("tool call", numbers.get("tools"))):
         if value:
             found.append(many(value, name))
-    if entry.total_s is not None:
-        found.append(duration(entry.total_s * 1000))
-    if entry.finished_at is not None:
-        found.append(moment(entry.finished_at))
+    if "total_s" in numbers:
+        found.append(duration(numbers["total_s"] * 1000))
+    if "finished_at" in numbers:
+        found.append(moment(numbers["finished_at"]))
     return [Markup.escape(each) for each in found]
 
 

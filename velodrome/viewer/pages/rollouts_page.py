@@ -8,11 +8,12 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Query, Sort
+from velodrome.index.fields import FIELDS
 from velodrome.index.query import typed
 from velodrome.timing.report import duration
 from velodrome.viewer.pages.links import Links
 from velodrome.viewer.parts.render import NONE, many, number
-from velodrome.viewer.source import Source
+from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
@@ -25,7 +26,6 @@ _FILTERS = (
     ("failed", "state:failed"),
     ("deferred", "state:deferred"),
 )
-_NUMBERS = (("turns", "turns"), ("tools", "tools"), ("tokens", "tokens"), ("time", "total_s"))
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def parsed(index: Index, asked: Asked) -> tuple[Query, Sort, list[str]]:
     return query, sort, problems
 
 
-def rollouts_page(source: Source, index: Index, links: Links, asked: Asked) -> Json:
+def rollouts_page(source: ViewedFile, index: Index, links: Links, asked: Asked) -> Json:
     """What the template needs."""
     query, sort, problems = parsed(index, asked)
     if query.terms:
@@ -95,16 +95,13 @@ def rollouts_page(source: Source, index: Index, links: Links, asked: Asked) -> J
     }
 
 
-def _tally(source: Source, query: Query) -> str:
+def _tally(source: ViewedFile, query: Query) -> str:
     if not query.terms:
         return many(source.state.entries, "rollout")
-    counted = source.count(query)
-    if counted is None:
+    count = source.count(query)
+    if count is None:
         return "counting"
-    found, exact = counted
-    if found == 1 and exact:
-        return "1 rollout matches"
-    return f"{'' if exact else 'more than '}{many(found, 'rollout')} match"
+    return "1 rollout matches" if count == 1 else f"{many(count, 'rollout')} match"
 
 
 def columns(links: Links, q: str, sort: Sort) -> list[Column]:
@@ -118,7 +115,7 @@ def columns(links: Links, q: str, sort: Sort) -> list[Column]:
         return Column(label, kind, links.rollouts(q=q, sort=f"-{field}" if down else field), order, tell)
 
     found = [heading("reward", "reward", "", lambda entry: ""), Column("task"), Column("answer")]
-    names = list(_NUMBERS)
+    names = [(field.heading, field.name) for field in FIELDS if field.heading]
     if sort.field not in ("number", "reward", *(field for _, field in names)):
         names.append((sort.field, sort.field))
     return found + [heading(label, field, "num", _teller(field)) for label, field in names]

@@ -12,15 +12,15 @@ from typing import Any
 import orjson
 from markupsafe import Markup
 
-from velodrome.index import Histogram, Index, State
+from velodrome.index import FieldHistogram, Index, State
 from velodrome.records.rollout import beside
 from velodrome.timing.report import duration
-from velodrome.viewer.facts import SMALL_BYTES, Fact
+from velodrome.viewer.measurements import SMALL_BYTES, Measurement
 from velodrome.viewer.pages.links import Links
 from velodrome.viewer.parts import charts, spans
 from velodrome.viewer.parts.render import count, many, moment, number, size
 from velodrome.viewer.parts.throughput import rates
-from velodrome.viewer.source import Source
+from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
@@ -38,7 +38,7 @@ _TITLES = {
 }
 
 
-def run_page(source: Source, index: Index, links: Links) -> Json:
+def run_page(source: ViewedFile, index: Index, links: Links) -> Json:
     """What the template needs."""
     state = index.state
     runs = read_runs(source)
@@ -46,7 +46,7 @@ def run_page(source: Source, index: Index, links: Links) -> Json:
     live = state.live and not _over(source, runs)
     metrics, profile, findings = _facts(source, state)
     behind = source.behind  # a picture of half a file would be slow to draw, and wrong
-    rewards = None if behind else source.rewards()
+    rewards = None if behind else index.histogram("reward")
     told = metrics.value["metrics"] if metrics.value else {}
     verdict, parts = _profile(profile)
     return {
@@ -67,15 +67,15 @@ def run_page(source: Source, index: Index, links: Links) -> Json:
     }
 
 
-def _facts(source: Source, state: State) -> list[Fact]:
+def _facts(source: ViewedFile, state: State) -> list[Measurement]:
     """What is measured of the whole file; what a small one needs a moment for is waited for."""
     if source.behind:  # one reader of the file at a time
-        return [Fact(), Fact(), Fact()]
+        return [Measurement(), Measurement(), Measurement()]
     until = time.monotonic() + (PATIENCE_S if state.size <= SMALL_BYTES else 0.0)
-    return [source.fact(kind, patience_s=until - time.monotonic()) for kind in ("metrics", "profile", "checks")]
+    return [source.measure(kind, patience_s=until - time.monotonic()) for kind in ("metrics", "profile", "checks")]
 
 
-def read_runs(source: Source) -> list[Json]:
+def read_runs(source: ViewedFile) -> list[Json]:
     """The runs that `run.json` tells of; none if there is no such file."""
     try:
         found = orjson.loads(beside(source.path, "run.json").read_bytes())
@@ -114,7 +114,7 @@ def _account_bar(kept: int, failed: int, left: int) -> str:
     return f'<svg width="100%" height="6" aria-hidden="true">{"".join(parts)}</svg>' if total else ""
 
 
-def _over(source: Source, runs: list[Json]) -> bool:
+def _over(source: ViewedFile, runs: list[Json]) -> bool:
     """Whether the last run is on record as ended, and nothing was written after it."""
     ended = runs[-1].get("finished_at") if runs else None
     try:
@@ -172,7 +172,7 @@ def _over_tasks(name: str, told: Json) -> str:
     return f"{name} over {count(tasks)} of {count(scored)} tasks" if known and tasks != scored else name
 
 
-def _histogram(rewards: Histogram | None) -> Markup:
+def _histogram(rewards: FieldHistogram | None) -> Markup:
     bins = rewards.bins if rewards else ()
     if not bins or not rewards:
         return Markup("")
@@ -189,7 +189,7 @@ def _throughput(index: Index, runs: list[Json]) -> Markup:
     return Markup(charts.line(found.at_s, found.per_s, label="Throughput", unit="rollouts/s", every_s=found.every_s))
 
 
-def _profile(profile: Fact) -> tuple[Json | None, list[Json]]:
+def _profile(profile: Measurement) -> tuple[Json | None, list[Json]]:
     if not profile.value or not profile.value.get("rollouts"):
         return None, []
     parts = []
@@ -199,7 +199,7 @@ def _profile(profile: Fact) -> tuple[Json | None, list[Json]]:
     return profile.value["verdict"], parts
 
 
-def _findings(findings: Fact, index: Index, links: Links) -> list[Json]:
+def _findings(findings: Measurement, index: Index, links: Links) -> list[Json]:
     """The worst first; an example is a line of the file, which is the number of a rollout unless it cannot be read."""
     order = {"error": 0, "warning": 1}
     known = sorted(findings.value or [], key=lambda each: order.get(each["severity"], 2))[:_MOST_FINDINGS]

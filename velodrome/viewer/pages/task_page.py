@@ -11,7 +11,7 @@ from velodrome.timing.report import duration
 from velodrome.viewer.pages.links import Links
 from velodrome.viewer.pages.rollout_page import expected_answer
 from velodrome.viewer.parts.dialogue import Said, conversation, final_answer, pretty
-from velodrome.viewer.parts.parting import Parting, parting
+from velodrome.viewer.parts.difference import Parting, parting
 from velodrome.viewer.parts.render import count, many, number
 from velodrome.viewer.parts.safe_text import folded
 
@@ -118,12 +118,13 @@ def _told(parted: Parting, made: list[list[Said]], there: int) -> str:
 
 def _repeat(entry: Entry, row: Json | str, steps: Sequence[Any], links: Links) -> Json:
     about = []
-    if entry.tokens is not None:
-        about.append(many(entry.tokens, "token"))
-    if entry.tools:
-        about.append(many(entry.tools, "tool"))
-    if entry.total_s is not None:
-        about.append(duration(entry.total_s * 1000))
+    numbers = entry.numbers
+    if "tokens" in numbers:
+        about.append(many(numbers["tokens"], "token"))
+    if numbers.get("tools"):
+        about.append(many(numbers["tools"], "tool"))
+    if "total_s" in numbers:
+        about.append(duration(numbers["total_s"] * 1000))
     return {
         "repeat": "?" if entry.repeat is None else entry.repeat,
         "href": links.rollout(entry.number),

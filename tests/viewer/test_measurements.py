@@ -17,8 +17,8 @@ from made_runs import make_run, rollout, write
 from starlette.testclient import TestClient
 from viewing import PATIENCE_S, told, viewing
 
-from velodrome.viewer.facts import Fact, Facts
-from velodrome.viewer.source import Source
+from velodrome.viewer.measurements import Measurement, Measurements
+from velodrome.viewer.viewed_file import ViewedFile
 
 
 @pytest.fixture
@@ -26,18 +26,18 @@ def run(tmp_path: Path) -> Path:
     return make_run(tmp_path / "baseline.jsonl")
 
 
-class Late(Facts):
+class Late(Measurements):
     """Answers each first question as if nothing were known, though by then it is."""
 
     def __init__(self) -> None:
         super().__init__()
         self._asked: set[str] = set()
 
-    def ask(self, kind: str, *paths: Path, patience_s: float = 0.0) -> Fact:
-        found = super().ask(kind, *paths, patience_s=PATIENCE_S)
+    def read(self, kind: str, *paths: Path, patience_s: float = 0.0) -> Measurement:
+        found = super().read(kind, *paths, patience_s=PATIENCE_S)
         first = kind not in self._asked
         self._asked.add(kind)
-        return Fact() if first else found
+        return Measurement() if first else found
 
 
 def version(client: TestClient, path: str) -> tuple[str | None, str | None]:
@@ -49,7 +49,7 @@ def version(client: TestClient, path: str) -> tuple[str | None, str | None]:
 @pytest.mark.parametrize("path", ["/run/baseline", "/compare?a=baseline&b=other"])
 def test_what_is_learned_while_a_page_is_made_makes_the_page_an_old_one(run: Path, tmp_path: Path, path: str):
     other = make_run(tmp_path / "other.jsonl", seed=3, tasks=5)
-    with viewing(run, other, facts=Late()) as client:
+    with viewing(run, other, measurements=Late()) as client:
         first, pulse = version(client, path)
         assert first != client.get(pulse or "").json()["version"]
         again, _ = version(client, path)
@@ -82,17 +82,17 @@ def pulsing(client: TestClient, path: str, words: str) -> str:
 
 
 def test_numbers_that_are_old_for_a_pause_become_new_though_the_file_rests(run: Path):
-    facts = Facts()
-    with viewing(run, facts=facts) as client:
+    facts = Measurements()
+    with viewing(run, measurements=facts) as client:
         pulsing(client, "/run/baseline", "pass@4")
-        before = facts.ask("metrics", run, patience_s=PATIENCE_S).value["metrics"]["rollouts/kept"]
+        before = facts.read("metrics", run, patience_s=PATIENCE_S).value["metrics"]["rollouts/kept"]
         with run.open("ab") as stream:
             stream.write(orjson.dumps(rollout(77, 0, Random(5))) + b"\n")
         os.utime(run, (1.0, 1.0))  # not live: nothing else will change
-        assert facts.ask("metrics", run).stale
-        turns = facts.turns(run)
-        until(lambda: facts.turns(run) > turns)
-        after = until(lambda: facts.ask("metrics", run).value)["metrics"]["rollouts/kept"]
+        assert facts.read("metrics", run).stale
+        turns = facts.updates(run)
+        until(lambda: facts.updates(run) > turns)
+        after = until(lambda: facts.read("metrics", run).value)["metrics"]["rollouts/kept"]
     assert (before, after) == (111, 112)
 
 
@@ -108,7 +108,7 @@ def test_either_file_of_a_comparison_makes_the_page_an_old_one(run: Path, tmp_pa
         pulsing(client, "/compare?a=baseline&b=other", "6 tasks are in both runs")
 
 
-class Killed(Facts):
+class Killed(Measurements):
     """The process that reads is killed, as often as told."""
 
     def __init__(self, times: int) -> None:
@@ -128,21 +128,21 @@ class Killed(Facts):
 
 def test_a_reader_that_dies_is_told_and_tried_again_when_the_page_is_loaded_again(run: Path):
     facts = Killed(1)
-    with viewing(run, facts=facts):
-        first = facts.ask("metrics", run, patience_s=PATIENCE_S)
+    with viewing(run, measurements=facts):
+        first = facts.read("metrics", run, patience_s=PATIENCE_S)
         assert (first.value, first.error is not None) == (None, True)
         assert str(first.error).startswith("baseline.jsonl: OSError: the reader ended with -9")
-        found = until(lambda: facts.ask("metrics", run, patience_s=PATIENCE_S).value)
+        found = until(lambda: facts.read("metrics", run, patience_s=PATIENCE_S).value)
     assert found["metrics"]["rollouts/kept"] == 111
 
 
 def test_a_failure_that_stays_the_same_does_not_make_pages_old_again_and_again(run: Path):
     facts = Killed(2)
-    with viewing(run, facts=facts):
-        facts.ask("metrics", run, patience_s=PATIENCE_S)
-        turns = facts.turns(run)
-        until(lambda: facts.ask("metrics", run, patience_s=PATIENCE_S) and facts.left == 0)
-        assert facts.turns(run) == turns
+    with viewing(run, measurements=facts):
+        facts.read("metrics", run, patience_s=PATIENCE_S)
+        turns = facts.updates(run)
+        until(lambda: facts.read("metrics", run, patience_s=PATIENCE_S) and facts.left == 0)
+        assert facts.updates(run) == turns
 
 
 def test_the_numbers_of_a_file_that_is_gone_go_with_it_and_come_back_with_it(run: Path):
@@ -195,8 +195,8 @@ def test_a_directory_in_the_place_of_the_file_is_told_and_is_not_live(run: Path)
 
 def test_why_a_file_was_read_again_is_told_for_a_while(run: Path):
     now = [0.0]
-    facts = Facts()
-    source = Source(run, "baseline", facts, clock=lambda: now[0])
+    facts = Measurements()
+    source = ViewedFile(run, "baseline", facts, clock=lambda: now[0])
     try:
         size = run.stat().st_size
         source.read_on()

@@ -37,7 +37,7 @@ _MOST_FORM_BYTES = 8192
 Message_ = Callable[..., str]  # a page with a few words on it
 
 
-class Gate:
+class AccessCheck:
     """Stands before every page. Without a token only requests to loopback by its own name come in."""
 
     def __init__(self, app: ASGIApp, *, token: str | None, message: Message_, callers: Callers) -> None:

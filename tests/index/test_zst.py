@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.index import Index, Query, Sort
-from velodrome.index.packed import Frames
-from velodrome.index.source import Place, is_object
+from velodrome.index.followed_file import Place, is_object
+from velodrome.index.zst_lines import ZstLines
 from velodrome.records.appender import Appender
 from velodrome.records.rows import read_rows
 from velodrome.records.zst import pack
@@ -109,7 +109,7 @@ def test_a_damaged_frame_is_passed_over_with_a_note(tmp_path: Path, make_rollout
     index = Index(path)
     state = index.refresh()
     where = len(first) + len(second)
-    note = f"r.jsonl.zst:3: 17 bytes from byte {where} on cannot be decompressed; what stood there is not shown"
+    note = f"r.jsonl.zst:3: 17 bytes from byte {where} cannot be decompressed; it is not shown"
     assert (keys(index), state.notes) == (["a/0", "b/0", "c/0"], [note])
     assert index.refresh().notes == [note]
     assert index.row(4) == make_rollout("c")
@@ -134,7 +134,7 @@ def test_one_bad_byte_costs_the_same_rows_here_and_to_every_other_reader(tmp_pat
         data[place] ^= 0xFF
         path = tmp_path / f"{place}.jsonl.zst"
         path.write_bytes(data)
-        source = Frames(path)
+        source = ZstLines(path)
         found = [line for group, _ in source.lines(Place()) for line in group]
         source.close()
         rows = [number for number, _, _ in read_rows(path, lambda *_: None)]
@@ -163,7 +163,7 @@ def test_lines_are_the_same_however_the_text_is_cut_into_frames(
     path = tmp_path_factory.mktemp("frames") / "r.jsonl.zst"
     parts = [packer.compress(text[start:end]) for start, end in pairwise(edges)]
     path.write_bytes(b"".join([b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc", *parts]))
-    frames = Frames(path)
+    frames = ZstLines(path)
     all_at_once = [line for group, _ in frames.lines(Place()) for line in group]
     assert [(number, line) for number, _, _, line in all_at_once] == list(enumerate(found, start=1))
     assert [frames.line_at(offset, within, len(line or b"")) for _, offset, within, line in all_at_once] == found

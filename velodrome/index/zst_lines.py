@@ -13,8 +13,8 @@ from typing import Any
 import zstandard
 
 from velodrome.errors import InputError
-from velodrome.index.batch import Line
-from velodrome.index.source import CHUNK_BYTES, Place, Source, is_object
+from velodrome.index.followed_file import CHUNK_BYTES, FollowedFile, Place, is_object
+from velodrome.index.parsed_lines import Line
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.records.zst import MAGIC, next_frame
 
@@ -32,7 +32,7 @@ _RLE, _RESERVED = 1, 3
 Text = tuple[int, int, bytes, int | None]  # its frame, its place in there, itself, where the frame ends if it ends here
 
 
-class Frames(Source):
+class ZstLines(FollowedFile):
     """A `.jsonl.zst` file."""
 
     _window: tuple[int, bytes] = (0, b"")
@@ -175,7 +175,7 @@ class Frames(Source):
 class _Stretch:
     """Part of a file, to be read once from its start to its end."""
 
-    def __init__(self, source: Source, start: int, end: int) -> None:
+    def __init__(self, source: FollowedFile, start: int, end: int) -> None:
         self._source, self._at, self._end = source, start, end
 
     def read(self, size: int = -1) -> bytes:

@@ -21,7 +21,7 @@ _TIMES = ("mean_ms", "p50_ms", "p90_ms", "p99_ms", "share")
 _CLOSE = 1e-6
 
 
-def left_behind(kind: str, rollouts: Path, index: Index) -> Any:
+def saved_result(kind: str, rollouts: Path, index: Index) -> Any:
     """The metrics or the profile of a collection that ended; None if it is to be measured."""
     if kind not in ("metrics", "profile"):
         return None
@@ -92,7 +92,7 @@ def _times_of_these(profile: Json, index: Index) -> bool:
     slowest = {each["line"]: each for each in profile["slowest"] if 0 < each["line"] < 2**62}
     found = {entry.number: entry for entry in index.entries(list(slowest))}
     return len(found) == len(profile["slowest"]) and all(
-        each.get("key") == found[line].key and _same(each["total_s"], found[line].total_s)
+        each.get("key") == found[line].key and _same(each["total_s"], found[line].numbers.get("total_s"))
         for line, each in slowest.items()
     )
 

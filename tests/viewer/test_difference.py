@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from velodrome.viewer.parts.dialogue import Argument, Call, Said
-from velodrome.viewer.parts.parting import Step, parting
+from velodrome.viewer.parts.difference import Step, parting
 
 
 def said(*texts: str) -> list[Said]:

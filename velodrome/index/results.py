@@ -1,7 +1,7 @@
-"""What the index answers with: plain values, safe to keep after the index is closed.
+"""What the index returns: plain values, safe to keep after the index is closed.
 
-`number` names an entry: the line of the rollouts file it stands in, counted from 1; for a failure `FAILED` plus its
-line of the failures file. It stays the same for as long as the file does.
+`number` identifies an entry: its line in the rollouts file, counted from 1; for a failure `FAILED` plus its line in
+the failures file. It stays the same for as long as the file does.
 """
 
 from __future__ import annotations
@@ -9,41 +9,44 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 FAILED = 1_000_000_000  # numbers above it are lines of the failures file
-KEPT_STATE, DEFERRED_STATE, FAILED_STATE = "kept", "deferred", "failed"
-STATES = (KEPT_STATE, DEFERRED_STATE, FAILED_STATE)  # their places are what the index stores
+STATES = ("kept", "deferred", "failed")  # the index stores their positions
+KEPT_STATE, DEFERRED_STATE, FAILED_STATE = STATES
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One rollout of a list. `numbers` holds every numeric field it has, by the name a filter knows it by."""
+    """One rollout of a list. `numbers` holds every numeric field it has, by the name a filter uses."""
 
     number: int
     key: str
     task: str
-    repeat: int | None
-    task_index: int | None
     agent: str
     state: str
-    reward: float | None
     error: str | None
-    tokens: float | None
-    tools: float | None
-    turns: float | None
-    total_s: float | None
-    finished_at: float | None
     prompt: str
     answer: str
     numbers: dict[str, float] = field(default_factory=dict)
 
     @property
     def line(self) -> int:
-        """Its line in the file it stands in."""
+        """Its line in its file."""
         return self.number - FAILED if self.number > FAILED else self.number
+
+    @property
+    def reward(self) -> float | None:
+        """The reward, if there is one."""
+        return self.numbers.get("reward")
+
+    @property
+    def repeat(self) -> int | None:
+        """Which repeat of its task it is."""
+        repeat = self.numbers.get("repeat")
+        return None if repeat is None else int(repeat)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A stretch of a sorted, filtered list. `next` and `previous` are cursors; `note` says what it does not cover."""
+    """Part of a sorted, filtered list. `next` and `previous` are cursors; `note` says what it does not cover."""
 
     entries: tuple[Entry, ...]
     next: str | None = None
@@ -52,7 +55,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TaskSummary:
     """All rollouts of one task. `n` counts those kept, `scored` those with a reward; the rates are over `scored`."""
 
     task: str
@@ -62,31 +65,31 @@ class Task:
     passed: int
     pass_rate: float | None
     mean_reward: float | None
-    first: int | None  # the number of one of its entries
+    first: int  # the number of its first entry
     prompt: str = ""  # of that entry
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """A stretch of the rollouts of one task, by repeat; its sums and its mean time are of all of them."""
+    """Part of the rollouts of one task, by repeat; the summary and the mean time cover all of them."""
 
-    task: Task
+    task: TaskSummary
     mean_s: float | None
     entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPage:
-    """A stretch of the tasks."""
+    """Part of a list of tasks."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[TaskSummary, ...]
     next: str | None = None
     previous: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Failures alike: one boundary, one message but for numbers and ids. `numbers` are its first entries."""
+class FailureGroup:
+    """Failures of one boundary whose messages differ only in numbers and ids. `numbers` are its first entries."""
 
     boundary: str
     pattern: str
@@ -97,7 +100,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """How many values lie from `low` to below `high`; the last bin holds its upper end too."""
+    """How many values lie from `low` to below `high`; the last bin includes its upper end."""
 
     low: float
     high: float
@@ -105,15 +108,14 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
-    """Where the values of a field lie. `missing` rollouts have none; not `exact`: only the first rollouts counted."""
+class FieldHistogram:
+    """How the values of a field are distributed; `missing` rollouts have none."""
 
     field: str
     bins: tuple[Bin, ...]
     count: int
     missing: int
     mean: float | None
-    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class State:
     searchable: int = 0
     notes: list[str] = field(default_factory=list)
     rebuilt: str | None = None
-    anew_at: float = 0.0  # when the file was last found to be another than the one that was read
+    rebuilt_at: float = 0.0  # when the file was last seen to be a different one
     live: bool = False
     complete: bool = False  # every whole line there is has been read
 

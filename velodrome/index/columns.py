@@ -1,0 +1,166 @@
+"""The numbers of all entries as numpy columns, in the order of the file, failures last.
+
+A column is read from its chunks when it is first used, within one snapshot of the index. Absent numbers are NaN. A
+filter over a million entries is a few vector operations, so there is nothing to plan and nothing to cache.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velodrome.errors import InputError
+from velodrome.index.database import Damaged
+from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
+from velodrome.index.results import FAILED, FAILED_STATE, STATES
+from velodrome.settings.spelling import hint
+
+Column = NDArray[Any]
+Positions = NDArray[np.intp]
+
+INTEGERS = ("number", "state", "task", "agent", "status")  # `task`, `agent` and `status` are ids of tables of names
+MOST_FIELDS = 256
+PASS_REWARD = 1.0
+_CHUNK_ROWS = 2048
+
+
+class Columns:
+    """The columns of one snapshot. `columns["reward"]` has one value for each entry."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._ids: dict[str, int] = dict(connection.execute("SELECT name, id FROM field ORDER BY id"))
+        self._loaded: dict[str, Column] = {}
+        chunks = self._chunks("number")
+        self._firsts = np.array(list(chunks), dtype=np.int64)
+        self._starts = np.cumsum([0, *map(len, chunks.values())])
+        stored = np.concatenate([np.zeros(0, np.int64), *chunks.values()])
+        self._kept = int(np.searchsorted(stored, FAILED))
+        # Failures that were tried again stay in the chunks; the table has those that count.
+        failures = np.array(connection.execute("SELECT number FROM failure ORDER BY number").fetchall(), np.int64)
+        self._failures = np.searchsorted(stored[self._kept :], failures.ravel()) + self._kept
+        self._loaded["number"] = self._counted(stored)
+
+    def names(self) -> list[str]:
+        """Every numeric field of an entry."""
+        return [*FIELD_NAMES, *(name for name in self._ids if name not in (*FIELD_NAMES, *INTEGERS))]
+
+    def __len__(self) -> int:
+        return len(self._loaded["number"])
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self._loaded:
+            stored = np.full(self._starts[-1], np.nan)
+            for first, values in self._chunks(name).items():
+                stored[self._span(first, len(values))] = values
+            if name in INTEGERS:
+                stored = stored.astype(np.int64)
+            self._loaded[name] = self._counted(stored)
+        return self._loaded[name]
+
+    def field(self, name: str, what: str) -> Column:
+        """The column of a field a person named, of its own or of its task; an unknown one is the user's mistake."""
+        if name in TASK_FIELDS:
+            return self.tasks[name][self["task"]]
+        known = [*self.names(), "number"]
+        if name not in known:
+            raise InputError(f'{what}: no field "{name:.60}"{hint(name, [*known, *TASK_FIELDS])}')
+        return self[name]
+
+    def positions(self, numbers: Sequence[int] | Column) -> Positions:
+        """Where these entries are; those that do not exist are left out."""
+        wanted = np.asarray(numbers, np.int64)
+        here = np.searchsorted(self["number"], wanted)
+        exist = here < len(self)
+        exist[exist] = self["number"][here[exist]] == wanted[exist]
+        return here[exist]
+
+    def mask(self, numbers: Sequence[int] | Column) -> NDArray[np.bool_]:
+        """True for these entries."""
+        mask = np.zeros(len(self), bool)
+        mask[self.positions(numbers)] = True
+        return mask
+
+    @cached_property
+    def tasks(self) -> dict[str, Column]:
+        """What is true of each task, by its id: counts, rates, and the number of its first entry."""
+        task, reward = self["task"], self["reward"]
+        failed = self["state"] == STATES.index(FAILED_STATE)
+        scored = ~failed & ~np.isnan(reward)
+        size = int(task.max(initial=0)) + 1
+        sums: dict[str, Column] = {
+            "n": np.bincount(task[~failed], minlength=size),
+            "failed": np.bincount(task[failed], minlength=size),
+            "scored": np.bincount(task[scored], minlength=size),
+            "passed": np.bincount(task[scored & (reward >= PASS_REWARD)], minlength=size),
+            "first": np.zeros(size, np.int64),
+        }
+        sums["first"][task[::-1]] = self["number"][::-1]
+        total = np.bincount(task[scored], weights=reward[scored], minlength=size)
+        with np.errstate(invalid="ignore"):
+            sums["pass_rate"] = sums["passed"] / sums["scored"]
+            # Rounding removes what the order of the rows does to a sum.
+            sums["mean_reward"] = np.round(total / sums["scored"], 12)
+        return sums
+
+    def _chunks(self, name: str) -> dict[int, Column]:
+        """The stored parts of a column, by the number of the first row in each."""
+        rows = self.connection.execute(
+            "SELECT first, crc, data FROM chunk WHERE field = ? ORDER BY first", (self._ids.get(name),)
+        )
+        return {number: _values(name, crc, data) for number, crc, data in rows}
+
+    def _span(self, first: int, length: int) -> slice:
+        chunk = int(np.searchsorted(self._firsts, first))
+        start = int(self._starts[chunk])
+        if self._firsts[chunk] != first or start + length != self._starts[chunk + 1]:
+            raise Damaged("columns of different lengths")
+        return slice(start, start + length)
+
+    def _counted(self, stored: Column) -> Column:
+        """A stored column without the failures that do not count."""
+        if self._kept + len(self._failures) == len(stored):
+            return stored
+        return np.concatenate([stored[: self._kept], stored[self._failures]])
+
+
+def _values(name: str, crc: int, data: bytes) -> Column:
+    if crc32(data) != crc:
+        raise Damaged("numbers are not what was stored")
+    return np.frombuffer(data, np.int64 if name in INTEGERS else np.float64)
+
+
+def append_columns(connection: sqlite3.Connection, columns: dict[str, Column]) -> None:
+    """Add rows, within an open transaction: to the last chunk while it has room, then to new ones.
+
+    Columns must have one length. Beyond `MOST_FIELDS` fields, new ones are not stored.
+    """
+    numbers = columns["number"]
+    ids: dict[str, int] = dict(connection.execute("SELECT name, id FROM field"))
+    for name in [each for each in columns if each not in ids][: MOST_FIELDS - len(ids)]:
+        ids[name] = connection.execute("INSERT INTO field (name) VALUES (?)", (name,)).lastrowid or 0
+    low, high = (FAILED, 2 * FAILED) if numbers[0] > FAILED else (0, FAILED)
+    last = connection.execute(
+        "SELECT first, length(data) / 8 FROM chunk WHERE field = ? AND first BETWEEN ? AND ? ORDER BY first DESC",
+        (ids["number"], low, high),
+    ).fetchone()
+    first, held = last if last and last[1] < _CHUNK_ROWS else (int(numbers[0]), 0)
+    for name, field in ids.items():
+        old = connection.execute("SELECT data FROM chunk WHERE field = ? AND first = ?", (field, first)).fetchone()
+        new = columns.get(name)
+        if (new is None or (new != new).all()) and not old:
+            continue
+        before = np.frombuffer(old[0], _dtype(name)) if old else np.full(held, np.nan, _dtype(name))
+        after = np.full(len(numbers), np.nan) if new is None else new
+        data = np.concatenate([before, after]).astype(_dtype(name)).tobytes()
+        connection.execute("INSERT OR REPLACE INTO chunk VALUES (?, ?, ?, ?)", (field, first, crc32(data), data))
+
+
+def _dtype(name: str) -> type[np.generic]:
+    return np.int64 if name in INTEGERS else np.float64

@@ -1,0 +1,181 @@
+"""A filter as a mask over the entries. Names and words are looked up in SQL, numbers are compared as columns."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from velodrome.errors import InputError
+from velodrome.index.columns import Column, Columns, Positions
+from velodrome.index.database import searchable
+from velodrome.index.query import Compared, Matched, Query, Words
+from velodrome.index.results import FAILED, STATES
+
+Mask = NDArray[np.bool_]
+
+_COMPARE = {
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "=": np.equal,
+    "!=": np.not_equal,
+}
+MANY_ROWS = 4096  # entries; looking words up in so many one by one takes longer than listing
+_SAMPLE = 10_000  # entries from which it is estimated how many contain some words
+_MANY_SHARE = 0.2
+
+
+def matching(columns: Columns, query: Query) -> tuple[Mask, list[Words]]:
+    """The entries a filter allows, but for words that many contain: these are to be looked up entry by entry.
+
+    Listing every entry with a frequent word takes far longer than looking it up in the few that are shown.
+    """
+    query.check(columns.names())
+    if query.words and not searchable(columns.connection):
+        raise InputError("filter: this Python's SQLite has no full-text search (FTS5); filter by fields")
+    mask = np.ones(len(columns), bool)
+    frequent = []
+    for term in query.terms:
+        if isinstance(term, Words) and _is_frequent(columns, term):
+            frequent.append(term)
+            mask &= _holds_in_failures(columns, term)
+        else:
+            mask &= condition(columns, term)
+    return mask, frequent
+
+
+def condition(columns: Columns, term: Compared | Matched | Words) -> Mask:
+    """The entries one term allows."""
+    if isinstance(term, Compared):
+        mask = compared(columns.field(term.field, f"filter, at {term.at}"), term)
+    elif isinstance(term, Matched):
+        mask = _matched(columns, term)
+    else:
+        numbers = "SELECT json_group_array(rowid) FROM search WHERE search MATCH ?"
+        mask = columns.mask(orjson.loads(columns.connection.execute(numbers, (_phrase(term),)).fetchone()[0]))
+    return ~mask if term.negated else mask
+
+
+def compared(column: Column, term: Compared) -> Mask:
+    """Where a number is within its bounds, or without bounds, where there is none."""
+    absent: Mask = np.isnan(column)
+    if not term.bounds:
+        return absent
+    mask: Mask = ~absent
+    for op, bound in term.bounds:
+        mask &= _COMPARE[op](column, bound)
+    return mask
+
+
+def _matched(columns: Columns, term: Matched) -> Mask:
+    db, exact = columns.connection, term.op != ":"
+    mask: Mask
+    if term.field == "state":
+        mask = columns["state"] == STATES.index(term.value)
+    elif term.field == "error":
+        mask = columns.mask(_rows(db, "number", "failure", "message", term))
+    elif term.field == "key" and exact:
+        mask = columns.mask(with_key(columns, term.value))
+    elif term.field == "key":
+        mask = _key_contains(columns, term)
+    else:
+        ids = _rows(db, "id", "task" if term.field == "task" else "word", "name", term)
+        mask = _has_id(columns[term.field], ids)
+    return ~mask if term.op == "!=" else mask
+
+
+def with_key(columns: Columns, key: str) -> list[int]:
+    """The numbers of the entries with this key."""
+    task, _, end = key.rpartition("/")
+    own = bool(task) and end.isascii() and end.isdecimal()
+    repeats = columns["repeat"]
+    ids = columns.connection.execute("SELECT id FROM task WHERE name = ?", (task if own else key,)).fetchall()
+    mask = _has_id(columns["task"], [row[0] for row in ids])
+    mask &= repeats == float(end) if own else np.isnan(repeats)
+    same = "SELECT number FROM entry WHERE number = ? AND key = ?"
+    candidates = columns["number"][mask].tolist()
+    return [number for number in candidates if columns.connection.execute(same, (number, key)).fetchone()]
+
+
+def _key_contains(columns: Columns, term: Matched) -> Mask:
+    """A key is `<task>/<repeat>`: the text may be in the task, in the repeat, or across the slash."""
+    db, repeats = columns.connection, columns["repeat"]
+    mask = _has_id(columns["task"], _rows(db, "id", "task", "name", term))
+    known = [int(each) for each in np.unique(repeats[~np.isnan(repeats)])]
+    mask |= np.isin(repeats, [each for each in known if term.value in str(each)])
+    end, slash, start = term.value.rpartition("/")
+    if slash:
+        ends = "SELECT id FROM task WHERE substr(lower(name), -length(?1)) = ?1 OR ?1 = ''"
+        tasks = [row[0] for row in db.execute(ends, (folded(end),))]
+        mask |= _has_id(columns["task"], tasks) & np.isin(
+            repeats, [each for each in known if str(each).startswith(start)]
+        )
+    return mask
+
+
+def _rows(db: sqlite3.Connection, wanted: str, table: str, column: str, term: Matched) -> list[int]:
+    """Rows whose text contains, or is, the value of a term."""
+    if term.op == ":":
+        rows = db.execute(f"SELECT {wanted} FROM {table} WHERE instr(lower({column}), ?)", (folded(term.value),))
+    else:
+        rows = db.execute(f"SELECT {wanted} FROM {table} WHERE {column} = ?", (term.value,))
+    return [row[0] for row in rows]
+
+
+def _has_id(column: Column, ids: Sequence[int]) -> Mask:
+    chosen = np.zeros(int(column.max(initial=0)) + 1, bool)
+    chosen[[each for each in ids if each < len(chosen)]] = True
+    mask: Mask = chosen[column]
+    return mask
+
+
+def folded(text: str) -> str:
+    """Lower case as SQLite's `lower` does it: ASCII alone."""
+    return "".join(chr(ord(letter) + 32) if "A" <= letter <= "Z" else letter for letter in text)
+
+
+def _is_frequent(columns: Columns, term: Words) -> bool:
+    """Whether many entries contain the words, judged by the first ones."""
+    if term.prefix:  # finding all words that begin so takes as long for one entry as for all
+        return False
+    sample = "SELECT count(*) FROM search WHERE search MATCH ? AND rowid <= ?"
+    count: int = columns.connection.execute(sample, (_phrase(term), _SAMPLE)).fetchone()[0]
+    return count > _MANY_SHARE * min(_SAMPLE, len(columns))
+
+
+def _holds_in_failures(columns: Columns, term: Words) -> Mask:
+    """A term asked of failures alone; true for all others. Failures are at an end of many orders, and few."""
+    listed = "SELECT rowid FROM search WHERE search MATCH ? AND rowid > ?"
+    rows = columns.connection.execute(listed, (_phrase(term), FAILED)).fetchall()
+    mask: Mask = (columns["number"] < FAILED) | (columns.mask([row[0] for row in rows]) != term.negated)
+    return mask
+
+
+def with_words(columns: Columns, positions: Positions, terms: Sequence[Words]) -> Mask:
+    """Which of these entries fulfil all terms on words: a few are looked up one by one."""
+    if len(positions) > MANY_ROWS:
+        return all_of([condition(columns, term)[positions] for term in terms])
+    lookup = "SELECT 1 FROM search WHERE search MATCH ? AND rowid = ?"
+    numbers = columns["number"][positions].tolist()
+    mask = np.ones(len(numbers), bool)
+    for term in terms:
+        phrase = _phrase(term)
+        hits = [columns.connection.execute(lookup, (phrase, number)).fetchone() is not None for number in numbers]
+        mask &= np.array(hits, bool) != term.negated
+    return mask
+
+
+def all_of(masks: Sequence[Mask]) -> Mask:
+    """Where all of these hold."""
+    mask: Mask = np.logical_and.reduce(masks)
+    return mask
+
+
+def _phrase(term: Words) -> str:
+    """The words in FTS5's own language: always one quoted phrase."""
+    return '"' + term.words.replace('"', '""').replace("\x00", " ") + '"' + ("*" if term.prefix else "")

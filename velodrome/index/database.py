@@ -1,0 +1,178 @@
+"""The index file: where it is, its tables, and how it is opened.
+
+It is a copy of what the rollouts file says and may be deleted at any time. One that is damaged, or of another
+version, is discarded and built again.
+
+What a list shows is stored by row, in `entry`. Numbers are stored by column as well: a chunk holds the values of one
+field for some thousand rows, so that a filter or a sort over a million rows reads a few megabytes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from hashlib import blake2b
+from pathlib import Path
+
+from velodrome.errors import InputError
+
+VERSION = 5
+BUSY_S = 30.0
+_SMALL_BYTES = 12_000_000  # checking an index up to this size takes a fifth of a second
+
+# A prompt that an earlier row of a batch has is stored as that row's number.
+_TABLES = """
+CREATE TABLE note (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
+CREATE TABLE entry (
+    number INTEGER PRIMARY KEY, offset INTEGER, within INTEGER, size INTEGER, crc INTEGER,
+    key TEXT, prompt, answer TEXT, numbers TEXT, state INTEGER, task INTEGER, agent INTEGER
+);
+CREATE TABLE field (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
+CREATE TABLE chunk (field INTEGER, first INTEGER, crc INTEGER, data BLOB, PRIMARY KEY (field, first));
+CREATE TABLE task (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
+CREATE TABLE word (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
+CREATE TABLE failure (number INTEGER PRIMARY KEY, key TEXT, boundary TEXT, pattern TEXT, message TEXT);
+CREATE INDEX failure_key ON failure (key);
+CREATE INDEX failure_kind ON failure (boundary, pattern, number);
+"""
+
+
+class Damaged(sqlite3.DatabaseError):
+    """An index whose parts do not fit together."""
+
+
+def index_path(rollouts: Path) -> Path:
+    """Where the index of a rollouts file is: beside it, or in the user's cache if that folder cannot be written."""
+    beside = rollouts.with_name(f"{rollouts.name}.index.sqlite")
+    if os.access(beside.parent, os.W_OK) and _writable(beside):
+        return beside
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name = blake2b(os.fsencode(rollouts.absolute()), digest_size=12).hexdigest()
+    folder = cache / "velodrome" / "index"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{rollouts}: no place for its index: {folder}: {error.strerror or error}") from error
+    return folder / f"{name}.sqlite"
+
+
+def _writable(path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    except OSError:
+        return False
+    return True
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that waits for others instead of failing, usable by one thread at a time."""
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    for setting in ("temp_store=MEMORY", "synchronous=NORMAL", "cell_size_check=ON", "wal_autocheckpoint=4000"):
+        connection.execute(f"PRAGMA {setting}")
+    return connection
+
+
+@contextmanager
+def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection for reading: everything read through it is of one moment, whoever writes meanwhile."""
+    path.stat()  # a missing file is a `FileNotFoundError`, not a new database
+    with closing(connect(path)) as connection:
+        connection.execute("BEGIN")
+        yield connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing; waits for other writers first."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def prepare(path: Path) -> str | None:
+    """Make sure there is an index file of this version. Returns why an old one was discarded."""
+    reason = None
+    if path.exists():
+        try:
+            with closing(connect(path)) as connection:
+                version = connection.execute("PRAGMA user_version").fetchone()[0]
+                if version == VERSION:
+                    _check(connection, path)
+                    return None
+                if version:
+                    reason = f"the index was of version {version}, not {VERSION}"
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            reason = f"the index file was damaged ({error})"
+    if reason:
+        discard(path)
+    with closing(connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        with transaction(connection):
+            if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+                make_empty(connection)
+    return reason
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise if a small index is damaged. Checking a large one takes too long; its damage shows when it is used."""
+    if path.stat().st_size > _SMALL_BYTES:
+        return
+    answer = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if answer != "ok":
+        raise Damaged(" ".join(answer.split())[:100])
+    try:
+        connection.execute("PRAGMA busy_timeout=0")
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone():
+            connection.execute("INSERT INTO search (search) VALUES ('integrity-check')")
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
+
+
+def make_empty(connection: sqlite3.Connection) -> None:
+    """Empty tables in place of whatever is there, within an open transaction."""
+    tables = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'search%' AND name NOT LIKE 'sqlite%'"
+    ).fetchall()
+    for name in ["search", *(row[0] for row in tables)]:
+        connection.execute(f'DROP TABLE IF EXISTS "{name}"')
+    for statement in _TABLES.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    if searchable(connection):
+        connection.execute(
+            "CREATE VIRTUAL TABLE search USING fts5(prompt, answer, content='', tokenize='unicode61', detail='full')"
+        )
+    connection.execute(f"PRAGMA user_version={VERSION}")
+
+
+def searchable(connection: sqlite3.Connection) -> bool:
+    """Whether this SQLite has full-text search."""
+    return ("ENABLE_FTS5",) in connection.execute("PRAGMA compile_options").fetchall()
+
+
+def is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file is at fault, and not a lock or a statement."""
+    if isinstance(error, Damaged) or str(error).startswith("Could not decode to UTF-8"):
+        return True
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def is_busy(error: sqlite3.DatabaseError) -> bool:
+    """Whether another process has the index file locked."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def discard(path: Path) -> None:
+    """Delete an index file and what SQLite keeps beside it."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,140 @@
+"""Lists of entries and of tasks: filtered, sorted, part by part."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import numpy as np
+import orjson
+
+from velodrome.errors import InputError
+from velodrome.index import database
+from velodrome.index.columns import Columns
+from velodrome.index.conditions import Mask, all_of, compared, condition, folded, matching, with_words
+from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
+from velodrome.index.paging import Order
+from velodrome.index.query import Compared, Matched, Query, Sort, Term
+from velodrome.index.results import STATES, Entry, Page, Repeats, TaskPage, TaskSummary
+
+_ENTRY = (
+    "SELECT e.number, e.key, t.name, a.name, e.state, f.message, coalesce(p.prompt, e.prompt), e.answer, e.numbers"
+    " FROM json_each(?) wanted CROSS JOIN entry e ON e.number = wanted.value"
+    " LEFT JOIN entry p ON typeof(e.prompt) = 'integer' AND p.number = e.prompt LEFT JOIN task t ON t.id = e.task"
+    " LEFT JOIN word a ON a.id = e.agent LEFT JOIN failure f ON f.number = e.number"
+)
+
+
+def order_of(columns: Columns, sort: Sort) -> Order:
+    """An order of all entries."""
+    if sort.field == "number":
+        return Order(sort, None, [columns["number"]])
+    ties = ["task", "number"] if sort.field in TASK_FIELDS else ["number"]
+    return Order(sort, columns.field(sort.field, "sort"), [columns[name] for name in ties])
+
+
+def entry_page(
+    columns: Columns, query: Query, sort: Sort, *, after: str | None, before: str | None, limit: int
+) -> Page:
+    """Part of the list of entries."""
+    allowed, frequent = matching(columns, query)
+    order = order_of(columns, sort)
+    holds = (lambda rows: with_words(columns, rows, frequent)) if frequent else None
+    rows, following, previous = order.page(allowed, after=after, before=before, limit=limit, holds=holds)
+    numbers = columns["number"][rows].tolist()
+    return Page(tuple(read_entries(columns.connection, numbers)), following, previous)
+
+
+def all_matching(columns: Columns, query: Query) -> Mask:
+    """The entries a filter allows."""
+    allowed, frequent = matching(columns, query)
+    return all_of([allowed, *(condition(columns, term) for term in frequent)])
+
+
+def neighbours(columns: Columns, query: Query, sort: Sort, row: int) -> tuple[int | None, int | None]:
+    """The numbers of the entries before and after one in a list, whether it is in that list or not."""
+    allowed, frequent = matching(columns, query)
+    order = order_of(columns, sort)
+    here = order.cursor(row).encode(sort)
+    holds = (lambda rows: with_words(columns, rows, frequent)) if frequent else None
+    sides: list[int | None] = []
+    for after, before in ((None, here), (here, None)):
+        rows, _, _ = order.page(allowed, after=after, before=before, limit=1, holds=holds)
+        sides.append(int(columns["number"][rows[0]]) if len(rows) else None)
+    return sides[0], sides[1]
+
+
+def read_entries(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[Entry]:
+    """These entries, in this order; one that does not exist is left out."""
+    entries = []
+    for row in connection.execute(_ENTRY, (orjson.dumps(numbers).decode(),)):
+        number, key, task, agent, state, error, prompt, answer, stored = row
+        try:
+            values, extra = orjson.loads(stored)
+            own = {name: value for name, value in zip(FIELD_NAMES, values, strict=True) if value is not None}
+            entries.append(Entry(number, key, task, agent, STATES[state], error, prompt, answer, own | extra))
+        except (ValueError, IndexError, TypeError):
+            raise database.Damaged("an entry is not what was stored") from None
+    return entries
+
+
+def task_page(
+    columns: Columns, query: Query, sort: Sort, *, after: str | None, before: str | None, limit: int
+) -> TaskPage:
+    """Part of the list of tasks; `number` sorts them as they first appear in the file."""
+    if sort.field not in (*TASK_FIELDS, "number"):
+        raise InputError(f'sort: tasks have no "{sort.field:.60}", only {", ".join(TASK_FIELDS)} and number')
+    sums = columns.tasks
+    allowed = all_of([sums["n"] + sums["failed"] > 0, *(_task_condition(columns, term) for term in query.terms)])
+    ids = np.arange(len(allowed))
+    by_number = sort.field == "number"
+    order = Order(sort, None if by_number else sums[sort.field], [sums["first"] if by_number else ids])
+    rows, following, previous = order.page(allowed, after=after, before=before, limit=limit)
+    return TaskPage(tuple(_summary(columns, int(row)) for row in rows), following, previous)
+
+
+def _task_condition(columns: Columns, term: Term) -> Mask:
+    if isinstance(term, Compared) and term.field in TASK_FIELDS:
+        mask = compared(columns.tasks[term.field], term)
+    elif isinstance(term, Matched) and term.field == "task":
+        test = "name = ?" if term.op != ":" else "instr(lower(name), ?)"
+        value = term.value if term.op != ":" else folded(term.value)
+        mask = np.zeros(len(columns.tasks["n"]), bool)
+        for (task,) in columns.connection.execute(f"SELECT id FROM task WHERE {test}", (value,)):
+            mask[min(task, len(mask) - 1)] |= task < len(mask)
+        mask = ~mask if term.op == "!=" else mask
+    else:
+        raise InputError(f"filter, at {term.at}: tasks are filtered by {', '.join(TASK_FIELDS)} and task: alone")
+    return ~mask if term.negated else mask
+
+
+def _summary(columns: Columns, task: int) -> TaskSummary:
+    sums = {name: column[task].item() for name, column in columns.tasks.items()}
+    [(name,)] = columns.connection.execute("SELECT name FROM task WHERE id = ?", (task,))
+    [first] = read_entries(columns.connection, [sums["first"]])
+    return TaskSummary(
+        task=name,
+        n=sums["n"],
+        failed=sums["failed"],
+        scored=sums["scored"],
+        passed=sums["passed"],
+        pass_rate=sums["pass_rate"] if sums["scored"] else None,
+        mean_reward=sums["mean_reward"] if sums["scored"] else None,
+        first=first.number,
+        prompt=first.prompt,
+    )
+
+
+def read_repeats(columns: Columns, task: str, *, since: int, limit: int) -> Repeats | None:
+    """The rollouts of a task from `since` on, by repeat; None if it has none."""
+    row = columns.connection.execute("SELECT id FROM task WHERE name = ?", (task,)).fetchone()
+    rows = np.flatnonzero(columns["task"] == row[0]) if row else np.zeros(0, np.intp)
+    if not len(rows):
+        return None
+    times = columns["total_s"][rows]
+    known = times[~np.isnan(times)]
+    repeats = columns["repeat"][rows]
+    rows = rows[np.argsort(np.where(np.isnan(repeats), -1, repeats), kind="stable")][since : since + limit]
+    entries = read_entries(columns.connection, columns["number"][rows].tolist())
+    mean_s = round(float(known.mean()), 9) if len(known) else None
+    return Repeats(_summary(columns, row[0]), mean_s, tuple(entries))

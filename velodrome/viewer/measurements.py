@@ -1,0 +1,185 @@
+"""What is measured of whole files: made in the background, kept until the file changes, shown when ready.
+
+A page never waits for it longer than it chose to. While a file grows the last numbers stay, marked as old; those of
+another file in its place do not. `updates` tells a page that was given old numbers about new ones.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from velodrome.errors import InputError, blame
+from velodrome.records.rollout import beside
+from velodrome.viewer.child import start_child
+from velodrome.viewer.measure import measured
+
+SMALL_BYTES = 8_000_000  # up to here reading a file is quicker than starting a process
+_PAUSE_S = 2.0  # between two readings of a file that grows
+_PAUSE_SHARE = 4.0  # and at least so many times as long as the last one took
+
+
+class Watched(Protocol):
+    """What is known of a file by whoever follows it."""
+
+    @property
+    def rebuilt_at(self) -> float:
+        """When it was last found to be another file than the one that was read."""
+        ...
+
+    def saved(self, kind: str) -> Any:
+        """What a collection saved beside it, if that describes the file as it is; else None."""
+        ...
+
+
+class Version(NamedTuple):
+    """What changes when a file does."""
+
+    size: int = 0
+    mtime_ns: int = 0
+    inode: int = 0
+    rebuilt_at: float = 0.0
+
+
+Versions = tuple[Version, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Something measured. `value` is None until it is known; `stale` if the file changed since."""
+
+    value: Any = None
+    stale: bool = False
+    error: str | None = None
+
+
+class _Known:
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.error: str | None = None
+        self.versions: Versions | None = None
+        self.running: Future[None] | None = None
+        self.next_at = 0.0
+        self.wanted = False  # a page has old numbers, and no new ones are being made
+        self.updates = 0
+
+
+class Measurements:
+    """The numbers of all files that are viewed. One measurement runs at a time."""
+
+    def __init__(self, *, small_bytes: int = SMALL_BYTES) -> None:
+        self._small_bytes = small_bytes
+        self._watched: dict[Path, Watched] = {}
+        self._known: dict[tuple[str, tuple[Path, ...]], _Known] = {}
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="measure")
+        self._child: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    def watch(self, path: Path, watched: Watched) -> None:
+        """Learn more of a file than its size and its time."""
+        self._watched[path] = watched
+
+    def read(self, kind: str, *paths: Path, patience_s: float = 0.0) -> Measurement:
+        """What is known now. If that is nothing or old, measuring begins, and is waited for this long."""
+        versions = self._versions(paths)
+        with self._lock:
+            known = self._known.setdefault((kind, paths), _Known())
+            if known.versions is not None and _replaced(known.versions, versions):
+                known.value, known.error = None, None
+            if known.versions != versions or known.error is not None:
+                self._begin(known, kind, paths)
+            running = known.running
+        if running is not None and patience_s > 0:
+            wait([running], timeout=patience_s)
+        with self._lock:
+            stale = known.versions != versions
+            known.wanted |= stale
+            return Measurement(known.value, stale, known.error)
+
+    def updates(self, *paths: Path) -> int:
+        """Grows whenever something new is known of one of these files. Begins what is wanted and may be made now."""
+        with self._lock:
+            entries = [(key, known) for key, known in self._known.items() if set(key[1]) & set(paths)]
+            for (kind, own), known in entries:
+                known.wanted = known.wanted and known.versions != self._versions(own)
+                if known.wanted:
+                    self._begin(known, kind, own)
+            return sum(known.updates for _, known in entries)
+
+    def _begin(self, known: _Known, kind: str, paths: tuple[Path, ...]) -> None:
+        """Measure, unless that is being done or was done a moment ago."""
+        if known.running is None and time.monotonic() >= known.next_at and not self._closed:
+            known.wanted = False
+            known.running = self._pool.submit(self._update, known, kind, paths)
+
+    def close(self) -> None:
+        """End what runs."""
+        with self._lock:
+            self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        child = self._child
+        if child is not None and child.poll() is None:
+            child.kill()
+        self._pool.shutdown()
+
+    def _update(self, known: _Known, kind: str, paths: tuple[Path, ...]) -> None:
+        began, versions = time.monotonic(), self._versions(paths)
+        value, problem = None, None
+        try:
+            with blame(InputError, ", ".join(path.name for path in paths)):
+                watched = self._watched.get(paths[0]) if len(paths) == 1 else None
+                value = watched.saved(kind) if watched is not None else None
+                if value is None:
+                    value = self._measured(kind, paths, sum(each.size for each in versions))
+        except InputError as error:
+            problem = error.problems[0]
+        took_s = time.monotonic() - began
+        with self._lock:
+            if problem is None or (known.error, known.versions) != (problem, versions):
+                known.updates += 1
+            known.value, known.error, known.versions = value, problem, versions
+            known.running = None
+            known.next_at = time.monotonic() + max(_PAUSE_S, _PAUSE_SHARE * took_s)
+
+    def _versions(self, paths: tuple[Path, ...]) -> Versions:
+        return tuple(
+            _version(each, self._watched.get(path)) for path in paths for each in (path, beside(path, "failures.jsonl"))
+        )
+
+    def _measured(self, kind: str, paths: tuple[Path, ...], size: int) -> Any:
+        if size <= self._small_bytes:
+            return measured(kind, paths)
+        with start_child("velodrome.viewer.measure", kind, *map(str, paths)) as child:
+            self._child = child
+            if self._closed:
+                child.kill()
+            out, err = child.communicate()
+        self._child = None
+        if child.returncode:
+            lines = err.decode("utf-8", "replace").strip().splitlines()
+            raise InputError(lines[-1] if lines else f"the reader ended with {child.returncode}")
+        return orjson.loads(out)
+
+
+def _version(path: Path, watched: Watched | None) -> Version:
+    try:
+        status = path.stat()
+    except OSError:
+        return Version()
+    return Version(status.st_size, status.st_mtime_ns, status.st_ino, watched.rebuilt_at if watched else 0.0)
+
+
+def _replaced(before: Versions, now: Versions) -> bool:
+    """Whether a file is not the one it was, grown: gone, shorter, rewritten, or replaced by another."""
+    return any(
+        old.inode and (new.inode != old.inode or new.size < old.size or new.rebuilt_at != old.rebuilt_at)
+        for old, new in zip(before, now, strict=True)
+    )

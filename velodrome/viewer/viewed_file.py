@@ -1,0 +1,223 @@
+"""One rollouts file that is viewed: its index, kept up to date in the background, and what is measured of it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from velodrome.errors import InputError, blame
+from velodrome.index import Index, Query, State
+from velodrome.index.followed_file import GONE
+from velodrome.records.foreign import foreign_file
+from velodrome.records.rollout import beside
+from velodrome.viewer.child import start_child
+from velodrome.viewer.measurements import Measurement, Measurements
+from velodrome.viewer.saved_results import saved_result
+
+_FIRST_S = 1.0
+_AT_ONCE_S = 0.05  # how long a page reads on before it answers
+_BEHIND_S = 0.2  # how long the follower reads before it lets others in
+_IDLE_S = 1.0
+_LOOK_S = 0.25
+_FAR_BEHIND_BYTES = 64_000_000
+_MOST_COUNTS = 64
+_FEW = 50_000  # rollouts that are counted in no time
+_FEW_PATIENCE_S, _MANY_PATIENCE_S = 10.0, 0.1
+_MOST_NOTES = 6
+_NOTED_S = 120.0  # how long the note that a file was read again stays
+_MISSING = "no such file; one that a collection writes exists once that has started: start it first"
+_SUFFIX = re.compile(r"\.jsonl(\.zst)?$")
+
+
+class ViewedFile:
+    """A file under the name it has in addresses. Close it to stop following."""
+
+    def __init__(
+        self, path: Path, slug: str, measurements: Measurements, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.path = path.absolute()  # independent of the working directory
+        self.slug = slug
+        self.name = path.name
+        self.measurements = measurements
+        self._index = Index(self.path)
+        self._over = threading.Event()
+        self._elsewhere = False  # whether another process brings the index up to date
+        self._lock = threading.RLock()
+        self._clock = clock
+        self._counts: dict[tuple[str, object], Future[int]] = {}
+        self._counted = 0
+        self._counter = ThreadPoolExecutor(1, thread_name_prefix=f"count-{slug}")
+        self._rebuilt: tuple[str | None, float] = (None, 0.0)  # why it was read again, and when that was first noted
+        self.problem: str | None = None  # why the file cannot be read on, while that is so
+        self.rebuilt_at = 0.0  # when the index found it to be another file than the one that was read
+        measurements.watch(self.path, self)
+        self._follower = threading.Thread(target=self._follow, name=f"follow-{slug}", daemon=True)
+
+    def follow(self) -> None:
+        """Keep the index up to date until `close`. A file of ordinary size is read before this returns."""
+        self._refresh(_LOOK_S if self.behind else _FIRST_S)
+        self._follower.start()
+
+    def index(self) -> Index:
+        """The index, as far as it can be brought up to date in a moment."""
+        if not self._elsewhere:
+            self._refresh(_AT_ONCE_S)
+        return self._index
+
+    def read_on(self) -> Index:
+        """The index, with everything there is in the file."""
+        while not self._refresh(_BEHIND_S):
+            pass
+        return self._index
+
+    def count(self, query: Query, *, patience_s: float | None = None) -> int | None:
+        """How many match, counted once for all pages of a list.
+
+        Counting a frequent word in a large file may take longer than a page should: then it is None, and known later.
+        """
+        state = self._index.state
+        wanted = (query.text, (state.rows, state.failed, state.searchable, state.rebuilt))
+        with self._lock:
+            counting = self._counts.get(wanted)
+            if counting is None:
+                self._counts[wanted] = counting = self._counter.submit(self._index.count, query)
+                counting.add_done_callback(self._count_done)
+                while len(self._counts) > _MOST_COUNTS:
+                    self._counts.pop(next(iter(self._counts))).cancel()
+        if patience_s is None:
+            patience_s = _FEW_PATIENCE_S if state.entries <= _FEW else _MANY_PATIENCE_S
+        done = wait([counting], timeout=patience_s).done and not counting.cancelled()
+        return counting.result() if done else None
+
+    def _count_done(self, counting: Future[int]) -> None:
+        with self._lock:
+            self._counted += 1
+
+    def measure(self, kind: str, *, patience_s: float) -> Measurement:
+        """Something measured of the whole file."""
+        return self.measurements.read(kind, self.path, patience_s=patience_s)
+
+    def saved(self, kind: str) -> Any:
+        """What the collection saved beside the file, if it describes the file as it is."""
+        return saved_result(kind, self.path, self.index())
+
+    @property
+    def state(self) -> State:
+        """How far the index is."""
+        return self._index.state
+
+    @property
+    def behind(self) -> bool:
+        """Whether much of the file is not in the index yet."""
+        state = self._index.state
+        return not state.complete and state.size - state.bytes > _FAR_BEHIND_BYTES
+
+    @property
+    def notes(self) -> list[str]:
+        """What is said about the file above every page."""
+        state = self._index.state
+        rebuilt = self._read_again(state)
+        return [*([rebuilt] if rebuilt else []), *state.notes][:_MOST_NOTES]
+
+    def _read_again(self, state: State) -> str | None:
+        """Why everything was read again: for a while, and for a file that is gone until it is back."""
+        if state.rebuilt != self._rebuilt[0] or not state.complete:
+            self._rebuilt = (state.rebuilt, self._clock())
+        if state.rebuilt and GONE in state.rebuilt:
+            return None if self.path.exists() else f"{self.name}: {GONE}; it is read again once it is back"
+        return state.rebuilt if self._clock() - self._rebuilt[1] < _NOTED_S else None
+
+    @property
+    def version(self) -> str:
+        """Changes whenever a page about this file would change."""
+        state = self._index.state
+        seen = (state.rows, state.failed, state.unreadable, state.searchable, state.live, state.complete, state.rebuilt)
+        made = (self._counted, self.measurements.updates(self.path), _modified(beside(self.path, "run.json")))
+        return blake2b(repr((seen, made, self.notes, self.problem)).encode(), digest_size=8).hexdigest()
+
+    def close(self) -> None:
+        """Stop following and close the index."""
+        self._over.set()
+        self._counter.shutdown(cancel_futures=True)
+        if self._follower.is_alive():
+            self._follower.join()
+        self._index.close()
+
+    def _refresh(self, budget_s: float) -> bool:
+        """Read on; whether everything is read now. What goes wrong is a note: what was read before stays."""
+        try:
+            with blame(InputError, f"{self.name}: cannot be indexed"):
+                state = self._index.refresh(budget_s)
+        except InputError as error:
+            self.problem = error.problems[0]
+            return True
+        self.problem = None
+        self.rebuilt_at = state.rebuilt_at
+        return state.complete and state.searchable >= state.entries
+
+    def _follow(self) -> None:
+        alone = False
+        while not self._over.is_set():
+            if self.behind and not alone:
+                alone = not self._index_elsewhere()
+            up_to_date = self._refresh(_BEHIND_S)
+            self._over.wait(_IDLE_S if up_to_date else 0.005)
+
+    def _index_elsewhere(self) -> bool:
+        """Index a long file in a process of its own. False: that did not work."""
+        with start_child("velodrome.index", str(self.path)) as child:
+            self._elsewhere = True
+            while child.poll() is None and not self._over.wait(_LOOK_S):
+                pass
+            child.kill()
+        self._elsewhere = False
+        return child.returncode == 0
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def open_files(paths: Sequence[Path], measurements: Measurements) -> list[ViewedFile]:
+    """Each file under a name of its own; every mistake in the files at once."""
+    problems = []
+    for path in paths:
+        if not path.is_file():
+            problems.append(f"{path}: {'not a regular file' if path.exists() else _MISSING}")
+        elif path.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
+            problems.append(f"{path}: give the rollouts file; the failures beside it are shown with it")
+        else:
+            problems += filter(None, [foreign_file(path)])
+    if problems:
+        raise InputError(*problems)
+    files: dict[str, ViewedFile] = {}
+    for path in dict.fromkeys(paths):
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", _SUFFIX.sub("", path.name)).strip("-.") or "run"
+        slug, copy = name, 1
+        while slug in files:
+            copy += 1
+            slug = f"{name}-{copy}"
+        files[slug] = ViewedFile(path, slug, measurements)
+    return list(files.values())
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[ViewedFile]:
+    """One file, closed at the end."""
+    measurements = Measurements()
+    viewed = open_files([path], measurements)[0]
+    try:
+        yield viewed
+    finally:
+        measurements.close()  # which may be using the file
+        viewed.close()
