@@ -18,7 +18,7 @@ from benchmarks.summary import Json, spread
 from velodrome import http
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.responses_api_models.openai_model.app import OpenAI
-from velodrome.serving.client import HttpModel, HttpResources
+from velodrome.serving.remote import HttpModel, HttpResources
 
 _CALLS = 3_000
 _ROUNDS = 5

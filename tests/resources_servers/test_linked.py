@@ -13,7 +13,7 @@ from velodrome import Environment, http, tool
 from velodrome.errors import ModelError, ToolError, VerifyError
 from velodrome.records.conversation import Response
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving.client import HttpModel
+from velodrome.serving.remote import HttpModel
 from velodrome.serving.scripted import ScriptedServer
 from velodrome.timing.spans import root
 

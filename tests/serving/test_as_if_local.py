@@ -20,8 +20,8 @@ from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSe
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.serving import wire
 from velodrome.serving.apps.web_app import RequestLimits
-from velodrome.serving.client import HttpAgent, HttpResources
-from velodrome.serving.process.worker import Masked
+from velodrome.serving.process.worker_main import Masked
+from velodrome.serving.remote import HttpAgent, HttpResources
 from velodrome.timing import spans
 
 KIND = "resources_servers"

@@ -21,7 +21,7 @@ from velodrome.resources_servers.math_with_judge.app import MathWithJudge
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.apps import web_app
-from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
+from velodrome.serving.remote import HttpAgent, HttpModel, HttpResources
 
 WHERE = {"here": 0, "one worker": 1, "three workers": 3}
 

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from velodrome.errors import InputError
-from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
 from velodrome.serving.connect import Components, Servers
 from velodrome.serving.discovery import find
+from velodrome.serving.remote import HttpAgent, HttpModel, HttpResources
 from velodrome.settings import Config, Instance
 
 MODEL = "responses_api_models"

@@ -14,8 +14,8 @@ import uvloop
 from velodrome import http
 from velodrome.errors import InputError
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving.client import HttpModel
 from velodrome.serving.hosting import served
+from velodrome.serving.remote import HttpModel
 
 REQUEST = {"input": "What is 15% of 240?"}
 

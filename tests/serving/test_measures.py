@@ -112,7 +112,7 @@ def test_a_fault_of_ours_is_counted_as_500_and_leaves_nothing_in_flight():
         app = make_app(Status("s", "resources_servers", "s"), [get("/broken", broken)], RequestLimits(), measures)
         with pytest.raises(RuntimeError, match="a bug"):
             await hosting.ask(app, "GET", "/broken")
-        answer = await measures.tell(Request())
+        answer = await measures.report(Request())
         return parsed(answer.body.decode()), measures.in_flight
 
     samples, in_flight = asyncio.run(run())
@@ -196,7 +196,7 @@ def test_a_peer_that_gives_no_answer_is_left_out_and_counted(wire: Any):
         async with wire(*answers) as peer:
             measures = Measures("s")
             measures.stand_among(["http://127.0.0.1:1", "http://127.0.0.1:2", peer.url], 1, "a-token-for-tests")
-            answer = await measures.tell(Request())
+            answer = await measures.report(Request())
             await close_shared()
             assert (peer.seen[0].path, peer.seen[0].headers["Authorization"], peer.seen[0].headers[ALONE]) == (
                 "/metrics",
@@ -247,7 +247,7 @@ def test_the_lag_of_the_event_loop_is_looked_at_with_one_timer():
                 await asyncio.sleep(0)
         loop.now += 100.0
         await asyncio.sleep(0)
-        return parsed((await measures.tell(Request())).body.decode())
+        return parsed((await measures.report(Request())).body.decode())
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         found = runner.run(run())

@@ -10,7 +10,7 @@ import pytest
 import running
 
 from velodrome import http
-from velodrome.serving.client import HttpResources
+from velodrome.serving.remote import HttpResources
 
 IN_FLIGHT = 64
 WARM_UP, REST = 2_000, 8_000

@@ -15,7 +15,7 @@ from velodrome.collector.attempt import attempt
 from velodrome.collector.plan import Job
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.openai_model.app import OpenAI
-from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
+from velodrome.serving.remote import HttpAgent, HttpModel, HttpResources
 from velodrome.timing import trace
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -11,7 +11,7 @@ from pydantic import Field
 from velodrome.cli.collect import say
 from velodrome.cli.options import ConnectionLimits, HeadOptions, ProfilingOptions, load_options, read_options
 from velodrome.errors import InputError
-from velodrome.serving.process.supervisor import Options, Supervisor
+from velodrome.serving.process.supervisor import ServingOptions, Supervisor
 from velodrome.settings import Config
 from velodrome.settings.model import settings_help
 from velodrome.settings.values import Amount, Count, FilePath, Text
@@ -80,13 +80,13 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def make_options(config: Config) -> Options:
+def make_options(config: Config) -> ServingOptions:
     """The settings as the supervisor takes them."""
     import logging
 
     settings = read_options(RunOptions, config)
     folder = settings.profile_folder()
-    return Options(
+    return ServingOptions(
         log_dir=settings.log_dir,
         workers=settings.num_workers,
         host=settings.default_host,

@@ -2,7 +2,7 @@
 
 from velodrome.errors import CallError
 from velodrome.http.client import SETTLED, Http, Reply
-from velodrome.http.pool import close_shared, configure, owned, shared
+from velodrome.http.pools import close_shared, configure, owned, shared
 from velodrome.http.retry import Retry, retry_after_s
 from velodrome.http.streamed import Stream
 from velodrome.http.target import Replicas, Target, excerpt

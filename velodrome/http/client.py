@@ -174,7 +174,7 @@ class Http:
                 try:
                     content = await self._read(response, target)
                 finally:
-                    if not response.closed:  # a body read to its end has given its connection back
+                    if not response.closed:  # a body read to its end has returned its connection
                         response.close()
         finally:
             self._connections.give_back(target.host)
@@ -259,7 +259,7 @@ class Http:
 
 
 class _losses:
-    """Turns what a connection can do to an attempt into a `_Failure`. A class: it stands in every call."""
+    """Turns what a connection can do to an attempt into a `_Failure`. A class: it is entered by every call."""
 
     __slots__ = ("_patience_s", "_wait")
 
@@ -297,12 +297,12 @@ def _headers(target: Target, more: Mapping[str, str] | None) -> CIMultiDict[str]
     traced = trace.header()
     if more is None and traced is None:
         return target.headers
-    found = target.headers.copy()
+    headers = target.headers.copy()
     if more is not None:
-        found.update(more)
+        headers.update(more)
     if traced is not None:
-        found.setdefault(trace.HEADER, traced)
-    return found
+        headers.setdefault(trace.HEADER, traced)
+    return headers
 
 
 def _good(reply: Reply) -> Reply:

@@ -1,7 +1,7 @@
 """How many connections of a pool are in use, and how long a call waited for one.
 
-aiohttp tells of a wait through its tracing, which costs every call of a session something. So a pool has two sessions
-over one connector, and a call goes through the traced one only when as many calls run as a limit allows.
+aiohttp reports a wait through its tracing, which costs every call of a session something. So a pool has two sessions
+over one connector, and a call uses the traced one only when as many calls run as a limit allows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Wait:
         self._span.counts = {self._name: self._limit}
 
     def end(self, *, in_vain: bool = False) -> None:
-        """It has a connection, or is given up while it waits."""
+        """It has a connection, or was abandoned while it waited."""
         if self._span is not None:
             self.in_vain = in_vain
             self._span.end = self._span.clock()
@@ -74,7 +74,7 @@ class Connections:
 
 
 def tracing() -> aiohttp.TraceConfig:
-    """Tells each call's `Wait`, its `trace_request_ctx`, when it begins and ends."""
+    """Starts and ends each call's `Wait`, which is its `trace_request_ctx`."""
 
     async def begin(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
         context.trace_request_ctx.begin()
@@ -85,8 +85,8 @@ def tracing() -> aiohttp.TraceConfig:
     async def fail(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
         context.trace_request_ctx.end(in_vain=True)
 
-    found = aiohttp.TraceConfig()
-    found.on_connection_queued_start.append(begin)
-    found.on_connection_queued_end.append(end)
-    found.on_request_exception.append(fail)
-    return found
+    config = aiohttp.TraceConfig()
+    config.on_connection_queued_start.append(begin)
+    config.on_connection_queued_end.append(end)
+    config.on_request_exception.append(fail)
+    return config

@@ -15,7 +15,7 @@ from yarl import URL
 
 _EXCERPT_CHARS = 300
 _EXCERPT_BYTES = 64 * 1024  # more than an excerpt, so that keys are masked before the cut
-# Of every call: all that aiohttp would add by itself, which costs it more than being told.
+# Of every call: all that aiohttp would add by itself, which costs more than passing it.
 HEADERS = {
     "Accept": "application/json",
     "Accept-Encoding": "identity",
@@ -91,6 +91,6 @@ def status_line(status: int) -> str:
 
 
 def _secrets(headers: Mapping[str, str], url: URL) -> tuple[str, ...]:
-    found = [value.rpartition(" ")[2] for name, value in headers.items() if name.lower() not in _PLAIN_HEADERS]
-    found += [url.password or "", *(value for value in url.query.values())]
-    return tuple(secret for secret in found if len(secret) >= 4)
+    values = [value.rpartition(" ")[2] for name, value in headers.items() if name.lower() not in _PLAIN_HEADERS]
+    values += [url.password or "", *url.query.values()]
+    return tuple(secret for secret in values if len(secret) >= 4)

@@ -92,7 +92,7 @@ class Components:
         else:
             return None
         from velodrome.http import Target
-        from velodrome.serving.client import HttpAgent, HttpModel, HttpResources
+        from velodrome.serving.remote import HttpAgent, HttpModel, HttpResources
 
         if not isinstance(url, str):
             raise InputError(f"{instance.source}: {instance.name}.url is a text, not {url!r:.80}")

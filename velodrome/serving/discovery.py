@@ -1,6 +1,6 @@
 """Find the servers that run, through the head server: quickly, or not at all.
 
-What runs is used under its name. A block that was given too must be the block that runs: rollouts from other settings
+What runs is used under its name. A block in the given config must be the block that runs: rollouts from other settings
 than the ones on record are worse than none.
 """
 
@@ -39,7 +39,7 @@ class _ForeignError(InputError):
 
 @dataclass(frozen=True)
 class Head:
-    """What the head server told: the servers as they stand, and the blocks they were started with."""
+    """What the head server reported: the servers as they stand, and the blocks they were started with."""
 
     address: str
     instances: list[Json]
@@ -50,7 +50,7 @@ def find(config: Config, *, embedded: bool = False, scoring: bool = False) -> tu
     """The configuration with the blocks of the servers that run, and their addresses.
 
     Without servers it is the configuration as given, to be run in this process. For `scoring`, agents are only names of
-    environments: what runs as one is not asked, and may be another.
+    environments: what runs as one is not wanted, and may be another.
     """
     if embedded:
         return config, Servers()
@@ -68,10 +68,10 @@ def find(config: Config, *, embedded: bool = False, scoring: bool = False) -> tu
                 "or give +config_paths=[…] to run without servers"
             )
         return config, Servers(note=f"no servers run at {host}:{port}: running embedded, all in this process")
-    asked = {name for name, block in config.instances.items() if not (scoring and block.kind == AGENTS)}
-    _refuse_others(config, head, asked)
+    wanted = {name for name, block in config.instances.items() if not (scoring and block.kind == AGENTS)}
+    _refuse_others(config, head, wanted)
     urls = {each["name"]: _url(each, host) for each in head.instances if each["name"] in head.blocks}
-    used = sorted(urls.keys() & asked if config.instances else urls)
+    used = sorted(urls.keys() & wanted if config.instances else urls)
     note = f"using the servers that run at {head.address}: {', '.join(used)}"
     if not used:
         note = f"none of these servers runs at {head.address}: running embedded, all in this process"
@@ -105,11 +105,11 @@ async def _read_head(settings: Mapping[str, Any]) -> Head | None:
             f"something listens at {address} but does not answer as a head server within {TIMEOUT_S:g} s; "
             "try again, or give +embedded=true to run without servers"
         )
-    given = [answer for answer in answers if answer is not None]
-    if len(given) != len(answers):
+    replies = [answer for answer in answers if answer is not None]
+    if len(replies) != len(answers):
         return None
     try:
-        instances, text = (_body(*answer) for answer in given)
+        instances, text = (_body(*answer) for answer in replies)
         return Head(address, _checked(instances), _blocks(text))
     except ValueError as error:
         raise _ForeignError(address, str(error)) from error
@@ -127,11 +127,11 @@ async def _sources(urls: Mapping[str, str], token: str | None) -> dict[str, str]
     answers = await asyncio.gather(
         *(fetch(place.hostname or "", place.port or 80, "/", timeout_s=TIMEOUT_S, token=token) for place in places)
     )
-    told = {}
+    digests = {}
     for name, answer in zip(urls, answers, strict=True):
         with suppress(ValueError, TypeError, KeyError):
-            told[name] = str(orjson.loads(answer[1])["source"]) if answer is not None else ""
-    return {name: digest for name, digest in told.items() if digest}
+            digests[name] = str(orjson.loads(answer[1])["source"]) if answer is not None else ""
+    return {name: digest for name, digest in digests.items() if digest}
 
 
 def _checked(instances: Any) -> list[Json]:
@@ -152,27 +152,27 @@ def _blocks(text: Any) -> dict[str, Instance]:
         raise ValueError("/global_config_dict_yaml is not YAML") from error
     if not isinstance(data, dict):
         raise ValueError("/global_config_dict_yaml is not a mapping")
-    found = {}
+    blocks = {}
     for name, value in data.items():
         if isinstance(value, dict) and len(value) == 1 and (kind := next(iter(value))) in KINDS:
             [(implementation, settings)] = value[kind].items()
-            found[name] = Instance(name, kind, implementation, settings, "the head server")
-    return found
+            blocks[name] = Instance(name, kind, implementation, settings, "the head server")
+    return blocks
 
 
-def _url(told: Json, head_host: str) -> str:
+def _url(server: Json, head_host: str) -> str:
     """A server that listens on every address of its machine is reached where its head is."""
-    host = head_host if is_wildcard(told["host"]) else told["host"]
-    return f"http://{reachable(host)}:{told['port']}"
+    host = head_host if is_wildcard(server["host"]) else server["host"]
+    return f"http://{reachable(host)}:{server['port']}"
 
 
-def _refuse_others(config: Config, head: Head, asked: AbstractSet[str]) -> None:
+def _refuse_others(config: Config, head: Head, wanted: AbstractSet[str]) -> None:
     masked = config.masked()
     problems = []
-    for name in sorted(asked & head.blocks.keys()):
-        running, given = head.blocks[name], config.instances[name]
-        shown = masked[name][given.kind][given.implementation]
-        same = (given.kind, given.implementation) == (running.kind, running.implementation)
+    for name in sorted(wanted & head.blocks.keys()):
+        running, ours = head.blocks[name], config.instances[name]
+        shown = masked[name][ours.kind][ours.implementation]
+        same = (ours.kind, ours.implementation) == (running.kind, running.implementation)
         if not same or _content(shown) != _content(running.settings):
             problems.append(
                 f"{name}: the server that runs at {head.address} has other settings than the ones given here; "

@@ -23,7 +23,7 @@ from velodrome.serving.profiling import ProcessProfile, stats
 from velodrome.serving.web_server import running
 from velodrome.settings.kinds import AGENTS, MODELS, RESOURCES
 
-_CONTRACTS = {  # the methods that tell what a component is; an agent has a model's, too, and is looked for first
+_CONTRACTS = {  # the methods that make a component what it is; an agent also has a model's, so it comes first
     AGENTS: ("run", "respond"),
     RESOURCES: ("open", "call", "score", "close"),
     MODELS: ("respond",),

@@ -74,12 +74,12 @@ class ProcessProfile:
 
     def of_workers(self) -> dict[int, Clocks]:
         """Every worker by its number: those before it that ended, and of this one what it has measured."""
-        found: dict[int, list[Clocks]] = {number: [] for number in range(self.workers)}
+        clocks: dict[int, list[Clocks]] = {number: [] for number in range(self.workers)}
         for part in self._profiles.saved():
             if part.life != self._life:
-                found.setdefault(part.worker, []).append(part.clocks)
-        found[self.worker].append(self.measured())
-        return {number: total(each) for number, each in found.items()}
+                clocks.setdefault(part.worker, []).append(part.clocks)
+        clocks[self.worker].append(self.measured())
+        return {number: total(each) for number, each in clocks.items()}
 
     def _keep_saving(self) -> None:
         sys.setprofile(None)  # this thread is not what is measured
@@ -122,22 +122,22 @@ def stats(profile: ProcessProfile | None, peers: Sequence[str], token: str | Non
     from velodrome.serving.apps.peers import ALONE, ask_peers
     from velodrome.serving.apps.web_app import BadRequest, json_response
 
-    async def tell(request: Request) -> Response:
+    async def report(request: Request) -> Response:
         if profile is None:
             raise BadRequest(404, OFF)
-        found = await asyncio.to_thread(profile.of_workers)
+        by_worker = await asyncio.to_thread(profile.of_workers)
         if ALONE in request.headers:
-            return json_response(found[profile.worker].as_json())
+            return json_response(by_worker[profile.worker].as_json())
         silent = []
         for number, body in (await ask_peers(peers, profile.worker, "/stats", token, patience_s=PATIENCE_S)).items():
             if body is None:  # a worker that is being started again: what was saved of it stands
                 silent.append(number)
             else:
-                found[number] = clocks_from(orjson.loads(body))
-        asked = request.query_params.get("worker")
-        if asked is not None and asked not in map(str, found):
-            raise BadRequest(404, f"there is no worker {asked:.20}: there are 0 to {profile.workers - 1}")
-        clocks = total(list(found.values())) if asked is None else found[int(asked)]
+                by_worker[number] = clocks_from(orjson.loads(body))
+        number_wanted = request.query_params.get("worker")
+        if number_wanted is not None and number_wanted not in map(str, by_worker):
+            raise BadRequest(404, f"there is no worker {number_wanted:.20}: there are 0 to {profile.workers - 1}")
+        clocks = total(list(by_worker.values())) if number_wanted is None else by_worker[int(number_wanted)]
         if "application/json" in request.headers.get("accept", ""):
             return json_response({**clocks.as_json(), "silent_workers": silent})
         note = (
@@ -145,7 +145,7 @@ def stats(profile: ProcessProfile | None, peers: Sequence[str], token: str | Non
         )
         return Response(note + as_page(clocks), media_type="text/plain")
 
-    return tell
+    return report
 
 
 def as_page(clocks: Clocks) -> str:

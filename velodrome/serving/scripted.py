@@ -47,7 +47,7 @@ class ScriptedServer:
         return self
 
     async def wait(self) -> None:
-        """Until somebody cancels."""
+        """Until cancelled."""
         await asyncio.Event().wait()
 
     async def __aexit__(

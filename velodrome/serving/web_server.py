@@ -25,7 +25,7 @@ KEEP_ALIVE_S = 75
 
 
 class WebServer(uvicorn.Server):
-    """One app behind sockets that somebody else opened. It leaves the signals of the process alone."""
+    """One app behind sockets that its caller opened. It leaves the signals of the process alone."""
 
     def __init__(self, app: ASGIApp, *, drain_s: float, up: Callable[[WebServer], None] = lambda server: None) -> None:
         super().__init__(

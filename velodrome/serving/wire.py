@@ -1,6 +1,6 @@
 """What an error, a header and a body look like on the wire, for the app and the client alike.
 
-An error is JSON that names its boundary, so that whoever meets it, however many hops away, blames the same part.
+An error is JSON that names its boundary, so that the same part is blamed however many hops away.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KINDS: dict[str, type[RolloutError]] = {
 _UNPROCESSABLE = 422
 _BAD_GATEWAY = 502
 _CLOCK_ERROR_S = 1e-5
-_LONGEST_TOLD = 64 * 1024  # in the body of an error there is more room than in a header
+_LONGEST_HEADER = 64 * 1024  # in the body of an error there is more room than in a header
 _LONGEST_PLACE = 500
 _HEADER_BYTES = 6 * 1024  # the usual client gives up an answer with a header beyond 8 KiB
 
@@ -46,68 +46,68 @@ def status_of(error: RolloutError) -> int:
 
 def error_body(error: RolloutError, secrets: Collection[str] = ()) -> bytes:
     """The error as JSON: in OpenAI's shape, with the boundary and the conversation so far."""
-    told: Json = {
+    fields: Json = {
         "message": mask_text(str(error), secrets),
         "type": type(error).__name__,
         "boundary": error.boundary,
         "code": status_of(error),
     }
     if error.partial is not None:
-        told["partial"] = error.partial
+        fields["partial"] = error.partial
     if error.spans is not None:
-        told["spans"] = error.spans
+        fields["spans"] = error.spans
     if error.away is not None and not error.away.sent:
-        told["away"] = mask_text(error.away.address, secrets)
+        fields["away"] = mask_text(error.away.address, secrets)
     if error.place is not None:
-        told["place"] = error.place
-    return orjson.dumps({"error": told}, default=str)
+        fields["place"] = error.place
+    return orjson.dumps({"error": fields}, default=str)
 
 
 def plain_error(message: str, kind: str = "invalid_request_error") -> bytes:
-    """An error of the request itself: nobody's fault but the caller's."""
+    """An error of the request itself: the caller's."""
     return orjson.dumps({"error": {"message": message, "type": kind}})
 
 
 def error_in(body: bytes) -> RolloutError | None:
     """The error that a body carries, with its boundary; None if it carries none of ours."""
     try:
-        told = orjson.loads(body)["error"]
-        kind = _KINDS[told["type"]]
-        message = str(told["message"])
-        partial = told.get("partial")
+        fields = orjson.loads(body)["error"]
+        kind = _KINDS[fields["type"]]
+        message = str(fields["message"])
+        partial = fields.get("partial")
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return None
     if not isinstance(partial, list):
         partial = None
     if kind is ModelError:
-        status = told.get("code")
-        found: RolloutError = ModelError(message, status=status if isinstance(status, int) else None, partial=partial)
+        status = fields.get("code")
+        error: RolloutError = ModelError(message, status=status if isinstance(status, int) else None, partial=partial)
     else:
-        found = kind(message, partial=partial)
-    if isinstance(told.get("away"), str):
-        found.away = Away(told["away"], near=False)
-    found.spans = told["spans"] if isinstance(told.get("spans"), str) else None
-    place = told.get("place")
-    found.place = place[:_LONGEST_PLACE] if isinstance(place, str) else None
-    return found
+        error = kind(message, partial=partial)
+    if isinstance(fields.get("away"), str):
+        error.away = Away(fields["away"], near=False)
+    error.spans = fields["spans"] if isinstance(fields.get("spans"), str) else None
+    place = fields.get("place")
+    error.place = place[:_LONGEST_PLACE] if isinstance(place, str) else None
+    return error
 
 
 def spans_header(tree: Span) -> str:
     """A tree of spans as one header line: whose process it was, when on this machine's clock, and the tree."""
-    told = spans.as_node(tree, tree.start)
+    shape = spans.as_node(tree, tree.start)
     for smaller in (spans.folded, _counted):
-        if len(orjson.dumps(told)) <= _HEADER_BYTES:
+        if len(orjson.dumps(shape)) <= _HEADER_BYTES:
             break
-        told = smaller(told)
-    head = {"host": host(), "pid": os.getpid(), "at_us": round(tree.start * 1e6), "tree": told}
+        shape = smaller(shape)
+    head = {"host": host(), "pid": os.getpid(), "at_us": round(tree.start * 1e6), "tree": shape}
     encoded = orjson.dumps(head)
     return encoded.decode() if encoded.isascii() else json.dumps(head)  # a header is ASCII; models make up names
 
 
-def _counted(told: spans.Node) -> spans.Node:
+def _counted(tree: spans.Node) -> spans.Node:
     """The first spans below the root alone, with the counts of all that was in them."""
-    children = [[*child[:3], spans.all_counts(child), []] for child in told[4][:20]]
-    return [*told[:4], [*children, *spans.together(told[4][20:])]]
+    children = [[*child[:3], spans.all_counts(child), []] for child in tree[4][:20]]
+    return [*tree[:4], [*children, *spans.together(tree[4][20:])]]
 
 
 def graft(header: str, parent: Span) -> None:
@@ -123,13 +123,13 @@ def graft(header: str, parent: Span) -> None:
         if head["host"] != host() or not parent.start <= start <= start + length <= now + _CLOCK_ERROR_S:
             start = parent.start + max(0.0, now - parent.start - length) / 2
         pid = head["pid"]
-        if len(header) > _LONGEST_TOLD or not isinstance(pid, int) or not 0 <= pid < 1 << 32:
+        if len(header) > _LONGEST_HEADER or not isinstance(pid, int) or not 0 <= pid < 1 << 32:
             return
-        found = spans.from_node(head["tree"], start, parent.clock)
-        found.counts = {**(found.counts or {}), "pid": pid}
+        there = spans.from_node(head["tree"], start, parent.clock)
+        there.counts = {**(there.counts or {}), "pid": pid}
     except (orjson.JSONDecodeError, TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError):
-        return  # a stranger's header: there is nothing to learn from it
-    parent.adopt(found)
+        return  # another program's header: nothing to learn from it
+    parent.adopt(there)
 
 
 @cache
@@ -138,4 +138,4 @@ def host() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, ValueError):
-        return uuid.uuid4().hex  # not known: nobody shares it
+        return uuid.uuid4().hex  # not known: shared with no other process

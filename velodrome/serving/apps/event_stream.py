@@ -1,7 +1,7 @@
-"""A model's answer as server-sent events, in the words of either endpoint.
+"""A model's answer as server-sent events, in the form of either endpoint.
 
-Both are told from the same events of a streamed Response: `/v1/responses` passes them on with numbers, for
-`/v1/chat/completions` they become chunks. A model that does not stream is told from its finished answer.
+Both come from the events of a streamed Response: `/v1/responses` passes them on with numbers, `/v1/chat/completions`
+turns them into chunks. For a model that does not stream they are made from its finished answer.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Event = tuple[str | None, Json | None]
 async def response_events(model: Model, request: Json) -> AsyncGenerator[Event, None]:
     """(name, data) of each event of `/v1/responses`."""
     number = 0
-    async with aclosing(_told(model, request)) as told:
-        async for event in told:
+    async with aclosing(_events(model, request)) as events:
+        async for event in events:
             yield event["type"], {**event, "sequence_number": number}
             number += 1
 
@@ -30,15 +30,15 @@ async def response_events(model: Model, request: Json) -> AsyncGenerator[Event, 
 async def chat_events(model: Model, request: Json, *, usage: bool) -> AsyncGenerator[Event, None]:
     """(None, chunk) of `/v1/chat/completions`, and (None, None) for its [DONE]."""
     chunks = _Chunks(usage)
-    async with aclosing(_told(model, request)) as told:
+    async with aclosing(_events(model, request)) as events:
         with blame(ModelError, "model"):
-            async for event in told:
+            async for event in events:
                 for chunk in chunks.of(event):
                     yield None, chunk
     yield None, None
 
 
-async def _told(model: Model, request: Json) -> AsyncGenerator[Json, None]:
+async def _events(model: Model, request: Json) -> AsyncGenerator[Json, None]:
     with blame(ModelError, "model"):
         if not isinstance(model, Streaming):
             for event in whole(await model.respond(request)):
@@ -54,7 +54,7 @@ async def _told(model: Model, request: Json) -> AsyncGenerator[Json, None]:
 
 
 class _Chunks:
-    """Turns events into chunks. What was told only when it was whole is sent then; nothing is sent twice."""
+    """Turns events into chunks. What only arrives whole is sent whole; nothing is sent twice."""
 
     def __init__(self, usage: bool) -> None:
         self._usage = usage
@@ -62,7 +62,7 @@ class _Chunks:
         self._calls: dict[int, int] = {}  # place of an item -> number of its call
         self._said: dict[int, str] = {}  # place of an item -> the event by which it last said something
         self._summarised: tuple[int, int | None] | None = None  # the part of a summary that was last added to
-        self._tell: dict[str, Callable[[Json], Iterator[Json]]] = {
+        self._convert: dict[str, Callable[[Json], Iterator[Json]]] = {
             "response.created": self._begin,
             "response.output_text.delta": lambda event: self._text(event, "content"),
             "response.refusal.delta": lambda event: self._text(event, "refusal"),
@@ -76,8 +76,8 @@ class _Chunks:
 
     def of(self, event: Json) -> Iterator[Json]:
         """The chunks that an event becomes; many become none."""
-        tell = self._tell.get(event["type"])
-        return tell(event) if tell else iter(())
+        convert = self._convert.get(event["type"])
+        return convert(event) if convert else iter(())
 
     def _begin(self, event: Json) -> Iterator[Json]:
         response = event["response"]
@@ -90,8 +90,8 @@ class _Chunks:
         yield self._chunk({"role": "assistant", "content": ""})
 
     def _chunk(self, delta: Json, finish: str | None = None, logprobs: list[Json] | None = None) -> Json:
-        told = {"content": logprobs} if logprobs else None
-        choice = {"index": 0, "delta": delta, "logprobs": told, "finish_reason": finish}
+        tokens = {"content": logprobs} if logprobs else None
+        choice = {"index": 0, "delta": delta, "logprobs": tokens, "finish_reason": finish}
         chunk = {**self._head, "choices": [choice]}
         return chunk | {"usage": None} if self._usage else chunk
 

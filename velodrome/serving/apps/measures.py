@@ -47,8 +47,8 @@ _STATUSES = {status: str(status) for status in range(100, 600)}
 def needed_s() -> float:
     """CPU that this process used, and how long this thread was ready to run while others had the cores (Linux)."""
     try:
-        with open("/proc/thread-self/schedstat", "rb") as told:
-            waited_ns = int(told.read().split()[1])
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            waited_ns = int(file.read().split()[1])
     except (OSError, ValueError, IndexError):
         waited_ns = 0
     return process_time() + waited_ns / 1e9
@@ -57,7 +57,7 @@ def needed_s() -> float:
 class Core:
     """How much of one core this process needed of late: `share` is 1 when it would have used one all the time.
 
-    Whoever watches looks from time to time. While nobody does, it is 0.
+    It is computed while it is watched, from time to time; otherwise it is 0.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter, used: Callable[[], float] = needed_s) -> None:
@@ -76,7 +76,7 @@ class Core:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Somebody looks while this is open; a process may have several servers."""
+        """Watched while this is open; a process may have several servers."""
         if not self._watchers:
             self._since, self._used_then = self._clock(), self._used()
         self._watchers += 1
@@ -184,7 +184,7 @@ class Measures:
         finally:
             timer.cancel()
 
-    async def tell(self, request: Request) -> Response:
+    async def report(self, request: Request) -> Response:
         """`/metrics`: of all workers; to a worker that asks, of this one alone."""
         own = families(self._all)
         if ALONE in request.headers:

@@ -1,6 +1,6 @@
-"""Asking the other workers of a server: a request reaches one of them, and what it tells is about all.
+"""Asking the other workers of a server: a request reaches one of them, and its answer is about all.
 
-A question to a peer carries `ALONE`, so that it answers for itself and asks nobody in turn. A peer that is silent for
+A question to a peer carries `ALONE`, so that it answers for itself alone. A peer that is silent for
 too long is left out: one that hangs must not hide the others.
 """
 

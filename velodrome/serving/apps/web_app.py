@@ -108,7 +108,7 @@ def make_app(
     async def report(request: Request) -> Response:
         return json_response(status.report())
 
-    every = [*routes, get("/", report), get("/health", report), get(METRICS, measures.tell)]
+    every = [*routes, get("/", report), get("/health", report), get(METRICS, measures.report)]
     measures.identify(status.kind, status.implementation)
     measures.declare(*(route.path for route in every if "{" not in route.path))
     return Guard(Router(every, lifespan=lifespan), limits, measures)
@@ -173,7 +173,7 @@ class Guard:
             self._measures.finished(scope["method"], scope["path"], status, began)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """With a token, whoever has it may call; without one, programs of this machine (`callers`)."""
+        """With a token, its bearer may call; without one, programs of this machine (`callers`)."""
         if self._expected is None:
             refused = self._callers.refusal(scope["method"], scope["headers"])
             return None if refused is None else plain_response(refused.status, refused.message, "forbidden")

@@ -1,4 +1,4 @@
-"""One worker process, as its supervisor sees it: started, found healthy, started again whenever it ends.
+"""One worker process, as its supervisor sees it: started, checked for health, restarted whenever it ends.
 
 It is ready when `/health` answers on its private socket. That socket listens before the process exists, so the question
 waits there and nothing is polled.
@@ -41,13 +41,13 @@ class Backoff:
         """The wait after a life that was healthy for so long."""
         if healthy_s >= HEALTHY_S:
             self._next_s = _FIRST_S
-        found, self._next_s = self._next_s, min(self._next_s * 2, _LONGEST_S)
-        return found
+        delay_s, self._next_s = self._next_s, min(self._next_s * 2, _LONGEST_S)
+        return delay_s
 
 
 @dataclass(frozen=True)
 class Orders:
-    """How a worker is started: its brief, what it inherits, where it can be asked, where it logs."""
+    """How a worker is started: its brief, what it inherits, where it answers, where it logs."""
 
     label: str
     brief: Path
@@ -76,11 +76,11 @@ class Child:
     _log_start: int = 0
     _ready_at: float | None = None
     _stopping: bool = False
-    _asked: bool = False
+    _restarting: bool = False
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def live(self, ready: asyncio.Future[None]) -> None:
-        """Start, tell how the first start went, and then keep it running until `stop`."""
+        """Start, report how the first start went, then keep it running until `stop`."""
         backoff = Backoff()
         try:
             await self._start()
@@ -98,14 +98,14 @@ class Child:
             if self._stopping:
                 return
             healthy_s = 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
-            await self._pause(0.0 if self._asked else backoff.delay_s(healthy_s))
+            await self._pause(0.0 if self._restarting else backoff.delay_s(healthy_s))
             if self._stopping:
                 return
             await self._again()
 
     def restart(self) -> None:
-        """Start it anew, without a wait."""
-        self._asked = True
+        """Restart it, without a wait."""
+        self._restarting = True
         self._hurry.set()
         self._signal(signal.SIGTERM)
 
@@ -123,21 +123,21 @@ class Child:
 
     async def _again(self) -> None:
         """One more start; it may fail, and then its end is met like any other."""
-        self._asked = False
+        self._restarting = False
         self._hurry.clear()
         self.restarts += 1
         try:
             await self._start()
             self.say(f"{self.orders.label}: restarted (pid {self.pid})")
         except (InputError, ServerError) as error:
-            if not self._stopping and not self._asked:
+            if not self._stopping and not self._restarting:
                 self._become("failed")
                 self.say(str(error))
             self._signal(signal.SIGKILL)
 
     async def _pause(self, delay_s: float) -> None:
-        asked = " as asked" if self._asked else f" in {delay_s:g} s"
-        self.say(f"{self.orders.label}: ended ({self.last_exit}); starting again{asked}; log: {self.orders.log}")
+        when = " as requested" if self._restarting else f" in {delay_s:g} s"
+        self.say(f"{self.orders.label}: ended ({self.last_exit}); starting again{when}; log: {self.orders.log}")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), delay_s)
 
@@ -151,7 +151,7 @@ class Child:
             raise ServerError(f"{orders.label}: cannot be started: {error}") from error
         self.pid = self._process.pid
         self.started = time.time()
-        if self._stopping:  # asked while it was being made
+        if self._stopping:  # stopped while it was being made
             self._signal(signal.SIGTERM)
         self._become("starting" if self.restarts == 0 else "restarting")
         await self._become_ready(self._process)
@@ -206,7 +206,7 @@ class Child:
             await asyncio.sleep(0.05)
 
     def _failure(self, what: str) -> InputError | ServerError:
-        """What a failed start is told as: the user's mistakes in their own words, else the end of the log."""
+        """A failed start as an error: the user's mistakes in their own words, else the end of the log."""
         try:
             problems = orjson.loads(problems_file(self.orders.brief).read_bytes())
             return InputError(*problems)
@@ -221,7 +221,7 @@ class Child:
                 log.seek(max(self._log_start, size - _LOG_BYTES))
                 lines = log.read(_LOG_BYTES).decode("utf-8", "replace").splitlines()
         except OSError:
-            return []  # somebody removed it: that must not hide the failure
+            return []  # removed: that must not hide the failure
         return [line for line in lines if line.strip()][-_LOG_LINES:]
 
     async def _ended(self) -> None:
@@ -265,4 +265,4 @@ def _how(code: int) -> str:
 def _command(brief: Path) -> list[str]:
     """The worker's command line. The working directory is searched for modules only if this package came from there."""
     from_here = Path.cwd() == _ROOT
-    return [sys.executable, *([] if from_here else ["-P"]), "-m", "velodrome.serving.process.worker", str(brief)]
+    return [sys.executable, *([] if from_here else ["-P"]), "-m", "velodrome.serving.process.worker_main", str(brief)]

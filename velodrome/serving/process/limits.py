@@ -14,7 +14,7 @@ def raise_file_limit(wanted: int = WANTED) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < reachable:
-        with contextlib.suppress(ValueError, OSError):  # some systems refuse what they told: then it stays as it is
+        with contextlib.suppress(ValueError, OSError):  # some systems refuse their own limit: then it stays as it is
             resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 

@@ -19,7 +19,7 @@ TOKEN_VARIABLE = "VELODROME_TOKEN"
 HEAD_HOST = "127.0.0.1"
 HEAD_PORT = 11000
 LOOPBACK = "127.0.0.1"
-# How uvicorn is run here: we log ourselves, tell nobody what we are, and believe no proxy.
+# How uvicorn is run here: we log ourselves, do not name the server, and trust no proxy.
 UVICORN: dict[str, Any] = {
     "ws": "none",
     "lifespan": "on",
@@ -32,10 +32,10 @@ UVICORN: dict[str, Any] = {
 
 def server_token(settings: Mapping[str, Any]) -> str | None:
     """The token that servers want and clients send: the setting, else the environment variable."""
-    found = settings.get("server_token") or os.environ.get(TOKEN_VARIABLE) or None
-    if found is None:
+    token = settings.get("server_token") or os.environ.get(TOKEN_VARIABLE) or None
+    if token is None:
         return None
-    text = str(found)
+    text = str(token)
     if not (text.isascii() and text.isprintable()) or " " in text:
         raise InputError("server_token (or VELODROME_TOKEN): a token is printable ASCII without spaces")
     return text
@@ -43,11 +43,11 @@ def server_token(settings: Mapping[str, Any]) -> str | None:
 
 def head_address(settings: Mapping[str, Any]) -> tuple[str, int]:
     """Host and port of the head server."""
-    given = settings.get("head_server") or {}
-    if not isinstance(given, Mapping):
+    address = settings.get("head_server") or {}
+    if not isinstance(address, Mapping):
         raise InputError("head_server is {host, port}; for example +head_server.port=11001")
-    host = given.get("host") or HEAD_HOST
-    return checked_address("head_server", host, given.get("port"), HEAD_PORT)
+    host = address.get("host") or HEAD_HOST
+    return checked_address("head_server", host, address.get("port"), HEAD_PORT)
 
 
 def checked_address(what: str, host: Any, port: Any, default_port: int) -> tuple[str, int]:

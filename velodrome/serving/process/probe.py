@@ -10,7 +10,7 @@ MAX_BYTES = 16 * 1024 * 1024
 async def fetch(
     host: str, port: int, path: str, *, timeout_s: float, token: str | None = None
 ) -> tuple[int, bytes] | None:
-    """Status and body, or None if nobody there answers within the time. An answer that is not HTTP has the status 0."""
+    """Status and body, or None if there is no answer within the time. An answer that is not HTTP has the status 0."""
     try:
         async with asyncio.timeout(timeout_s):
             return await _fetch(host, port, path, token)

@@ -1,4 +1,4 @@
-"""`velo run --dev`: the servers whose files changed start anew; the others never notice."""
+"""`velo run --dev`: servers whose files changed restart; the others are not touched."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def watch(supervisor: Supervisor, load: Callable[[], Config], say: Callabl
 
     served = [supervisor.config.instances[name] for name in supervisor.servers if name in supervisor.config.instances]
     folders = {folder_of(instance, cwd).resolve() for instance in served}
-    files = {found.resolve() for each in served if (found := find_file(each.source, cwd)) is not None}
+    files = {path.resolve() for each in served if (path := find_file(each.source, cwd)) is not None}
     around = {cwd.resolve(), *(file.parent for file in files)}
     changes: asyncio.Queue[set[Path]] = asyncio.Queue()
     watching = asyncio.Barrier(3)
@@ -88,5 +88,5 @@ def _act(
             say("the configuration has other servers now: start velo run again to see them")
             return
     if names:
-        say(f"changed: {', '.join(sorted(path.name for path in changed))}; starting anew: {', '.join(names)}")
+        say(f"changed: {', '.join(sorted(path.name for path in changed))}; restarting: {', '.join(names)}")
         supervisor.restart(names, config)

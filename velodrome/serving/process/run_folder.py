@@ -1,7 +1,7 @@
 """The private folder of one `velo run`: keys, briefs and state. None outlives its owner for long.
 
-The owner holds a lock on the folder. The system frees it however the owner ends, so a folder whose lock can be taken is
-nobody's, and whoever comes next removes it.
+The owner holds a lock on the folder. The system frees it however the owner ends, so a folder whose lock can be taken
+has no owner, and the next run removes it.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _KILL_AFTER_S = 2.0  # on top of drain_s: what a worker has to close its compone
 
 
 @dataclass(frozen=True)
-class Options:
+class ServingOptions:
     """How servers are run, under inner names."""
 
     log_dir: Path
@@ -86,7 +86,7 @@ class Server:
         for sock in (self.shared, *self.private):
             sock.close()
 
-    def told(self) -> Json:
+    def report(self) -> Json:
         """For `/server_instances`."""
         pids = [child.pid for child in self.children if child.pid is not None]
         exits = [child.last_exit for child in self.children if child.last_exit is not None]
@@ -110,14 +110,14 @@ class Server:
 class Supervisor:
     """All servers of one configuration, from their start to their end."""
 
-    def __init__(self, config: Config, options: Options, say: Callable[[str], None]) -> None:
+    def __init__(self, config: Config, options: ServingOptions, say: Callable[[str], None]) -> None:
         self.config = config
         self.options = options
         self.servers: dict[str, Server] = {}
-        self._tell_user = say
+        self._print = say
         self._token = server_token(config.settings)
         self._directory = Path()
-        self._alive = (-1, -1)  # a pipe: read end for the workers, write end for nobody but this process
+        self._alive = (-1, -1)  # a pipe: read end for the workers, write end for this process alone
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._interrupted = False
@@ -155,7 +155,7 @@ class Supervisor:
         self.stop()
 
     def restart(self, names: Sequence[str], config: Config | None = None) -> None:
-        """Start these servers anew, with the blocks they have in `config`; the head too, if that is a new one."""
+        """Restart these servers, with the blocks they have in `config`; the head too, if that is a new one."""
         if config is not None:
             self.config = config
             for name in names:
@@ -167,8 +167,8 @@ class Supervisor:
                 child.restart()
 
     def _say(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads it any more (`| head`, a closed terminal): servers go on
-            self._tell_user(line)
+        with contextlib.suppress(OSError):  # the reader is gone (`| head`, a closed terminal): servers continue
+            self._print(line)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -197,7 +197,7 @@ class Supervisor:
             raise InputError(f"log_dir {self.options.log_dir}: {error.strerror}; give another +log_dir") from error
 
     def _listen(self) -> None:
-        """A socket for each server, before any is started: every address is known to all, and every mistake is told."""
+        """A socket for each server before any starts: all know every address, and every mistake is reported at once."""
         host, port = head_address(self.config.settings)
         head = Instance(HEAD, HEAD, "head", {"host": host, "port": port, "num_workers": 1}, "")
         problems: list[str] = []
@@ -228,7 +228,7 @@ class Supervisor:
         return Server(instance, host, shared.getsockname()[1], shared, private)
 
     async def _start(self) -> bool:
-        """All of them at once. False if somebody asked to stop meanwhile."""
+        """All of them at once. False if a stop was requested meanwhile."""
         count = len(self.servers) - 1
         self._say(
             f"starting {count} server{'s' if count > 1 else ''} and the head; logs: {self.options.log_dir}/<name>.log"
@@ -274,10 +274,10 @@ class Supervisor:
             ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._lives.append(asyncio.create_task(child.live(ready)))
             waits.append(ready)
-        waits[0].add_done_callback(lambda done: self._tell(server, done, began))
+        waits[0].add_done_callback(lambda done: self._announce(server, done, began))
         return waits
 
-    def _tell(self, server: Server, done: asyncio.Future[None], began: float) -> None:
+    def _announce(self, server: Server, done: asyncio.Future[None], began: float) -> None:
         if not done.cancelled() and done.exception() is None:
             workers = f" x{len(server.private)}" if len(server.private) > 1 else ""
             self._say(f"  {server.instance.name + workers:<36} {server.url:<28} {time.monotonic() - began:.1f} s")
@@ -321,14 +321,14 @@ class Supervisor:
         """The configuration with every server's address in its block, as NeMo Gym's clients want it; secrets masked."""
         import yaml
 
-        told = self.config.masked()
+        config = self.config.masked()
         for server in self.servers.values():
-            block = told.get(server.instance.name, {}).get(server.instance.kind, {})
+            block = config.get(server.instance.name, {}).get(server.instance.kind, {})
             if server.instance.kind != HEAD:
                 block[server.instance.implementation] |= {"host": server.host, "port": server.port}
         host, port = head_address(self.config.settings)
-        told["head_server"] = {"host": host, "port": port}
-        return yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
+        config["head_server"] = {"host": host, "port": port}
+        return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
 
     def _environment(self) -> dict[str, str]:
         """Ours, without what the configuration holds as a secret."""
@@ -342,7 +342,7 @@ class Supervisor:
     def _write_state(self) -> None:
         part = self._state.with_suffix(".part")
         with contextlib.suppress(OSError):  # a full disk: the head tells the state before
-            part.write_bytes(orjson.dumps([server.told() for server in self.servers.values()]))
+            part.write_bytes(orjson.dumps([server.report() for server in self.servers.values()]))
             os.replace(part, self._state)
 
     async def _end(self) -> None:

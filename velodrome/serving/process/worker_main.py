@@ -1,4 +1,4 @@
-"""One worker process of one server: `python -m velodrome.serving.process.worker BRIEF`.
+"""One worker process of one server: `python -m velodrome.serving.process.worker_main BRIEF`.
 
 It ends when the supervisor says so, and also when the supervisor is no more, however that came about.
 """
@@ -41,7 +41,7 @@ _orphaned = threading.Event()
 
 
 def main(argv: list[str]) -> int:
-    """Serve until told to stop. The exit code is 2 if what the user gave cannot be served."""
+    """Serve until stopped. The exit code is 2 if the user's configuration cannot be served."""
     path = Path(argv[1])
     brief = Brief.read(path)
     watch = threading.Thread(target=_await_orphanhood, args=(brief.alive_fd, path.parent), daemon=True)

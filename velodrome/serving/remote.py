@@ -1,7 +1,7 @@
-"""The same three contracts over HTTP: whoever holds one of these does not know that it is not the component itself.
+"""The same three contracts over HTTP: a caller cannot tell one of these from the component itself.
 
-A model call or a verification may be repeated. A tool call or a whole rollout is repeated only when it surely did
-not arrive: done twice, it would not be the same rollout.
+A model call or a verification may be repeated. A tool call or a whole rollout is repeated only if it certainly did not
+arrive: done twice, it would not be the same rollout.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_TARGETS = 1000  # models make up names
 ONCE = http.Retry(max_retries=8, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0, replay=False)
 
 
-class _Server:
+class _Remote:
     """One server: its routes as targets, its errors as ours."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -46,14 +46,14 @@ class _Server:
         try:
             reply = await http.shared().post(self._target(route), orjson.dumps(body), policy, headers=headers)
         except CallError as error:
-            found = wire.error_in(error.body) or _charged(error, kind)
-            _hang(found.spans)
-            raise found from error
-        _hang(reply.headers.get(wire.SPANS))
+            failure = wire.error_in(error.body) or _charged(error, kind)
+            _graft(failure.spans)
+            raise failure from error
+        _graft(reply.headers.get(wire.SPANS))
         return reply
 
     async def get(self, route: str, kind: type[RolloutError]) -> Any:
-        """The JSON of a route, or None if the server has no such thing. One that cannot be asked is a fault."""
+        """The JSON of a route, or None if the server has no such thing. One that does not answer is a fault."""
         try:
             reply = await http.shared().get(self._target(route), REPEATED)
             return orjson.loads(reply.body)
@@ -65,15 +65,15 @@ class _Server:
             raise kind(str(error)) from error
 
     def _target(self, route: str) -> http.Target:
-        found = self._targets.get(route)
-        if found is None:
-            found = http.Target(self.url + route, self._headers)
+        target = self._targets.get(route)
+        if target is None:
+            target = http.Target(self.url + route, self._headers)
             if len(self._targets) < _MAX_TARGETS:
-                self._targets[route] = found
-        return found
+                self._targets[route] = target
+        return target
 
 
-def _hang(header: str | None) -> None:
+def _graft(header: str | None) -> None:
     """Where the time went there, below the span that is open here."""
     here = spans.current()
     if header is not None and here is not None:
@@ -99,7 +99,7 @@ class HttpModel:
     """A model behind `/v1/responses`."""
 
     def __init__(self, url: str, token: str | None = None, policy: http.Retry = REPEATED) -> None:
-        self._server = _Server(url, token)
+        self._server = _Remote(url, token)
         self._policy = policy
 
     async def respond(self, request: Json) -> Json:
@@ -117,24 +117,24 @@ class HttpResources:
     """An environment behind its routes. A session's handle is the cookie header that belongs to it."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        self._server = _Server(url, token)
+        self._server = _Remote(url, token)
         self._about: Json | None = None
 
-    async def _told(self) -> Json:
+    async def _report(self) -> Json:
         if self._about is None:
-            told = await self._server.get("/", ToolError)
-            self._about = told if isinstance(told, dict) else {}
+            report = await self._server.get("/", ToolError)
+            self._about = report if isinstance(report, dict) else {}
         return self._about
 
     async def open(self, task: Json) -> str:
-        """Start a session; a server that keeps none is not asked."""
-        if (await self._told()).get("sessions") is False:
+        """Start a session; none with a server that keeps none."""
+        if (await self._report()).get("sessions") is False:
             return ""
         reply = await self._server.post("/seed_session", task, ToolError, ONCE)
         return "; ".join(value.partition(";")[0] for value in reply.headers.getall("Set-Cookie", []))
 
     async def call(self, session: str, name: str, arguments: Any) -> str:
-        """Run one tool. A refusal (4xx) that blames nobody is told to the model, as the tool's words."""
+        """Run one tool. A refusal (4xx) that names no boundary goes to the model as the tool's answer."""
         if name in _ROUTES or name in ("", ".", "..") or "/" in name or len(name) > _MAX_NAME:
             return no_such_tool(name, [str(each.get("name")) for each in await self.tools()])
         try:
@@ -159,12 +159,12 @@ class HttpResources:
 
     async def tools(self) -> list[Json]:
         """The tools on offer; a server that does not say offers none by itself."""
-        found = await self._server.get("/tools", ToolError)
-        return found if isinstance(found, list) else []
+        tools = await self._server.get("/tools", ToolError)
+        return tools if isinstance(tools, list) else []
 
     async def deferrable(self) -> bool:
         """As the server says."""
-        return (await self._told()).get("deferrable") is not False
+        return (await self._report()).get("deferrable") is not False
 
     async def aclose(self) -> None:
         """The pool is shared; nothing of its own to close."""
@@ -174,7 +174,7 @@ class HttpAgent:
     """An agent behind `/run`."""
 
     def __init__(self, url: str, token: str | None = None, policy: http.Retry = ONCE) -> None:
-        self._server = _Server(url, token)
+        self._server = _Remote(url, token)
         self._policy = policy
 
     async def run(self, task: Json, *, verify: bool = True) -> Json:
@@ -192,8 +192,8 @@ class HttpAgent:
 
     async def deferrable(self) -> bool:
         """As the server says."""
-        told = await self._server.get("/", AgentError)
-        return not isinstance(told, dict) or told.get("deferrable") is not False
+        report = await self._server.get("/", AgentError)
+        return not isinstance(report, dict) or report.get("deferrable") is not False
 
     async def aclose(self) -> None:
         """The pool is shared; nothing of its own to close."""
