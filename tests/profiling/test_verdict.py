@@ -9,9 +9,9 @@ import heapq
 import os
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from planted_runs import START, Json, Made, Node, Planted, config, node, row, run, verdict, waiting
 
 from velodrome.profiling.blocks import UNKNOWN, Block, Blocks, find_blocks
 from velodrome.profiling.load import TimedCall, load_effect
@@ -19,104 +19,12 @@ from velodrome.profiling.profile import Profile
 from velodrome.profiling.sample import FEWEST
 from velodrome.settings.overrides import parse
 
-Json = dict[str, Any]
-Node = list[Any]
-Made = Callable[[float], tuple[float, list[Node]]]  # when a rollout begins -> how long it takes, and its tree
-
-START = 1_700_000_000.0
-
-
-def config(model: Json | None = None, environment: Json | None = None, implementation: str = "math") -> Json:
-    agent = {
-        "model_server": {"type": "responses_api_models", "name": "policy_model"},
-        "resources_server": {"type": "resources_servers", "name": "math"},
-    }
-    return {
-        "policy_model": {
-            "responses_api_models": {"openai_model": {"openai_base_url": "http://127.0.0.1:8000/v1", **(model or {})}}
-        },
-        "math": {"resources_servers": {implementation: environment or {}}},
-        "agent": {"responses_api_agents": {"simple_agent": agent}},
-        "limit": 7,
-    }
-
-
-def node(name: str, start_s: float, length_s: float, below: list[Node] | None = None, **counts: float) -> Node:
-    return [name, round(start_s * 1e6), round(length_s * 1e6), counts, below or []]
-
-
-def run(made: Made, count: int = 200, slots: int = 16, **timing: Any) -> list[Json]:
-    """The rows of a run: a free slot takes the next rollout."""
-    free = [number * 1e-4 for number in range(slots)]  # they start one after the other
-    rows = []
-    for number in range(count):
-        start = heapq.heappop(free)
-        total, tree = made(start)
-        heapq.heappush(free, start + total + timing.get("write_s", 0.0))
-        in_flight = min(slots, count - number)
-        rows.append((start + total, _row(number, START + start + total, total, tree, in_flight, slots, timing)))
-    return [row for _, row in sorted(rows, key=lambda each: each[0])]
-
-
-def _row(number: int, end: float, total: float, tree: list[Node], in_flight: int, slots: int, timing: Json) -> Json:
-    parts = dict.fromkeys(("queue", "connection", "session", "model", "backoff", "tools", "verify"), 0.0)
-    for each in _plain(tree):
-        waits = {name: sum(_lengths(each, name)) / 1e6 for name in ("queue", "connection", "backoff")}
-        parts[each[0]] += each[2] / 1e6 - sum(waits.values())
-        for name, seconds in waits.items():
-            parts[name] += seconds
-    told = {
-        **{f"{name}_s": seconds for name, seconds in parts.items()},
-        "other_s": max(total - sum(parts.values()), 0.0),
-        "total_s": total,
-        "model_calls": sum(each[0] == "model" for each in _plain(tree)),
-        "in_flight": in_flight,
-        "limit": slots,
-        "cpu": 0.05,
-        "lag_s": 0.0005,
-        "tree": tree,
-        **timing,
-    }
-    return {"reward": 1.0, "meta": {"key": f"{number}/0", "agent": "agent", "finished_at": end, "timing": told}}
-
-
-def _plain(tree: list[Node]) -> list[Node]:
-    return [inner for each in tree for inner in (_plain(each[4]) if each[0][0] == "@" else [each])]
-
-
-def _lengths(tree: Node, name: str) -> list[float]:
-    lengths = []
-    for below in tree[4]:
-        wait = "queue" if below[0].startswith("limit:") else below[0]
-        lengths += [below[2]] if wait == name else _lengths(below, name)
-    return lengths
-
-
-def verdict(rows: list[Json], of: Json | None = None) -> Json:
-    profile = Profile()
-    for row in rows:
-        profile.add(row)
-    found: Json = profile.report(config() if of is None else of)["verdict"]
-    return found
-
-
-def waiting(model_s: float = 0.2, verify_s: float = 0.01) -> Made:
-    """A rollout that only waits; the model's times vary a little, so that rollouts do not march in step."""
-    chance = random.Random(0)
-
-    def made(start: float) -> tuple[float, list[Node]]:
-        model = model_s * (0.9 + 0.2 * chance.random())
-        tree = [node("model", 0.0, model, tokens=50), node("verify", model, verify_s)]
-        return model + verify_s, tree
-
-    return made
-
 
 def one_at_a_time(first_s: float, length_s: float, make: Callable[[float, float], list[Node]]) -> Made:
     """A rollout whose second half runs on an interpreter that has one use at a time."""
     free = 0.0
 
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         nonlocal free
         begun = max(start + first_s, free)
         free = begun + length_s
@@ -150,7 +58,7 @@ def test_a_verify_that_waits_is_the_limit_with_verify_as_its_part():
 
 
 def test_without_a_varying_load_it_is_not_known_whether_the_model_can_take_more_and_no_number_is_told():
-    def constant(start: float) -> tuple[float, list[Node]]:
+    def constant(start: float, at_once: int) -> Planted:
         return 0.2, [node("model", 0.0, 0.2)]
 
     found = verdict(run(constant, count=160, slots=16))
@@ -164,7 +72,7 @@ def test_without_a_varying_load_it_is_not_known_whether_the_model_can_take_more_
 
 
 def test_the_models_own_limit_is_named_with_the_override_of_its_block():
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         return 0.4, [node("model", 0.0, 0.4, [node("queue", 0.0, 0.3)])]
 
     found = verdict(run(made), config({"max_concurrent": 4}))
@@ -174,7 +82,7 @@ def test_the_models_own_limit_is_named_with_the_override_of_its_block():
 
 
 def test_a_limit_that_no_config_tells_is_worked_out_from_what_was_in_use():
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         return 0.4, [node("model", 0.0, 0.4, [node("queue", 0.0, 0.3)])]
 
     found = verdict(run(made), {})
@@ -186,7 +94,7 @@ def queueing_model(places: int, alone_s: float) -> list[Json]:
     """A run against a server that answers so many at once; the others wait in line."""
     servers = [0.0] * places
 
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         free = max(heapq.heappop(servers), start)
         heapq.heappush(servers, free + alone_s)
         took = free + alone_s - start
@@ -213,7 +121,7 @@ def sharing_model(strength: float, slots: int = 16, count: int = 300) -> list[Js
         active.remove(first)
         took = now - first[1]
         tree = [node("model", 0.0, took, tokens=first[2])]
-        rows.append(_row(len(rows), START + now, took, tree, min(slots, count - len(rows)), slots, {}))
+        rows.append(row(len(rows), START + now, took, tree, min(slots, count - len(rows)), slots, {}))
     return rows
 
 
@@ -263,7 +171,7 @@ def test_a_tool_that_burns_cpu_is_named():
 
 
 def test_threads_that_burn_more_than_one_core_do_not_wait_for_the_interpreter():
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         return 0.3, [node("model", 0.0, 0.2), node("verify", 0.2, 0.1, cpu_us=100_000)]
 
     assert verdict(run(made, cpu=5.5))["bound"] == "concurrency"
@@ -311,7 +219,7 @@ def test_a_tool_that_blocks_the_event_loop_is_named_and_writing_it_as_def_predic
 
 
 def test_a_collector_that_needs_all_of_its_interpreter_says_so():
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         return 0.016, [node("model", 0.0, 0.015)]
 
     found = verdict(run(made, count=2000, cpu=0.97, lag_s=0.004))
@@ -333,7 +241,7 @@ def test_a_model_in_the_process_is_known_by_its_cpu_where_no_config_tells():
     in_process = verdict(run(waiting(), cpu=1.9), {})
     assert (in_process["bound"], in_process["part"]) == ("model", "model")
 
-    def behind_http(start: float) -> tuple[float, list[Node]]:
+    def behind_http(start: float, at_once: int) -> Planted:
         return 0.016, [node("model", 0.0, 0.015, first_byte_us=14_000)]
 
     assert verdict(run(behind_http, count=2000, cpu=0.97), {})["bound"] == "event_loop"
@@ -342,14 +250,14 @@ def test_a_model_in_the_process_is_known_by_its_cpu_where_no_config_tells():
 def test_a_model_in_the_process_that_never_lets_go_of_the_event_loop_is_the_bound_however_little_cpu_it_gets():
     free = 0.0
 
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         return 0.1, [node("model", 0.0, 0.1)]
 
     rows = []
     for number in range(40):
-        total, tree = made(free)
+        total, tree = made(free, 1)
         free += total
-        rows.append(_row(number, START + free, total, tree, 4, 4, {"cpu": 0.3}))
+        rows.append(row(number, START + free, total, tree, 4, 4, {"cpu": 0.3}))
     found = verdict(rows, {})
     assert (found["bound"], found["part"]) == ("model", "model")
     assert not [each for each in found["advice"] if each["predicted_rollouts_per_s"] is not None]
@@ -363,7 +271,7 @@ def test_a_local_model_that_has_little_to_do_is_not_the_bound():
 
 
 def test_too_few_threads_are_named_with_the_override_of_the_environment():
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         tool = node("tool:look", 0.1, 0.4, [node("queue", 0.1, 0.35)])
         return 0.5, [node("model", 0.0, 0.1), node("tools", 0.1, 0.4, [tool])]
 
@@ -374,14 +282,14 @@ def test_too_few_threads_are_named_with_the_override_of_the_environment():
 
 
 def test_a_short_wait_for_one_of_many_threads_is_not_a_bound():
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         return 0.3, [node("model", 0.0, 0.2), node("verify", 0.2, 0.1, [node("queue", 0.2, 0.03)])]
 
     assert verdict(run(made))["bound"] == "concurrency"
 
 
 def test_the_judges_limit_is_named():
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         judge = node("judge", 0.1, 0.4, [node("queue", 0.1, 0.3)])
         return 0.5, [node("model", 0.0, 0.1), node("verify", 0.1, 0.4, [judge])]
 
@@ -394,7 +302,7 @@ def test_the_judges_limit_is_named():
 
 @pytest.mark.parametrize("served", [False, True])
 def test_any_limiter_is_named_by_its_span_with_the_setting_and_the_places_that_the_span_gives(served: bool):
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         wait = node("limit:sandbox", 0.1, 0.3, sandbox_slots=3)
         run_code = node("run_code", 0.1, 0.4, [wait])
         if served:
@@ -409,7 +317,7 @@ def test_any_limiter_is_named_by_its_span_with_the_setting_and_the_places_that_t
 
 
 def test_a_limiter_that_gives_no_setting_is_named_without_an_override():
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         return 0.4, [node("verify", 0.0, 0.4, [node("limit:oracle", 0.0, 0.3)])]
 
     found = verdict(run(made))
@@ -418,14 +326,14 @@ def test_a_limiter_that_gives_no_setting_is_named_without_an_override():
 
 
 def test_a_wait_for_the_model_s_limiter_is_known_in_older_and_in_newer_rows():
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         return 0.4, [node("model", 0.0, 0.4, [node("limit:model", 0.0, 0.3, max_concurrent=4)])]
 
     (advice,) = verdict(run(made))["advice"]
     assert advice["override"] == "++policy_model.responses_api_models.openai_model.max_concurrent=8"
 
 
-def queued_for_the_library(start: float) -> tuple[float, list[Node]]:
+def queued_for_the_library(start: float, at_once: int) -> Planted:
     library = node("library", 0.1, 0.4, [node("queue", 0.1, 0.35)])
     return 0.5, [node("model", 0.0, 0.1), node("verify", 0.1, 0.4, [library])]
 
@@ -462,7 +370,7 @@ def test_where_every_core_has_its_process_verification_is_left_for_later_and_not
 def test_a_slow_disk_is_named():
     free = 0.0
 
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         nonlocal free
         answered = max(start + 0.1, free)
         free = answered + 0.02
@@ -475,7 +383,7 @@ def test_a_slow_disk_is_named():
 
 
 def test_rate_limits_are_named_and_how_many_rollouts_are_enough():
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         return 0.8, [node("model", 0.0, 0.8, [node("backoff", 0.0, 0.7)])]
 
     found = verdict(run(made, slots=32, rate_limited=3, retries=3))
@@ -490,7 +398,7 @@ def test_rate_limits_are_named_and_how_many_rollouts_are_enough():
 def test_too_few_tasks_for_so_many_slots_are_named():
     chance = random.Random(3)
 
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         took = chance.expovariate(5.0)
         return took, [node("model", 0.0, took)]
 
@@ -500,9 +408,9 @@ def test_too_few_tasks_for_so_many_slots_are_named():
 
 
 def test_few_tasks_that_all_begin_and_end_together_are_named():
-    rows = run(lambda start: (0.3, [node("model", 0.0, 0.3)]), count=36, slots=32)
-    for row in rows[:32]:  # each sees the others, which end at the same moment
-        row["meta"]["timing"]["in_flight"] = 32
+    rows = run(lambda start, at_once: (0.3, [node("model", 0.0, 0.3)]), count=36, slots=32)
+    for each in rows[:32]:  # each sees the others, which end at the same moment
+        each["meta"]["timing"]["in_flight"] = 32
     assert verdict(rows)["bound"] == "input"
 
 
@@ -510,7 +418,7 @@ def connected(name: str, places: int) -> Made:
     """Calls that wait for one of so many connections."""
     free = [0.0] * places
 
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         begun = max(heapq.heappop(free), start)
         heapq.heappush(free, begun + 0.2)
         took = begun + 0.2 - start
@@ -538,7 +446,7 @@ def test_what_is_gained_by_twice_the_connections_is_predicted_where_the_model_wa
     chance = random.Random(1)
     free = [0.0] * 8
 
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         begun = max(heapq.heappop(free), start)
         took = begun + 0.15 + 0.1 * chance.random() - start
         heapq.heappush(free, start + took)
@@ -554,7 +462,7 @@ def test_a_wait_for_connections_is_named_without_a_gain_where_the_model_got_slow
     chance = random.Random(1)
     free = [0.0] * 8
 
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         begun = max(heapq.heappop(free), start)
         others = sum(end > begun for end in free)
         took = begun + 0.02 * (1 + others) * (0.5 + chance.random()) - start
@@ -570,7 +478,7 @@ def test_a_wait_for_connections_is_named_without_a_gain_where_the_model_got_slow
 def test_one_rollout_that_ran_alone_at_the_end_is_named_with_its_key():
     slow = iter([False] * 50 + [True] + [False] * 100)
 
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         took = 6.0 if next(slow) else 0.1
         return took, [node("model", 0.0, took)]
 
@@ -583,14 +491,14 @@ def test_one_rollout_that_ran_alone_at_the_end_is_named_with_its_key():
 def test_a_slow_input_is_named():
     read = 0.0
 
-    def made(start: float) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         return 0.1, [node("model", 0.0, 0.1)]
 
     rows = []
     for number in range(100):
         read += 0.05
-        total, tree = made(read)
-        rows.append(_row(number, START + read + total, total, tree, 3, 16, {"read_s": 0.05}))
+        total, tree = made(read, 1)
+        rows.append(row(number, START + read + total, total, tree, 3, 16, {"read_s": 0.05}))
     found = verdict(rows)
     assert (found["bound"], found["what"]) == ("slow_input", "reading the tasks")
     assert found["advice"][0]["override"].startswith("+input_jsonl_fpath=")
@@ -618,9 +526,9 @@ def test_a_servers_busy_process_is_seen_and_more_of_them_advised():
 
 def test_rows_without_a_tree_still_have_a_verdict():
     rows = run(waiting(), count=100)
-    for row in rows:
+    for each in rows:
         kept = ("queue_s", "model_s", "tools_s", "verify_s", "total_s", "model_calls")
-        row["meta"]["timing"] = {name: row["meta"]["timing"][name] for name in kept}
+        each["meta"]["timing"] = {name: each["meta"]["timing"][name] for name in kept}
     found = verdict(rows)
     assert (found["bound"], found["part"]) == ("concurrency", "model")
     assert found["evidence"][0].endswith("of 16 slots were in use")
@@ -629,11 +537,11 @@ def test_rows_without_a_tree_still_have_a_verdict():
 def test_failed_attempts_use_slots_but_are_not_throughput():
     rows = run(waiting(), count=200)
     profile = Profile()
-    for number, row in enumerate(rows):
+    for number, each in enumerate(rows):
         if number % 2:
-            profile.fail({**row["meta"], "error": "x"})
+            profile.fail({**each["meta"], "error": "x"})
         else:
-            profile.add(row)
+            profile.add(each)
     found = profile.report(config())["verdict"]
     assert found["evidence"][1].startswith("an attempt, kept or failed, took 2")
     assert " ms (100 of 200 failed), 2" in found["evidence"][1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable
 from math import exp
 from statistics import median
 from typing import Any
@@ -12,70 +11,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planted_runs import START, Json, Made, Node, Planted, config, node, run, verdict
 
 from velodrome.profiling.load import LoadEffect, TimedCall, load_effect
 from velodrome.profiling.observed import Observed
 from velodrome.profiling.phrases import ms, number
-from velodrome.profiling.profile import Profile
 from velodrome.profiling.sample import Attempt, Sample
 
-Json = dict[str, Any]
-Node = list[Any]
-Made = Callable[[float, int], tuple[float, list[Node]]]  # when it begins, and how many run then
-
-START = 1_700_000_000.0
-CONFIG: Json = {
-    "policy_model": {"responses_api_models": {"openai_model": {}}},
-    "math": {"resources_servers": {"math": {}}},
-    "agent": {
-        "responses_api_agents": {
-            "simple_agent": {"model_server": {"name": "policy_model"}, "resources_server": {"name": "math"}}
-        }
-    },
-}
-
-
-def node(name: str, start_s: float, length_s: float, below: list[Node] | None = None, **counts: Any) -> Node:
-    return [name, round(start_s * 1e6), round(length_s * 1e6), counts, below or []]
-
-
-def run(made: Made, count: int = 300, slots: int = 16, stagger_s: float = 1e-3, **timing: Any) -> list[Json]:
-    """The rows of a run: a free slot takes the next rollout."""
-    free = [number * stagger_s for number in range(slots)]
-    ends: list[float] = []
-    rows = []
-    for index in range(count):
-        start = heapq.heappop(free)
-        total, tree = made(start, 1 + sum(end > start for end in ends[-4 * slots :]))
-        ends.append(start + total)
-        heapq.heappush(free, start + total)
-        told = {"total_s": total, "in_flight": min(slots, count - index), "limit": slots, "cpu": 0.05, "lag_s": 0.0005}
-        parts = {"model_s": 0.0, "verify_s": 0.0}
-        for each in _plain(tree):
-            parts[f"{each[0]}_s"] = parts.get(f"{each[0]}_s", 0.0) + each[2] / 1e6
-        told |= {**parts, "model_calls": 1, "tree": tree, **timing}
-        meta = {"key": f"{index}/0", "agent": "agent", "finished_at": START + start + total, "timing": told}
-        rows.append({"reward": 1.0, "meta": meta})
-    return sorted(rows, key=lambda row: float(row["meta"]["finished_at"]))
-
-
-def _plain(tree: list[Node]) -> list[Node]:
-    return [inner for each in tree for inner in (_plain(each[4]) if each[0][0] == "@" else [each])]
-
-
-def verdict(rows: list[Json], config: Json | None = None) -> Json:
-    profile = Profile()
-    for row in rows:
-        profile.add(row)
-    found: Json = profile.report(CONFIG if config is None else config)["verdict"]
-    return found
+CONFIG = config()
 
 
 def fixed(seed: int, least_s: float = 0.0495, late_s: float = 0.0147) -> Made:
     """A model that always sleeps 50 ms. Most answers are read at once, a few late, at a high load more of them."""
     chance = random.Random(seed)
 
-    def made(start: float, at_once: int) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         late = late_s * chance.random() if chance.random() < at_once / 40 else 0.003 * chance.random()
         took = least_s + late
         return took, [node("model", 0.0, took)]
@@ -94,7 +44,7 @@ def test_a_model_that_always_takes_as_long_is_not_slow_however_late_its_answers_
 
 
 def by_load(extra_s: float) -> Made:
-    def made(start: float, at_once: int) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         took = 0.05 + extra_s * at_once / 16
         return took, [node("model", 0.0, took)]
 
@@ -134,12 +84,12 @@ def test_no_call_ever_took_less_or_more_than_is_told(calls: list[tuple[float, fl
 def test_a_server_with_a_queue_is_still_seen_with_few_slots_and_with_many(slots: int, places: int):
     servers = [0.0] * places
 
-    def made(start: float, at_once: int) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         free = max(heapq.heappop(servers), start)
         heapq.heappush(servers, free + 0.05)
         return free + 0.05 - start, [node("model", 0.0, free + 0.05 - start)]
 
-    assert verdict(run(made, slots=slots))["bound"] == "model"
+    assert verdict(run(made, 300, slots))["bound"] == "model"
 
 
 def test_a_growth_counts_only_when_it_is_more_than_chance():
@@ -149,7 +99,7 @@ def test_a_growth_counts_only_when_it_is_more_than_chance():
     assert (slows(0.4, 0.2), slows(0.2, 0.2), slows(0.4, 0.12), slows(None, 0.2)) == (0.4, 0.0, 0.0, 0.0)
 
 
-def quick(start: float, at_once: int) -> tuple[float, list[Node]]:
+def quick(start: float, at_once: int) -> Planted:
     return 0.005, [node("model", 0.0, 0.005)]
 
 
@@ -162,7 +112,7 @@ def test_without_a_sample_of_the_cpu_none_is_told():
     assert "Python" not in found["paragraph"]
 
 
-def holding(start: float, at_once: int) -> tuple[float, list[Node]]:
+def holding(start: float, at_once: int) -> Planted:
     return 0.2, [node("model", 0.0, 0.19), node("verify", 0.19, 0.01, held_us=10_000)]
 
 
@@ -191,7 +141,7 @@ def test_a_run_that_is_over_at_once_tells_nothing():
     assert found["paragraph"] == ("What bounds throughput is not known: the run took 0.2 s: too short to tell.")
 
 
-def waits(start: float, at_once: int) -> tuple[float, list[Node]]:
+def waits(start: float, at_once: int) -> Planted:
     chance = random.Random(start)
     took = 0.2 * (0.9 + 0.2 * chance.random())
     return took, [node("model", 0.0, took, tokens=50)]
@@ -224,7 +174,7 @@ def noisy(seed: int) -> Made:
     """A model whose times say little: they grow with the load, and by chance."""
     chance = random.Random(seed)
 
-    def made(start: float, at_once: int) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         took = 0.01 * at_once * exp(chance.gauss(0.0, 1.2))
         return took, [node("model", 0.0, took)]
 
@@ -248,7 +198,7 @@ def test_places_that_are_as_many_as_the_slots_are_told_when_more_slots_alone_bri
 def test_how_many_repeats_are_enough_is_a_number(repeats: int | None, override: str):
     chance = random.Random(3)
 
-    def made(start: float, at_once: int) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         took = chance.expovariate(5.0)
         return took, [node("model", 0.0, took)]
 
@@ -259,7 +209,7 @@ def test_how_many_repeats_are_enough_is_a_number(repeats: int | None, override: 
 
 
 def served(math: float | None, agent: float | None = None, pids: int = 1, folded: int = 1) -> Made:
-    def made(start: float, at_once: int) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         def counts(pct: float | None, pid: int) -> Json:
             return {"pid": pid} | ({} if pct is None else {"busy_pct": pct})
 
@@ -313,7 +263,7 @@ def test_what_a_server_cannot_know_in_the_first_second_does_not_count():
 
 
 def test_a_local_model_that_uses_all_the_cores_of_its_server_is_the_bound_and_not_its_process():
-    def made(start: float, at_once: int) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         took, (model,) = waits(start, at_once)
         model[4] = [node("@policy_model", 0.0, took, pid=5, busy_pct=190)]
         return took, [model]
@@ -324,7 +274,7 @@ def test_a_local_model_that_uses_all_the_cores_of_its_server_is_the_bound_and_no
 
 
 def test_two_parts_that_take_about_as_long_are_both_named():
-    def made(start: float, at_once: int) -> tuple[float, list[Node]]:
+    def made(start: float, at_once: int) -> Planted:
         return 0.203, [node("model", 0.0, 0.102), node("verify", 0.102, 0.101)]
 
     found = verdict(run(made))

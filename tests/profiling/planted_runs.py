@@ -1,0 +1,105 @@
+"""Rows as a run would have written them that is limited by one thing on purpose, and the verdict on them."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from typing import Any
+
+from velodrome.profiling.profile import Profile
+
+Json = dict[str, Any]
+Node = list[Any]
+Planted = tuple[float, list[Node]]  # how long a rollout takes, and its tree
+Made = Callable[[float, int], Planted]  # given when it begins and how many run then
+
+START = 1_700_000_000.0
+
+
+def config(model: Json | None = None, environment: Json | None = None, implementation: str = "math") -> Json:
+    agent = {
+        "model_server": {"type": "responses_api_models", "name": "policy_model"},
+        "resources_server": {"type": "resources_servers", "name": "math"},
+    }
+    return {
+        "policy_model": {
+            "responses_api_models": {"openai_model": {"openai_base_url": "http://127.0.0.1:8000/v1", **(model or {})}}
+        },
+        "math": {"resources_servers": {implementation: environment or {}}},
+        "agent": {"responses_api_agents": {"simple_agent": agent}},
+        "limit": 7,
+    }
+
+
+def node(name: str, start_s: float, length_s: float, below: list[Node] | None = None, **counts: float) -> Node:
+    return [name, round(start_s * 1e6), round(length_s * 1e6), counts, below or []]
+
+
+def run(made: Made, count: int = 200, slots: int = 16, stagger_s: float = 1e-4, **timing: Any) -> list[Json]:
+    """The rows of a run: a free slot takes the next rollout. They start one after the other."""
+    free = [number * stagger_s for number in range(slots)]
+    ends: list[float] = []
+    rows = []
+    for number in range(count):
+        start = heapq.heappop(free)
+        total, tree = made(start, 1 + sum(end > start for end in ends[-4 * slots :]))
+        ends.append(start + total)
+        heapq.heappush(free, start + total + timing.get("write_s", 0.0))
+        in_flight = min(slots, count - number)
+        rows.append((start + total, row(number, START + start + total, total, tree, in_flight, slots, timing)))
+    return [each for _, each in sorted(rows, key=lambda each: each[0])]
+
+
+def row(number: int, end: float, total: float, tree: list[Node], in_flight: int, slots: int, timing: Json) -> Json:
+    parts = dict.fromkeys(("queue", "connection", "session", "model", "backoff", "tools", "verify"), 0.0)
+    for each in _plain(tree):
+        waits = {name: sum(_lengths(each, name)) / 1e6 for name in ("queue", "connection", "backoff")}
+        parts[each[0]] += each[2] / 1e6 - sum(waits.values())
+        for name, seconds in waits.items():
+            parts[name] += seconds
+    told = {
+        **{f"{name}_s": seconds for name, seconds in parts.items()},
+        "other_s": max(total - sum(parts.values()), 0.0),
+        "total_s": total,
+        "model_calls": sum(each[0] == "model" for each in _plain(tree)),
+        "in_flight": in_flight,
+        "limit": slots,
+        "cpu": 0.05,
+        "lag_s": 0.0005,
+        "tree": tree,
+        **timing,
+    }
+    return {"reward": 1.0, "meta": {"key": f"{number}/0", "agent": "agent", "finished_at": end, "timing": told}}
+
+
+def _plain(tree: list[Node]) -> list[Node]:
+    return [inner for each in tree for inner in (_plain(each[4]) if each[0][0] == "@" else [each])]
+
+
+def _lengths(tree: Node, name: str) -> list[float]:
+    lengths = []
+    for below in tree[4]:
+        wait = "queue" if below[0].startswith("limit:") else below[0]
+        lengths += [below[2]] if wait == name else _lengths(below, name)
+    return lengths
+
+
+def verdict(rows: list[Json], of: Json | None = None) -> Json:
+    profile = Profile()
+    for row in rows:
+        profile.add(row)
+    result: Json = profile.report(config() if of is None else of)["verdict"]
+    return result
+
+
+def waiting(model_s: float = 0.2, verify_s: float = 0.01) -> Made:
+    """A rollout that only waits; the model's times vary a little, so that rollouts do not march in step."""
+    chance = random.Random(0)
+
+    def made(start: float, at_once: int) -> Planted:
+        model = model_s * (0.9 + 0.2 * chance.random())
+        tree = [node("model", 0.0, model, tokens=50), node("verify", model, verify_s)]
+        return model + verify_s, tree
+
+    return made
