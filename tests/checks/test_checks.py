@@ -91,8 +91,8 @@ def test_a_run_in_which_most_failed_is_an_error():
     assert (checks.rollouts, checks.failed) == (20, 30)
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 10, 19, 24, 50, 200, 1000])
-@pytest.mark.parametrize("repeats", [1, 4, 8])
+@pytest.mark.parametrize("count", [1, 5, 19, 50, 1000])
+@pytest.mark.parametrize("repeats", [1, 8])
 def test_a_clean_run_is_silent_however_small(count: int, repeats: int):
     assert found(clean(count, repeats)) == []
 

@@ -12,7 +12,7 @@ import velodrome.checks.thresholds as at
 from tests.checks.planted import PLANTS, Row, Rows, clean, names, write
 from velodrome.checks import run_checks
 
-ORDERS = 4
+ORDERS = 2
 
 
 def findings(path: Path, rows: Rows, failures: Rows = ()) -> list[str]:

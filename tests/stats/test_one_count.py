@@ -150,7 +150,7 @@ VALUE = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), VALUE, max_size=6), min_size=1, max_size=4))
 def test_whatever_stands_in_an_object_it_is_counted_once_and_nothing_raises(rows: list[dict[str, Any]]):
     reading = RunReading(MetricsSettings(by="meta.agent"))

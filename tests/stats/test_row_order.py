@@ -16,7 +16,7 @@ from velodrome.stats.compare import compare
 from velodrome.stats.group import MOST_FIELDS, MetricsSettings
 from velodrome.stats.groups import RunReading, read_groups
 
-ORDERS = 4
+ORDERS = 3
 
 
 def rollouts(seed: int, tasks: int, better: float = 0.0) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def test_metrics_print_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixt
     assert len(printed) == 1
 
 
-@pytest.mark.parametrize("tasks", [60, 600])
+@pytest.mark.parametrize("tasks", [60, 200])
 def test_a_comparison_prints_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str], tasks: int):
     fixed = tmp_path / "a.jsonl"
     fixed.write_bytes(b"".join(map(encode, rollouts(1, tasks))))
