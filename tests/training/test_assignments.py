@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
-from velodrome.training.assignments import _ELSEWHERE, apply, assign, parse
+from velodrome.training.assignments import apply, assign, parse
+from velodrome.training.other_names import ELSEWHERE
 from velodrome.training.settings import (
     ActionSupervisedAndCriticConfig,
     ProfilerSettings,
@@ -145,7 +146,7 @@ def test_an_unknown_key_is_answered_with_the_nearest_at_any_depth(name: str, nea
 
 def test_every_name_offered_for_one_from_elsewhere_is_a_setting():
     names = {leaf.name for leaf in leaves(PLAIN)}
-    assert {ours.partition(" ")[0] for ours in _ELSEWHERE.values()} <= names
+    assert {ours.partition(" ")[0] for ours in ELSEWHERE.values()} <= names
 
 
 def test_a_group_is_given_as_an_object_and_changes_only_what_it_names():

@@ -17,7 +17,7 @@ import torch
 from velodrome.errors import InputError, StorageError
 from velodrome.training.run import checkpoint
 from velodrome.training.run.metrics_log import MetricsLog
-from velodrome.training.run.run_folder import held_folder, run_folder
+from velodrome.training.run.train_folder import held_folder, run_folder
 from velodrome.training.settings import OutputSettings, RunSettings
 
 

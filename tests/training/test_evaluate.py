@@ -1,4 +1,4 @@
-"""Evaluation: so many whole episodes, each counted once, however many are played at once."""
+"""Evaluation: so many whole episodes, each counted once, however many are play at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from small_run import small
 
 from velodrome.training.envs.make import make_env
-from velodrome.training.evaluate import Dice, Evaluation, Stopped, Student, evaluate, evaluation_line, played
+from velodrome.training.evaluate import Evaluation, RandomActor, Stopped, Student, evaluate, evaluation_line, play
 from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream
 from velodrome.training.settings import RunSettings
@@ -22,8 +22,8 @@ def student(settings: RunSettings) -> Policy:
 
 def test_more_episodes_than_are_played_at_once_are_all_played_and_all_differ(tmp_path: Path):
     settings = small(tmp_path)
-    few = played(settings, None, episodes=256)
-    many = played(settings, None, episodes=600)
+    few = play(settings, None, episodes=256)
+    many = play(settings, None, episodes=600)
     assert len(many.returns) == 600
     assert many.returns[:256] == few.returns  # the first ones are the same for everybody
     parts = [many.returns[first : first + 88] for first in (0, 256, 512)]
@@ -40,14 +40,14 @@ def test_a_student_with_memory_starts_every_part_with_none(tmp_path: Path):
 def test_agreement_is_of_steps_over_all_parts(tmp_path: Path):
     settings = small(tmp_path)
     spec = make_env(settings.env, 0).spec
-    found = played(settings, Dice(spec, 1), episodes=300, led=True)
+    found = play(settings, RandomActor(spec, 1), episodes=300, led=True)
     assert found.agreement is not None
     assert abs(found.agreement - 1 / spec.num_actions) < 0.02  # dice agree as often as there are actions
 
 
 def test_the_likeliest_action_gives_the_same_episodes_again(tmp_path: Path):
     settings = small(tmp_path)
-    first, again = (played(settings, Student(student(settings), torch.device("cpu")), episodes=8) for _ in range(2))
+    first, again = (play(settings, Student(student(settings), torch.device("cpu")), episodes=8) for _ in range(2))
     assert first == again
 
 

@@ -10,7 +10,7 @@ import torch
 
 from velodrome.training.assignments import apply
 from velodrome.training.envs.make import make_env
-from velodrome.training.evaluate import Dice, Student, evaluate, played
+from velodrome.training.evaluate import RandomActor, Student, evaluate, play
 from velodrome.training.loop import run_training as train
 from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream
@@ -56,9 +56,9 @@ def test_taught_by_thinky_and_then_by_ppo_the_student_gets_better_and_better(tmp
     assert after.folder == taught.folder
     learned = evaluate(settings, student(settings, after.folder), CPU, step=0, episodes=EPISODES)
 
-    dice = played(settings, Dice(make_env(settings.env, 0).spec, 1), episodes=EPISODES)
+    dice = play(settings, RandomActor(make_env(settings.env, 0).spec, 1), episodes=EPISODES)
     untrained = Policy(settings.policy, make_env(settings.env, 0).spec, stream(0, "weights", 0))
-    nobody = played(settings, Student(untrained, CPU, stream(0, "nobody", 0)), episodes=EPISODES)
+    nobody = play(settings, Student(untrained, CPU, stream(0, "nobody", 0)), episodes=EPISODES)
     assert clone["agreement"] >= 0.9
     assert max(dice.mean_return, nobody.mean_return) < 0.1 * clone["mean_return"]
     assert clone["mean_return"] + 2 * clone["standard_error"] < learned["mean_return"]

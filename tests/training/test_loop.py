@@ -23,8 +23,8 @@ from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
 from velodrome.training.run.dashboard import Dashboard
-from velodrome.training.run.run_folder import held_folder, run_folder
 from velodrome.training.run.session import make_session
+from velodrome.training.run.train_folder import held_folder, run_folder
 from velodrome.training.schedule import phase_at
 
 pytestmark = pytest.mark.usefixtures("compiled")

@@ -58,7 +58,7 @@ def test_planes_say_what_the_tokens_say():
     for actions_N in dice(env, 20):
         env.step(actions_N)
         for n in range(env.spec.total):
-            names = env._reading.names
+            names = env._token_planes.names
             found = {(names[c], int(y), int(x)): int(env.obs[n, c, y, x]) for c, y, x in np.argwhere(env.obs[n])}
             assert found == plain_planes(env, *divmod(n, env.spec.agents))
     env.close()
@@ -92,9 +92,9 @@ def test_every_episode_has_a_map_of_its_own():
 @needs_it
 def test_the_view_names_every_kind_of_object_and_action():
     env = made()
-    assert env.spec.obs_shape == (len(env._reading.names), 13, 13)
+    assert env.spec.obs_shape == (len(env._token_planes.names), 13, 13)
     assert {"tag=type:extractor", "tag=type:hub", "last_action=move_north", "inv:ore", "last_reward"} <= set(
-        env._reading.names
+        env._token_planes.names
     )
     assert env.action_names == ["noop", "move_north", "move_south", "move_west", "move_east"]
 
@@ -133,7 +133,7 @@ def test_an_episode_is_cut_off_at_its_time_and_the_next_begins_in_the_same_step(
         returns_N += env.rewards
         assert env.truncations.tolist() == [step == 10] * 6
         assert not env.terminals.any()
-    done = env._reading.names.index("episode_completion_pct")
+    done = env._token_planes.names.index("episode_completion_pct")
     assert (env.final_obs[:, done, 6, 6] > 200).all()
     assert not env.obs[:, done].any()
     ended = env.ended()
@@ -146,7 +146,7 @@ def test_an_episode_is_cut_off_at_its_time_and_the_next_begins_in_the_same_step(
 def test_ore_brought_to_a_hub_is_a_reward():
     env = made(num_envs=8, max_steps=500)
     paid = 0.0
-    hearts = env._reading.names.index("inv:heart")
+    hearts = env._token_planes.names.index("inv:heart")
     for actions_N in dice(env, 400):
         env.step(actions_N)
         paid += float(env.rewards.sum())
@@ -169,7 +169,7 @@ def test_a_mission_can_be_a_file_with_moods_and_an_end_of_its_own(tmp_path: Path
     assert (env.spec.agents, env.spec.num_actions) == (2, 8)
     assert [name.startswith("change_vibe_") for name in env.action_names] == [False] * 5 + [True] * 3
     env.step(np.array([7, 0]))
-    vibe = env._reading.names.index("vibe")
+    vibe = env._token_planes.names.index("vibe")
     assert env.obs[:, vibe, 6, 6].tolist() == [round(32 * math.log2(3)), 0]
     for _ in range(6):
         env.step(np.zeros(2, np.int64))

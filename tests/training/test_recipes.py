@@ -13,7 +13,7 @@ from seed_003 import SEED, THINKY
 from velodrome.errors import InputError
 from velodrome.training.assignments import apply, parse
 from velodrome.training.recipes import ResolvedRun, find, listed, make_recipe, names, resolve
-from velodrome.training.run.run_folder import digest, run_folder
+from velodrome.training.run.train_folder import digest, run_folder
 from velodrome.training.schedule import make_plan
 from velodrome.training.settings import (
     ActionSupervisedAndCriticConfig,

@@ -24,7 +24,7 @@ from velodrome.timing.stop_signals import StopSignals
 from velodrome.training.assignments import parse
 from velodrome.training.explain import plan_json, plan_text, recipe_help, recipe_list
 from velodrome.training.recipes import find, resolve
-from velodrome.training.run.run_folder import run_folder
+from velodrome.training.run.train_folder import run_folder
 from velodrome.training.settings import RunSettings
 from velodrome.training.start import train_settings
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from velodrome.errors import InputError
 from velodrome.settings.model import Settings, problem_lines
 from velodrome.settings.spelling import hint
+from velodrome.training.other_names import ELSEWHERE
 from velodrome.training.settings import is_group, leaves
 
 S = TypeVar("S", bound=Settings)
@@ -25,35 +26,6 @@ S = TypeVar("S", bound=Settings)
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _LARGEST = 10**18  # every JSON reader has room for it
 _EXACT = 2**53  # a float below this is the number that was written
-_PER_ROLLOUT = "trainer.batch_size (agent steps per rollout, of all environments)"
-# names in stable-baselines3 and CleanRL, and ours
-_ELSEWHERE = {
-    "batch_size": "trainer.minibatch_size (agent steps per gradient) or trainer.batch_size (per rollout)",
-    "clip_coef": "ppo.clip",
-    "clip_range": "ppo.clip",
-    "clip_range_vf": "ppo.value_clip",
-    "clip_vloss": "ppo.value_clip",
-    "cuda": "trainer.device",
-    "ent_coef": "ppo.entropy_coef",
-    "env_id": "env.name",
-    "eval_freq": "evaluator.epoch_interval",
-    "exp_name": "run",
-    "lr": "trainer.learning_rate",
-    "n_envs": "env.num_envs",
-    "n_epochs": "ppo.epochs",
-    "n_eval_episodes": "evaluator.episodes",
-    "n_steps": _PER_ROLLOUT,
-    "norm_adv": "ppo.normalize_advantages",
-    "num_minibatches": "trainer.minibatch_size (trainer.batch_size / num_minibatches)",
-    "num_steps": _PER_ROLLOUT,
-    "num_timesteps": "trainer.total_timesteps",
-    "save_freq": "trainer.checkpoint_interval",
-    "tensorboard_log": "output.tensorboard",
-    "total_steps": "trainer.total_timesteps",
-    "update_epochs": "ppo.epochs",
-    "verbose": "output.dashboard",
-    "vf_coef": "ppo.value_coef",
-}
 
 
 def parse(words: Iterable[str], problems: list[str]) -> dict[str, str]:
@@ -154,8 +126,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _nearest(name: str, known: Collection[str], groups: Collection[str], arguments: Collection[str]) -> str:
     last = name.rpartition(".")[2]
     same = [key for key in known if key.rpartition(".")[2] == last]
-    if last in _ELSEWHERE and (name == last or not same):
-        ours = _ELSEWHERE[last]
+    if last in ELSEWHERE and (name == last or not same):
+        ours = ELSEWHERE[last]
         argument = ours.rpartition(".")[2]
         return f"; did you mean {argument if argument in arguments else ours}?"
     if same:

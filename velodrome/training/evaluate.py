@@ -1,6 +1,6 @@
-"""How good a policy is: whole episodes in environments of its own, apart from training and from its clock.
+"""How good a policy is: whole episodes in environments of their own, apart from training and its clock.
 
-Each environment's first episode counts and no other, so that short episodes are not counted more often than long ones.
+Only the first episode of each environment counts, so short episodes are not counted more often than long ones.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ AT_ONCE = 256  # episodes
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Returns of episodes, the mean over their agents; how often the actor did as the teacher would have."""
+    """Mean return per agent of each episode; how often the actor took the teacher's action."""
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     agreement: float | None
-    unfinished: int = 0  # episodes that had no end in sight after `MOST_STEPS`, counted as far as they got
+    unfinished: int = 0  # episodes without an end after `MOST_STEPS`, counted as far as they got
 
     @property
     def steps(self) -> int:
@@ -48,35 +48,35 @@ class Evaluation:
 
     @property
     def error(self) -> float:
-        """Of the mean: one standard error."""
+        """Standard error of the mean."""
         return float(np.std(self.returns, ddof=1) / sqrt(len(self.returns))) if len(self.returns) > 1 else 0.0
 
     def as_json(self) -> Json:
-        told: Json = {
+        result: Json = {
             "episodes": len(self.returns),
             "mean_return": self.mean_return,
             "mean_length": float(np.mean(self.lengths)),
         }
         if len(self.returns) > 1:
-            told["standard_error"] = self.error
+            result["standard_error"] = self.error
         if self.unfinished:
-            told["unfinished"] = self.unfinished
-        return told if self.agreement is None else {**told, "agreement": self.agreement}
+            result["unfinished"] = self.unfinished
+        return result if self.agreement is None else {**result, "agreement": self.agreement}
 
 
 class Actor(Protocol):
-    """Whoever acts for all agents at once."""
+    """Acts for all agents at once."""
 
     def act(self, obs_N: Array, begun_N: NDArray[np.bool_]) -> NDArray[np.int64]: ...
 
 
 class Student:
-    """A policy as an actor: its likeliest action, or one drawn from a stream of its own."""
+    """A policy as an actor: its likeliest action, or one sampled with `generator`."""
 
-    def __init__(self, policy: Policy, device: torch.device, drawn: torch.Generator | None = None) -> None:
+    def __init__(self, policy: Policy, device: torch.device, generator: torch.Generator | None = None) -> None:
         self._policy = policy
         self._device = device
-        self._drawn = drawn
+        self._generator = generator
         self._state: torch.Tensor | None = None
 
     @torch.no_grad()
@@ -85,37 +85,37 @@ class Student:
             self._state = self._policy.initial_state(len(obs_N))
         begun = torch.from_numpy(begun_N).to(self._device)
         logits_NA, _, self._state = self._policy(torch.from_numpy(obs_N).to(self._device), self._state, begun)
-        actions_N = greedy(logits_NA) if self._drawn is None else sample(logits_NA, self._drawn)[0]
+        actions_N = greedy(logits_NA) if self._generator is None else sample(logits_NA, self._generator)[0]
         return actions_N.cpu().numpy()
 
 
-class Guide:
+class TeacherActor:
     """The teacher as an actor."""
 
     def __init__(self, teacher: Teacher, spec: Spec) -> None:
         self._teacher = teacher
         self._shape = (spec.num_envs, spec.agents)
-        self._said_EA: NDArray[np.int64] = np.zeros(self._shape, np.int64)
+        self._actions_EA: NDArray[np.int64] = np.zeros(self._shape, np.int64)
 
     def act(self, obs_N: Array, begun_N: NDArray[np.bool_]) -> NDArray[np.int64]:
         obs_EA = obs_N.reshape(*self._shape, *obs_N.shape[1:])
-        self._teacher.ask(obs_EA, begun_N.reshape(self._shape)[:, 0], self._said_EA)
-        return self._said_EA.reshape(-1)
+        self._teacher.ask(obs_EA, begun_N.reshape(self._shape)[:, 0], self._actions_EA)
+        return self._actions_EA.reshape(-1)
 
 
-class Dice:
-    """Any action, each as likely."""
+class RandomActor:
+    """Uniformly random actions."""
 
     def __init__(self, spec: Spec, seed: int) -> None:
         self._spec = spec
-        self._drawn = np.random.default_rng(seed)
+        self._random = np.random.default_rng(seed)
 
     def act(self, obs_N: Array, begun_N: NDArray[np.bool_]) -> NDArray[np.int64]:
-        return self._drawn.integers(0, self._spec.num_actions, len(obs_N))
+        return self._random.integers(0, self._spec.num_actions, len(obs_N))
 
 
 class Stopped(Exception):
-    """Somebody asked to stop in the middle of an evaluation."""
+    """An evaluation was stopped."""
 
 
 def _never() -> bool:
@@ -125,70 +125,74 @@ def _never() -> bool:
 def evaluate(
     settings: RunSettings, policy: Policy, device: torch.device, *, step: int, episodes: int, stop: Stop = _never
 ) -> Json:
-    """The student after so many steps, on layouts that training never sees: alone, then where the teacher leads."""
-    drawn = None if settings.evaluator.greedy else stream(settings.seed, "evaluation/actions", step, device)
-    alone = played(settings, Student(policy, device, drawn), episodes=episodes, stop=stop)
-    told = {**alone.as_json(), "greedy": settings.evaluator.greedy}
+    """The student on layouts that training never sees: acting itself, then where the teacher leads."""
+    generator = None if settings.evaluator.greedy else stream(settings.seed, "evaluation/actions", step, device)
+    alone = play(settings, Student(policy, device, generator), episodes=episodes, stop=stop)
+    result = {**alone.as_json(), "greedy": settings.evaluator.greedy}
     if alone.agreement is not None:
-        led = played(settings, Student(policy, device), episodes=episodes, led=True, stop=stop)
-        told |= {"agreement": led.agreement, "agreement_alone": alone.agreement}
-    return told
+        led = play(settings, Student(policy, device), episodes=episodes, led=True, stop=stop)
+        result |= {"agreement": led.agreement, "agreement_alone": alone.agreement}
+    return result
 
 
-def evaluation_line(found: Json) -> str:
-    """An evaluation in a few words."""
-    words = f"return {found['mean_return']:.2f}"
-    words += f" (standard error {found['standard_error']:.2f})" if "standard_error" in found else ""
-    words += f" over {counted(found['episodes'], 'episode')}{'' if found['greedy'] else ', actions drawn'}"
-    words += f", {found['unfinished']} without an end after {MOST_STEPS:,} steps" if "unfinished" in found else ""
-    return words + (f", agreement {found['agreement']:.1%}" if "agreement" in found else "")
+def evaluation_line(result: Json) -> str:
+    """An evaluation in one line."""
+    words = f"return {result['mean_return']:.2f}"
+    words += f" (standard error {result['standard_error']:.2f})" if "standard_error" in result else ""
+    words += f" over {counted(result['episodes'], 'episode')}{'' if result['greedy'] else ', sampled actions'}"
+    words += f", {result['unfinished']} without an end after {MOST_STEPS:,} steps" if "unfinished" in result else ""
+    return words + (f", agreement {result['agreement']:.1%}" if "agreement" in result else "")
 
 
-def played(
+def play(
     settings: RunSettings, actor: Actor | None, *, episodes: int, led: bool = False, stop: Stop = _never
 ) -> Evaluation:
-    """Episodes of any actor (None: the teacher), the same for all. `led`: the teacher's actions are taken."""
+    """Episodes of any actor (None: the teacher), on the same layouts. `led`: the teacher's actions are taken."""
     parts = []
     for first in range(0, episodes, AT_ONCE):
-        given = settings.env.model_copy(update={"num_envs": min(episodes - first, AT_ONCE)})
-        env = make_env(given, stream_seed(settings.seed, "evaluation", first) % 2**31)
+        env_settings = settings.env.model_copy(update={"num_envs": min(episodes - first, AT_ONCE)})
+        env = make_env(env_settings, stream_seed(settings.seed, "evaluation", first) % 2**31)
         try:
-            teacher = make_teacher(given, env)
-            guide = None if teacher is None else Guide(teacher, env.spec)
-            if actor is None and guide is None:
+            teacher = make_teacher(env_settings, env)
+            advisor = None if teacher is None else TeacherActor(teacher, env.spec)
+            if actor is None and advisor is None:
                 raise InputError(f"{settings.env.name}: has no teacher")
-            parts.append(_first_episodes(env, actor, guide, led=led, stop=stop))
+            parts.append(_first_episodes(env, actor, advisor, led=led, stop=stop))
         finally:
             env.close()
     steps = sum(part.steps for part in parts)
-    alike = None if parts[0].agreement is None else sum((part.agreement or 0.0) * part.steps for part in parts) / steps
+    agreement = (
+        None if parts[0].agreement is None else sum((part.agreement or 0.0) * part.steps for part in parts) / steps
+    )
     returns, lengths = ([each for part in parts for each in getattr(part, name)] for name in ("returns", "lengths"))
-    return Evaluation(tuple(returns), tuple(lengths), alike, sum(part.unfinished for part in parts))
+    return Evaluation(tuple(returns), tuple(lengths), agreement, sum(part.unfinished for part in parts))
 
 
-def _first_episodes(env: VectorEnv, actor: Actor | None, guide: Guide | None, *, led: bool, stop: Stop) -> Evaluation:
+def _first_episodes(
+    env: VectorEnv, actor: Actor | None, advisor: TeacherActor | None, *, led: bool, stop: Stop
+) -> Evaluation:
     spec = env.spec
     begun_N = np.ones(spec.total, np.bool_)
     returns_E = np.zeros(spec.num_envs)
     lengths_E = np.zeros(spec.num_envs, np.int64)
     playing_E = np.ones(spec.num_envs, np.bool_)
-    alike, asked = 0, 0
+    agreed, counted_actions = 0, 0
     for _ in range(MOST_STEPS):
         if stop():
             raise Stopped
-        said_N = guide.act(env.obs, begun_N) if guide else None
-        actions_N = actor.act(env.obs, begun_N) if actor else said_N
+        advised_N = advisor.act(env.obs, begun_N) if advisor else None
+        actions_N = actor.act(env.obs, begun_N) if actor else advised_N
         assert actions_N is not None
-        if said_N is not None:
-            counted_N = np.repeat(playing_E, spec.agents)
-            alike += int((actions_N == said_N)[counted_N].sum())
-            asked += int(counted_N.sum())
-        env.step(said_N if led and said_N is not None else actions_N)
+        if advised_N is not None:
+            playing_N = np.repeat(playing_E, spec.agents)
+            agreed += int((actions_N == advised_N)[playing_N].sum())
+            counted_actions += int(playing_N.sum())
+        env.step(advised_N if led and advised_N is not None else actions_N)
         begun_N = env.terminals | env.truncations
         returns_E[playing_E] += env.rewards.reshape(spec.num_envs, spec.agents).mean(1)[playing_E]
         lengths_E[playing_E] += 1
         playing_E &= ~begun_N.reshape(spec.num_envs, spec.agents)[:, 0]
         if not playing_E.any():
             break
-    agreement = alike / asked if asked and actor else None
+    agreement = agreed / counted_actions if counted_actions and actor else None
     return Evaluation(tuple(returns_E.tolist()), tuple(lengths_E.tolist()), agreement, int(playing_E.sum()))

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
 from velodrome.training.recipes import Recipe, ResolvedRun, listed
-from velodrome.training.run.run_folder import run_folder
+from velodrome.training.run.train_folder import run_folder
 from velodrome.training.schedule import TrainingPlan, agents_each, make_plan
 from velodrome.training.settings import RunSettings, leaves
 

@@ -32,9 +32,9 @@ from velodrome.training.run import checkpoint
 from velodrome.training.run.advice import advice
 from velodrome.training.run.dashboard import Dashboard, announced
 from velodrome.training.run.episodes import DRAWN, EPISODES, write_episodes
-from velodrome.training.run.run_folder import held_folder
 from velodrome.training.run.session import Say, Session, make_session
 from velodrome.training.run.time_account import timing_table
+from velodrome.training.run.train_folder import held_folder
 from velodrome.training.schedule import Phase, make_plan, phase_at, rollout_steps
 from velodrome.training.settings import RunSettings
 from velodrome.training.timed import (

@@ -1,6 +1,6 @@
-"""What this machine computes with, and whether it can compute an LSTM in bfloat16.
+"""The kind of machine, and whether it can compute an LSTM in bfloat16.
 
-The same settings give the same weights bit for bit on one kind of machine only; a checkpoint names its kind.
+Weights are the same bit for bit on one kind of machine only; a checkpoint records its kind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def lstm_in_half() -> bool:
     weights += [torch.zeros(4 * size, requires_grad=True) for _ in range(2)]
     try:
         with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16):
-            for dtype in (torch.float32, torch.bfloat16):  # torch takes another way for each
+            for dtype in (torch.float32, torch.bfloat16):  # torch has a code path for each
                 x_TNH, state = torch.zeros(2, 1, size, dtype=dtype), torch.zeros(1, 1, size, dtype=dtype)
                 out, _, _ = torch.lstm(x_TNH, (state, state), weights, True, 1, 0.0, True, False, False)
                 torch.autograd.backward(out.sum())

@@ -1,6 +1,6 @@
-"""The student: an encoder for what is seen, a core, and two heads that say what to do and what it is worth.
+"""The student: an encoder of observations, a core, and two heads for actions and values.
 
-All weights come from one given generator, and actions from another: nothing here draws from a global one.
+Weights come from one generator and actions from another; nothing here uses a global one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Policy(nn.Module):
         self.recurrent = settings.core == "lstm"
         self._half_lstm = self.recurrent and lstm_in_half()
         self.encoder = make_encoder(settings, spec, generator)
-        self._bend = torch.tanh if spec.layout == "vector" else torch.relu
+        self._activation = torch.tanh if spec.layout == "vector" else torch.relu
         self.core: nn.Module
         if self.recurrent:
             self.core = _lstm(self.hidden, generator)
@@ -51,17 +51,17 @@ class Policy(nn.Module):
                 nn.init.orthogonal_(self.heads.weight[-1:], 1.0, generator=generator)
 
     def initial_state(self, n: int) -> Tensor | None:
-        """What the core remembers before anything: 2 x n x hidden, None if it has no memory."""
+        """The initial memory: 2 x n x hidden; None without one."""
         return torch.zeros(2, n, self.hidden, device=self.heads.weight.device) if self.recurrent else None
 
     def forward(
         self, obs_N: Tensor, state: Tensor | None = None, begun_N: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """One step: logits, values, and the state after it. Where an episode has just begun, `state` is forgotten."""
-        said = self._at_once(obs_N)
-        if said is not None:
-            return (*said, state)
-        x_NH = self._bend(self.encoder(obs_N))
+        """One step: logits, values, and the state after it. Where an episode has just begun, `state` is reset."""
+        outputs = self._by_kernels(obs_N)
+        if outputs is not None:
+            return (*outputs, state)
+        x_NH = self._activation(self.encoder(obs_N))
         if isinstance(self.core, nn.LSTM):
             assert state is not None, "an lstm needs its state; initial_state makes one"
             h, c = state if begun_N is None else state * (~begun_N).unsqueeze(-1)
@@ -72,17 +72,17 @@ class Policy(nn.Module):
                 h, c = self._remember(self.core, x_NH, h, c)
             x_NH, state = h, torch.stack((h, c)).float()
         else:
-            x_NH = self._bend(self.core(x_NH))
-        return (*self._judge(x_NH, obs_N), state)
+            x_NH = self._activation(self.core(x_NH))
+        return (*self._outputs(x_NH, obs_N), state)
 
     def sequence(self, obs_TN: Tensor, begun_TN: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """Logits and values of whole stretches, from the state each began with; T x N x A and T x N."""
         steps, columns = obs_TN.shape[:2]
         obs_B = obs_TN.flatten(0, 1)
-        said = self._at_once(obs_B)
-        if said is not None:
-            return said[0].view(steps, columns, -1), said[1].view(steps, columns)
-        x_BH = self._bend(self.encoder(obs_B))
+        outputs = self._by_kernels(obs_B)
+        if outputs is not None:
+            return outputs[0].view(steps, columns, -1), outputs[1].view(steps, columns)
+        x_BH = self._activation(self.encoder(obs_B))
         if isinstance(self.core, nn.LSTM):
             assert state is not None, "an lstm needs the state a stretch began with"
             assert begun_TN is not None, "an lstm needs to know where episodes began"
@@ -93,33 +93,33 @@ class Policy(nn.Module):
             else:
                 x_BH = self._recall(self.core, x_TNH, begun_TN, state).flatten(0, 1)
         else:
-            x_BH = self._bend(self.core(x_BH))
-        logits_BA, values_B = self._judge(x_BH, obs_B)
+            x_BH = self._activation(self.core(x_BH))
+        logits_BA, values_B = self._outputs(x_BH, obs_B)
         return logits_BA.view(steps, columns, -1), values_B.view(steps, columns)
 
     def lstm_precision(self, device: torch.device) -> torch.dtype | None:
-        """What mixed precision computes the LSTM in; None without an LSTM."""
+        """The precision of the LSTM under mixed precision; None without an LSTM."""
         if not self.recurrent:
             return None
         return torch.bfloat16 if self._half_lstm or device.type != "cpu" else torch.float32
 
     def _widens(self, x: Tensor) -> bool:
-        """Whether autocast wants a bfloat16 that this CPU has no LSTM for."""
+        """Whether autocast asks for bfloat16 and this CPU has no such LSTM."""
         return not (self._half_lstm or x.is_cuda) and torch.is_autocast_enabled("cpu")
 
-    def _at_once(self, obs_B: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Logits and values by the kernels for chains of layers; None if these layers are none, or not here."""
+    def _by_kernels(self, obs_B: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Logits and values by the kernels for chains of layers; None if those cannot be used."""
         chain = _chain(self.encoder, self.core, self.heads) if fits(obs_B) else None
         if chain is None:
             return None
         if self.critic is None:
             logits_BA, value_B1 = torch.split(through(chain, obs_B), [self.num_actions, 1], 1)
             return logits_BA, value_B1.squeeze(1)
-        judge = _chain(self.critic.encoder, self.critic.core, self.critic.head)
-        assert judge is not None
-        return through(chain, obs_B), through(judge, obs_B).squeeze(1)
+        critic = _chain(self.critic.encoder, self.critic.core, self.critic.head)
+        assert critic is not None
+        return through(chain, obs_B), through(critic, obs_B).squeeze(1)
 
-    def _judge(self, x_BH: Tensor, obs_B: Tensor) -> tuple[Tensor, Tensor]:
+    def _outputs(self, x_BH: Tensor, obs_B: Tensor) -> tuple[Tensor, Tensor]:
         if self.critic is not None:
             return self.heads(x_BH).float(), self.critic(obs_B)
         logits_BA, value_B1 = self.heads(x_BH).float().split((self.num_actions, 1), 1)
@@ -146,17 +146,19 @@ class Policy(nn.Module):
 
 
 class Critic(nn.Module):
-    """A critic with nothing in common with the actor: large returns then cannot drown what the actor learns."""
+    """A critic that shares nothing with the actor, so large returns cannot drown what the actor learns."""
 
     def __init__(self, settings: PolicySettings, spec: Spec, generator: torch.Generator) -> None:
         super().__init__()
         self.encoder = make_encoder(settings, spec, generator)
         self.core = _linear(settings.hidden, settings.hidden, math.sqrt(2), generator)
         self.head = _linear(settings.hidden, 1, 1.0, generator)
-        self._bend = torch.tanh if spec.layout == "vector" else torch.relu
+        self._activation = torch.tanh if spec.layout == "vector" else torch.relu
 
     def forward(self, obs_B: Tensor) -> Tensor:
-        values_B: Tensor = self.head(self._bend(self.core(self._bend(self.encoder(obs_B))))).float().squeeze(1)
+        values_B: Tensor = (
+            self.head(self._activation(self.core(self._activation(self.encoder(obs_B))))).float().squeeze(1)
+        )
         return values_B
 
 
@@ -190,7 +192,7 @@ class PlaneEncoder(nn.Module):
         channels = shape[0]
         for width, size, stride, padding in layers:
             layer = nn.Conv2d(channels, width, size, stride, padding, device="meta").to_empty(device="cpu")
-            parts += [_begun(layer, math.sqrt(2), generator), nn.ReLU()]
+            parts += [_initialized(layer, math.sqrt(2), generator), nn.ReLU()]
             channels = width
         self.planes = nn.Sequential(*parts)
         with torch.no_grad():
@@ -210,13 +212,13 @@ class PlaneEncoder(nn.Module):
 
 
 def make_encoder(settings: PolicySettings, spec: Spec, generator: torch.Generator) -> nn.Module:
-    """What turns an observation into `hidden` numbers; a kind that cannot read this observation is an `InputError`."""
+    """The encoder of an observation; a kind that cannot read it is an `InputError`."""
     fitting = _ENCODERS[spec.layout]
     kind = fitting[0] if settings.encoder == "auto" else settings.encoder
     if kind not in fitting:
         raise InputError(
             f"policy.encoder={kind}: cannot read {spec.name}, which shows {spec.layout}; "
-            f"give policy.encoder={' or '.join(('auto', *fitting))}"
+            f"use policy.encoder={' or '.join(('auto', *fitting))}"
         )
     if kind == "tokens":
         return TokenEncoder(spec, settings.hidden, generator)
@@ -226,7 +228,7 @@ def make_encoder(settings: PolicySettings, spec: Spec, generator: torch.Generato
 
 
 def _chain(encoder: nn.Module, core: nn.Module, head: nn.Linear) -> Chain | None:
-    """These layers as one chain, if they are one."""
+    """The layers as one chain; None if they are not."""
     if not isinstance(core, nn.Linear) or not isinstance(encoder, TokenEncoder | nn.Linear):
         return None
     table = encoder.table if isinstance(encoder, TokenEncoder) else None
@@ -237,7 +239,7 @@ def _chain(encoder: nn.Module, core: nn.Module, head: nn.Linear) -> Chain | None
 
 def _apart(settings: PolicySettings, spec: Spec) -> bool:
     if settings.critic == "apart" and settings.core == "lstm":
-        raise InputError("policy.critic=apart: would have no memory beside policy.core=lstm; give policy.critic=shared")
+        raise InputError("policy.critic=apart: would have no memory beside policy.core=lstm; use policy.critic=shared")
     return settings.critic == "apart" or (settings.critic, settings.core, spec.layout) == ("auto", "mlp", "vector")
 
 
@@ -246,12 +248,12 @@ def _scaled(obs: Tensor) -> Tensor:
 
 
 def _linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")  # else it drew from the global generator
-    _begun(layer, gain, generator)
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")  # not by the global generator
+    _initialized(layer, gain, generator)
     return layer
 
 
-def _begun(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator) -> nn.Module:
+def _initialized(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator) -> nn.Module:
     with torch.no_grad():
         nn.init.orthogonal_(layer.weight, gain, generator=generator)
         assert layer.bias is not None
@@ -260,7 +262,7 @@ def _begun(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator
 
 
 def _lstm(hidden: int, generator: torch.Generator) -> nn.LSTM:
-    """Orthogonal weights, and a forget gate that begins open."""
+    """Orthogonal weights, and a forget gate that starts open."""
     lstm = nn.LSTM(hidden, hidden, device="meta").to_empty(device="cpu")
     with torch.no_grad():
         for name, weight in lstm.named_parameters():
@@ -279,13 +281,13 @@ def greedy(logits_NA: Tensor) -> Tensor:
 
 
 def sample(logits_NA: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Actions drawn by their probabilities, and the logarithm of each one's."""
+    """Sampled actions and their log-probabilities."""
     uniform_N = torch.rand(len(logits_NA), generator=generator, device=logits_NA.device)
     return drawn(logits_NA.detach(), uniform_N)
 
 
 def drawn(logits_NA: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
-    """The actions that numbers from [0, 1) pick: by where each falls among the summed probabilities."""
+    """The actions picked by numbers from [0, 1), by their place among the cumulated probabilities."""
     if logits_NA.is_cuda or torch.compiler.is_compiling():
         return _drawn_anywhere(logits_NA, uniform_N)
     actions_N = torch.empty(len(logits_NA), dtype=torch.int64)

@@ -1,7 +1,6 @@
 """Random numbers by name: each stream is made from the run's seed, a name and a step.
 
-Nothing has to be remembered for a run to go on with the same numbers, and whoever draws more of one stream leaves the
-others alone.
+So a resumed run needs no saved generator, and drawing more from one stream does not change the others.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import torch
 
 
 def stream_seed(seed: int, name: str, step: int) -> int:
-    """A number for one stream at one step."""
-    told = f"{seed}/{name}/{step}".encode()
-    return int.from_bytes(blake2b(told, digest_size=8).digest(), "big") >> 1
+    """The seed of one stream at one step."""
+    key = f"{seed}/{name}/{step}".encode()
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "big") >> 1
 
 
 def stream(seed: int, name: str, step: int, device: torch.device | None = None) -> torch.Generator:

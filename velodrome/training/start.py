@@ -29,8 +29,8 @@ def train(
     `say` receives what happens, a text at a time. Training ends after the epoch in which `stop` returns true; the
     same call later resumes it.
     """
-    found = find(recipe) if isinstance(recipe, str) else make_recipe(recipe.__name__, recipe)
-    return train_settings(resolve(found, overrides).settings, say=say, stop=stop)
+    chosen = find(recipe) if isinstance(recipe, str) else make_recipe(recipe.__name__, recipe)
+    return train_settings(resolve(chosen, overrides).settings, say=say, stop=stop)
 
 
 def train_settings(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from velodrome.training.envs.extractor_hub import rules
+from velodrome.training.envs.extractor_hub import hub_rules
 
 Cell = tuple[int, int]  # x, y
 WORD = 2**64
@@ -170,13 +170,13 @@ class PlainWorld:
 
     def code(self, cell: Cell) -> int:
         if not self.inner(cell) or cell in self.walls:
-            return rules.WALL
+            return hub_rules.WALL
         if cell in self.hub:
-            return rules.HUB
+            return hub_rules.HUB
         for extractor in self.extractors:
             if extractor.cell == cell:
-                return (rules.COOLING if extractor.cooldown else rules.EXTRACTOR) + extractor.resource
-        return rules.AGENT if any(agent.cell == cell for agent in self.agents) else rules.FLOOR
+                return (hub_rules.COOLING if extractor.cooldown else hub_rules.EXTRACTOR) + extractor.resource
+        return hub_rules.AGENT if any(agent.cell == cell for agent in self.agents) else hub_rules.FLOOR
 
     def views(self) -> list[bytes]:
         return [bytes(self.view(index)) for index in range(self.count)]

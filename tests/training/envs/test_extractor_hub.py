@@ -14,9 +14,9 @@ from plain_rules import PlainWorld
 
 from velodrome.errors import InputError
 from velodrome.training.envs.env_names import name_problem
-from velodrome.training.envs.extractor_hub import rules
+from velodrome.training.envs.extractor_hub import hub_rules
 from velodrome.training.envs.extractor_hub.env import ExtractorHub
-from velodrome.training.envs.extractor_hub.render import PIXELS
+from velodrome.training.envs.extractor_hub.hub_picture import PIXELS
 from velodrome.training.envs.extractor_hub.teacher import Thinky
 from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.settings import EnvSettings
@@ -76,27 +76,27 @@ def test_every_floor_cell_extractor_and_the_hub_can_be_reached(size: int) -> Non
     env = hub(size, num_envs=20 if size < 100 else 2, agents=1)
     for e in range(env.spec.num_envs):
         codes = env.world.grid_EYX[e]
-        reached, edge = set(), [tuple(np.argwhere(codes == rules.AGENT)[0])]
+        reached, edge = set(), [tuple(np.argwhere(codes == hub_rules.AGENT)[0])]
         while edge:
             y, x = edge.pop()
             if (y, x) in reached:
                 continue
             reached.add((y, x))
-            if codes[y, x] in (rules.FLOOR, rules.AGENT):
+            if codes[y, x] in (hub_rules.FLOOR, hub_rules.AGENT):
                 edge += [(y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)]
-        hub_cells = {(y, x) for y, x in np.argwhere(codes == rules.HUB)}
-        others = {(y, x) for y, x in np.argwhere((codes != rules.WALL) & (codes != rules.HUB))}
+        hub_cells = {(y, x) for y, x in np.argwhere(codes == hub_rules.HUB)}
+        others = {(y, x) for y, x in np.argwhere((codes != hub_rules.WALL) & (codes != hub_rules.HUB))}
         assert others <= reached
         assert len(hub_cells & reached) == (8 if size >= 12 else 1)  # its middle is inside
-        kinds = np.bincount(codes[(codes >= rules.EXTRACTOR) & (codes < rules.COOLING)] - rules.EXTRACTOR)
-        assert kinds.tolist() == [rules.per_resource(size)] * 4
+        kinds = np.bincount(codes[(codes >= hub_rules.EXTRACTOR) & (codes < hub_rules.COOLING)] - hub_rules.EXTRACTOR)
+        assert kinds.tolist() == [hub_rules.per_resource(size)] * 4
 
 
 @pytest.mark.parametrize("size", [8, 9, 10, 11, 12, 13, 23])
 def test_as_many_agents_as_a_map_may_have_all_find_a_place(size: int) -> None:
-    agents = min(64, rules.most_agents(size))
+    agents = min(64, hub_rules.most_agents(size))
     env = hub(size, num_envs=200, agents=agents)
-    placed_E = (env.world.grid_EYX == rules.AGENT).sum((1, 2))
+    placed_E = (env.world.grid_EYX == hub_rules.AGENT).sum((1, 2))
     assert placed_E.tolist() == [agents] * 200
     for e in range(0, 200, 10 if size < 12 else 100):
         seen = PlainWorld(size, agents, 40, True, 0, e).views()
@@ -197,7 +197,7 @@ def test_a_picture_has_the_colours_that_letters_have() -> None:
 def test_a_name_makes_the_environment_and_its_teacher() -> None:
     asked = EnvSettings(name="extractor_hub_14", num_envs=3, agents=2, max_steps=20)
     env = make_env(asked, 5)
-    assert (env.spec.name, env.spec.total, env.spec.obs_shape) == ("extractor_hub_14", 6, (rules.OBS_BYTES,))
+    assert (env.spec.name, env.spec.total, env.spec.obs_shape) == ("extractor_hub_14", 6, (hub_rules.OBS_BYTES,))
     teacher = make_teacher(asked, env)
     assert teacher is not None
     actions = np.full((3, 2), -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from velodrome.settings.spelling import hint
-from velodrome.training.envs.extractor_hub import rules
+from velodrome.training.envs.extractor_hub import hub_rules
 
 FOREIGN = {  # module with make(settings), and the extra that installs what it imports
     "gymnasium": ("velodrome.training.envs.gymnasium_env", "train"),
@@ -31,8 +31,8 @@ def name_problem(name: str) -> str | None:
     """Why there is no environment of this name, as far as the name tells."""
     size = own_size(name)
     if size is not None:
-        fits = rules.MIN_SIZE <= size <= rules.MAX_SIZE
-        return None if fits else f"{name}: the size is from {rules.MIN_SIZE} to {rules.MAX_SIZE}"
+        fits = hub_rules.MIN_SIZE <= size <= hub_rules.MAX_SIZE
+        return None if fits else f"{name}: the size is from {hub_rules.MIN_SIZE} to {hub_rules.MAX_SIZE}"
     if foreign_kind(name):
         return None
     kind, _, rest = name.partition(":")
@@ -46,6 +46,6 @@ def name_problem(name: str) -> str | None:
 def agents_problem(name: str, agents: int) -> str | None:
     """Why one of our own missions cannot have this many agents."""
     size = own_size(name)
-    if size is None or agents <= rules.most_agents(size):
+    if size is None or agents <= hub_rules.most_agents(size):
         return None
-    return f"env.agents: {agents} are too many for {name}; at most {rules.most_agents(size)}, or a larger size"
+    return f"env.agents: {agents} are too many for {name}; at most {hub_rules.most_agents(size)}, or a larger size"

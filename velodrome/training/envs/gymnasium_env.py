@@ -1,8 +1,7 @@
-"""Anybody's Gymnasium environment behind our interface: discrete actions, observations that are vectors or images.
+"""Gymnasium environments behind our interface: discrete actions, observations that are vectors or images.
 
-One that steps many of itself is taken whole if it begins an episode anew in the step that ended the last, as ours do;
-Gymnasium's usual habit, a step later, would put a step into every episode in which nothing is done. All others are
-stepped one by one.
+A vector environment is used as a whole if it starts the next episode in the step that ended the last, as ours do;
+Gymnasium's default, a step later, would add an idle step to every episode. All others are stepped one by one.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ def make(settings: EnvSettings) -> VectorEnv:
     with blame(InputError, where):
         if module:
             import_module(module)
-        found = gymnasium.spec(name)
-        many = _vectorised(name, settings.num_envs) if found.vector_entry_point else None
-        if many is None and found.entry_point is None:
-            raise InputError(f"{where}: begins episodes anew a step late and cannot be stepped one by one; not usable")
+        spec = gymnasium.spec(name)
+        many = _vectorised(name, settings.num_envs) if spec.vector_entry_point else None
+        if many is None and spec.entry_point is None:
+            raise InputError(f"{where}: starts episodes a step late and cannot be stepped one by one; not usable")
         singles = _singles(name, settings.num_envs) if many is None else []
     if many is not None:
         return _Many(_spec(where, settings, many.single_observation_space, many.single_action_space), many)
@@ -44,12 +43,12 @@ def make(settings: EnvSettings) -> VectorEnv:
 
 
 def _vectorised(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
-    """The vector environment an id has of its own, told to begin anew in the same step; None if it cannot."""
+    """The vector environment of an id, if it can start episodes in the same step."""
     try:
         many = gymnasium.make_vec(
             name, num_envs, vectorization_mode="vector_entry_point", autoreset_mode=AutoresetMode.SAME_STEP
         )
-    except TypeError:  # it knows no such word: it has a habit of its own
+    except TypeError:  # it does not know the argument
         many = gymnasium.make_vec(name, num_envs, vectorization_mode="vector_entry_point")
     if many.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP:
         return many
@@ -58,19 +57,19 @@ def _vectorised(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
 
 
 def _singles(name: str, num_envs: int) -> list[gymnasium.Env]:
-    """Environments that can be looked at, if their kind can be."""
+    """Single environments, with rendering if they support it."""
     first = gymnasium.make(name)
     seen: dict[str, Any] = {"render_mode": "rgb_array"} if "rgb_array" in first.metadata.get("render_modes", ()) else {}
     first.close()
-    return [gymnasium.make(name, disable_env_checker=True, **seen) for _ in range(num_envs)]  # some know no such word
+    return [gymnasium.make(name, disable_env_checker=True, **seen) for _ in range(num_envs)]  # some take no render_mode
 
 
 def _spec(where: str, settings: EnvSettings, seen: Space[Any], acted: Space[Any]) -> Spec:
     if not isinstance(acted, Discrete):
-        raise InputError(f"{where}: acts by {acted}; only Discrete actions can be learned here")
+        raise InputError(f"{where}: acts by {acted}; only Discrete actions are supported")
     image = isinstance(seen, Box) and seen.dtype == np.uint8 and len(seen.shape) in (2, 3)
     if not isinstance(seen, Box) or not (image or len(seen.shape) == 1):
-        raise InputError(f"{where}: shows {seen}; only Box vectors and Box images of uint8 can be read here")
+        raise InputError(f"{where}: shows {seen}; only Box vectors and uint8 Box images are supported")
     layout: Layout = "planes" if image else "vector"
     return Spec(
         name=settings.name,
@@ -84,14 +83,14 @@ def _spec(where: str, settings: EnvSettings, seen: Space[Any], acted: Space[Any]
 
 
 def _planes(images: Array) -> Array:
-    """Images of N x height x width (x channels) with channels first; those that have them first are left alone."""
+    """Images of N x height x width (x channels) with channels first; those that have them first are unchanged."""
     if images.ndim == 3:
         return images[:, None]
     return images if images.shape[1] < images.shape[3] else np.moveaxis(images, 3, 1)
 
 
 class _Adapter:
-    """The arrays and the counting; whoever steps fills them."""
+    """The arrays and the counting; subclasses step."""
 
     def __init__(self, spec: Spec, actions: Space[Any]) -> None:
         self.spec = spec
@@ -105,17 +104,17 @@ class _Adapter:
         self._returns = np.zeros(spec.total)
         self._lengths = np.zeros(spec.total, np.int64)
         self._ended: list[tuple[int, float, int]] = []
-        self._theirs = blame(InputError, f"env.name={spec.name}")  # whatever is raised while they step
+        self._theirs = blame(InputError, f"env.name={spec.name}")  # for anything raised by their code
 
     def ended(self) -> Ended:
-        told, self._ended = self._ended, []
-        return Ended.of(told)
+        ended, self._ended = self._ended, []
+        return Ended.of(ended)
 
     def state(self) -> None:
         return None
 
     def load(self, state: object) -> None:
-        raise InputError(f"env.name={self.spec.name}: cannot be put back into a state; it is begun anew")
+        raise InputError(f"env.name={self.spec.name}: has no state to restore; it is reset")
 
     def text(self, env: int) -> str:
         now = np.array2string(self.obs[env], precision=3, suppress_small=True, threshold=64)
@@ -124,7 +123,7 @@ class _Adapter:
     def picture(self, env: int) -> NDArray[np.uint8]:
         try:
             frame = self._rendered(env)
-        except gymnasium.error.Error:  # what draws it is not installed
+        except gymnasium.error.Error:  # its renderer is not installed
             frame = None
         if isinstance(frame, np.ndarray) and frame.ndim == 3 and frame.dtype == np.uint8:
             return frame
@@ -147,8 +146,8 @@ class _Adapter:
         over = self.terminals | self.truncations
         if over.any():
             which = np.flatnonzero(over)
-            told = (which, self._returns[which], self._lengths[which])
-            self._ended += zip(*(each.tolist() for each in told), strict=True)
+            columns = (which, self._returns[which], self._lengths[which])
+            self._ended += zip(*(each.tolist() for each in columns), strict=True)
             self._returns[which] = 0
             self._lengths[which] = 0
 

@@ -1,7 +1,7 @@
-"""What the loop knows of an environment: arrays that `step` changes in place, for all agents at once.
+"""The interface of environments: arrays that `step` changes in place, for all agents at once.
 
-Agents are environment-major: agent `a` of environment `e` is row `e * agents + a`. An episode that ends is begun anew
-in the same step.
+Agents are environment-major: agent `a` of environment `e` is row `e * agents + a`. After the end of an
+episode the next one starts in the same step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Layout = Literal["tokens", "planes", "vector"]
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The shape of an environment's world.
+    """The shapes of an environment.
 
     tokens: uint8 rows of `window * window` cell codes below `codes`, then `features` bytes that are numbers (0..255).
     planes: uint8 or float32 of shape (channels, height, width). vector: float32 of shape (n,).
@@ -44,17 +44,17 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Episodes that ended since the last asking, in the order they did: where, an agent's mean return, steps, …"""
+    """Episodes that ended, in order: environment, mean return per agent, steps, and the environment's own numbers."""
 
     envs: NDArray[np.int64]
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
-    numbers: Mapping[str, NDArray[np.float64]]  # what else the environment counts (deliveries, hearts)
+    numbers: Mapping[str, NDArray[np.float64]]  # as deliveries, hearts
 
     @classmethod
-    def of(cls, told: Sequence[tuple[int, float, int]]) -> Ended:
+    def of(cls, episodes: Sequence[tuple[int, float, int]]) -> Ended:
         """From environment, return and length of each."""
-        envs, returns, lengths = zip(*told, strict=True) if told else ((), (), ())
+        envs, returns, lengths = zip(*episodes, strict=True) if episodes else ((), (), ())
         return cls(np.array(envs, np.int64), np.array(returns, np.float64), np.array(lengths, np.int64), {})
 
 
@@ -65,11 +65,11 @@ class VectorEnv(Protocol):
     obs: Array  # N x obs_shape
     rewards: NDArray[np.float32]  # N
     terminals: NDArray[np.bool_]  # N: the episode ended here by its own rules
-    truncations: NDArray[np.bool_]  # N: it was cut off here; final_obs is what was seen last
+    truncations: NDArray[np.bool_]  # N: it was truncated here; final_obs is its last observation
     final_obs: Array  # N x obs_shape, good where an episode ended in the last step
 
     def reset(self, seed: int) -> None:
-        """Begin every environment anew; all that follows is a function of this seed and the actions."""
+        """Reset every environment; everything that follows is a function of this seed and the actions."""
         ...
 
     def step(self, actions_N: NDArray[np.int64]) -> None:
@@ -77,19 +77,19 @@ class VectorEnv(Protocol):
         ...
 
     def ended(self) -> Ended:
-        """Episodes that ended since this was asked last."""
+        """Episodes that ended since the last call."""
         ...
 
     def state(self) -> dict[str, Array] | None:
-        """Everything that decides what follows, as arrays; None if this environment cannot tell."""
+        """Everything that decides what follows, as arrays; None if the environment has no state to save."""
         ...
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Take a state that `state` gave."""
+        """Restore a state from `state`."""
         ...
 
     def text(self, env: int) -> str:
-        """One environment, as a person would look at it in a terminal."""
+        """One environment as text for a terminal."""
         ...
 
     def picture(self, env: int) -> NDArray[np.uint8]:
@@ -97,15 +97,15 @@ class VectorEnv(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release resources."""
         ...
 
 
 class Teacher(Protocol):
-    """Says what it would do. Has a memory for each agent of each environment, which `ask` changes."""
+    """Says what it would do. `ask` updates its memory of each agent."""
 
     def ask(self, obs_EA: Array, begun_E: NDArray[np.bool_], actions_EA: NDArray[np.int64]) -> None:
-        """Write the actions for what every agent sees now; where an episode has just begun, the memory is a new one."""
+        """Write the actions for what every agent sees now; where an episode has just begun, the memory is reset."""
         ...
 
     def state(self) -> dict[str, Array]:
@@ -113,5 +113,5 @@ class Teacher(Protocol):
         ...
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Take a memory that `state` gave."""
+        """Restore a memory from `state`."""
         ...

@@ -2,8 +2,8 @@
 
 An agent is shown up to some hundreds of tokens (place, feature, value). Each kind of object and each action is a plane
 of its own, 255 where it is; every other feature is one plane, on a scale on which small counts differ most:
-32 * log2(1 + value). What has no place (the last reward) stands where the agent does, in the middle.
-A simulation cannot tell its state, so a run begins its environments anew at checkpoints, as with Gymnasium's.
+32 * log2(1 + value). What has no place (the last reward) is in the middle, with the agent.
+A simulation has no state to save, so environments are reset at checkpoints, as with Gymnasium's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
 from velodrome.settings.spelling import hint
-from velodrome.training.envs.extractor_hub.render import PALETTE as HUB_PALETTE
+from velodrome.training.envs.extractor_hub.hub_picture import PALETTE as HUB_PALETTE
 from velodrome.training.envs.interface import Array, Ended, Spec, VectorEnv
 from velodrome.training.kernels.compiled import kernel
 from velodrome.training.settings import EnvSettings
@@ -38,7 +38,7 @@ _OTHERS = (*(HUB_PALETTE[sign] for sign in "HOGS"), "#78c8c8", "#a0522d")
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Imports of mettagrid set up the root logger for everybody, and may meet an IPython that warns."""
+    """Importing mettagrid configures the root logger, and may make IPython warn."""
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     with warnings.catch_warnings():
@@ -72,9 +72,9 @@ def make(settings: EnvSettings) -> VectorEnv:
         elif mission in MISSIONS:
             config = MISSIONS[mission](settings.agents)
             config.game.max_steps = settings.max_steps
-            config.game.episode_truncates = True  # or the clock would seem to be a rule of the game
+            config.game.episode_truncates = True  # otherwise the clock would look like a rule of the game
             config.game.protocol_details_obs = False  # features nothing in these missions has
-            config.game.actions.change_vibe.enabled = False  # 150 actions that change nothing here
+            config.game.actions.change_vibe.enabled = False  # 150 actions without effect here
         else:
             known = ", ".join(MISSIONS)
             raise InputError(
@@ -90,10 +90,10 @@ def _read(where: str, path: Path) -> Any:
     import yaml  # mettagrid brings it
 
     try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
     except OSError as error:
         raise InputError(f"{where}: cannot be read ({error.strerror or error})") from error
-    return parts.MettaGridConfig.model_validate(given)
+    return parts.MettaGridConfig.model_validate(config)
 
 
 def _extractor_hub(agents: int) -> Any:
@@ -131,8 +131,8 @@ MISSIONS: dict[str, Callable[[int], Any]] = {  # the last two as mettagrid ships
 }
 
 
-class Reading:
-    """Which plane a token goes to and what it is worth there: two tables, by feature and value."""
+class TokenPlanes:
+    """The plane of a token and its value there: two tables, by feature and value."""
 
     def __init__(self, game: Any, actions: list[str]) -> None:
         ids = game.id_map()
@@ -164,9 +164,9 @@ class Reading:
 
 
 def _silent(game: Any) -> tuple[str, ...]:
-    """Beginnings of features that have a number in every mission, and tokens only in those that ask for them."""
-    told = game.obs.global_obs
-    return (*(() if told.goal_obs else ("goal",)), *(() if told.local_position else ("lp:",)))
+    """Prefixes of features that have an id in every mission, but tokens only in some."""
+    shown = game.obs.global_obs
+    return (*(() if shown.goal_obs else ("goal",)), *(() if shown.local_position else ("lp:",)))
 
 
 def _signs(kinds: list[str]) -> dict[str, str]:
@@ -203,17 +203,17 @@ class MettaGrid:
     def __init__(self, settings: EnvSettings, config: Any) -> None:
         game = config.game
         names = [action.name for action in game.actions.actions()]
-        moods = [name for name in names if name.startswith("change_vibe_")]
-        self.action_names = [name for name in names if name not in moods] + moods
+        vibes = [name for name in names if name.startswith("change_vibe_")]
+        self.action_names = [name for name in names if name not in vibes] + vibes
         self._ids: NDArray[np.int32] = np.array([names.index(name) for name in self.action_names], np.int32)
-        self._acts = len(names) - len(moods)  # actions before the moods, which go another way
+        self._acts = len(names) - len(vibes)  # actions before the vibes, which go another way
         self._config = config
         self._signs = _signs(sorted(set(game.objects) - {"wall"}))
         kinds = [sign for sign in self._signs.values() if sign != "#"]
         self.palette = _PALETTE | {sign: _OTHERS[k % len(_OTHERS)] for k, sign in enumerate(kinds)}
-        self._reading = Reading(game, names)
-        self._middle = (self._reading.height // 2) * self._reading.width + self._reading.width // 2
-        shape = (len(self._reading.names), self._reading.height, self._reading.width)
+        self._token_planes = TokenPlanes(game, names)
+        self._middle = (self._token_planes.height // 2) * self._token_planes.width + self._token_planes.width // 2
+        shape = (len(self._token_planes.names), self._token_planes.height, self._token_planes.width)
         num_envs, agents = settings.num_envs, int(game.num_agents)
         self.spec = Spec(settings.name, num_envs, agents, len(names), "planes", shape, "uint8")
         total = self.spec.total
@@ -268,12 +268,12 @@ class MettaGrid:
     def step(self, actions_N: NDArray[np.int64]) -> None:
         agents = self.spec.agents
         ids_N = self._ids[actions_N]
-        moods_N = actions_N >= self._acts
+        vibes_N = actions_N >= self._acts
         over = []
         for e, (sim, buffers) in enumerate(zip(self._sims, self._buffers, strict=True)):
             rows = slice(e * agents, (e + 1) * agents)
-            buffers.actions[:] = np.where(moods_N[rows], 0, ids_N[rows])
-            buffers.vibe_actions[:] = np.where(moods_N[rows], ids_N[rows], 0)
+            buffers.actions[:] = np.where(vibes_N[rows], 0, ids_N[rows])
+            buffers.vibe_actions[:] = np.where(vibes_N[rows], ids_N[rows], 0)
             sim.step()
             self.rewards[rows] = buffers.rewards
             self._returns_E[e] += buffers.rewards.mean()
@@ -292,18 +292,18 @@ class MettaGrid:
         self._see(self.obs, 0, self.spec.total)
 
     def _see(self, into: Array, first: int, until: int) -> None:
-        reading = self._reading
+        reading = self._token_planes
         lay_out(self._tokens_NKB, reading.plane_FV, reading.worth_FV, into, first, until, self._middle)
 
     def ended(self) -> Ended:
-        told, self._ended = self._ended, []
-        return Ended.of(told)
+        ended, self._ended = self._ended, []
+        return Ended.of(ended)
 
     def state(self) -> None:
         return None
 
     def load(self, state: object) -> None:
-        raise InputError(f"env.name={self.spec.name}: cannot be put back into a state; it is begun anew")
+        raise InputError(f"env.name={self.spec.name}: has no state to restore; it is reset")
 
     def letters(self, env: int) -> NDArray[np.uint8]:
         """The map as ASCII: height x width."""

@@ -1,6 +1,6 @@
-"""Adam with the gradient cut to a length, in one go. On the CPU a kernel moves the weights; elsewhere torch does.
+"""Adam with gradient clipping in one step. On the CPU a kernel updates the weights; elsewhere torch does.
 
-The state that is kept is torch's own, by its names.
+The state has torch's own form and names.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from velodrome.training.kernels.compiled import kernel
 
 Floats = NDArray[np.float32]
 
-_NOTHING = np.float32(1e-30)  # moves no weight; what decays further is soon a number that processors are slow with
+_NOTHING = np.float32(1e-30)  # changes no weight; smaller numbers become denormal, which processors are slow with
 
 
 class Adam(torch.optim.Adam):
-    """Of one group of weights. `eps` as is usual for PPO."""
+    """For one group of weights. `eps` as is usual for PPO."""
 
     def __init__(self, weights: Iterable[nn.Parameter], lr: float) -> None:
         super().__init__(weights, lr=lr, eps=1e-5, fused=True)
-        self._moved: dict[nn.Parameter, tuple[Any, ...]] = {}  # weights and state, as the kernel takes them
+        self._moved: dict[nn.Parameter, tuple[Any, ...]] = {}  # weights and state as arrays, for the kernel
         self._steps = 0
 
     @torch.no_grad()
     def clipped_step(self, longest: float) -> Tensor:
-        """Move the weights by a gradient no longer than `longest`; how long it was."""
+        """Update the weights by a gradient clipped to `longest`; returns its length."""
         group = self.param_groups[0]
         if group["params"][0].is_cuda:
             norm = nn.utils.clip_grad_norm_(group["params"], longest)
             self.step()
             return norm
-        given = [(each, each.grad.reshape(-1)) for each in group["params"] if each.grad is not None]
-        length = math.sqrt(sum(torch.dot(grad, grad).item() for _, grad in given))
+        gradients = [(each, each.grad.reshape(-1)) for each in group["params"] if each.grad is not None]
+        length = math.sqrt(sum(torch.dot(grad, grad).item() for _, grad in gradients))
         self._steps += 1
         slow, fast = group["betas"]
         rate, unbias = group["lr"] / (1 - slow**self._steps), 1 / math.sqrt(1 - fast**self._steps)
         scale = min(1.0, longest / (length + 1e-6))
-        told: list[Any] = [np.float32(each) for each in (scale, slow, fast, rate, unbias, group["eps"])]
-        for weight, grad in given:
+        factors: list[Any] = [np.float32(each) for each in (scale, slow, fast, rate, unbias, group["eps"])]
+        for weight, grad in gradients:
             arrays = self._moved.get(weight) or self._begun(weight)
-            _move(grad.numpy(), *arrays, *told)
+            _move(grad.numpy(), *arrays, *factors)
         return torch.tensor(length)
 
     def _begun(self, weight: nn.Parameter) -> tuple[Any, ...]:

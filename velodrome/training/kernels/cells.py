@@ -1,8 +1,8 @@
-"""The sum of one learned row for every (cell, code) seen: a linear layer over one-hot cells that multiplies no zeros.
+"""The sum of one learned row for every (cell, code): a linear layer over one-hot cells that multiplies no zeros.
 
-Code 0 is "nothing here" and has no row, which takes nothing away: the layer's bias says what an empty cell would. A
-code beyond the table is nothing as well. On the CPU kernels walk the cells; elsewhere, and when compiled by torch, it
-is the product with the one-hot itself (deterministic, which adding rows on a GPU is not).
+Code 0 is an empty cell and has no row; the layer's bias covers it. A code beyond the table counts as empty. On the CPU
+kernels walk the cells; elsewhere, and when compiled by torch, it is the product with the one-hot itself (deterministic,
+which adding rows on a GPU is not).
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class _AddCells(torch.autograd.Function):
 
 @inner
 def rows_of(codes: NDArray[np.uint8], cells: int, kinds: int, rows: NDArray[np.int64]) -> int:
-    """Write the table's rows one observation asks for; how many there are."""
-    found = 0
+    """Write the numbers of the table's rows for one observation; returns how many there are."""
+    count = 0
     for cell in range(cells):
         code = codes[cell]
-        rows[found] = cell * kinds + code - 1
-        found += (code != 0) & (code <= kinds)
-    return found
+        rows[count] = cell * kinds + code - 1
+        count += (code != 0) & (code <= kinds)
+    return count
 
 
 @inner
@@ -76,8 +76,8 @@ def _add_rows(obs_N: NDArray[np.uint8], table: NDArray[np.float32], cells: int, 
     kinds = len(table) // cells
     rows = np.empty(cells + 1, np.int64)
     for n in range(len(obs_N)):
-        found = rows_of(obs_N[n], cells, kinds, rows)
-        sum_rows(table, rows, found, out_NH[n])
+        count = rows_of(obs_N[n], cells, kinds, rows)
+        sum_rows(table, rows, count, out_NH[n])
 
 
 @kernel

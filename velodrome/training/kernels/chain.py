@@ -1,7 +1,7 @@
-"""Two bent layers and a head as one function with its gradient, for the CPU: the student without memory, without fuss.
+"""Two layers and a head as one function with its gradient, for the CPU: the student without memory.
 
-The same sums as module by module, in fewer and larger steps; the cells are added, bent and, on the way back, masked
-while they are at hand.
+The same sums as module by module, in fewer and larger steps; cells are added, activated and, on the way back, masked
+while they are in the cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Chain(NamedTuple):
-    """Weights in the order they are used. `table` is for `cells` codes before the numbers; None if all is numbers."""
+    """Weights in the order they are used. `table` is for `cells` codes before the numbers; None without codes."""
 
     cells: int
     table: Tensor | None
@@ -29,15 +29,15 @@ class Chain(NamedTuple):
 
 
 def fits(obs_B: Tensor) -> bool:
-    """Whether these kernels can be used here and now."""
+    """Whether these kernels can be used here."""
     return not (obs_B.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"))
 
 
 def through(chain: Chain, obs_B: Tensor) -> Tensor:
-    """What the head says. With a table the layers are bent by relu, without by tanh."""
+    """The output of the head. With a table the activation is relu, without it tanh."""
     if torch.is_grad_enabled():
-        said: Tensor = _Through.apply(chain.cells, obs_B, chain.table, *chain.weights)  # type: ignore[no-untyped-call]
-        return said
+        out: Tensor = _Through.apply(chain.cells, obs_B, chain.table, *chain.weights)  # type: ignore[no-untyped-call]
+        return out
     return _ahead(chain.cells, obs_B, chain.table, *chain.weights)[-1]
 
 
@@ -69,10 +69,10 @@ def _ahead(
 class _Through(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, cells: int, obs_B: Tensor, table: Tensor | None, *weights: Tensor) -> Tensor:
-        numbers_BF, first_BH, second_BH, said = _ahead(cells, obs_B, table, *weights)
+        numbers_BF, first_BH, second_BH, out = _ahead(cells, obs_B, table, *weights)
         ctx.cells, ctx.obs, ctx.table = cells, obs_B, table
         ctx.save_for_backward(numbers_BF, first_BH, second_BH, weights[2], weights[4])
-        return said
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -97,9 +97,9 @@ class _Through(torch.autograd.Function):
 def _numbers(obs_B: Bytes, cells: int, numbers_BF: Floats) -> None:
     scale = np.float32(1 / 255)
     for b in range(len(obs_B)):
-        given, out = obs_B[b, cells:], numbers_BF[b]
+        codes, out = obs_B[b, cells:], numbers_BF[b]
         for f in range(len(out)):
-            out[f] = given[f] * scale
+            out[f] = codes[f] * scale
 
 
 @kernel
@@ -108,9 +108,9 @@ def _add_and_bend(obs_B: Bytes, table: Floats, cells: int, out_BH: Floats) -> No
     rows = np.empty(cells + 1, np.int64)
     none = np.float32(0)
     for n in range(len(obs_B)):
-        found = rows_of(obs_B[n], cells, kinds, rows)
+        count = rows_of(obs_B[n], cells, kinds, rows)
         out = out_BH[n]
-        sum_rows(table, rows, found, out)
+        sum_rows(table, rows, count, out)
         for h in range(width):
             out[h] = max(out[h], none)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from velodrome.timing.report import counted
-from velodrome.training.envs.extractor_hub import rules
+from velodrome.training.envs.extractor_hub import hub_rules
 from velodrome.training.run.time_account import TimeAccount
 from velodrome.training.settings import LEAST_HIDDEN, MOST_ENVS, RunSettings
 from velodrome.training.timed import BACKWARD, ENVIRONMENT, FETCH, FORWARD, KERNELS, OPTIMIZER, STORE, STUDENT, TEACHER
@@ -60,7 +60,7 @@ def _remedies(
     taught += (
         ["fewer supervised.keep_steps"] if settings.supervised.keep_coef and settings.supervised.keep_steps else []
     )
-    smaller = ["a smaller map"] if own and env.name != f"extractor_hub_{rules.MIN_SIZE}" else []
+    smaller = ["a smaller map"] if own and env.name != f"extractor_hub_{hub_rules.MIN_SIZE}" else []
     return {
         f"rollout/{TEACHER}/{FETCH}": ("fetching observations from the device", taught),
         f"rollout/{TEACHER}/{KERNELS}": ("the compiled teacher", [*taught, *smaller]),

@@ -1,7 +1,7 @@
-"""Episodes of a trained student as rollouts: a line each, in `episodes.jsonl` of the run's folder.
+"""Episodes of a trained student as rollouts, one per line of `episodes.jsonl` in the run's folder.
 
-The layouts are those of the evaluation, so the numbers are too. What is in the file already is not played for again;
-episodes of the run at an earlier step are moved aside, where `velo compare` finds the same keys.
+The layouts are those of the evaluation, so the numbers are too. Episodes already in the file are not played again;
+those of the run at an earlier step are moved to another file, with the same keys for `velo compare`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
 from velodrome.records.rollout import SCHEMA, encode, make_rollout
 from velodrome.training.envs.interface import Array, Spec, VectorEnv
 from velodrome.training.envs.make import make_env, make_teacher
-from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Guide, Student
+from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Student, TeacherActor
 from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
 from velodrome.training.run.frames import Film, Lettered, lettered
@@ -33,9 +33,15 @@ from velodrome.training.settings import RunSettings
 
 Json = dict[str, Any]
 
-EPISODES, DRAWN = "episodes.jsonl", "episodes_drawn.jsonl"  # of the likeliest actions; of drawn ones
+EPISODES, DRAWN = "episodes.jsonl", "episodes_drawn.jsonl"  # of the likeliest actions; of sampled ones
 
-_LARGE = ("observations", "frames", "rewards", "teacher_actions", "actions")  # in the order in which they are given up
+_LARGE = (
+    "observations",
+    "frames",
+    "rewards",
+    "teacher_actions",
+    "actions",
+)  # left out of a long line in this order
 
 
 def write_episodes(
@@ -47,25 +53,25 @@ def write_episodes(
     step: int,
     most_steps: int = MOST_STEPS,
 ) -> int:
-    """Play until the file has so many episodes of the student as it is after `step` agent steps; how many were new."""
+    """Play until the file has all episodes of the student after `step` agent steps; returns how many were new."""
     episodes = settings.output.episodes
-    there = _taken_up(path, step)
+    existing = _existing(path, step)
     written = 0
     with closing(Appender(path)) as file:
         for batch in range(-(-episodes // AT_ONCE)):
             seed = stream_seed(settings.seed, "evaluation", batch * AT_ONCE) % 2**31
             places = range(min(AT_ONCE, episodes - batch * AT_ONCE))
-            wanted = {e for e in places if f"{_layout(settings.env.name, seed, e)}/0" not in there}
+            wanted = {e for e in places if f"{_layout(settings.env.name, seed, e)}/0" not in existing}
             if wanted:
                 name = f"evaluation/actions/{batch}" if batch else "evaluation/actions"
-                drawn = None if settings.evaluator.greedy else stream(settings.seed, name, step, device)
+                generator = None if settings.evaluator.greedy else stream(settings.seed, name, step, device)
                 many = settings.env.model_copy(update={"num_envs": len(places)})
                 env = make_env(many, seed)
                 with closing(env):
-                    stage = _Stage(settings, env, seed, batch * AT_ONCE, step)
+                    played = _EpisodeBatch(settings, env, seed, batch * AT_ONCE, step)
                     teacher = make_teacher(many, env)
-                    guide = None if teacher is None else Guide(teacher, env.spec)
-                    written += stage.play(Student(policy, device, drawn), guide, wanted, file, most_steps)
+                    advisor = None if teacher is None else TeacherActor(teacher, env.spec)
+                    written += played.play(Student(policy, device, generator), advisor, wanted, file, most_steps)
         file.refuse_changed()
     return written
 
@@ -74,8 +80,8 @@ def _layout(name: str, seed: int, env: int) -> str:
     return f"{name}.{seed}.{env}"
 
 
-def _taken_up(path: Path, step: int) -> set[str]:
-    """The keys that are there for this step. A file of another step is moved aside."""
+def _existing(path: Path, step: int) -> set[str]:
+    """The keys in the file for this step. A file of another step is renamed."""
     if not path.exists():
         return set()
     steps: dict[str, int] = {}
@@ -84,7 +90,7 @@ def _taken_up(path: Path, step: int) -> set[str]:
             meta = orjson.loads(line)["meta"]
             steps[meta["key"]] = int(meta["policy_step"])
         except (ValueError, KeyError, TypeError):
-            if line.endswith(b"\n"):  # else it was torn, and is mended
+            if line.endswith(b"\n"):  # else it was torn, and is cut off
                 raise InputError(f"{path}:{number}: not an episode of this run; move the file away") from None
     if step in steps.values() or not steps:
         return set(steps)
@@ -95,23 +101,23 @@ def _taken_up(path: Path, step: int) -> set[str]:
 class Recording:
     """The first episode of one environment, while it is played."""
 
-    def __init__(self, shown: Lettered, env: int, *, seeing: bool) -> None:
+    def __init__(self, shown: Lettered, env: int, *, observations: bool) -> None:
         self.film = Film(shown, env)
         self.actions: list[list[int]] = []
-        self.taught: list[list[int]] = []
+        self.teacher_actions: list[list[int]] = []
         self.rewards: list[list[float]] = []
-        self._pack = zlib.compressobj() if seeing else None
+        self._pack = zlib.compressobj() if observations else None
         self._packed = bytearray()
         self.views = 0
 
     def see(self, obs_A: Array) -> None:
-        """Keep what the agents see, if that is wanted."""
+        """Keep the agents' observations, if wanted."""
         if self._pack:
             self._packed += self._pack.compress(np.ascontiguousarray(obs_A).tobytes())
             self.views += 1
 
-    def observations(self, spec: Spec) -> Json | None:
-        """All that was seen; nothing can be kept after."""
+    def packed_observations(self, spec: Spec) -> Json | None:
+        """All observations; nothing can be added afterwards."""
         if self._pack is None:
             return None
         self._packed += self._pack.flush()
@@ -119,8 +125,8 @@ class Recording:
         return {"dtype": spec.obs_dtype, "shape": shape, "zlib_base64": b64encode(self._packed).decode()}
 
 
-class _Stage:
-    """Some environments, and what is remembered of each until its first episode is over."""
+class _EpisodeBatch:
+    """Environments whose first episodes are recorded together."""
 
     def __init__(self, settings: RunSettings, env: VectorEnv, seed: int, first: int, step: int) -> None:
         self._settings = settings
@@ -131,23 +137,25 @@ class _Stage:
         self._shown = lettered(env)
         self._spent = {"model": 0.0, "teacher": 0.0, "environment": 0.0}
 
-    def play(self, student: Actor, guide: Guide | None, wanted: set[int], file: Appender, most_steps: int) -> int:
-        """Play the first episode of every environment; each that is wanted is a line once it has ended, or does not."""
+    def play(
+        self, student: Actor, advisor: TeacherActor | None, wanted: set[int], file: Appender, most_steps: int
+    ) -> int:
+        """Play the first episode of every environment; those wanted are written when they end, or at the step limit."""
         env, agents, clock = self._env, self._env.spec.agents, time.perf_counter
         begun_N: NDArray[np.bool_] = np.ones(env.spec.total, np.bool_)
-        seeing = self._settings.output.episode_observations
-        recordings = {e: Recording(self._shown, e, seeing=seeing) for e in sorted(wanted)}
+        observations = self._settings.output.episode_observations
+        recordings = {e: Recording(self._shown, e, observations=observations) for e in sorted(wanted)}
         began = clock()
         written = 0
         env.ended()
         for left in reversed(range(most_steps)):
             start = clock()
-            said_N = guide.act(env.obs, begun_N) if guide else None
+            advised_N = advisor.act(env.obs, begun_N) if advisor else None
             taught = clock()
             actions_N = student.act(env.obs, begun_N)
             acted = clock()
             for e, one in recordings.items():
-                self._note(one, slice(e * agents, (e + 1) * agents), actions_N, said_N)
+                self._note(one, slice(e * agents, (e + 1) * agents), actions_N, advised_N)
             noted = clock()
             env.step(actions_N)
             stepped = clock()
@@ -165,44 +173,51 @@ class _Stage:
                 break
         return written
 
-    def _note(self, one: Recording, rows: slice, actions_N: Array, said_N: Array | None) -> None:
+    def _note(self, one: Recording, rows: slice, actions_N: Array, advised_N: Array | None) -> None:
         one.film.take()
         one.see(self._env.obs[rows])
         one.actions.append(actions_N[rows].tolist())
-        if said_N is not None:
-            one.taught.append(said_N[rows].tolist())
+        if advised_N is not None:
+            one.teacher_actions.append(advised_N[rows].tolist())
 
     def _spend(self, teacher_s: float, model_s: float, environment_s: float) -> None:
         for name, seconds in (("teacher", teacher_s), ("model", model_s), ("environment", environment_s)):
             self._spent[name] += seconds
 
     def _numbers(self, over_N: NDArray[np.bool_]) -> dict[int, dict[str, float]]:
-        """What the environment counted in the episodes that ended in this step, by environment."""
+        """The environment's own numbers of the episodes that ended in this step, by environment."""
         over = np.flatnonzero(over_N[:: self._env.spec.agents]).tolist()
-        told = self._env.ended().numbers if over else {}
-        return {e: {name: float(numbers[k]) for name, numbers in told.items()} for k, e in enumerate(over)}
+        ended = self._env.ended().numbers if over else {}
+        return {e: {name: float(numbers[k]) for name, numbers in ended.items()} for k, e in enumerate(over)}
 
     def _line(self, e: int, one: Recording, numbers: Mapping[str, float], took_s: float) -> bytes:
-        """One episode as a line. What would make it longer than lines may be is left out, and named."""
+        """One episode as a line. Columns that would make it too long are left out and named."""
         settings, agents = self._settings, self._env.spec.agents
         layout, length = _layout(self._settings.env.name, self._seed, e), len(one.actions)
         reward = float(np.mean(np.sum(one.rewards, 0)))
         episode = self._episode(e, one)
-        asked = f"{settings.env.name}, layout {self._seed}.{e}: {agents} agent{'s' if agents > 1 else ''}"
-        told = f"Acted for {length:,} step{'s' if length > 1 else ''}; an agent's mean return is {reward:.4f}."
-        text = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": told}]}
+        question = f"{settings.env.name}, layout {self._seed}.{e}: {agents} agent{'s' if agents > 1 else ''}"
+        answer = f"Acted for {length:,} step{'s' if length > 1 else ''}; an agent's mean return is {reward:.4f}."
+        text = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer}]}
         task = {
             "id": layout,
             "env": settings.env.name,
-            "responses_create_params": {"input": [{"role": "user", "content": asked}]},
-            "episode": episode,  # with the task and not the score, which is shown whole wherever a rollout is
+            "responses_create_params": {"input": [{"role": "user", "content": question}]},
+            "episode": episode,  # with the task: scores are shown in full everywhere
         }
+        agreement = {}
+        if one.teacher_actions:
+            agreement["agreement_alone"] = float(np.mean(np.equal(one.actions, one.teacher_actions)))
         result: Json = {
             **task,
             "response": {"model": settings.run, "status": "completed", "output": [text]},
             "reward": reward,
             "length": length,
-            **({"agreement_alone": float(np.mean(np.equal(one.actions, one.taught)))} if one.taught else {}),
+            **(
+                {"agreement_alone": float(np.mean(np.equal(one.actions, one.teacher_actions)))}
+                if one.teacher_actions
+                else {}
+            ),
             **numbers,
         }
         meta = {
@@ -227,14 +242,14 @@ class _Stage:
         return line
 
     def _episode(self, e: int, one: Recording) -> Json:
-        """Columns: the k-th entry of each is of the k-th step; there is one observation more, the last."""
+        """Columns: the k-th entry is of the k-th step; there is one more observation, the last."""
         env = self._env
         columns = {
             "action_names": self._shown.action_names,
             "actions": one.actions,
-            "teacher_actions": one.taught,
+            "teacher_actions": one.teacher_actions,
             "rewards": one.rewards,
-            "observations": one.observations(env.spec),
+            "observations": one.packed_observations(env.spec),
             "palette": self._shown.palette,
             "frames": one.film.frames,
         }
@@ -251,7 +266,7 @@ class _Stage:
         return "terminal" if self._env.terminals[row] else "unfinished"
 
     def _timing(self, took_s: float, length: int) -> Json:
-        """Of all episodes that are played at once: each waits for the same steps."""
+        """Shared by the episodes played at once."""
         spent = {name: round(seconds, 6) for name, seconds in self._spent.items()}
         total_s = round(took_s, 6)
         tree, at_us = [], 0

@@ -1,7 +1,7 @@
-"""What an environment looks like as rows of letters, each letter a colour: small, readable, and drawn by anybody.
+"""What an environment looks like as rows of letters, each letter a colour: small, readable, easy to draw.
 
-A frame is its rows or, where that is shorter, what changed since the frame before: cells counted row by row, and the
-letters that stand there now.
+A frame is its rows or, where that is shorter, the change since the frame before: cells counted row by row, and their
+new letters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from velodrome.training.envs.interface import VectorEnv
 Frame = list[str] | dict[str, Any]
 Letters = NDArray[np.uint8]  # height x width, ASCII
 
-_MOST_ROWS, _MOST_COLUMNS = 48, 64  # of a picture; what is larger is sampled
+_MOST_ROWS, _MOST_COLUMNS = 48, 64  # of a picture; larger ones are sampled
 _LEVELS = 4  # of red, of green and of blue in a picture
 _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-", np.uint8)
 _CHANGE_BYTES = 6  # of JSON, about; a cell of a whole frame is one
@@ -24,7 +24,7 @@ _CHANGE_BYTES = 6  # of JSON, about; a cell of a whole frame is one
 
 @runtime_checkable
 class Lettered(Protocol):
-    """An environment that can write itself in letters."""
+    """An environment that can be written in letters."""
 
     palette: dict[str, str]  # a letter's colour, #rrggbb
     action_names: list[str]
@@ -39,7 +39,7 @@ class _Picture:
 
     def __init__(self, env: VectorEnv) -> None:
         self._env = env
-        self.action_names: list[str] = []  # nobody told them
+        self.action_names: list[str] = []  # unknown
         levels = [f"{level * 255 // (_LEVELS - 1):02x}" for level in range(_LEVELS)]
         colours = [f"#{red}{green}{blue}" for red in levels for green in levels for blue in levels]
         self.palette = dict(zip(_ALPHABET.tobytes().decode(), colours, strict=True))
@@ -53,7 +53,7 @@ class _Picture:
 
 
 def lettered(env: VectorEnv) -> Lettered:
-    """How this environment is written in letters."""
+    """The environment itself if it has letters, otherwise its picture as letters."""
     return env if isinstance(env, Lettered) else _Picture(env)
 
 
@@ -67,7 +67,7 @@ class Film:
         self._last: Letters | None = None
 
     def take(self) -> None:
-        """Add what it looks like now."""
+        """Add a frame of the current state."""
         now, last = self._shown.letters(self._env), self._last
         self._last = now
         if last is not None and last.shape == now.shape:

@@ -27,9 +27,9 @@ from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
 from velodrome.training.run import checkpoint
 from velodrome.training.run.metrics_log import MetricsLog, TensorBoardLog
-from velodrome.training.run.run_folder import METRICS
 from velodrome.training.run.time_account import TimeAccount
 from velodrome.training.run.torch_profiler import Tracer
+from velodrome.training.run.train_folder import METRICS
 from velodrome.training.schedule import horizon
 from velodrome.training.settings import LossTerm, RunSettings, TrainerSettings
 from velodrome.training.timed import PartTimer, TimedTeacher

@@ -177,16 +177,16 @@ def _split(
 def timing_table(account: TimeAccount, agent_step: int, *, settled: bool, ascii_only: bool = False) -> str:
     """The rollouts since the last table: means, percentiles, the largest part marked."""
     times = account.recent
-    asked = times.sum_s(f"rollout/{TEACHER}") > 0
+    taught = times.sum_s(f"rollout/{TEACHER}") > 0
     rows = [(STUDENT, 1, f"rollout/{STUDENT}"), (TEACHER, 1, f"rollout/{TEACHER}")]
-    rows += [(name, 2, f"rollout/{TEACHER}/{name}") for name in IN_TEACHER if asked]
+    rows += [(name, 2, f"rollout/{TEACHER}/{name}") for name in IN_TEACHER if taught]
     rows += [(name, 1, f"rollout/{name}") for name in (STORE, ENVIRONMENT, OTHER)]
     total = times.mean_ms("rollout")
     largest = max((path for name, _, path in rows if name != TEACHER), key=times.mean_ms)
     marked = largest if times.mean_ms(largest) >= _MARKED * total else None
     lines = [Line("Rollout Total:", 0, total, note=times.percentiles("rollout"))]
     for name, depth, path in rows:
-        note = "not asked" if name == TEACHER and not asked else times.percentiles(path)
+        note = "not asked" if name == TEACHER and not taught else times.percentiles(path)
         lines.append(Line(_LABELS[name], depth, times.mean_ms(path), bottleneck=path == marked, note=note))
     title, *parts = tree(f"Rollout Timing Profile (agent_step={agent_step})", lines, ascii_only=ascii_only).splitlines()
     clock = "device synchronized before a clock stops" if settled else "nothing to synchronize on this device"

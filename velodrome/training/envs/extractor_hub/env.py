@@ -1,6 +1,6 @@
-"""extractor_hub behind the interface of all environments: arrays made once, kernels that change them.
+"""extractor_hub behind the common interface: preallocated arrays, changed by kernels.
 
-What follows is a function of the seed and the actions; `state` gives every array there is.
+Everything is a function of the seed and the actions; `state` returns every array.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from velodrome.errors import InputError
 from velodrome.training.envs.env_names import agents_problem, name_problem
-from velodrome.training.envs.extractor_hub import render, rules
+from velodrome.training.envs.extractor_hub import hub_picture, hub_rules
 from velodrome.training.envs.extractor_hub.kernels import step_all
 from velodrome.training.envs.extractor_hub.world import EPISODE, World, make_world
 from velodrome.training.envs.interface import Array, Ended, Spec
@@ -32,20 +32,20 @@ class ExtractorHub:
             name=name,
             num_envs=num_envs,
             agents=agents,
-            num_actions=rules.ACTIONS,
+            num_actions=hub_rules.ACTIONS,
             layout="tokens",
-            obs_shape=(rules.OBS_BYTES,),
+            obs_shape=(hub_rules.OBS_BYTES,),
             obs_dtype="uint8",
-            window=rules.WINDOW,
-            codes=rules.CODES,
-            features=rules.FEATURES,
+            window=hub_rules.WINDOW,
+            codes=hub_rules.CODES,
+            features=hub_rules.FEATURES,
         )
-        self.palette = render.PALETTE
-        self.action_names = list(rules.ACTION_NAMES)
+        self.palette = hub_picture.PALETTE
+        self.action_names = list(hub_rules.ACTION_NAMES)
         self.world: World = make_world(size, num_envs, agents, max_steps, notes)
         total = self.spec.total
-        self.obs: Array = np.zeros((total, rules.OBS_BYTES), np.uint8)
-        self.final_obs: Array = np.zeros((total, rules.OBS_BYTES), np.uint8)
+        self.obs: Array = np.zeros((total, hub_rules.OBS_BYTES), np.uint8)
+        self.final_obs: Array = np.zeros((total, hub_rules.OBS_BYTES), np.uint8)
         self.rewards: NDArray[np.float32] = np.zeros(total, np.float32)
         self.terminals: NDArray[np.bool_] = np.zeros(total, np.bool_)
         self.truncations: NDArray[np.bool_] = np.zeros(total, np.bool_)
@@ -62,9 +62,9 @@ class ExtractorHub:
         self._run(True)
 
     def step(self, actions_N: NDArray[np.int64]) -> None:
-        if self._ended_count + self.spec.num_envs > len(self._ended):  # doubling: nobody has asked for a while
+        if self._ended_count + self.spec.num_envs > len(self._ended):  # double it: `ended` was not called for a while
             self._ended = np.concatenate([self._ended, np.zeros_like(self._ended)])
-        self._actions_N[:] = actions_N  # whatever its strides and type, the kernel is compiled for one
+        self._actions_N[:] = actions_N  # the kernel is compiled for one kind of array
         self._run(False)
 
     def _run(self, fresh: bool) -> None:
@@ -76,7 +76,7 @@ class ExtractorHub:
         self._ended_count = 0
         return Ended(
             envs=envs.astype(np.int64),
-            returns=hearts + rules.UNIT_REWARD * deliveries / self.spec.agents,
+            returns=hearts + hub_rules.UNIT_REWARD * deliveries / self.spec.agents,
             lengths=np.full(len(hearts), self.world.max_steps, np.int64),
             numbers={"deliveries": deliveries, "hearts": hearts},
         )
@@ -97,23 +97,23 @@ class ExtractorHub:
 
     def letters(self, env: int) -> NDArray[np.uint8]:
         """The map as ASCII: height x width."""
-        return render.letters(self.world, env)
+        return hub_picture.letters(self.world, env)
 
     def text(self, env: int) -> str:
-        return render.text(self.world, env)
+        return hub_picture.text(self.world, env)
 
     def picture(self, env: int) -> NDArray[np.uint8]:
-        return render.picture(self.world, env)
+        return hub_picture.picture(self.world, env)
 
     def close(self) -> None:
-        """Nothing is held but memory."""
+        """Nothing to close."""
 
 
 def fill(arrays: Mapping[str, Array], state: Mapping[str, Array], of: str) -> None:
-    """Copy a state into arrays that are there, if it is one of theirs."""
+    """Copy a state into existing arrays; refuse one of other shapes."""
     for name, array in arrays.items():
-        given = state.get(name)
-        if given is None or given.shape != array.shape or given.dtype != array.dtype:
-            was = "missing" if given is None else f"{given.dtype}{list(given.shape)}"
+        value = state.get(name)
+        if value is None or value.shape != array.shape or value.dtype != array.dtype:
+            was = "missing" if value is None else f"{value.dtype}{list(value.shape)}"
             raise InputError(f"{of}: state {name!r} is {was}, not {array.dtype}{list(array.shape)}; same env settings?")
-        array[...] = given
+        array[...] = value

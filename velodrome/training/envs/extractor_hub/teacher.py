@@ -1,43 +1,31 @@
 """thinky, the scripted teacher: explores, remembers, plans, extracts, delivers. It sees what an agent sees, no more.
 
-A student without memory is to imitate it, so wherever it can it decides by what the view shows: by lamps, place, number
-and last action; ties fall in a fixed order. Only the map comes from memory.
+A student without memory is to imitate it, so wherever possible it decides by the observation: lamps, place, number and
+last action; ties are broken in a fixed order. Only the map comes from memory, kept per agent and environment. A plan is
+a field of distances to a goal, flooded from the goal up to the agent. It stays valid while the agent walks down it, so
+it is rebuilt only for another goal, for a wall newly seen inside it, or where the agent has left it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from velodrome.training.envs.extractor_hub.env import fill
-from velodrome.training.envs.extractor_hub.memory import (
-    ADVICE,
-    CORNER,
-    EXPLORED,
-    FAR,
-    GO_CELL,
-    GO_HUB,
-    GOAL,
-    KNOWN,
-    NEAREST,
-    STILL,
-    Memory,
-    forget,
-    make_memory,
-    plan,
-    remember,
-)
-from velodrome.training.envs.extractor_hub.rules import (
+from velodrome.training.envs.extractor_hub.hub_rules import (
     ACTIONS,
     AGENT,
     BLOCKED,
     CELLS,
+    COOLING,
     EAST,
+    EXTRACTOR,
     FLOOR,
     FULL,
+    HUB,
     INDEX,
     INVENTORY,
     LAST_ACTION,
@@ -50,11 +38,112 @@ from velodrome.training.envs.extractor_hub.rules import (
     RESOURCES,
     SCARCE,
     SOUTH,
+    WALL,
     WEST,
     WINDOW,
 )
 from velodrome.training.envs.interface import Array
 from velodrome.training.kernels.compiled import inner, kernel
+
+UNKNOWN: Final = 255
+FAR: Final = 65535
+
+# Goals: a resource's number; the hub; a cell.
+GO_HUB: Final = RESOURCES
+GO_CELL: Final = RESOURCES + 1
+NO_GOAL: Final = -1
+
+# Columns of numbers_EAF.
+GOAL: Final = 0
+NEAREST: Final = 1  # the smallest distance since the goal was set
+STILL: Final = 2  # advice taken since then without coming nearer
+ADVICE: Final = 3
+EXPLORED: Final = 4  # steps
+CORNER: Final = 5  # the one it walks to while exploring: 1 north-east, then clockwise; 0 none
+KNOWN: Final = 6  # + resource: extractors seen
+
+
+class Memory(NamedTuple):
+    """Axes: E environments, A agents, C cells (row by row), F the numbers above."""
+
+    map_EAC: Array  # uint8: cell codes without agents and cooldowns, or UNKNOWN
+    distance_EAC: Array  # uint16 steps to the goal, or FAR
+    numbers_EAF: Array  # int64
+    queue: Array  # int64: cells to visit; nothing is kept in it
+    size: int
+
+
+def make_memory(size: int, num_envs: int, agents: int) -> Memory:
+    """Memories as `forget` leaves them: a flood through a map without its border would leave the array."""
+    map_EAYX = np.full((num_envs, agents, size, size), UNKNOWN, np.uint8)
+    map_EAYX[:, :, [0, -1]] = map_EAYX[:, :, :, [0, -1]] = WALL
+    numbers_EAF = np.zeros((num_envs, agents, KNOWN + RESOURCES), np.int64)
+    numbers_EAF[:, :, GOAL] = NO_GOAL
+    return Memory(
+        map_EAC=map_EAYX.reshape(num_envs, agents, size * size),
+        distance_EAC=np.zeros((num_envs, agents, size * size), np.uint16),
+        numbers_EAF=numbers_EAF,
+        queue=np.zeros(size * size, np.int64),
+        size=size,
+    )
+
+
+@inner
+def forget(m: Memory, e: int, a: int) -> None:
+    last = m.size - 1
+    for c in range(m.size * m.size):
+        m.map_EAC[e, a, c] = UNKNOWN
+    for i in range(m.size):
+        m.map_EAC[e, a, i] = m.map_EAC[e, a, last * m.size + i] = WALL
+        m.map_EAC[e, a, i * m.size] = m.map_EAC[e, a, i * m.size + last] = WALL
+    for f in range(KNOWN + RESOURCES):
+        m.numbers_EAF[e, a, f] = 0
+    m.numbers_EAF[e, a, GOAL] = NO_GOAL
+
+
+@inner
+def remember(m: Memory, e: int, a: int, obs_EA: Array, x: int, y: int) -> None:
+    """Add the window to the map; drop the plan if something new stands in it, or is another of what it leads to."""
+    for wy in range(max(0, REACH - y), min(WINDOW, m.size - y + REACH)):
+        for wx in range(max(0, REACH - x), min(WINDOW, m.size - x + REACH)):
+            code = int(obs_EA[e, a, wy * WINDOW + wx])
+            if code == AGENT:
+                code = FLOOR
+            elif code >= COOLING:
+                code += EXTRACTOR - COOLING
+            c = (y + wy - REACH) * m.size + x + wx - REACH
+            if m.map_EAC[e, a, c] == code:
+                continue
+            m.map_EAC[e, a, c] = code
+            goal = m.numbers_EAF[e, a, GOAL]
+            if code >= EXTRACTOR:
+                m.numbers_EAF[e, a, KNOWN + code - EXTRACTOR] += 1
+            if code - EXTRACTOR == goal or (code != FLOOR and m.distance_EAC[e, a, c] != FAR):
+                m.numbers_EAF[e, a, GOAL] = NO_GOAL
+
+
+@inner
+def plan(m: Memory, e: int, a: int, goal: int, x: int, y: int) -> None:
+    """Flood from the goal, four ways, through floor and the unknown, until the agent's cell is reached."""
+    put, taken, here = 0, 0, y * m.size + x
+    source = HUB if goal == GO_HUB else EXTRACTOR + goal
+    for c in range(m.size * m.size):
+        m.distance_EAC[e, a, c] = FAR
+        if m.map_EAC[e, a, c] == source or c == goal - GO_CELL:
+            m.distance_EAC[e, a, c] = 0
+            m.queue[put] = c
+            put += 1
+    while taken < put and m.distance_EAC[e, a, here] == FAR:
+        c = m.queue[taken]
+        taken += 1
+        for towards in (1, -1, m.size, -m.size):
+            near = c + towards
+            code = m.map_EAC[e, a, near]
+            if code in (FLOOR, UNKNOWN) and m.distance_EAC[e, a, near] == FAR:
+                m.distance_EAC[e, a, near] = m.distance_EAC[e, a, c] + 1
+                m.queue[put] = near
+                put += 1
+
 
 PATIENCE: Final = 4  # steps without coming nearer, before it makes room
 MAKE_ROOM: Final = 4  # steps
@@ -187,17 +276,17 @@ def advise(m: Memory, e: int, a: int, obs_EA: Array) -> int:
     here = y * m.size + x
     remember(m, e, a, obs_EA, x, y)
     goal = choose_goal(m, e, a, obs_EA, x, y, index, last)
-    anew = goal != m.numbers_EAF[e, a, GOAL]
-    if anew or m.distance_EAC[e, a, here] == FAR:
+    new_goal = goal != m.numbers_EAF[e, a, GOAL]
+    if new_goal or m.distance_EAC[e, a, here] == FAR:
         plan(m, e, a, goal, x, y)
         m.numbers_EAF[e, a, GOAL] = goal
     distance, still = int(m.distance_EAC[e, a, here]), m.numbers_EAF[e, a, STILL]
     if distance == FAR:
         return step_up(m, e, a, obs_EA, here, index)
     nearer = distance == 1 or distance < m.numbers_EAF[e, a, NEAREST]
-    left = last != m.numbers_EAF[e, a, ADVICE]  # a student going its own way is not stuck
-    patience = PATIENCE + 2 * (index % 4)  # not the same for all: who waits alike blocks each other for ever
-    if anew or nearer or left or still >= patience + MAKE_ROOM:
+    left = last != m.numbers_EAF[e, a, ADVICE]  # a student that took another action is not stuck
+    patience = PATIENCE + 2 * (index % 4)  # differs by agent, or two would block each other forever
+    if new_goal or nearer or left or still >= patience + MAKE_ROOM:
         m.numbers_EAF[e, a, NEAREST] = distance
         still = 0
     else:
@@ -227,7 +316,7 @@ class Thinky:
         self._begun_E: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
 
     def ask(self, obs_EA: Array, begun_E: NDArray[np.bool_], actions_EA: NDArray[np.int64]) -> None:
-        self._begun_E[:] = begun_E  # a slice with strides would have the kernel compiled for it
+        self._begun_E[:] = begun_E  # the kernel is compiled for one kind of array
         advise_all(self._memory, obs_EA, self._begun_E, actions_EA)
 
     def _arrays(self) -> dict[str, Array]:

@@ -2,7 +2,7 @@
 
 WORLD. size x size cells, walls all around. A hub in the middle (cell size//2): 3x3 cells from size 12 on, else one.
 Extractors, `per_resource(size)` of each of four resources; number i gives resource i % 4. Some straight walls.
-LAYOUT. Drawn anew for every episode from (seed, environment, episode) alone; see `layout.py` for the stream of numbers.
+LAYOUT. Drawn for every episode from (seed, environment, episode) alone; see `world.py` for the stream of numbers.
 Every extractor, wall and hub keeps one floor cell around it (the border apart), so nothing is ever closed off.
   1. Extractors in order. Each draws x, then y, in 1..size-2, until its own and its eight neighbouring inner cells are
      floor. Whoever needs more than PLACE_TRIES draws of a place takes all extractors away, and all are drawn again.

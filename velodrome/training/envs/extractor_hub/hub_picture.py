@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from velodrome.training.envs.extractor_hub import rules
+from velodrome.training.envs.extractor_hub import hub_rules
 from velodrome.training.envs.extractor_hub.world import CARRIED, HEARTS, MARGIN, STOCKED, TIME, World
 
 PIXELS = 8  # of a cell's side
@@ -30,8 +30,8 @@ _COLOURS = np.array(
     np.uint8,
 )
 PALETTE = {  # a letter's colour; agents are digits
-    **{sign: f"#{bytes(_COLOURS[code]).hex()}" for code, sign in enumerate(_GLYPHS) if code != rules.AGENT},
-    **dict.fromkeys("0123456789", f"#{bytes(_COLOURS[rules.AGENT]).hex()}"),
+    **{sign: f"#{bytes(_COLOURS[code]).hex()}" for code, sign in enumerate(_GLYPHS) if code != hub_rules.AGENT},
+    **dict.fromkeys("0123456789", f"#{bytes(_COLOURS[hub_rules.AGENT]).hex()}"),
 }
 
 
@@ -50,7 +50,9 @@ def letters(w: World, env: int) -> NDArray[np.uint8]:
 
 def text(w: World, env: int) -> str:
     rows = [row.tobytes().decode() for row in letters(w, env)]
-    stock = ", ".join(f"{n} {name}" for n, name in zip(w.totals_EF[env, STOCKED:], rules.RESOURCE_NAMES, strict=True))
+    stock = ", ".join(
+        f"{n} {name}" for n, name in zip(w.totals_EF[env, STOCKED:], hub_rules.RESOURCE_NAMES, strict=True)
+    )
     head = f"step {w.totals_EF[env, TIME]} of {w.max_steps}   hearts {w.totals_EF[env, HEARTS]}   hub: {stock}"
     carried = [
         " ".join(g * n for g, n in zip(_GLYPHS[3:7], units, strict=True)) for units in w.agents_EAF[env, :, CARRIED:]
@@ -62,13 +64,13 @@ def text(w: World, env: int) -> str:
 def picture(w: World, env: int) -> NDArray[np.uint8]:
     """Height x width x 3; agents are discs, with one bright dot for every unit carried."""
     codes = cells(w, env).copy()
-    codes[codes == rules.AGENT] = rules.FLOOR
+    codes[codes == hub_rules.AGENT] = hub_rules.FLOOR
     image: NDArray[np.uint8] = np.repeat(np.repeat(_COLOURS[codes], PIXELS, axis=0), PIXELS, axis=1)
     ticks = np.arange(PIXELS) - (PIXELS - 1) / 2
     disc = ticks[:, None] ** 2 + ticks**2 <= (PIXELS / 2) ** 2 - 2
     for a, (x, y) in enumerate(w.agents_EAF[env, :, :2]):
         cell = image[y * PIXELS : (y + 1) * PIXELS, x * PIXELS : (x + 1) * PIXELS]
-        cell[disc] = _COLOURS[rules.AGENT]
+        cell[disc] = _COLOURS[hub_rules.AGENT]
         for unit in range(int(w.agents_EAF[env, a, CARRIED:].sum())):
             cell[3 + unit // 2, 3 + unit % 2] = (255, 244, 160)
     return image
