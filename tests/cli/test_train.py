@@ -375,6 +375,7 @@ def mine() -> RunSettings:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("which", "steps"), [("", []), ("_profiled", [640, 768])])
 def test_a_recipe_that_imports_the_profiled_class_prints_the_tree_every_ten_rollouts(
     tmp_path: Path, which: str, steps: list[int]

@@ -33,7 +33,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return run
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def compiled(reference: Reference) -> None:
     """Kernels are compiled and cached."""
     reference("mlp")

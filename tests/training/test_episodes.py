@@ -27,8 +27,6 @@ from velodrome.training.run.episodes import write_episodes
 from velodrome.training.run.frames import lettered
 from velodrome.training.settings import EnvSettings
 
-pytestmark = pytest.mark.usefixtures("compiled")
-
 Json = dict[str, Any]
 
 HUB = {"env__max_steps": "160", "evaluator__greedy": "False"}  # long enough for some to stumble upon a reward

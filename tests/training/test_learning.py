@@ -11,7 +11,7 @@ import torch
 from velodrome.training.assignments import apply
 from velodrome.training.envs.make import make_env
 from velodrome.training.evaluate import RandomActor, Student, evaluate, play
-from velodrome.training.loop import run_training as train
+from velodrome.training.loop import run_training
 from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream
 from velodrome.training.recipes.cartpole import cartpole
@@ -21,11 +21,7 @@ from velodrome.training.settings import RunSettings
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
-EPISODES = 512
-
-
-def quiet(_: str) -> None:
-    return None
+EPISODES = 256
 
 
 def student(settings: RunSettings, folder: Path) -> Policy:
@@ -37,35 +33,35 @@ def student(settings: RunSettings, folder: Path) -> Policy:
 
 
 def test_taught_by_thinky_and_then_by_ppo_the_student_gets_better_and_better(tmp_path: Path):
-    given: dict[str, Any] = {
-        "trainer.total_timesteps": "1_000_000",
-        "trainer.batch_size": "16_384",
-        "trainer.minibatch_size": "512",
-        "evaluator.evaluate_local": "False",
-        "evaluator.greedy": "False",
+    values: dict[str, Any] = {
+        "trainer.total_timesteps": 400_000,
+        "trainer.batch_size": 16_384,
+        "trainer.minibatch_size": 512,
+        "evaluator.evaluate_local": False,
+        "evaluator.greedy": False,
         "output.train_dir": str(tmp_path),
-        "output.dashboard": "False",
+        "output.dashboard": False,
     }
-    recipe = thinky_supervised_to_ppo(supervised_steps=1_000_000, num_envs=64)
-    settings = apply(recipe, given)
-    taught = train(settings, quiet)
+    recipe = thinky_supervised_to_ppo(supervised_steps=400_000, num_envs=64)
+    settings = apply(recipe, values)
+    taught = run_training(settings)
     clone = evaluate(settings, student(settings, taught.folder), CPU, step=0, episodes=EPISODES)
 
-    longer = apply(recipe, {**given, "trainer.total_timesteps": "1_800_000"})
-    after = train(longer, quiet)
+    longer = apply(recipe, {**values, "trainer.total_timesteps": 750_000})
+    after = run_training(longer)
     assert after.folder == taught.folder
     learned = evaluate(settings, student(settings, after.folder), CPU, step=0, episodes=EPISODES)
 
-    dice = play(settings, RandomActor(make_env(settings.env, 0).spec, 1), episodes=EPISODES)
+    random = play(settings, RandomActor(make_env(settings.env, 0).spec, 1), episodes=EPISODES)
     untrained = Policy(settings.policy, make_env(settings.env, 0).spec, stream(0, "weights", 0))
     nobody = play(settings, Student(untrained, CPU, stream(0, "nobody", 0)), episodes=EPISODES)
-    assert clone["agreement"] >= 0.9
-    assert max(dice.mean_return, nobody.mean_return) < 0.1 * clone["mean_return"]
+    assert clone["agreement"] >= 0.85
+    assert max(random.mean_return, nobody.mean_return) < 0.1 * clone["mean_return"]
     assert clone["mean_return"] + 2 * clone["standard_error"] < learned["mean_return"]
 
 
 def test_ppo_balances_the_pole(tmp_path: Path):
-    given = {"output.train_dir": str(tmp_path), "output.dashboard": "False", "evaluator.epoch_interval": "10_000"}
-    outcome = train(apply(cartpole(), given), quiet)
-    assert outcome.evaluation is not None
-    assert outcome.evaluation["mean_return"] >= 475
+    values = {"output.train_dir": str(tmp_path), "output.dashboard": False, "evaluator.epoch_interval": "10_000"}
+    result = run_training(apply(cartpole(), values))
+    assert result.evaluation is not None
+    assert result.evaluation["mean_return"] >= 475

@@ -27,8 +27,6 @@ from velodrome.training.run.session import make_session
 from velodrome.training.run.train_folder import held_folder, run_folder
 from velodrome.training.schedule import phase_at
 
-pytestmark = pytest.mark.usefixtures("compiled")
-
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
@@ -315,6 +313,7 @@ for more in ({"policy__core": "lstm"}, pole, {"policy__core": "mlp"}):
 """
 
 
+@pytest.mark.slow
 def test_every_kernel_is_ready_before_the_first_rollout(tmp_path: Path):
     """In a process of its own: there no other test has used a kernel."""
     command = [sys.executable, "-c", READY, str(Path(__file__).parent), str(tmp_path)]

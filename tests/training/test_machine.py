@@ -29,8 +29,8 @@ OLDER = {"ONEDNN_MAX_CPU_ISA": "AVX"}  # any x86 CPU, played as one without AVX-
 
 def trained(folder: Path, steps: int, **environ: str) -> tuple[dict[str, Any], list[str]]:
     """The result and the lines on stderr of `velo train`."""
-    given = {**SMALL, "output.train_dir": str(folder), "trainer.mixed_precision": "True"}
-    words = [f"{name}={value}" for name, value in {**given, "trainer.total_timesteps": str(steps)}.items()]
+    values = {**SMALL, "output.train_dir": str(folder), "trainer.mixed_precision": "True"}
+    words = [f"{name}={value}" for name, value in {**values, "trainer.total_timesteps": str(steps)}.items()]
     done = subprocess.run(
         COMMAND + words, env={**os.environ, **environ}, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from patience import DEADLINE_S
-from small_run import metrics, same, small, weights
+from small_run import metrics, same, trained, weights
 
 from velodrome.errors import InputError
 from velodrome.training.envs.make import make_env
-from velodrome.training.loop import run_training as train
 from velodrome.training.settings import EnvSettings
 
 needs_it = pytest.mark.skipif(find_spec("mettagrid") is None, reason='the extra "mettagrid" is not installed')
@@ -222,10 +221,10 @@ def test_importing_it_leaves_the_loggers_of_others_alone():
 
 @needs_it
 def test_a_run_in_two_parts_is_the_run_in_one(tmp_path: Path):
-    given = {"env__name": "mettagrid:extractor_hub", "supervised__steps": "0", "trainer__total_timesteps": "384"}
-    whole = train(small(tmp_path / "whole", **given), lambda _: None)
-    train(small(tmp_path / "parts", **{**given, "trainer__total_timesteps": "192"}), lambda _: None)
-    rest = train(small(tmp_path / "parts", **given), lambda _: None)
+    values = {"env__name": "mettagrid:extractor_hub", "supervised__steps": 0, "trainer__total_timesteps": 384}
+    whole = trained(tmp_path / "whole", **values)
+    trained(tmp_path / "parts", **{**values, "trainer__total_timesteps": 192})
+    rest = trained(tmp_path / "parts", **values)
     assert same(weights(whole.folder), weights(rest.folder))
     assert [line["step"] for line in metrics(rest.folder)] == list(range(64, 385, 64))
 

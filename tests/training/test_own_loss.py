@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from small_run import SMALL, Reference, metrics, same, weights
 
 from velodrome.training.recipes import find, resolve
 from velodrome.training.schedule import make_plan
 from velodrome.training.start import train
-
-pytestmark = pytest.mark.usefixtures("compiled")
 
 MINE = """
 from pydantic import Field

@@ -17,8 +17,6 @@ from small_run import Reference, metrics, same, small, trained, weights
 from velodrome.training.loop import run_training
 from velodrome.training.run import checkpoint
 
-pytestmark = pytest.mark.usefixtures("compiled")
-
 TIMES = ("sps", "rollout_ms", "update_ms", "parts_ms")
 RUN = """
 import sys

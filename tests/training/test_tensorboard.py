@@ -18,7 +18,6 @@ from velodrome.training.loop import run_training
 from velodrome.training.run.metrics_log import TensorBoardLog
 
 pytest.importorskip("tensorboard", reason='the extra "tensorboard" is not installed')
-pytestmark = pytest.mark.usefixtures("compiled")
 
 
 def read_back(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -68,6 +67,7 @@ run_training(small(Path(sys.argv[2]), **dict(word.split("=") for word in sys.arg
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_resumes_shows_every_step_once(tmp_path: Path):
     more = {"output__tensorboard": "True", "supervised__profiled": "True", "trainer__timing_interval": "5"}
     more["trainer__checkpoint_interval"] = "4"

@@ -29,8 +29,6 @@ from velodrome.training.run.torch_profiler import Tracer
 from velodrome.training.settings import ProfilerSettings
 from velodrome.training.timed import ROLLOUT, PartTimer
 
-pytestmark = pytest.mark.usefixtures("compiled")
-
 _CLOCKS_US = 1_000_000  # for a machine that stands still between two looks; a clock of another epoch is off by days
 
 

@@ -225,6 +225,7 @@ def test_an_environment_too_small_or_too_crowded_is_refused() -> None:
             ExtractorHub(size, num_envs=1, agents=agents, max_steps=8, notes=True, seed=0)
 
 
+@pytest.mark.slow
 def test_more_worlds_than_the_memory_holds_are_refused_in_one_line() -> None:
     """In a process that may have 2 GB more than it began with, and asks for 9."""
     code = """
