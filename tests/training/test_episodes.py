@@ -34,7 +34,7 @@ CARTPOLE = {"env__name": "gymnasium:CartPole-v1", "supervised__steps": "0"}
 METTAGRID = {
     "env__name": "mettagrid:extractor_hub",
     "env__agents": "8",
-    "env__max_steps": "200",
+    "env__max_steps": "120",
     "supervised__steps": "0",
     "evaluator__greedy": "False",
 }

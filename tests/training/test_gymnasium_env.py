@@ -209,28 +209,14 @@ def test_what_cannot_draw_itself_is_drawn_as_bars() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        (
-            "Pendulum-v1",
-            "env.name=gymnasium:Pendulum-v1: acts by Box(-2.0, 2.0, (1,), float32); "
-            "only Discrete actions can be learned here",
-        ),
-        (
-            "FrozenLake-v1",
-            "env.name=gymnasium:FrozenLake-v1: shows Discrete(16); "
-            "only Box vectors and Box images of uint8 can be read here",
-        ),
-        (
-            "Late-v0",
-            "env.name=gymnasium:Late-v0: begins episodes anew a step late and cannot be stepped one by one; not usable",
-        ),
-    ],
+    ("name", "part"),
+    [("Pendulum-v1", "Box(-2.0, 2.0, (1,), float32)"), ("FrozenLake-v1", "Discrete(16)"), ("Late-v0", "a step late")],
 )
-def test_what_cannot_be_used_is_refused_in_one_line(name: str, line: str) -> None:
+def test_what_cannot_be_used_is_refused_in_one_line(name: str, part: str) -> None:
     with pytest.raises(InputError) as refused:
         made(name)
-    assert str(refused.value) == line
+    assert str(refused.value).startswith(f"env.name=gymnasium:{name}: ")
+    assert part in str(refused.value)
 
 
 def test_a_name_gymnasium_does_not_know_is_refused_with_what_it_says() -> None:
