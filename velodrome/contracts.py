@@ -4,14 +4,21 @@ A component is a plain class with these methods; its caller does not know whethe
 behind HTTP. Requests and responses are plain JSON in OpenAI's Responses shape. A method either returns or raises a
 `RolloutError` that carries its boundary.
 
-Every component is made by keyword: a setting of its YAML block, or the live component that the block refers to under
-that key (`settings/component.py`).
+Every component is made by keyword (`settings/component.py`). Where a model, an environment or an agent is expected, the
+functions at the end of this page also take what is simpler: a function, or an object with the one method that matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Any, Protocol, runtime_checkable
+import inspect
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import Any, Protocol, get_type_hints, runtime_checkable
+from uuid import uuid4
+
+from velodrome.errors import AgentError, InputError, ModelError, blame
+from velodrome.records.conversation import text_of
+from velodrome.threads import Threads
 
 Json = dict[str, Any]
 
@@ -103,26 +110,165 @@ class Agent(Protocol):
     async def aclose(self) -> None: ...
 
 
+FUNCTION_TIMEOUT_S = 600.0
+
+
 def as_model(thing: Any) -> Model:
-    """Anything that can answer as a `Model`; ValueError for what cannot."""
+    """A model from an object with `respond`, or from a function.
+
+    `async def model(request)` is given the Responses request and returns a Response or a text. A plain function is
+    given the text of the last user message and runs in a thread. An annotation of the parameter (`str` or `dict`)
+    decides otherwise.
+    """
     if callable(getattr(thing, "respond", None)):
         model: Model = thing
         return model
-    raise ValueError(
-        f"expected a model, not {thing!r:.80}: {{type: responses_api_models, name: INSTANCE}} in YAML,"
-        " in Python an object with respond"
+    if callable(thing) and not inspect.isclass(thing):
+        return FunctionModel(thing)
+    raise InputError(
+        f"expected a model, not {thing!r:.80}: {{type: responses_api_models, name: INSTANCE}} in YAML, in Python an"
+        " object with respond or a function"
+    )
+
+
+def as_agent(thing: Any) -> Agent:
+    """An agent from an object with `run`, or from `async def agent(task)`.
+
+    The result is a dict with `reward`, `response` (a Response) or `output` (items, or a text), and any other fields. A
+    text alone has no reward, so it can only be collected without verification.
+    """
+    if isinstance(thing, Agent):
+        return thing
+    run = getattr(thing, "run", thing)
+    if not inspect.isclass(thing) and _is_async(run):
+        return FunctionAgent(run, thing)
+    raise InputError(
+        f"expected an agent, not {thing!r:.80}: an object with async def run(self, task), or async def agent(task)"
     )
 
 
 def as_resources(thing: Any) -> Resources:
-    """Anything that has the methods of `Resources`; ValueError for what has not."""
+    """An environment from an object with the methods of `Resources`."""
     if all(callable(getattr(thing, name, None)) for name in ("open", "call", "score", "close")):
         resources: Resources = thing
         return resources
-    raise ValueError(
-        f"expected an environment, not {thing!r:.80}: {{type: resources_servers, name: INSTANCE}} in YAML,"
-        " in Python an Environment"
+    raise InputError(
+        f"expected an environment, not {thing!r:.80}: {{type: resources_servers, name: INSTANCE}} in YAML, in Python an"
+        " Environment"
     )
 
 
-CONVERTERS = {Model: as_model, Resources: as_resources}  # how a setting of one of these types is read
+CONVERTERS = {Model: as_model, Agent: as_agent, Resources: as_resources}  # how a setting of one of these types is read
+
+
+def as_task(task: str | Json) -> Json:
+    """A task from a text, which is what the model is asked."""
+    return {"responses_create_params": {"input": task}} if isinstance(task, str) else task
+
+
+def prompt_text(request: Json) -> str:
+    """The text of the last user message of a request."""
+    asked = request.get("input")
+    if isinstance(asked, str):
+        return asked
+    return next((text_of(item.get("content")) for item in reversed(asked or ()) if item.get("role") == "user"), "")
+
+
+def text_response(text: str, model: str) -> Json:
+    """A Response that says one text."""
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    return {
+        "id": f"resp_{uuid4().hex}",
+        "object": "response",
+        "model": model,
+        "status": "completed",
+        "output": [message],
+    }
+
+
+class FunctionModel:
+    """A function as a `Model`. What it raises is a `ModelError`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.__wrapped__ = function
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self._is_async = _is_async(function)
+        self._takes_text = _takes_text(function, default=not self._is_async)
+        self._threads = Threads(64, name=self.name)
+
+    async def respond(self, request: Json) -> Json:
+        """What the function makes of the request, or of its text."""
+        call = partial(self.__wrapped__, prompt_text(request) if self._takes_text else request)
+        with blame(ModelError, self.name):
+            answer = call() if self._is_async else await self._threads.run(call, timeout_s=FUNCTION_TIMEOUT_S)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        if isinstance(answer, str):
+            return text_response(answer, self.name)
+        if isinstance(answer, dict) and "output" in answer:
+            return answer
+        raise ModelError(f"{self.name} returned {answer!r:.80}, not a text or a Response")
+
+    async def aclose(self) -> None:
+        """Let the threads go."""
+        self._threads.close()
+
+
+class FunctionAgent:
+    """A coroutine function as an `Agent`. What it raises is an `AgentError`."""
+
+    def __init__(self, function: Callable[..., Any], owner: Any) -> None:
+        self.__wrapped__ = owner
+        self.name = getattr(owner, "__name__", type(owner).__name__)
+        self.environment = getattr(owner, "environment", None)
+        self._function = function
+        self._takes_verify = "verify" in inspect.signature(function).parameters
+
+    async def run(self, task: str | Json, *, verify: bool = True) -> Json:
+        """The task's fields, and what the function returned as a Response and a score."""
+        task = as_task(task)
+        with blame(AgentError, self.name):
+            result = await (self._function(task, verify=verify) if self._takes_verify else self._function(task))
+        fields = {"response": result} if isinstance(result, str) else result
+        if not isinstance(fields, dict) or not ("response" in fields or "output" in fields):
+            raise AgentError(f'{self.name} returned {result!r:.80}, not a text or a dict with "response" or "output"')
+        if verify and fields.get("reward") is None:
+            raise AgentError(f'{self.name} returned no "reward"; return one, or run it without verification')
+        response = fields.get("response", fields.get("output"))
+        if isinstance(response, str):
+            response = text_response(response, self.name)
+        elif isinstance(response, list):
+            response = {"object": "response", "status": "completed", "output": response}
+        dropped = ("output",) if verify else ("output", "reward")
+        return {**task, **{name: fields[name] for name in fields if name not in dropped}, "response": response}
+
+    async def respond(self, request: Json) -> Json:
+        """Continue one conversation; nothing is verified."""
+        result = await self.run({"responses_create_params": request}, verify=False)
+        response: Json = result["response"]
+        return response
+
+    async def deferrable(self) -> bool:
+        """Without verification the reward is left out."""
+        return True
+
+    async def aclose(self) -> None:
+        """Close the object that the function belongs to."""
+        if hasattr(self.__wrapped__, "aclose"):
+            await self.__wrapped__.aclose()
+
+
+def _is_async(function: Any) -> bool:
+    """Whether a function, or an object that is called like one, is `async def`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _takes_text(function: Callable[..., Any], *, default: bool) -> bool:
+    """Whether a model function wants the text and not the request, by the annotation of its first parameter."""
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        first = next(iter(inspect.signature(function).parameters), "")
+        kind = get_type_hints(target).get(first)
+    except (NameError, TypeError, ValueError):  # an annotation that cannot be read, or a function without a signature
+        return default
+    return default if kind is None else kind is str

@@ -138,7 +138,7 @@ def test_a_rate_limit_is_counted_wherever_it_was_met():
 
 
 names = st.sampled_from(
-    ["model", "tools", "verify", "session", "queue", "connection", "backoff", "@there", "tool:x", "judge", "plan"]
+    ["model", "tools", "verify", "session", "queue", "limit:x", "connection", "backoff", "@there", "tool:x", "judge"]
 )
 nodes = st.recursive(
     st.tuples(names, st.integers(0, 1000), st.just([])),

@@ -106,6 +106,6 @@ def test_async_code_that_waits_keeps_nothing():
 
 def test_waiting_for_a_thread_is_a_queue_and_not_the_tools_time():
     calls = called("sleeps", times=3, threads=1).children
-    queued = [sum(below.seconds for below in call.children if below.name == "queue") for call in calls]
+    queued = [sum(below.seconds for below in call.children if below.name == "limit:threads") for call in calls]
     assert all(queued_s <= call.seconds - SLEPT_S + ROUNDING_S for call, queued_s in zip(calls, queued, strict=True))
     assert [queued_s + ROUNDING_S >= n * SLEPT_S for n, queued_s in enumerate(sorted(queued))] == [True] * 3

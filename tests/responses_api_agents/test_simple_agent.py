@@ -240,7 +240,8 @@ def test_calls_of_one_turn_share_a_span_and_a_single_call_is_its_own():
     with root("rollout") as spans:
         run(agent)
     assert [
-        (part.name, [each.name for each in part.children if each.name != "queue"]) for part in spans.children[1:-2]
+        (part.name, [each.name for each in part.children if each.name != "limit:threads"])
+        for part in spans.children[1:-2]
     ] == [
         ("model", []),
         ("tools", ["tool:add", "tool:add"]),

@@ -395,7 +395,7 @@ def test_max_concurrent_bounds_the_calls_and_waiting_is_charged_to_the_queue(wir
             with spans.root("all") as tree:
                 await asyncio.gather(*(model.respond({"input": "x"}) for _ in range(10)))
             assert (len(server.seen), server.most_open) == (10, 2)
-            assert sum(span.name == "queue" for span in tree.walk()) == 8  # the first two did not wait
+            assert sum(span.name == "limit:model" for span in tree.walk()) == 8  # the first two did not wait
 
     run(main)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from velodrome.contracts import Model
+from velodrome.contracts import Model, prompt_text
 from velodrome.errors import InputError, ModelError
-from velodrome.responses_api_models.scripted_model.app import ScriptedModel, last_tool_result, prompt, turn
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel, last_tool_result, turn
 
 ASKED = {"role": "user", "content": "15% of 240?"}
 CALL = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
@@ -104,8 +104,8 @@ def test_the_last_tool_result_can_be_quoted():
 
 def test_the_prompt_is_the_last_thing_a_user_said():
     parts = {"role": "user", "content": [{"type": "input_text", "text": "and now?"}]}
-    assert prompt({"input": [ASKED, parts, CALL]}) == "and now?"
-    assert [prompt({"input": asked}) for asked in ("plain", [], None)] == ["plain", "", ""]
+    assert prompt_text({"input": [ASKED, parts, CALL]}) == "and now?"
+    assert [prompt_text({"input": asked}) for asked in ("plain", [], None)] == ["plain", "", ""]
 
 
 def test_a_file_answers_by_what_the_prompt_holds(tmp_path: Path):

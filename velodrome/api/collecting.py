@@ -12,7 +12,6 @@ from collections.abc import AsyncIterable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from velodrome import contracts
 from velodrome.collector.agents import Agents, ConfiguredAgents, LiveAgents
 from velodrome.collector.attempt import attempt
 from velodrome.collector.collection import Surface
@@ -22,6 +21,7 @@ from velodrome.collector.result import Run
 from velodrome.collector.settings import DEFAULT_PARALLEL, CollectSettings, VerifySettings
 from velodrome.collector.verify import default_output
 from velodrome.collector.verify import verify as run_verification
+from velodrome.contracts import as_agent
 from velodrome.errors import InputError
 from velodrome.records.task import digest, own_id, parse_task
 from velodrome.scope import Scope
@@ -156,23 +156,14 @@ def _agents(agent: Any, config: Any) -> Agents:
         return ConfiguredAgents(_config(config))
     if config is not None:
         raise InputError("config goes with the name of an agent; a live agent has its own settings")
-    return LiveAgents(_as_agent(agent), name=getattr(agent, "__name__", None))
-
-
-def _as_agent(agent: Any) -> Any:
-    adapt = getattr(contracts, "as_agent", None)
-    if adapt is not None:
-        return adapt(agent)
-    if not hasattr(agent, "run"):
-        raise InputError(f"{agent!r:.80} is not an agent: it has no run")
-    return agent
+    return LiveAgents(as_agent(agent), name=getattr(agent, "__name__", None))
 
 
 def _scorer(environment: Any, name: str | None) -> LiveAgents:
     """What was passed to `verify`: an environment, or an agent that has one."""
     if hasattr(environment, "score"):
         return LiveAgents(None, environment, name=name)
-    return LiveAgents(_as_agent(environment), name=name)
+    return LiveAgents(as_agent(environment), name=name)
 
 
 def _config(config: Any, *, scoring: bool = False) -> Config:

@@ -16,6 +16,7 @@ Json = dict[str, Any]
 # In microseconds, so that sums are exact.
 _NONE = {"queue_s": 0, "session_s": 0, "model_s": 0, "tools_s": 0, "verify_s": 0}
 _FIELDS = {name: f"{name}_s" for name in ("queue", "session", "model", "tools", "verify", "backoff", "connection")}
+_FAMILIES = {"tool": "tools_s", "limit": "queue_s"}  # `tool:<name>`, `limit:<name>`
 _LEAST_READ_S = 1e-4
 _WAITS = ("queue", "connection", "backoff")  # inside other parts
 
@@ -87,7 +88,7 @@ def _charge(tree: list[Node], parts: dict[str, int], counts: dict[str, int]) -> 
                 length -= lasted
                 parts[_FIELDS[wait]] = parts.get(_FIELDS[wait], 0) + lasted
         if name != "other":  # what is left is that anyway
-            field = _FIELDS.get(name) or ("tools_s" if name[:5] == "tool:" else f"{name}_s")
+            field = _FIELDS.get(name) or _FAMILIES.get(name.partition(":")[0]) or f"{name}_s"
             parts[field] = parts.get(field, 0) + length
 
 
@@ -95,7 +96,9 @@ def _waits(above: str, children: list[Node]) -> dict[str, int]:
     """Microseconds of each wait below a span. Of calls side by side the one that waited most counts."""
     waits: dict[str, int] = {}
     for name, _, length, _, below in children:
-        if name in _WAITS:
+        if name[:6] == "limit:":
+            found = {"queue": length}
+        elif name in _WAITS:
             found = {name: length}
         elif below:
             found = _waits(name, below)

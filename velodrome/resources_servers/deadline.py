@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Generator
 from time import perf_counter
 from typing import Any
 
-from velodrome.resources_servers.threads import WORTH_TELLING_S, Escaped, NoAnswer
+from velodrome.threads import WORTH_TELLING_S, Escaped, NoAnswer
 from velodrome.timing.spans import tally
 
 

@@ -20,12 +20,11 @@ from pydantic import ValidationError
 from velodrome.errors import InputError, ModelError, RolloutError, ToolError, VerifyError, blame, defined_at, place_of
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.deadline import within
-from velodrome.resources_servers.linked import LinkedModel, is_model
 from velodrome.resources_servers.results import score_fields, tool_text
 from velodrome.resources_servers.schema import Tool, complaint
 from velodrome.resources_servers.shape import Hook, Shape, make_shape, no_verify, tool
-from velodrome.resources_servers.threads import Escaped, NoAnswer, Threads
 from velodrome.settings.component import Component, Field, settings_of
+from velodrome.threads import Escaped, NoAnswer, Threads
 
 __all__ = ["Environment", "tool"]
 
@@ -60,10 +59,11 @@ class Environment(Component):
         if self._shape.verify is None and owner.score is Environment.score:
             raise InputError(no_verify(owner))
         names = settings_of(owner).model_fields
-        for name in names:
-            value = getattr(self, name)
-            if is_model(value):
-                setattr(self, name, LinkedModel(name, value, self.judge_max_concurrent))
+        models = [name for name in names if is_model(getattr(self, name))]
+        if models:
+            from velodrome.resources_servers.linked import link_models
+
+            link_models(self, models, self.judge_max_concurrent)
         self.config: Mapping[str, Any] = MappingProxyType({name: getattr(self, name) for name in names})
         self.keeps_sessions = self._shape.seed is not None or self._shape.close is not None
         self._sessions: dict[str, Any] = {}
@@ -212,6 +212,11 @@ class Environment(Component):
         if self.keeps_sessions:
             raise kind(f"session {session} is not open")
         return None
+
+
+def is_model(value: Any) -> bool:
+    """Whether a setting is a model that can be asked."""
+    return hasattr(value, "respond") and not hasattr(value, "run")
 
 
 class result_of:

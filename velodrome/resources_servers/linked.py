@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from velodrome.contracts import Model
 from velodrome.errors import ModelError, blame
+from velodrome.http.limiter import Limiter
 from velodrome.records.conversation import Response
 from velodrome.records.model_answer import answer_flaw
-from velodrome.timing.spans import acquired, span
+from velodrome.timing.spans import span
 
 Json = dict[str, Any]
 
@@ -17,10 +18,10 @@ Json = dict[str, Any]
 class LinkedModel:
     """`await self.judge.ask("…")`. It is a `Model` too: `respond` and the rest are those of the model."""
 
-    def __init__(self, name: str, model: Model, max_concurrent: int) -> None:
+    def __init__(self, name: str, model: Model, limiter: Limiter) -> None:
         self._name = name
         self._model = model
-        self._free = asyncio.Semaphore(max_concurrent)
+        self._limiter = limiter
 
     async def ask(self, prompt: str | list[Json], **params: Any) -> Response:
         """The answer to a prompt, a text or messages; `params` are fields of the request (`temperature`, …).
@@ -30,13 +31,11 @@ class LinkedModel:
         """
         request = {**params, "input": [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt}
         with span("judge"), blame(ModelError, self._name):
-            await acquired(self._free)
-            try:
-                raw = await self._model.respond(request)
-            except ModelError as error:
-                raise ModelError(f"{self._name}: {error}", status=error.status) from error
-            finally:
-                self._free.release()
+            async with self._limiter:
+                try:
+                    raw = await self._model.respond(request)
+                except ModelError as error:
+                    raise ModelError(f"{self._name}: {error}", status=error.status) from error
         problem = answer_flaw(raw)
         if problem is not None:
             raise ModelError(f"{self._name}: {problem}")
@@ -46,6 +45,9 @@ class LinkedModel:
         return getattr(self._model, name)
 
 
-def is_model(value: Any) -> bool:
-    """Whether a setting is a model that can be asked."""
-    return hasattr(value, "respond") and not hasattr(value, "run") and not isinstance(value, LinkedModel)
+def link_models(owner: Any, names: Iterable[str], max_concurrent: int) -> None:
+    """Make the models under these attributes ready to be asked; together they have so many places."""
+    limiter = Limiter("judge", max_concurrent, "judge_max_concurrent")
+    for name in names:
+        model = getattr(owner, name)
+        setattr(owner, name, model if isinstance(model, LinkedModel) else LinkedModel(name, model, limiter))

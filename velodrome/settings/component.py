@@ -66,10 +66,22 @@ def _accepting(kind: Any) -> Any:
     """The type with its converter: the module that defines a type may list one in its `CONVERTERS`."""
     if isinstance(kind, type):
         converters: dict[type, Callable[[Any], Any]] = getattr(sys.modules.get(kind.__module__), "CONVERTERS", {})
-        return Annotated[kind, PlainValidator(converters[kind])] if kind in converters else kind
+        return Annotated[kind, PlainValidator(_checking(converters[kind]))] if kind in converters else kind
     if get_origin(kind) in (Union, UnionType):
         return Union[tuple(map(_accepting, get_args(kind)))]  # noqa: UP007 - made from a list of types
     return kind
+
+
+def _checking(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The converter as a check of pydantic's, which collects ValueErrors."""
+
+    def check(value: Any) -> Any:
+        try:
+            return convert(value)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+
+    return check
 
 
 def takes(owner: type, key: str) -> bool:

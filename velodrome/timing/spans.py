@@ -11,10 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import asyncio
+from typing import Any
 
 Clock = Callable[[], float]
 Node = list[Any]  # [name, start in µs, length in µs, counts, children]: a span as JSON
@@ -103,22 +100,13 @@ def current() -> Span | None:
     return _open.get()
 
 
-def record(name: str, start: float, end: float) -> None:
+def record(name: str, start: float, end: float, counts: dict[str, float] | None = None) -> None:
     """A stretch that was measured elsewhere, below the open span; without one it is dropped."""
     parent = _open.get()
     if parent is not None:
         child = Span(name, parent.clock)
-        child.start, child.end = start, end
+        child.start, child.end, child.counts = start, end, counts
         parent.adopt(child)
-
-
-async def acquired(slots: asyncio.Semaphore) -> None:
-    """Take one of a limited number of slots; waiting for it is a `queue` of its own, and not waiting is nothing."""
-    if slots.locked():
-        with span("queue"):
-            await slots.acquire()
-    else:
-        await slots.acquire()
 
 
 def tally(name: str, amount: float = 1) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 import orjson
 
 from velodrome.errors import VerifyError
-from velodrome.timing.spans import acquired, span
+from velodrome.http.limiter import Limiter
+from velodrome.timing.spans import span
 
 WORKER = Path(__file__).with_name("worker.py")
 START_TIMEOUT_S = 120.0
@@ -41,7 +42,7 @@ class Library:
     def __init__(self, size: int, cpu_s: float, wall_s: float) -> None:
         self._cpu_s = cpu_s
         self._wall_s = wall_s
-        self._free = asyncio.Semaphore(size)
+        self._limiter = Limiter("library", size, "verify_processes")
         self._idle: list[Process] = []
         self._all: set[Process] = set()
 
@@ -49,11 +50,8 @@ class Library:
         """Whether the answer at the end of `text` equals what was expected."""
         request = orjson.dumps({"expected": expected, "text": text, "cpu_s": self._cpu_s}) + b"\n"
         with span("library"):
-            await acquired(self._free)
-            try:
+            async with self._limiter:
                 line = await self._asked(request)
-            finally:
-                self._free.release()
         if not line.endswith(b"\n"):
             raise VerifyError("math-verify: its process ended before it answered (too much memory?)")
         answer = orjson.loads(line)

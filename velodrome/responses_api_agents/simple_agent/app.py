@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from velodrome.contracts import Json, Model, Resources
+from velodrome.contracts import Json, Model, Resources, as_task
 from velodrome.errors import (
     AgentError,
     ModelError,
@@ -58,10 +58,10 @@ class SimpleAgent(Component):
         self._keeps_sessions = bool(getattr(self.environment, "keeps_sessions", True))
         self._offered: list[Json] | None = None
 
-    async def run(self, task: Json, *, verify: bool = True) -> Json:
-        """One task, from its prompt to its score."""
+    async def run(self, task: str | Json, *, verify: bool = True) -> Json:
+        """One task, from its prompt to its score. A text is a task that asks it."""
         items: list[Json] = []
-        return await self._in_time(self._run(task, items, verify), items)
+        return await self._in_time(self._run(as_task(task), items, verify), items)
 
     async def _in_time(self, work: Coroutine[Any, Any, Json], items: list[Json]) -> Json:
         """The work's result within `timeout_s`; an error carries the conversation so far."""

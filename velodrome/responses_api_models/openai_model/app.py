@@ -19,6 +19,7 @@ from yarl import URL
 from velodrome import http
 from velodrome.contracts import Json
 from velodrome.errors import CallError, ModelError
+from velodrome.http.limiter import Limiter
 from velodrome.records.model_answer import answer_flaw
 from velodrome.responses_api_models import events
 from velodrome.responses_api_models.conversion import chat_request, response_from_chat
@@ -26,7 +27,6 @@ from velodrome.responses_api_models.openai_model.settings import base_urls, head
 from velodrome.responses_api_models.openai_model.streams import chat_stream, is_stream, response_stream
 from velodrome.responses_api_models.turns import response_items
 from velodrome.settings.component import Component, Field
-from velodrome.timing.spans import acquired
 
 Endpoint = Literal["responses", "chat"]
 Header = Annotated[str, BeforeValidator(header)]
@@ -97,7 +97,7 @@ class OpenAI(Component):
             timeout_s=self.timeout_s,
             total_timeout_s=self.total_timeout_s,
         )
-        self._slots = asyncio.Semaphore(self.max_concurrent) if self.max_concurrent else None
+        self._limiter = Limiter("model", self.max_concurrent)
         self._endpoint: Endpoint | None = None if self.endpoint == "auto" else self.endpoint
         self._probe: asyncio.Future[None] | None = None
 
@@ -110,35 +110,26 @@ class OpenAI(Component):
 
     async def respond(self, request: Json) -> Json:
         """One answer to one Responses request."""
-        if self._slots is None:
+        async with self._limiter:
             return await self._respond(request)
-        await acquired(self._slots)
-        try:
-            return await self._respond(request)
-        finally:
-            self._slots.release()
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The events of one answer as the server makes them; one that does not stream is told whole."""
-        if self._slots is not None:
-            await acquired(self._slots)
-        try:
-            endpoint, reply = await self._begun(request)
-            async with reply:
-                if not is_stream(reply):
-                    whole = http.Reply(reply.status, await _joined(reply), reply.headers, reply.target)
-                    for event in events.whole(self._answer(endpoint, whole, request)):
-                        yield event
-                    return
-                told = response_stream(reply) if endpoint == "responses" else chat_stream(reply, request)
-                async with aclosing(told):
-                    async for event in told:
-                        yield event
-        except CallError as error:
-            raise ModelError(str(error), status=error.status) from error
-        finally:
-            if self._slots is not None:
-                self._slots.release()
+        async with self._limiter:
+            try:
+                endpoint, reply = await self._begun(request)
+                async with reply:
+                    if not is_stream(reply):
+                        whole = http.Reply(reply.status, await _joined(reply), reply.headers, reply.target)
+                        for event in events.whole(self._answer(endpoint, whole, request)):
+                            yield event
+                        return
+                    streamed = response_stream(reply) if endpoint == "responses" else chat_stream(reply, request)
+                    async with aclosing(streamed):
+                        async for event in streamed:
+                            yield event
+            except CallError as error:
+                raise ModelError(str(error), status=error.status) from error
 
     async def aclose(self) -> None:
         """Nothing is held here."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from velodrome.contracts import Json
+from velodrome.contracts import Json, prompt_text
 from velodrome.errors import InputError, ModelError
 from velodrome.records import conversation
 from velodrome.records.jsonl import read_lines
@@ -138,17 +138,6 @@ def turn(request: Json) -> int:
     return turns
 
 
-def prompt(request: Json) -> str:
-    """The text of the last user message."""
-    asked = request.get("input")
-    if isinstance(asked, str):
-        return asked
-    for item in reversed(asked or []):
-        if item.get("role") == "user":
-            return conversation.text_of(item.get("content"))
-    return ""
-
-
 def last_tool_result(request: Json) -> str:
     """What the last tool said."""
     asked = request.get("input")
@@ -196,7 +185,7 @@ def _by_prompt(path: Path) -> Script:
             ) from error
 
     def script(request: Json) -> Answer:
-        asked = prompt(request)
+        asked = prompt_text(request)
         for match, answers in scripts:
             if match in asked:
                 return answers(request)

@@ -30,7 +30,8 @@ def waterfall(tree: Any, total_s: Any, *, label: str) -> str:
 
 def kind(part: str) -> str:
     """Which colour a part of the time has."""
-    return "tools" if part.startswith("tool:") else _PARTS.get(part, "other")
+    family = {"tool": "tools", "limit": "wait"}.get(part.partition(":")[0])
+    return family or _PARTS.get(part, "other")
 
 
 def _bars(nodes: Any, depth: int) -> Iterator[charts.Bar]:

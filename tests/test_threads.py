@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from patience import DEADLINE_S
 
-from velodrome.resources_servers.threads import Escaped, Exhausted, NoAnswer, Threads
+from velodrome.threads import Escaped, Exhausted, NoAnswer, Threads
 
 
 def test_the_result_and_the_context_come_through() -> None:
@@ -203,7 +203,7 @@ def test_a_result_is_not_kept_alive_by_the_thread_that_made_it() -> None:
 def test_a_hung_function_does_not_hang_the_end_of_the_process() -> None:
     code = """
 import asyncio, threading
-from velodrome.resources_servers.threads import Threads, NoAnswer
+from velodrome.threads import Threads, NoAnswer
 async def main():
     try:
         await Threads(1).run(threading.Event().wait, timeout_s=0.05)

@@ -113,11 +113,11 @@ class _Call:
         self.error: Exception | None = None
 
 
-def _account(call: _Call) -> None:
-    """Charge the wait for a thread to the queue, and say how much CPU the code took."""
+def _account(call: _Call, size: int) -> None:
+    """Record the wait for a thread, and how much CPU the code took."""
     started = call.started
     if started is not None and started - call.asked >= WORTH_TELLING_S:
-        spans.record("queue", call.asked, started)
+        spans.record("limit:threads", call.asked, started, {"threads": size})
     if call.cpu_s >= WORTH_TELLING_S:
         spans.tally("cpu_us", round(call.cpu_s * 1e6))
 
@@ -164,7 +164,7 @@ class Threads:
             self._abandon(call)
             raise
         finally:
-            _account(call)
+            _account(call, self._size)
 
     def close(self) -> None:
         """Let the idle threads end; a later call starts new ones."""
