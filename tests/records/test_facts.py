@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.records.bounds import MAX_TOKENS
-from velodrome.records.facts import LATEST_S, LONGEST_S, PARTS, RowFacts
+from velodrome.records.facts import PARTS, RowFacts
+from velodrome.records.mending import LATEST_S, LONGEST_S
 
 ROW: dict[str, Any] = {
     "id": 7,

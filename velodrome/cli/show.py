@@ -9,10 +9,10 @@ from pathlib import Path
 
 from velodrome.cli.parsing import Parser
 from velodrome.errors import InputError, ModelError
-from velodrome.records.facts import HOSTILE, mended
 from velodrome.records.foreign import FOREIGN, is_foreign
 from velodrome.records.jsonl import read_lines
 from velodrome.records.lenient import loads
+from velodrome.records.mending import HOSTILE, mended
 from velodrome.records.other_files import refuse_other_file
 from velodrome.records.rollout import key_in
 from velodrome.viewer.transcript import transcript

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from velodrome.profiling.replay import HERE, Stage
 from velodrome.profiling.sample import Attempt
-from velodrome.records.facts import HOSTILE, timed_parts
+from velodrome.records.facts import timed_parts
+from velodrome.records.mending import HOSTILE
 
 Json = dict[str, Any]
 Node = list[Any]  # [name, start in µs, length in µs, counts, children]

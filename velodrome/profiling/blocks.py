@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from velodrome.records.facts import HOSTILE
+from velodrome.records.mending import HOSTILE
 from velodrome.records.rollout import beside
 from velodrome.settings.kinds import AGENTS, ENVIRONMENT_KEYS, MODELS, RESOURCES
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from velodrome.records.facts import LONGEST_S, WAITS
+from velodrome.records.facts import WAITS
+from velodrome.records.mending import LONGEST_S
 from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]

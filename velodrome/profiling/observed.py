@@ -13,7 +13,8 @@ from velodrome.profiling.attempts import CONNECTION, THREADS, Reader, Taken, Tim
 from velodrome.profiling.load import LoadEffect, TimedCall, load_effect
 from velodrome.profiling.replay import HERE
 from velodrome.profiling.sample import Sample
-from velodrome.records.facts import HOSTILE, PARTS, timed_parts
+from velodrome.records.facts import PARTS, timed_parts
+from velodrome.records.mending import HOSTILE
 
 Json = dict[str, Any]
 Used = dict[tuple[str, str], float]  # seconds per rollout, by process and stage

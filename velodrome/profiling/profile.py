@@ -15,7 +15,8 @@ from velodrome.profiling.call_times import AT_ONCE, CallTimes, row_flaw, waited_
 from velodrome.profiling.sample import FEWEST, Attempt, Sample
 from velodrome.profiling.series import Series
 from velodrome.records.bounds import MAX_TOKENS
-from velodrome.records.facts import HOSTILE, LATEST_S, LONGEST_S, PARTS, timed_parts
+from velodrome.records.facts import PARTS, timed_parts
+from velodrome.records.mending import HOSTILE, LATEST_S, LONGEST_S
 from velodrome.stats.stretches import Stretches
 from velodrome.timing.percentiles import Quantiles
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from velodrome.profiling.blocks import read_config
 from velodrome.profiling.profile import Profile
-from velodrome.records.facts import LATEST_S
+from velodrome.records.mending import LATEST_S
 from velodrome.records.rollout import beside
 from velodrome.records.rows import read_rows
 from velodrome.records.unread import Unread

@@ -11,7 +11,7 @@ bounds is in `damaged`. Nothing raises. Attributes are read at once, because nea
 more is computed on first use. `RowFacts(failure, failed=True)` reads a line of a failures file, whose bookkeeping
 stands at the top level and whose conversation is `partial`.
 
-A change of the schema of a rollout changes this module and `records/rollout.py`.
+A change of the schema of a rollout changes this module and `records/rollout.py`; `records/mending.py` has the types.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from velodrome.records.bounds import MAX_TOKENS, is_count
 from velodrome.records.conversation import text_of
+from velodrome.records.mending import HOSTILE, LATEST_S, LONGEST_S, mended
 
 Json = dict[str, Any]
 Parts = tuple[float, float, float, float, float, float, float, float]
@@ -30,10 +31,6 @@ T = TypeVar("T")
 PARTS = ("queue", "connection", "session", "model", "backoff", "tools", "verify", "other")
 WAITS = ("queue", "connection", "backoff")  # spans inside others, whose time is not that of those
 TOKENS = ("input_tokens", "output_tokens", "total_tokens")
-LONGEST_S = 1e8  # three years
-LATEST_S = 1e11  # since 1970
-# What reading a value of an unexpected type can raise.
-HOSTILE = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
 _LARGEST_INT = 2**64  # JSON's whole numbers have 64 bits; the lenient parser makes larger ones floats
 _LONGEST_REPEAT = 18  # digits
 _NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
@@ -389,55 +386,3 @@ def timed_parts(timing: Json) -> tuple[float, Parts]:
     if other < 0:  # rounded, or put together from several clocks
         total, other = total - other, 0.0
     return total, (queue, connection, session, model, backoff, tools, verify, other)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_length(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 <= value < LONGEST_S
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and isfinite(value) and abs(value) < LATEST_S
-
-
-# A dict is an object with these fields of a known type, a list one of things like its only entry; of a tuple either
-# will do. What is not named may be anything.
-_OBJECTS: list[Any] = [{}]
-_MESSAGES: list[Any] = [{"tool_calls": _OBJECTS, "reasoning_content": _is_text, "refusal": _is_text}]
-_META: Json = {"finished_at": _is_time, "timing": {"total_s": _is_length, "model_s": _is_length}, "scored": [_is_text]}
-_SHAPE: Json = {
-    "responses_create_params": {"input": (_is_text, _OBJECTS), "instructions": _is_text, "tools": _OBJECTS},
-    "response": {"incomplete_details": {}},
-    "usage": {},
-}
-_ROLLOUT = {**_SHAPE, "output": _MESSAGES, "meta": _META}
-_FAILURE = {**_SHAPE, "partial": _MESSAGES, **_META}
-
-
-def mended(row: Json, *, failed: bool = False) -> tuple[Json, list[str]]:
-    """The row without what has a wrong type, and the names of that."""
-    wrong: dict[str, None] = {}
-    return _fitted(row, _FAILURE if failed else _ROLLOUT, "", wrong), list(wrong)
-
-
-def _fitted(value: Any, shape: Any, name: str, wrong: dict[str, None]) -> Any:
-    """The value, or as much of it as has its shape; null is nothing, and fits everywhere."""
-    if value is None:
-        return None
-    if isinstance(shape, tuple):
-        shape = next((each for each in shape if isinstance(each, list) == isinstance(value, list)), shape[0])
-    if isinstance(shape, dict) and isinstance(value, dict):
-        known = {each: _fitted(value[each], shape[each], f"{name}.{each}", wrong) for each in shape if each in value}
-        return {**value, **known}
-    if isinstance(shape, list) and isinstance(value, list):
-        if None in value:
-            wrong[name.removeprefix(".")] = None
-        fitted = [_fitted(each, shape[0], name, wrong) for each in value]
-        return [each for each in fitted if each is not None]
-    if callable(shape) and shape(value):
-        return value
-    wrong[name.removeprefix(".")] = None
-    return None

@@ -11,7 +11,7 @@ from typing import Any
 from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Page, Query, Sort
 from velodrome.index.query import typed
-from velodrome.records.facts import HOSTILE
+from velodrome.records.mending import HOSTILE
 from velodrome.timing.report import clean, duration, padded
 from velodrome.viewer.pages.failures_page import filter_of
 from velodrome.viewer.pages.links import long, quoted, short

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from velodrome.errors import ModelError
 from velodrome.exchange.export.chat import Arguments, Reasoning, Style, Unfit
-from velodrome.records.facts import RowFacts, mended
+from velodrome.records.facts import RowFacts
+from velodrome.records.mending import mended
 from velodrome.records.rollout import split_key
 from velodrome.settings.model import Settings
 

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from velodrome.records.conversation import TOKEN_FIELDS, flaw, messages, text_of
-from velodrome.records.facts import HOSTILE
+from velodrome.records.mending import HOSTILE
 
 Json = dict[str, Any]
 
