@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -67,50 +67,39 @@ async def ask(
 def hosted(
     kind: str, make: Callable[[], Any], *, workers: int = 1, limits: RequestLimits | None = None
 ) -> Iterator[str]:
-    """The URL of a server with this many workers, each with a component of its own."""
+    """The URL of a server with this many workers, each with a component of its own; all on one loop, in a thread."""
     shared = listening()
     private = [listening() for _ in range(workers)]
     peers = [address(each) for each in private]
-    with ExitStack() as stack:
-        stack.callback(shared.close)
-        for number in range(workers):
-            stack.enter_context(_worker(kind, make, number, peers, [shared.dup(), private[number]], limits))
-        yield address(shared)
+    up = threading.Semaphore(0)
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    loop, stop = runner.get_loop(), asyncio.Event()
 
-
-@contextmanager
-def _worker(
-    kind: str,
-    make: Callable[[], Any],
-    number: int,
-    peers: list[str],
-    sockets: list[socket.socket],
-    limits: RequestLimits | None,
-) -> Iterator[None]:
-    up = threading.Event()
-
-    async def serve() -> None:
-        component = make()
-        status = Status("hosted", kind, "test")
+    async def worker(number: int) -> None:
+        component, status = make(), Status("hosted", kind, "test")
         make_app = partial(server_app, status, component, limits, key=b"a key for tests", peers=peers, worker=number)
-        async with running(make_app, sockets, drain_s=1):
-            up.set()
+        async with running(make_app, [shared.dup(), private[number]], drain_s=1):
+            up.release()
             await stop.wait()
         await component.aclose()
+
+    async def serve() -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(workers):
+                group.create_task(worker(number))
 
     def whole() -> None:
         with runner:
             runner.run(serve())
 
-    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    loop = runner.get_loop()
-    stop = asyncio.Event()
     thread = threading.Thread(target=whole)
-    thread.start()
-    assert up.wait(DEADLINE_S), "the server did not start in time"
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(timeout=DEADLINE_S)
-        assert not thread.is_alive()
+    with shared:
+        thread.start()
+        try:
+            for _ in range(workers):
+                assert up.acquire(timeout=DEADLINE_S), "the server did not start in time"
+            yield address(shared)
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(timeout=DEADLINE_S)
+            assert not thread.is_alive()

@@ -154,6 +154,7 @@ def test_embedded_asks_nobody():
         assert find(given, embedded=True) == (given, Servers())
 
 
+@pytest.mark.slow
 def test_a_head_that_hangs_is_an_error_and_not_taken_for_none():
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))

@@ -278,6 +278,7 @@ def calls_in(path: Path, name: str) -> int:
     return log[name].ncall if name in log else 0
 
 
+@pytest.mark.slow
 def test_what_a_killed_worker_had_saved_is_kept_and_its_successor_adds_to_it(tmp_path: Path):
     log = tmp_path / "prof" / "busy.log"
     with start(tmp_path, every_s=0.2) as session:
@@ -294,6 +295,7 @@ def test_what_a_killed_worker_had_saved_is_kept_and_its_successor_adds_to_it(tmp
     assert calls_in(tmp_path / "prof" / "busy.wall.log", "Busy.verify") == 12
 
 
+@pytest.mark.slow
 def test_of_a_run_that_is_killed_whole_the_workers_finish_the_profile(tmp_path: Path):
     with start(tmp_path) as session:
         server = session.up().instances()["crunch"]
@@ -304,6 +306,7 @@ def test_of_a_run_that_is_killed_whole_the_workers_finish_the_profile(tmp_path: 
     assert calls_in(tmp_path / "prof" / "crunch.log", "Crunch.verify") == 9
 
 
+@pytest.mark.slow
 def test_the_profile_of_the_run_before_is_kept_under_a_number(tmp_path: Path):
     folder = tmp_path / "prof"
     for count in (3, 4, 5):

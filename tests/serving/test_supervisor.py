@@ -107,24 +107,28 @@ def test_what_holds_the_secrets_is_the_users_alone(session: Any):
     assert {oct(path.stat().st_mode & 0o777) for path in briefs if path.name != "servers.json"} == {"0o600"}
 
 
-@pytest.mark.parametrize("name", ["policy_model", "calculator", "calculator_simple_agent", "head_server"])
-def test_a_server_that_is_killed_comes_back_under_its_address(session: Any, name: str):
-    before = session.instances()[name]
-    os.kill(before["pid"], signal.SIGKILL)
-    assert running.gone(before["pid"])
-    status, told = running.http(f"{before['url']}/health")  # made while nobody is there: it waits in the socket
-    assert status == 200
-    assert told["pid"] != before["pid"]
-    session.expect(f"{name}: ended (SIGKILL); starting again in 0.2 s")
-    session.expect(f"{name}: restarted (pid {told['pid']})")
-    after = session.instances()[name]
-    assert (after["url"], after["pid"], after["status"]) == (before["url"], told["pid"], "ok")
-    assert (after["restarts"], after["last_exit"]) == (1, "SIGKILL")
-
-
-def test_after_all_that_a_rollout_is_made_as_before(session: Any):
-    url = session.instances()["calculator_simple_agent"]["url"]
-    assert running.http(f"{url}/run", running.TASK)[1]["reward"] == 1.0
+def test_servers_that_are_killed_come_back_under_their_addresses_and_make_rollouts_as_before(session: Any):
+    names = ["policy_model", "calculator", "calculator_simple_agent", "head_server"]
+    before = session.instances()
+    for name in names:
+        os.kill(before[name]["pid"], signal.SIGKILL)
+        assert running.gone(before[name]["pid"])
+    pids = {}
+    for name in names:
+        status, health = running.http(f"{before[name]['url']}/health")  # it waits in the socket until there is a server
+        assert (status, health["pid"] != before[name]["pid"]) == (200, True)
+        session.expect(f"{name}: ended (SIGKILL); starting again in 0.2 s")
+        session.expect(f"{name}: restarted (pid {health['pid']})")
+        pids[name] = health["pid"]
+    after = session.instances()
+    for name in names:
+        assert (after[name]["url"], after[name]["pid"], after[name]["status"]) == (
+            before[name]["url"],
+            pids[name],
+            "ok",
+        )
+        assert (after[name]["restarts"], after[name]["last_exit"]) == (1, "SIGKILL")
+    assert running.http(f"{after['calculator_simple_agent']['url']}/run", running.TASK)[1]["reward"] == 1.0
 
 
 def test_requests_that_cannot_be_used_do_not_stop_others(session: Any):
@@ -142,6 +146,7 @@ def test_requests_that_cannot_be_used_do_not_stop_others(session: Any):
         assert running.http(f"{agent['url']}/run", running.TASK)[1]["reward"] == 1.0
 
 
+@pytest.mark.slow
 def test_the_death_of_the_supervisor_ends_every_worker(tmp_path: Path):
     with running.Session(tmp_path, running.calculator(tmp_path)) as session:
         pids = session.up().pids()
@@ -151,17 +156,18 @@ def test_the_death_of_the_supervisor_ends_every_worker(tmp_path: Path):
         assert not directory.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_stop_it_lets_what_is_in_flight_finish_and_leaves_nothing(tmp_path: Path, number: signal.Signals):
+@pytest.mark.slow
+def test_asked_to_stop_it_lets_what_is_in_flight_finish_and_leaves_nothing(tmp_path: Path):
     with slow_agent(tmp_path, seconds=0.5) as (session, answer):
         pids = session.pids()
         directory = running.run_directory(pids[0])
-        assert session.ends(number) == 0
+        assert session.ends(signal.SIGTERM) == 0
         assert answer.result(running.LIMIT_S)[0] == 200
         assert [pid for pid in pids if not running.gone(pid)] == []
         assert not directory.exists()
 
 
+@pytest.mark.slow
 def test_asked_twice_it_ends_at_once(tmp_path: Path):
     with slow_agent(tmp_path, seconds=7200) as (session, answer):
         pids = session.pids()
@@ -196,6 +202,7 @@ class slow_agent:
         self._pool.shutdown()
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_start_is_reported_with_its_log_and_ends_the_rest(tmp_path: Path):
     code = "import os\nprint('the disk ate my weights', flush=True)\nos._exit(7)\n"
     running.write_component(tmp_path, "responses_api_models", "broken", code)
@@ -208,6 +215,7 @@ def test_a_server_that_does_not_start_is_reported_with_its_log_and_ends_the_rest
     )
 
 
+@pytest.mark.slow
 def test_a_mistake_in_a_block_is_passed_on_as_it_is(tmp_path: Path):
     (tmp_path / "bad.yaml").write_text("policy_model:\n  responses_api_models:\n    scripted_model: {answers: 7}\n")
     with running.Session(tmp_path, "+config_paths=[bad.yaml]") as session:
@@ -218,6 +226,7 @@ def test_a_mistake_in_a_block_is_passed_on_as_it_is(tmp_path: Path):
     assert "Traceback" not in session.said
 
 
+@pytest.mark.slow
 def test_workers_share_one_address_and_one_may_die(tmp_path: Path):
     running.calculator(tmp_path)
     with running.Session(tmp_path, "+config_paths=[model.yaml]", "+num_workers=3") as session:
@@ -241,6 +250,7 @@ def test_workers_share_one_address_and_one_may_die(tmp_path: Path):
         assert session.ends(signal.SIGINT) == 0
 
 
+@pytest.mark.slow
 def test_in_dev_the_servers_whose_files_change_restart_and_the_others_do_not(tmp_path: Path):
     app = running.write_component(tmp_path, "responses_api_models", "noisy", NOISY)
     (tmp_path / "noisy.yaml").write_text("noisy:\n  responses_api_models:\n    noisy: {api_key: first-key}\n")
