@@ -71,7 +71,7 @@ class Slots(ScriptedModel):
     """A model that answers so many at once; the others wait in line. Its times vary by the share `varies`."""
 
     def __init__(self, slots: int, latency_s: float, varies: float = 0.0) -> None:
-        super().__init__({"answers": ["an answer"]})
+        super().__init__(answers=["an answer"])
         self._varies = varies
         self._slots = asyncio.Semaphore(slots)
         self._takes_s = latency_s
@@ -85,7 +85,7 @@ class Shared(ScriptedModel):
     """A model that shares its strength: beyond so many at once, each call takes the longer the more there are."""
 
     def __init__(self, at_once: int, latency_s: float) -> None:
-        super().__init__({"answers": ["an answer"]})
+        super().__init__(answers=["an answer"])
         self._at_once = at_once
         self._takes_s = latency_s
         self._running = 0
@@ -104,7 +104,7 @@ class Allowance(ScriptedModel):
     """A model that answers so many a second and the rest with 429, at once."""
 
     def __init__(self, per_s: float, latency_s: float) -> None:
-        super().__init__({"answers": ["an answer"]})
+        super().__init__(answers=["an answer"])
         self._per_s = per_s
         self._takes_s = latency_s
         self._allowed, self._at = 1.0, time.perf_counter()

@@ -4,7 +4,7 @@ Each case is a real collection that is bound by one thing. Its verdict is taken;
 advice is applied as it is written and the same collection run again: the predicted throughput stands beside the real
 one. Each pair is run several times; the one with the median error is told, and the errors of all. `--others SEED` draws
 other numbers for the same cases, which nothing was tuned on. `--record FOLDER` keeps what the verdict reads of each
-run, for the tests (tests/read/verdicts).
+run, for the tests (tests/profiling/verdicts).
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ PARTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(PARTS, st.integers(0, 10**6)), min_size=1, max_size=19))
 def test_the_parts_and_the_remainder_add_up_to_the_total(rows: list[tuple[dict[str, float], int]]):
     made = []
@@ -341,7 +341,7 @@ NODE = st.tuples(
 ).map(list)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.integers(0, 29), NAMES, HOSTILE), max_size=20),
     st.lists(st.tuples(st.integers(0, 29), st.lists(NODE, max_size=4)), max_size=20),
@@ -363,7 +363,7 @@ def test_whatever_stands_in_a_row_nothing_is_raised_and_the_result_is_json(
     assert b"null" not in orjson.dumps([times, told["histograms"], told["active_s"]])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(HOSTILE, max_size=5), st.lists(st.dictionaries(NAMES, HOSTILE), max_size=5))
 def test_whatever_stands_in_a_file_nothing_is_raised(tmp_path: Path, lines: list[Any], timings: list[Json]):
     rows = [{"meta": {"key": "k/0", "finished_at": START, "timing": timing}} for timing in timings]
@@ -379,7 +379,7 @@ def test_a_tree_that_is_very_deep_or_very_wide_is_read_as_far_as_makes_sense():
     deep: list[Any] = ["verify", 0, 10, {}, []]
     for _ in range(900):
         deep = ["@x", 0, 10, {"pid": 1}, [deep]]
-    wide = [["model", n, 1, {}, []] for n in range(50_000)]
+    wide = [["model", n, 1, {}, []] for n in range(15_000)]
     told = profile([*steady(30), row(50, tree=[deep]), row(51, tree=wide)])
     assert (told["rollouts"], told["notes"]) == (32, [])
 
@@ -404,7 +404,7 @@ def test_the_verdict_is_about_the_last_run_that_has_enough_rollouts():
 STRETCH = st.tuples(st.integers(0, 200), st.integers(0, 15)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(STRETCH, max_size=25))
 def test_active_time_is_the_union_with_short_gaps_closed_in_any_order(stretches: list[tuple[int, int]]):
     found = Stretches(gap_s=2.0)
@@ -430,7 +430,7 @@ def test_a_million_lonely_stretches_take_bounded_memory():
     assert found.seconds >= 20_000
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.floats(0, 1e7), min_size=1, max_size=3000))
 def test_a_series_has_at_most_so_many_points_and_loses_no_rollout(ends: list[float]):
     found, active = Series(), Stretches()

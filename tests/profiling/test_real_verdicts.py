@@ -1,6 +1,6 @@
 """The verdict on real runs, each bound by one thing on purpose (benchmarks/verdict_cases.py).
 
-`python -m benchmarks.verdicts --causes --record tests/read/verdicts` makes the files again. Whether the predictions
+`python -m benchmarks.verdicts --causes --record tests/profiling/verdicts` records the files again. Whether predictions
 come true is measured by `make bench`.
 """
 

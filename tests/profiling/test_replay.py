@@ -104,7 +104,7 @@ ROLLOUTS = st.lists(st.lists(st.tuples(STAGE), min_size=1, max_size=4), min_size
 PLACES = st.fixed_dictionaries({"model": st.integers(1, 4), "threads": st.integers(1, 4)})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(ROLLOUTS, st.integers(1, 8), PLACES)
 def test_nothing_is_faster_than_each_of_its_bounds(found: list[list[Step]], slots: int, places: dict[str, int]):
     result = replay(found, Capacity(slots, places))
@@ -121,7 +121,7 @@ def test_nothing_is_faster_than_each_of_its_bounds(found: list[list[Step]], slot
     assert result.in_flight <= slots + 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from([0.1, 0.3, 1.0]), min_size=1, max_size=30), st.integers(1, 8), st.integers(1, 8))
 def test_fewer_slots_are_never_faster(waits: list[float], slots: int, more: int):
     found: list[list[Step]] = [[(Stage("model", 0.5),), (Stage("verify", 0.25),)] for _ in waits]
@@ -130,7 +130,7 @@ def test_fewer_slots_are_never_faster(waits: list[float], slots: int, more: int)
     assert limited == sorted(limited, reverse=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ROLLOUTS, st.integers(1, 6), PLACES)
 def test_rollouts_in_flight_are_their_rate_times_their_length(
     found: list[list[Step]], slots: int, places: dict[str, int]

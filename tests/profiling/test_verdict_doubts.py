@@ -70,7 +70,7 @@ def test_a_model_that_gets_somewhat_slower_is_told_by_its_times_and_nothing_is_p
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.floats(0.01, 1), st.integers(1, 9)), min_size=8, max_size=60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_no_call_ever_took_less_or_more_than_is_told(calls: list[tuple[float, float, int]]):
     effect = load_effect([[TimedCall(start, start + took, work) for start, took, work in calls]])
     assert effect is not None

@@ -27,7 +27,7 @@ def state(result: Quantiles) -> tuple[object, ...]:
     return result.count, pytest.approx(result.sum), result.low, result.high, result.bins(), quantiles, result.error
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(MANY, st.floats(0, 1), EXACT)
 def test_a_quantile_is_exact_while_few_numbers_differ_and_then_within_one_percent(
     numbers: list[float], share: float, exact: int
@@ -39,7 +39,7 @@ def test_a_quantile_is_exact_while_few_numbers_differ_and_then_within_one_percen
     assert min(numbers) <= result.quantile(share) <= max(numbers)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SECONDS, EXACT)
 def test_count_sum_and_mean_do_not_depend_on_buckets(seconds: list[float], exact: int):
     result = counted(seconds, exact)
@@ -47,7 +47,7 @@ def test_count_sum_and_mean_do_not_depend_on_buckets(seconds: list[float], exact
     assert result.mean == pytest.approx(math.fsum(seconds) / len(seconds))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(SECONDS, SECONDS, EXACT)
 def test_numbers_count_the_same_one_by_one_at_once_merged_and_in_any_order(
     first: list[float], second: list[float], exact: int
@@ -60,7 +60,7 @@ def test_numbers_count_the_same_one_by_one_at_once_merged_and_in_any_order(
     assert state(merged) == state(at_once) == state(counted(first + second, exact))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SECONDS, st.integers(1, 50), EXACT)
 def test_bins_are_few_in_order_and_hold_everything(seconds: list[float], most: int, exact: int):
     edges, counts = counted(seconds, exact).bins(most)

@@ -27,7 +27,7 @@ _DEEPEST = 50  # part in a part
 
 
 @dataclass(slots=True)
-class Stretches:
+class ThreadCalls:
     """Stretches of one thread, in columns: a large trace has millions."""
 
     start: array[int] = field(default_factory=lambda: array("q"))
@@ -48,7 +48,7 @@ class Stretches:
 
 
 @dataclass(slots=True)
-class Sum:
+class OperatorTime:
     """How often, and for how long."""
 
     count: int = 0
@@ -81,9 +81,9 @@ def read_torch_trace(path: Path) -> Json:
         )
         raise InputError(f"{path}: {whose}")
     names: dict[str, int] = {}
-    parts: dict[Any, Stretches] = {}
-    calls: dict[Any, Stretches] = {}
-    device: dict[str, Sum] = {}
+    parts: dict[Any, ThreadCalls] = {}
+    calls: dict[Any, ThreadCalls] = {}
+    device: dict[str, OperatorTime] = {}
     events, first, last = 0, None, 0
     operators: set[int] = set()
     for event in trace.events():
@@ -94,7 +94,7 @@ def read_torch_trace(path: Path) -> Json:
         begin, took, name = nanos(event.get("ts")), max(nanos(event.get("dur")), 0), encodable(event.get("name"))
         first, last = begin if first is None else min(first, begin), max(last, begin + took)
         if cat in _DEVICE:
-            device.setdefault(name, Sum()).add(took)
+            device.setdefault(name, OperatorTime()).add(took)
             continue
         thread, number = str((event.get("pid"), event.get("tid"))), names.setdefault(name, len(names))
         _put(calls, thread, begin, took, number)
@@ -119,39 +119,39 @@ def read_torch_trace(path: Path) -> Json:
     }
 
 
-def _put(threads: dict[Any, Stretches], thread: str, begin: int, took: int, name: int) -> None:
+def _put(threads: dict[Any, ThreadCalls], thread: str, begin: int, took: int, name: int) -> None:
     found = threads.get(thread)
     if found is None:
-        found = threads[thread] = Stretches()
+        found = threads[thread] = ThreadCalls()
     found.start.append(begin)
     found.took.append(took)
     found.name.append(name)
 
 
-def _operators(threads: dict[Any, Stretches], known: list[str], operators: set[int]) -> list[Json]:
-    sums: dict[int, Sum] = {}
+def _operators(threads: dict[Any, ThreadCalls], known: list[str], operators: set[int]) -> list[Json]:
+    sums: dict[int, OperatorTime] = {}
     for each in threads.values():
         for index, around in each.nested():
             outer = each.name[around[-1]] if around else None
             if outer == each.name[index]:
                 continue  # an operator that dispatches to itself: one call, as in PyTorch's own tables
-            sums.setdefault(each.name[index], Sum()).add(each.took[index])
+            sums.setdefault(each.name[index], OperatorTime()).add(each.took[index])
             if outer is not None:
                 sums[outer].self_ns -= each.took[index]
     return _ranked({known[number]: found for number, found in sums.items() if number in operators})
 
 
-def _ranked(sums: dict[str, Sum]) -> list[Json]:
+def _ranked(sums: dict[str, OperatorTime]) -> list[Json]:
     """By their own time; the share is of all of them together."""
     whole = sum(found.self_ns for found in sums.values())
     ranked = sorted(sums.items(), key=lambda item: (-item[1].self_ns, item[0]))
     return [{"name": name, **found.as_json(whole, found.self_ns)} for name, found in ranked]
 
 
-def _parts(threads: dict[Any, Stretches], known: list[str]) -> list[Json]:
+def _parts(threads: dict[Any, ThreadCalls], known: list[str]) -> list[Json]:
     """Steps and what is in them, as a tree in the order of a walk; the share is of what lies in nothing else."""
     short = [_NUMBER.sub("", name) for name in known]
-    sums: dict[tuple[str, ...], Sum] = {}
+    sums: dict[tuple[str, ...], OperatorTime] = {}
     for each in threads.values():
         for index, around in each.nested():
             if len(around) >= _DEEPEST:
@@ -160,7 +160,7 @@ def _parts(threads: dict[Any, Stretches], known: list[str]) -> list[Json]:
             way = (*above, short[each.name[index]])
             if way not in sums and len(sums) >= _MOST_PARTS:
                 continue
-            sums.setdefault(way, Sum()).add(each.took[index])
+            sums.setdefault(way, OperatorTime()).add(each.took[index])
             if above in sums:
                 sums[above].self_ns -= each.took[index]
     whole = sum(found.total_ns for way, found in sums.items() if len(way) == 1)

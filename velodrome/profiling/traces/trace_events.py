@@ -45,7 +45,9 @@ class TraceEvents:
         self.cut = False
         self.broken = False
         self._largest = largest_bytes
-        self._decoder = json.JSONDecoder(strict=False)  # some writers leave control characters as they are
+        self._decoder = json.JSONDecoder(
+            strict=False, parse_constant=lambda _: None
+        )  # some writers leave NaN and control characters
         self.head = self._head()
         self.torch = "baseTimeNanoseconds" in self.head or "deviceProperties" in self.head
         first = next(self.events(), {})

@@ -6,6 +6,7 @@ event of all; both ends of a stretch are rounded down, so stretches that nest st
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, count
@@ -29,13 +30,11 @@ _FLOWS = ("s", "t", "f", "b", "n", "e")  # phases whose ids join events
 _OWN = ("trace start", "trace end")
 _STACK = " Python"
 _LAST_PLACE = 1 << 31
-_LONGEST_NAME = 1000
-_NUMBERS = ("ts", "dur", "pid", "tid", "id")
 _TRACK = ("X", "B", "E", "s", "t", "f", "b", "n", "e")
 
 
 @dataclass(slots=True)
-class Source:
+class MergedFile:
     """One file: when its events were (nanoseconds since 1970), and what its processes and tracks are called."""
 
     trace: TraceEvents
@@ -45,7 +44,6 @@ class Source:
     last: int = 0
     events: int = 0
     timeless: int = 0
-    bared: int = 0
     lacking: list[str] = field(default_factory=list)
     processes: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
@@ -83,13 +81,11 @@ class Source:
         yield from self.lacking
         if self.timeless:
             yield f"{self.trace.path}: {counted(self.timeless, 'event')} without a time left out"
-        if self.bared:
-            yield f"{self.trace.path}: {counted(self.bared, 'event')} merged without details that cannot be written"
 
     def track(self, event: Event) -> str:
         """PyTorch's Python functions cross the operators and marks of their thread: they get a track of their own."""
-        found = _id(event, "tid")
-        return found + _STACK if self.trace.torch and event.get("cat") == "python_function" else found
+        track = _id(event, "tid")
+        return track + _STACK if self.trace.torch and event.get("cat") == "python_function" else track
 
     def _called(self, event: Event) -> None:
         args = event.get("args")
@@ -118,7 +114,7 @@ def merge(out: Path, paths: Sequence[Path]) -> Json:
         trace = TraceEvents(path)
         if trace.epoch_ns is None:
             raise InputError(f"{path}: it does not tell the time of day of its clock, so it cannot be merged")
-        source = Source(trace, name, trace.epoch_ns)
+        source = MergedFile(trace, name, trace.epoch_ns)
         source.survey()
         sources.append(source)
     earliest_us = min(source.first for source in sources) // 1000
@@ -151,7 +147,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     raise InputError("one file is given twice")
 
 
-def _apart(sources: Sequence[Source]) -> Iterator[str]:
+def _apart(sources: Sequence[MergedFile]) -> Iterator[str]:
     """How far apart those are that do not overlap."""
     for one, other in combinations(sorted(sources, key=lambda each: each.first), 2):
         if one.last < other.first:
@@ -167,7 +163,7 @@ def _length(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
-def _write(out: Path, sources: Sequence[Source], earliest_us: int, latest_us: int) -> None:
+def _write(out: Path, sources: Sequence[MergedFile], earliest_us: int, latest_us: int) -> None:
     moment = [0.0]
     new = out.with_name(f".new.{out.name}")
     room = 2 * LARGEST_BYTES * (len(sources) + 1)
@@ -180,9 +176,9 @@ def _write(out: Path, sources: Sequence[Source], earliest_us: int, latest_us: in
             for event in renamed.events(number, source, earliest_us * 1000):
                 batch.append(event)
                 if len(batch) == _BATCH:
-                    writer.add(_writable(batch, source))
+                    writer.add(_writable(batch))
                     batch = []
-            writer.add(_writable(batch, source))
+            writer.add(_writable(batch))
         moment[0] = (latest_us - earliest_us + 0.5) / 1e6
         writer.close()
         if writer.notes:
@@ -196,31 +192,29 @@ def _write(out: Path, sources: Sequence[Source], earliest_us: int, latest_us: in
         new.unlink(missing_ok=True)
 
 
-def _writable(batch: list[Event], source: Source) -> list[Event]:
-    """The events, without the details of those that cannot be written, such as whole numbers of 30 digits."""
-    try:
-        orjson.dumps(batch)
-    except TypeError:
-        return [_bare(event, source) for event in batch]
-    return batch
+def _writable(batch: list[Event]) -> list[Event]:
+    """The events as JSON that every reader takes.
+
+    A number of 30 digits becomes a float, half a character a `?`, and details that are nested too deeply are left out.
+    """
+    if _fits(batch):
+        return batch
+    clean = orjson.loads(json.dumps(batch, ensure_ascii=False).encode("utf-8", "replace"))
+    return [event if _fits(event) else {**event, "args": {}} for event in clean]
 
 
-def _bare(event: Event, source: Source) -> Event:
+def _fits(value: Any) -> bool:
     try:
-        orjson.dumps(event)
+        orjson.dumps(value)
     except TypeError:
-        source.bared += 1
-        kept = {name: event[name] for name in _NUMBERS if isinstance(event.get(name), int)}
-        if event["ph"] not in _FLOWS:
-            kept.pop("id", None)  # not ours
-        return {**kept, **{name: encodable(event[name])[:_LONGEST_NAME] for name in ("ph", "name", "cat")}, "args": {}}
-    return event
+        return False
+    return True
 
 
 class Renamed:
     """Ids that no two files share. A real id is kept where nobody had it before."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[MergedFile]) -> None:
         self._sources = sources
         self._made_up = count(_FIRST_MADE_UP)
         self._pids: dict[tuple[int, str], int] = {}
@@ -243,16 +237,16 @@ class Renamed:
 
     def declared(self) -> list[Event]:
         """The names of all processes and tracks, files in their order."""
-        found: list[Event] = []
+        names: list[Event] = []
         order = count()
         for number, source in enumerate(self._sources):
             known = source.process_order
             for pid in sorted(source.processes, key=lambda pid: known.get(pid, 0)):
                 name = source.processes[pid] or pid
-                found += chrome.process(self._pids[number, pid], encodable(f"{source.name}: {name}"), next(order))
+                names += chrome.process(self._pids[number, pid], encodable(f"{source.name}: {name}"), next(order))
                 if source.labels.get(pid):
                     args = {"labels": encodable(source.labels[pid])}
-                    found.append({**found[-1], "name": "process_labels", "args": args})
+                    names.append({**names[-1], "name": "process_labels", "args": args})
             named: set[tuple[str, str]] = set()
             for (pid, tid), name in source.tracks.items():
                 if (number, pid) not in self._pids:
@@ -261,10 +255,10 @@ class Renamed:
                 shown = encodable(f"{shown} ({tid})") if (pid, shown) in named else shown
                 named.add((pid, shown))
                 place = source.track_order.get((pid, tid.removesuffix(_STACK)), 0)
-                found += chrome.thread(self._pids[number, pid], self._tids[number, pid, tid], shown, place)
-        return found
+                names += chrome.thread(self._pids[number, pid], self._tids[number, pid, tid], shown, place)
+        return names
 
-    def events(self, number: int, source: Source, earliest_ns: int) -> Iterator[Event]:
+    def events(self, number: int, source: MergedFile, earliest_ns: int) -> Iterator[Event]:
         """The events of one file on the common clock."""
         offset = source.epoch_ns - earliest_ns
         left = source.events  # a file that is still being written has more by now
@@ -287,8 +281,9 @@ class Renamed:
             if phase == "i":
                 event.setdefault("s", "t")
                 event.setdefault("args", {})
-            if phase in _FLOWS and "id" in event:
-                event["id"] = self._joins.setdefault((number, str(event["id"])), len(self._joins) + 1)
+            join = event.pop("id", None)
+            if phase in _FLOWS and join is not None:
+                event["id"] = self._joins.setdefault((number, str(join)), len(self._joins) + 1)
             yield event
 
 
