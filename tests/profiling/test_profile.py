@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from velodrome.errors import InputError
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_file import read_profile
-from velodrome.profiling.sample import BETWEEN, FIRST, LAST, Attempt, Sample
+from velodrome.profiling.sample import BETWEEN, FIRST, LAST, RecordedAttempt, RunSample
 from velodrome.profiling.series import MOST_POINTS, Series
 from velodrome.records.zst import pack
 from velodrome.stats.metrics import read_metrics
@@ -452,10 +452,10 @@ def test_what_a_series_is_not_told_is_null():
     assert (told["rollouts_per_s"], told["in_flight"], told["cpu"], told["lag_ms"]) == ([8.0], [None], [None], [None])
 
 
-def sampled(count: int, nodes: int) -> Sample:
-    sample = Sample()
+def sampled(count: int, nodes: int) -> RunSample:
+    sample = RunSample()
     for number in range(count):
-        sample.add(Attempt(float(number), 1.0, {}, True, nodes))
+        sample.add(RecordedAttempt(float(number), 1.0, {}, True, nodes))
     return sample
 
 

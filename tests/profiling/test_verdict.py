@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 from planted_runs import START, Json, Made, Node, Planted, config, node, row, run, verdict, waiting
 
-from velodrome.profiling.blocks import UNKNOWN, Block, Blocks, find_blocks
-from velodrome.profiling.load import TimedCall, load_effect
+from velodrome.profiling.config_blocks import UNKNOWN, Block, Blocks, find_blocks
+from velodrome.profiling.load_effect import TimedCall, load_effect
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.sample import FEWEST
 from velodrome.settings.overrides import parse

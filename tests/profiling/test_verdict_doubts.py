@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted_runs import START, Json, Made, Node, Planted, config, node, run, verdict
 
-from velodrome.profiling.load import LoadEffect, TimedCall, load_effect
+from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect
 from velodrome.profiling.observed import Observed
 from velodrome.profiling.phrases import ms, number
-from velodrome.profiling.sample import Attempt, Sample
+from velodrome.profiling.sample import RecordedAttempt, RunSample
 
 CONFIG = config()
 
@@ -294,10 +294,10 @@ def test_times_are_shown_in_the_unit_that_suits_them():
     assert number(134.0, 2) == "130"
 
 
-def recorded(tree: list[Node]) -> Sample:
-    found = Sample()
+def recorded(tree: list[Node]) -> RunSample:
+    found = RunSample()
     for _ in range(30):
-        found.add(Attempt(START, 0.3, {"total_s": 0.3, "tree": tree}, True, 3))
+        found.add(RecordedAttempt(START, 0.3, {"total_s": 0.3, "tree": tree}, True, 3))
     return found
 
 

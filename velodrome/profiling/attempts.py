@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from velodrome.profiling.replay import HERE, Stage
-from velodrome.profiling.sample import Attempt
+from velodrome.profiling.sample import RecordedAttempt
 from velodrome.records.facts import timed_parts
 from velodrome.records.mending import HOSTILE
 
@@ -38,7 +38,7 @@ _LONGEST_S = 1e9
 _S = 1e-6
 
 
-class Limiter(NamedTuple):
+class SeenLimiter(NamedTuple):
     """What lets only so many through. `setting` is what configures it, `places` how many it said it has."""
 
     name: str
@@ -73,10 +73,10 @@ class TimedStage:
         self.remote = remote  # answered over HTTP
 
 
-class Taken:
+class TimedAttempt:
     """One attempt: its steps in order, and what it says about the servers it used."""
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: RecordedAttempt) -> None:
         self.attempt = attempt
         self.steps: list[list[TimedStage]] = []
         self.pids: dict[str, set[float]] = {}  # the processes of each server that answered
@@ -90,11 +90,11 @@ class Taken:
             yield from step
 
 
-class Reader:
+class AttemptReader:
     """Takes attempts apart. `limiters` are those that were waited for, `limited` the spans that wait for each."""
 
-    def __init__(self, attempts: Sequence[Attempt]) -> None:
-        self.limiters: dict[str, Limiter] = {}
+    def __init__(self, attempts: Sequence[RecordedAttempt]) -> None:
+        self.limiters: dict[str, SeenLimiter] = {}
         self.limited: dict[str, str] = {}
         self.inside: dict[str, str] = {}  # the part of a rollout that each of these spans belongs to
         for attempt in attempts:
@@ -132,16 +132,16 @@ class Reader:
         else:
             name = wait[0][len(LIMIT) :]
             setting, places = _setting(wait[3])
-        self.limiters.setdefault(name, Limiter(name, setting, places, part, where))
+        self.limiters.setdefault(name, SeenLimiter(name, setting, places, part, where))
         self.limited.setdefault(span, name)
         self.inside.setdefault(span, part)
 
     def _add_connection(self, wait: Node) -> None:
         setting, places = _setting(wait[3])
         if setting and CONNECTION not in self.limiters:
-            self.limiters[CONNECTION] = Limiter(CONNECTION, f"global_aiohttp_connector_{setting}", places)
+            self.limiters[CONNECTION] = SeenLimiter(CONNECTION, f"global_aiohttp_connector_{setting}", places)
 
-    def take(self, attempts: Sequence[Attempt]) -> list[Taken]:
+    def take(self, attempts: Sequence[RecordedAttempt]) -> list[TimedAttempt]:
         """Every attempt whose timing can be read."""
         taken = []
         for each in attempts:
@@ -151,9 +151,9 @@ class Reader:
                 continue
         return taken
 
-    def _take(self, attempt: Attempt) -> Taken:
+    def _take(self, attempt: RecordedAttempt) -> TimedAttempt:
         tree = attempt.timing.get("tree")
-        result = Taken(attempt)
+        result = TimedAttempt(attempt)
         if not tree:
             result.steps = _from_parts(attempt)
         else:
@@ -268,7 +268,7 @@ def _unwrapped(nodes: list[Node], where: str, depth: int) -> Iterator[tuple[Node
             yield node, where
 
 
-def _add_servers(nodes: list[Node], result: Taken, depth: int) -> None:
+def _add_servers(nodes: list[Node], result: TimedAttempt, depth: int) -> None:
     for node in nodes:
         if node[0][0] == "@":
             _add_server(node, result, depth)
@@ -276,7 +276,7 @@ def _add_servers(nodes: list[Node], result: Taken, depth: int) -> None:
             _add_servers(node[4], result, depth + 1)
 
 
-def _add_server(node: Node, result: Taken, depth: int) -> None:
+def _add_server(node: Node, result: TimedAttempt, depth: int) -> None:
     name, counts = node[0][1:], node[3] or {}
     folded, pid, busy_pct = (_count(counts, each) for each in ("folded", "pid", "busy_pct"))
     pids, shares = result.pids.setdefault(name, set()), result.shares.setdefault(name, [])
@@ -304,7 +304,7 @@ def _count(counts: Mapping[str, Any], name: str) -> float:
     return value if isinstance(value, int | float) and 0 <= value < _LONGEST_S else 0.0
 
 
-def _from_parts(attempt: Attempt) -> list[list[TimedStage]]:
+def _from_parts(attempt: RecordedAttempt) -> list[list[TimedStage]]:
     _, (queue, _, session, model, backoff, tools, verify, _) = timed_parts(attempt.timing)
     calls = max(int(attempt.timing.get("model_calls", 0)), 1)
     stages = [("session", session), *[("model", (model + backoff) / calls)] * min(calls, 50)]

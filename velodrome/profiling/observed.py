@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from velodrome.profiling.attempts import CONNECTION, THREADS, Reader, Taken, TimedStage
-from velodrome.profiling.load import LoadEffect, TimedCall, load_effect
+from velodrome.profiling.attempts import CONNECTION, THREADS, AttemptReader, TimedAttempt, TimedStage
+from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect
 from velodrome.profiling.replay import HERE
-from velodrome.profiling.sample import Sample
+from velodrome.profiling.sample import RunSample
 from velodrome.records.facts import PARTS, timed_parts
 from velodrome.records.mending import HOSTILE
 
@@ -30,9 +30,9 @@ _UNSEEN = 0.3  # of the time, at most
 class Observed:
     """One run that took so many seconds. Times are seconds per rollout; `cpu` and `held` are by process and stage."""
 
-    def __init__(self, sample: Sample, seconds: float) -> None:
+    def __init__(self, sample: RunSample, seconds: float) -> None:
         windows, fair = sample.windows, sample.fair
-        reader = Reader(fair)
+        reader = AttemptReader(fair)
         taken = {id(each.attempt): each for each in reader.take(fair)}
         others = [each for window in windows for each in window if id(each) not in taken]
         taken |= {id(each.attempt): each for each in (reader.take(others) if len(windows) > 1 else ())}
@@ -233,7 +233,7 @@ def _calls(stages: Sequence[TimedStage]) -> list[TimedCall]:
     ]
 
 
-def _peak(rollouts: Sequence[Taken]) -> int:
+def _peak(rollouts: Sequence[TimedAttempt]) -> int:
     """The most rollouts that ran at once."""
     changes = [(each.attempt.start + _ROUNDED_S, 1) for each in rollouts]
     changes += [(each.attempt.end, -1) for each in rollouts]

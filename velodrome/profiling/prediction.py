@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from velodrome.profiling.attempts import CONNECTION, Taken
+from velodrome.profiling.attempts import CONNECTION, TimedAttempt
 from velodrome.profiling.observed import Observed
 from velodrome.profiling.replay import HERE, Capacity, Replayed, Stage, Step, replay
 
@@ -97,7 +97,7 @@ class Prediction:
         steps = [self._steps(each, change) for each in self._rollouts]
         return replay(steps, capacity, attempts or self.observed.attempts)
 
-    def _steps(self, rollout: Taken, change: Change) -> list[Step]:
+    def _steps(self, rollout: TimedAttempt, change: Change) -> list[Step]:
         """Each stage alone, changed and with its limiter; the collector's own CPU is spread over those here."""
         kept = []
         for step in rollout.steps:

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 
 from velodrome.profiling.call_times import AT_ONCE, CallTimes, row_flaw, waited_us
-from velodrome.profiling.sample import FEWEST, Attempt, Sample
+from velodrome.profiling.sample import FEWEST, RecordedAttempt, RunSample
 from velodrome.profiling.series import Series
 from velodrome.records.bounds import MAX_TOKENS
 from velodrome.records.facts import PARTS, timed_parts
@@ -76,7 +76,7 @@ class Profile:
         self._slowest: list[tuple[float, int, Json]] = []
         self._failed: set[int] = set()
         self._failed_more = 0
-        self._run = Sample()
+        self._run = RunSample()
         self._earlier, self._earlier_s = self._run, 0.0  # the last run but this that had enough rollouts for a verdict
 
     def add(self, row: Json, *, line: int | None = None, size: int = 0) -> None:
@@ -112,7 +112,7 @@ class Profile:
         if end:
             key = str(meta.get("key"))
             self._check_order((end, 1, key))
-            self._place(Attempt(end - total, total, timing, True, nodes, key), end)
+            self._place(RecordedAttempt(end - total, total, timing, True, nodes, key), end)
             agent = meta.get("agent")
             self._run.agent = agent if isinstance(agent, str) else None
 
@@ -134,7 +134,7 @@ class Profile:
             self._failed_more += 1
         if end:
             self._check_order((end, 0, failure["key"]))
-            self._place(Attempt(end - total, total, timing, False, 0, failure["key"]), end)
+            self._place(RecordedAttempt(end - total, total, timing, False, 0, failure["key"]), end)
 
     def _check_order(self, attempt: tuple[float, int, str]) -> None:
         self.ordered = self.ordered and attempt >= self._last
@@ -180,7 +180,7 @@ class Profile:
             name = _OTHER_TOOLS
         return self._tools.setdefault(name, CallTimes())
 
-    def _place(self, attempt: Attempt, end: float) -> None:
+    def _place(self, attempt: RecordedAttempt, end: float) -> None:
         """Put an attempt where it belongs in time: the series, and the sample if it is of the latest run."""
         read = attempt.timing.get
         in_flight, cpu, lag_s = read("in_flight"), read("cpu"), read("lag_s", 0.0)
@@ -212,7 +212,7 @@ class Profile:
         if active.add(attempt.start, end):
             if self._run.kept >= FEWEST:
                 self._earlier, self._earlier_s = self._run, active.before_s
-            self._run = Sample()
+            self._run = RunSample()
         if end >= active.lo:
             self._run.add(attempt)
         if attempt.kept:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from velodrome.profiling.blocks import read_config
+from velodrome.profiling.config_blocks import read_config
 from velodrome.profiling.profile import Profile
 from velodrome.records.mending import LATEST_S
 from velodrome.records.rollout import beside

@@ -12,9 +12,9 @@ from functools import cached_property
 from math import ceil
 from typing import Any, NamedTuple
 
-from velodrome.profiling.attempts import CONNECTION, SETTINGS, Taken
-from velodrome.profiling.blocks import UNKNOWN, Block, find_blocks, named_blocks
-from velodrome.profiling.load import LoadEffect
+from velodrome.profiling.attempts import CONNECTION, SETTINGS, TimedAttempt
+from velodrome.profiling.config_blocks import UNKNOWN, Block, find_blocks, named_blocks
+from velodrome.profiling.load_effect import LoadEffect
 from velodrome.profiling.observed import Observed
 from velodrome.profiling.phrases import (
     Advice,
@@ -56,7 +56,7 @@ _SLOW = 2  # times as long as all others
 _UNKNOWN = "What that gives is not known"
 
 
-class Finding(NamedTuple):
+class Explanation(NamedTuple):
     """Why a rule applies and what to change. `part` is the part of a rollout; by default its longest."""
 
     evidence: list[str]
@@ -160,7 +160,7 @@ def _rate_limited(case: Case) -> bool:
     return bool(seen.rate_limited) and seen.parts["backoff"] >= _BACKED_OFF * seen.total_s
 
 
-def _fewer_at_once(case: Case) -> Finding:
+def _fewer_at_once(case: Case) -> Explanation:
     seen = case.observed
     backoff_s = seen.parts["backoff"]
     allowed = seen.tried_per_s
@@ -175,12 +175,12 @@ def _fewer_at_once(case: Case) -> Finding:
     alone_s = seen.total_s - backoff_s
     enough = max(ceil(1.1 * allowed * alone_s), 1)
     if enough >= seen.limit:
-        return Finding(evidence, [more], "backoff")
+        return Explanation(evidence, [more], "backoff")
     seconds = seen.attempts / min(allowed, enough / alone_s) + alone_s
     gain = Gain(seen.kept / seconds, seen.kept / seconds / seen.per_s)
     change = f"run fewer at once: {enough} are enough for what the provider allows, and none has to wait long"
     advice = [make_advice(change, f"+num_samples_in_parallel={enough}", gain), more]
-    return Finding(evidence, advice, "backoff", "Beyond that only a higher rate helps.")
+    return Explanation(evidence, advice, "backoff", "Beyond that only a higher rate helps.")
 
 
 def _model_computes(case: Case) -> bool:
@@ -197,7 +197,7 @@ def _model_blocks(case: Case) -> bool:
     return seen.model_in_process and seen.one_by_one and seen.parts["model"] >= _MODEL_LONG * seen.total_s
 
 
-def _stronger_machine(case: Case) -> Finding:
+def _stronger_machine(case: Case) -> Explanation:
     seen = case.observed
     where = "in the collector's process" if seen.model_in_process else "on its server's cores"
     evidence = [f"it computes {where}, and had a call to answer {seen.model_use:.0%} of the time"]
@@ -205,14 +205,14 @@ def _stronger_machine(case: Case) -> Finding:
         evidence.append(f"the process used {seen.cpu_share:.1f} cores")
     evidence.append(time_spent(seen))
     change = "use a smaller model, or a model server on a machine with more cores or a GPU"
-    return Finding(evidence, [make_advice(change)], "model", "More rollouts at once share the same cores.")
+    return Explanation(evidence, [make_advice(change)], "model", "More rollouts at once share the same cores.")
 
 
 def _interpreter_is_used_to(kind: str) -> Callable[[Case], bool]:
     return lambda case: case.interpreter is not None and case.interpreter.kind == kind
 
 
-def _faster_input(case: Case) -> Finding:
+def _faster_input(case: Case) -> Explanation:
     seen = case.observed
     evidence = [
         f"reading a task took {ms(seen.read_s)}, {share(seen.read_s * seen.tried_per_s)} of the time in all",
@@ -220,15 +220,15 @@ def _faster_input(case: Case) -> Finding:
     ]
     change = "copy the input to a disk of this machine first, with fewer bytes in a task if it is large"
     override = "+input_jsonl_fpath=<a faster disk>/tasks.jsonl"
-    return Finding(evidence, [make_advice(change, override, case.gain(without("read")))], remark=case.hidden)
+    return Explanation(evidence, [make_advice(change, override, case.gain(without("read")))], remark=case.hidden)
 
 
-def _faster_disk(case: Case) -> Finding:
+def _faster_disk(case: Case) -> Explanation:
     seen = case.observed
     evidence = [f"writing a line took {ms(seen.write_s)}, {share(seen.write_s * seen.per_s)} of the time in all"]
     change = "write to a faster disk, one of this machine, and copy the file afterwards"
     override = "+output_jsonl_fpath=<a faster disk>/rollouts.jsonl"
-    return Finding(evidence, [make_advice(change, override, case.gain(without("write")))], "write", case.hidden)
+    return Explanation(evidence, [make_advice(change, override, case.gain(without("write")))], "write", case.hidden)
 
 
 def _loop_evidence(case: Case) -> list[str]:
@@ -242,7 +242,7 @@ def _loop_evidence(case: Case) -> list[str]:
     return evidence if seen.lag_s is None else [*evidence, f"the event loop was {ms(seen.lag_s)} late"]
 
 
-def _out_of_the_loop(case: Case) -> Finding:
+def _out_of_the_loop(case: Case) -> Explanation:
     """Code that is async and does not await."""
     seen, use = case.observed, case.interpreter
     assert use is not None
@@ -257,10 +257,10 @@ def _out_of_the_loop(case: Case) -> Finding:
     gain = case.gain(in_thread(use.name), capacity) if known and not burns else None
     moved = make_advice(f"write {code(use.name)} as def, not async def: then it runs in a thread", "", gain)
     advice = [moved] if use.name != "verify" else [deferred] if burns else [deferred, moved]
-    return Finding([first, *_loop_evidence(case)], advice, use.name, case.hidden)
+    return Explanation([first, *_loop_evidence(case)], advice, use.name, case.hidden)
 
 
-def _more_interpreters(case: Case) -> Finding:
+def _more_interpreters(case: Case) -> Explanation:
     """Code in threads, which share one interpreter."""
     use, block = case.interpreter, case.blocks.environment
     assert use is not None
@@ -270,20 +270,20 @@ def _more_interpreters(case: Case) -> Finding:
     change = f"start {block.name} with velo run, in two processes, if there are idle cores"
     workers = make_advice(change, block.override("num_workers", 2))
     advice = [make_advice(*_DEFERRED), workers] if use.name == "verify" else [workers]
-    return _code_finding(use.name, [first, *_loop_evidence(case)], advice)
+    return _explain_code(use.name, [first, *_loop_evidence(case)], advice)
 
 
-def _code_finding(name: str, evidence: list[str], advice: list[Advice]) -> Finding:
+def _explain_code(name: str, evidence: list[str], advice: list[Advice]) -> Explanation:
     """Of verify or of a tool that burns CPU."""
     if name == "verify":
-        return Finding(evidence, advice, "verify")
-    return Finding(evidence, advice, name, bound="tool", what=code(name))
+        return Explanation(evidence, advice, "verify")
+    return Explanation(evidence, advice, name, bound="tool", what=code(name))
 
 
-def _two_collectors(case: Case) -> Finding:
+def _two_collectors(case: Case) -> Explanation:
     first = f"the collector itself needs {ms(case.prediction.own_s)} of CPU per rollout"
     change = "share the tasks between two collectors, each with an output of its own, if there are idle cores"
-    return Finding([first, *_loop_evidence(case)], [make_advice(change)], "other")
+    return Explanation([first, *_loop_evidence(case)], [make_advice(change)], "other")
 
 
 def _server_runs_code(case: Case) -> bool:
@@ -291,7 +291,7 @@ def _server_runs_code(case: Case) -> bool:
     return any(map(case.observed.crowded, case.observed.servers))
 
 
-def _more_processes(case: Case) -> Finding:
+def _more_processes(case: Case) -> Explanation:
     seen = case.observed
     where = max(sorted(seen.servers), key=seen.busy)
     used = {("burned", name): seconds for (place, name), seconds in seen.cpu.items() if place == where}
@@ -310,8 +310,8 @@ def _more_processes(case: Case) -> Finding:
         gain = case.prediction.gain(capacity)
     advice = [_processes_advice(case, where, gain)]
     if did == "held":
-        return Finding(evidence, advice, name, bound="server", what=f"the server {where}")
-    return _code_finding(name, evidence, advice)
+        return Explanation(evidence, advice, name, bound="server", what=f"the server {where}")
+    return _explain_code(name, evidence, advice)
 
 
 def _processes_advice(case: Case, where: str, gain: Gain | None = None) -> Advice:
@@ -332,7 +332,7 @@ def _server_is_busy(case: Case) -> bool:
     return case.observed.shares.get(_busiest_server(case), 0.0) >= _SERVER_BUSY
 
 
-def _more_workers(case: Case) -> Finding:
+def _more_workers(case: Case) -> Explanation:
     seen, where = case.observed, _busiest_server(case)
     processes = seen.processes.get(where, 1)
     needed = f"needed {seen.shares[where]:.0%} of a core"
@@ -340,7 +340,7 @@ def _more_workers(case: Case) -> Finding:
     if processes > 1:
         first = f"each of the {processes} processes of {where} {needed}, and runs one thing at a time"
     advice = [_processes_advice(case, where)]
-    return Finding([first, time_spent(seen)], advice, what=f"the server {where}")
+    return Explanation([first, time_spent(seen)], advice, what=f"the server {where}")
 
 
 def _waits_for_a_place(case: Case) -> bool:
@@ -348,7 +348,7 @@ def _waits_for_a_place(case: Case) -> bool:
     return case.limiter is not None and not (case.limiter == "model" and effect is not None and effect.saturated)
 
 
-def _more_places(case: Case) -> Finding:
+def _more_places(case: Case) -> Explanation:
     """A limiter says by its span who it is and which setting it has."""
     seen, name = case.observed, case.limiter
     assert name is not None
@@ -379,10 +379,10 @@ def _more_places(case: Case) -> Finding:
     what = "the model's own limit" if name == "model" else f"the {name}'s limit"
     what = "the connection limit" if connections else "the environment's threads" if name == "threads" else what
     bound = name if name == "threads" else f"{name}_limit"
-    return Finding(evidence, advice, name if connections else "queue", doubt, bound, f"{what} ({setting})")
+    return Explanation(evidence, advice, name if connections else "queue", doubt, bound, f"{what} ({setting})")
 
 
-def _more_verify_processes(case: Case, block: Block, setting: str, evidence: list[str]) -> Finding:
+def _more_verify_processes(case: Case, block: Block, setting: str, evidence: list[str]) -> Explanation:
     places = case.places[case.limiter or ""]
     enough = min(2 * places, case.cores)
     if enough > places:
@@ -391,10 +391,10 @@ def _more_verify_processes(case: Case, block: Block, setting: str, evidence: lis
     else:
         evidence.append(f"they are as many as the cores here: {case.cores}")
         advice = make_advice(f"{_DEFERRED[0]}, or use a machine with more cores", LATER)
-    return Finding(evidence, [advice], "queue", bound="verify_cpu", what="verification CPU")
+    return Explanation(evidence, [advice], "queue", bound="verify_cpu", what="verification CPU")
 
 
-def _last_ones(case: Case) -> tuple[list[Taken], int]:
+def _last_ones(case: Case) -> tuple[list[TimedAttempt], int]:
     """Rollouts in the order they ended, and how many of the last are few."""
     return sorted(case.observed.windows[-1], key=lambda each: each.attempt.end), max(case.observed.limit // 16, 1)
 
@@ -416,7 +416,7 @@ def _others_s(case: Case, few: int) -> float:
     return times[-1 - few]
 
 
-def _without_the_straggler(case: Case) -> Finding:
+def _without_the_straggler(case: Case) -> Explanation:
     seen = case.observed
     rollouts, few = _last_ones(case)
     alone_s = rollouts[-1].attempt.end - rollouts[-1 - few].attempt.end
@@ -428,7 +428,7 @@ def _without_the_straggler(case: Case) -> Finding:
     ]
     times = seen.seconds / (seen.seconds - alone_s)
     change = "find out why it takes so long (velo show); without it the run ends earlier"
-    return Finding(evidence, [make_advice(change, "", Gain(times * seen.per_s, times))])
+    return Explanation(evidence, [make_advice(change, "", Gain(times * seen.per_s, times))])
 
 
 def _model_saturated(case: Case) -> bool:
@@ -438,7 +438,7 @@ def _model_saturated(case: Case) -> bool:
     return long and seen.model is not None and bool(seen.model.saturated)
 
 
-def _second_server(case: Case) -> Finding:
+def _second_server(case: Case) -> Explanation:
     seen, effect, block = case.observed, case.observed.model, case.blocks.model
     assert effect is not None
     evidence = [
@@ -454,7 +454,7 @@ def _second_server(case: Case) -> Finding:
         advice = make_advice("put a second server beside it", block.override("openai_base_url", _urls(block)), gain)
     else:
         advice = make_advice("give the model twice the strength (a second server, more cores)", "", gain)
-    return Finding(evidence, [advice], "model", remark)
+    return Explanation(evidence, [advice], "model", remark)
 
 
 def _urls(block: Block) -> str:
@@ -471,7 +471,7 @@ def _idle_slots(case: Case) -> bool:
     return seen.steady and seen.slots_used < _IDLE * seen.mean_limit and (seen.full is None or seen.full <= 0.8)
 
 
-def _more_tasks(case: Case) -> Finding:
+def _more_tasks(case: Case) -> Explanation:
     seen = case.observed
     evidence = [
         f"{slots_in_use(seen)} on average",
@@ -482,10 +482,10 @@ def _more_tasks(case: Case) -> Finding:
     if case.repeats is not None:
         override = f"+num_repeats={ceil(enough * case.repeats / seen.attempts)}"
     change = "give it more at once: more tasks, or more repeats of each"
-    return Finding(evidence, [make_advice(change, override, case.prediction.gain(attempts=enough))])
+    return Explanation(evidence, [make_advice(change, override, case.prediction.gain(attempts=enough))])
 
 
-def _more_at_once(case: Case) -> Finding:
+def _more_at_once(case: Case) -> Explanation:
     """Nothing is short but rollouts in flight; if more of them would bring nothing, it is not known what is."""
     seen, effect = case.observed, case.observed.model
     part = longest_part(seen)
@@ -504,14 +504,14 @@ def _more_at_once(case: Case) -> Finding:
     if gain.gain < HELPS or seen.one_by_one or (part == "model" and all_given):
         if seen.steady and seen.attempts < _FEW * seen.limit:
             return _more_tasks(case)._replace(bound="input", what="too few tasks")
-        return Finding([_nothing_helps(case), *evidence], [], part, bound="unknown", what="not known")
+        return Explanation([_nothing_helps(case), *evidence], [], part, bound="unknown", what="not known")
     doubt = case.doubt(slots / seen.limit)
     if any(busy >= _SERVER_LOADED for busy in seen.shares.values()):
         doubt = f"{_UNKNOWN}: a server is half busy already."
     more = make_advice(change, f"+num_samples_in_parallel={slots}", None if doubt else gain)
     auto = make_advice("let the collector find the number", "+num_samples_in_parallel=auto")
     advice = [more] if not seen.steady else [auto, more] if doubt else [more, auto]
-    return Finding(evidence, advice, part, doubt)
+    return Explanation(evidence, advice, part, doubt)
 
 
 def _nothing_helps(case: Case) -> str:
@@ -537,7 +537,7 @@ class Rule(NamedTuple):
     bound: str
     what: str
     applies: Callable[[Case], bool]
-    explain: Callable[[Case], Finding]
+    explain: Callable[[Case], Explanation]
 
 
 RULES = (

@@ -20,7 +20,7 @@ BETWEEN = 150
 _MOST_NODES = 2_000  # in each of the three; trees can be large
 
 
-class Attempt(NamedTuple):
+class RecordedAttempt(NamedTuple):
     """One attempt: when it began (seconds since 1970), how long it took, its `meta.timing`, whether it was kept."""
 
     start: float
@@ -36,7 +36,7 @@ class Attempt(NamedTuple):
         return self.start + self.total_s
 
 
-class Sample:
+class RunSample:
     """The attempts of one run, as far as the verdict needs them."""
 
     def __init__(self) -> None:
@@ -44,15 +44,15 @@ class Sample:
         self.failed = 0
         self.total_s = 0.0  # of all attempts
         self.agent: str | None = None
-        self._first: list[Attempt] = []
-        self._between: list[Attempt] = []
-        self._last: deque[Attempt] = deque()
+        self._first: list[RecordedAttempt] = []
+        self._between: list[RecordedAttempt] = []
+        self._last: deque[RecordedAttempt] = deque()
         self._nodes = [0, 0, 0]
         self._seen = self._next = 0
         self._weight = 1.0
         self._chance = random.Random(4)
 
-    def add(self, attempt: Attempt) -> None:
+    def add(self, attempt: RecordedAttempt) -> None:
         """Count one, and keep it if it is chosen."""
         if attempt.kept:
             self.kept += 1
@@ -74,7 +74,7 @@ class Sample:
             if self._seen >= self._next:
                 self._choose(oldest)
 
-    def _choose(self, attempt: Attempt) -> None:
+    def _choose(self, attempt: RecordedAttempt) -> None:
         """Algorithm L (Li, 1994): the next one to take is drawn when one is taken, so the others cost nothing."""
         chosen, nodes = self._between, self._nodes
         if len(chosen) < BETWEEN and nodes[1] < _MOST_NODES:
@@ -91,14 +91,14 @@ class Sample:
         self._next = self._seen + 1 + int(log(1.0 - chance()) / log(1.0 - self._weight))
 
     @property
-    def windows(self) -> tuple[list[Attempt], ...]:
+    def windows(self) -> tuple[list[RecordedAttempt], ...]:
         """Attempts in the order of their ends with none missing between: the first and the last, or all at once."""
         if not self._between:
             return ([*self._first, *self._last],)
         return (self._first, list(self._last))
 
     @property
-    def fair(self) -> list[Attempt]:
+    def fair(self) -> list[RecordedAttempt]:
         """Attempts that stand for all of the run: of its first and its last as large a share as of the others."""
         if not self._between:
             return [*self._first, *self._last]

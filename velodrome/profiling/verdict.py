@@ -9,13 +9,13 @@ import os
 from math import ceil
 from typing import Any
 
-from velodrome.profiling.attempts import CONNECTION, SETTINGS, Limiter
-from velodrome.profiling.blocks import UNKNOWN, Blocks, find_blocks
+from velodrome.profiling.attempts import CONNECTION, SETTINGS, SeenLimiter
+from velodrome.profiling.config_blocks import UNKNOWN, Blocks, find_blocks
 from velodrome.profiling.observed import Observed
 from velodrome.profiling.phrases import Advice, number
 from velodrome.profiling.prediction import Prediction
-from velodrome.profiling.rules import HELPS, LATER, QUEUED, RULES, Case, Finding
-from velodrome.profiling.sample import FEWEST, Sample
+from velodrome.profiling.rules import HELPS, LATER, QUEUED, RULES, Case, Explanation
+from velodrome.profiling.sample import FEWEST, RunSample
 from velodrome.timing.report import counted
 
 Json = dict[str, Any]
@@ -25,20 +25,22 @@ _DEFAULT_PLACES = {"threads": 32, "judge": 16}
 _LOCAL_OWN_S = 0.001  # a model in the collector's process uses CPU that is not the event loop's
 
 
-def make_verdict(sample: Sample, seconds: float, config: Json | None = None) -> Json:
+def make_verdict(sample: RunSample, seconds: float, config: Json | None = None) -> Json:
     """The verdict on one run that took so long. `config` is the resolved one."""
     observed = Observed(sample, seconds) if sample.kept and seconds > 0 else None
     if observed is None or observed.kept < FEWEST or not observed.rollouts:
         are = "is" if sample.kept == 1 else "are"
         few = f"{counted(sample.kept, 'rollout')} {are} too few to tell; at least {FEWEST} are needed"
-        return _as_json(Finding([few], bound="unknown", what="not known"), observed)
+        return _as_json(Explanation([few], bound="unknown", what="not known"), observed)
     if seconds < SHORTEST_S:
         short = f"the run took {seconds:.1g} s: too short to tell"
-        return _as_json(Finding([short], bound="unknown", what="not known"), observed)
+        return _as_json(Explanation([short], bound="unknown", what="not known"), observed)
     case = _make_case(observed, config)
     rule = next(rule for rule in RULES if rule.applies(case))
-    finding = rule.explain(case)
-    return _as_json(finding._replace(bound=finding.bound or rule.bound, what=finding.what or rule.what), observed)
+    explanation = rule.explain(case)
+    return _as_json(
+        explanation._replace(bound=explanation.bound or rule.bound, what=explanation.what or rule.what), observed
+    )
 
 
 def _make_case(observed: Observed, config: Json | None) -> Case:
@@ -51,7 +53,7 @@ def _make_case(observed: Observed, config: Json | None) -> Case:
 
 def _places(observed: Observed, blocks: Blocks, cores: int) -> dict[str, int]:
     """How many places each limiter has: as its span says, as configured, else as many as were in use during a wait."""
-    limiters = {name: Limiter(name, setting, part=name) for name, setting in SETTINGS.items()} | observed.limiters
+    limiters = {name: SeenLimiter(name, setting, part=name) for name, setting in SETTINGS.items()} | observed.limiters
     places = {}
     for name, limiter in limiters.items():
         block = blocks.model if limiter.part == "model" else blocks.environment
@@ -68,33 +70,33 @@ def _places(observed: Observed, blocks: Blocks, cores: int) -> dict[str, int]:
     return places
 
 
-def _as_json(finding: Finding, observed: Observed | None) -> Json:
+def _as_json(explanation: Explanation, observed: Observed | None) -> Json:
     per_s = observed.per_s if observed is not None else 0.0
-    part = finding.part
+    part = explanation.part
     if part is None and observed is not None:
         part = max(observed.parts, key=lambda name: observed.parts[name])
-    advice = list(finding.advice)
-    if finding.bound != "rate_limit":  # there fewer at once lose nothing, and spare the provider
+    advice = list(explanation.advice)
+    if explanation.bound != "rate_limit":  # there fewer at once lose nothing, and spare the provider
         advice = [each for each in advice if each["gain"] is None or each["gain"] >= HELPS]
     return {
-        "bound": finding.bound,
-        "what": finding.what,
+        "bound": explanation.bound,
+        "what": explanation.what,
         "part": part,
         "rollouts_per_s": per_s,
-        "evidence": finding.evidence,
+        "evidence": explanation.evidence,
         "advice": advice,
-        "paragraph": _paragraph(finding, advice, per_s, served=observed is not None and bool(observed.shares)),
+        "paragraph": _paragraph(explanation, advice, per_s, served=observed is not None and bool(observed.shares)),
     }
 
 
-def _paragraph(finding: Finding, advice: list[Advice], per_s: float, *, served: bool) -> str:
-    evidence = "; ".join(finding.evidence)
-    if finding.bound == "unknown":
+def _paragraph(explanation: Explanation, advice: list[Advice], per_s: float, *, served: bool) -> str:
+    evidence = "; ".join(explanation.evidence)
+    if explanation.bound == "unknown":
         return f"What bounds throughput is not known: {evidence}."
-    text = f"{number(per_s)} rollouts/s, bounded by {finding.what}: {evidence}."
+    text = f"{number(per_s)} rollouts/s, bounded by {explanation.what}: {evidence}."
     if advice:
         text += f" What to change: {_change(advice[0], served=served)}"
-    return f"{text} {finding.remark}".rstrip()
+    return f"{text} {explanation.remark}".rstrip()
 
 
 def _change(advice: Advice, *, served: bool) -> str:

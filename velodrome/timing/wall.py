@@ -37,7 +37,7 @@ class _Figures:
         self.callers: dict[_Figures, Cost] = {}
 
 
-class _Call:
+class _WallCall:
     """One call that is under way. `since` is when the first of the calls now below it began."""
 
     __slots__ = ("below", "covered", "of", "over", "parent", "recursive", "since", "started", "within")
@@ -46,7 +46,7 @@ class _Call:
     covered: float
     of: _Figures
     over: bool
-    parent: _Call | None
+    parent: _WallCall | None
     recursive: bool
     since: float
     started: float
@@ -54,7 +54,7 @@ class _Call:
 
 
 _NOBODY: frozenset[_Figures] = frozenset()
-_current: ContextVar[_Call | None] = ContextVar("velodrome_wall", default=None)
+_current: ContextVar[_WallCall | None] = ContextVar("velodrome_wall", default=None)
 # A profiler is told of calls of C functions, but not of those that a partial makes: each would cost it a microsecond.
 _get = functools.partial(_current.get)
 _set = functools.partial(_current.set)
@@ -143,12 +143,12 @@ class Wall:
 
         return call
 
-    def _enter(self, figures: _Figures) -> _Call:
+    def _enter(self, figures: _Figures) -> _WallCall:
         parent = _get()
         while parent is not None and parent.over:  # a task may outlive the call that started it
             parent = parent.parent
         above = _NOBODY if parent is None else parent.within
-        here = _Call()
+        here = _WallCall()
         here.of = figures
         here.parent = parent
         here.over = False
@@ -168,7 +168,7 @@ class Wall:
                 self._release()
         return here
 
-    def _leave(self, here: _Call) -> None:
+    def _leave(self, here: _WallCall) -> None:
         now = self._clock()
         figures, parent = here.of, here.parent
         _set(parent)
