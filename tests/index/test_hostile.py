@@ -146,7 +146,7 @@ odd_meta = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows=st.lists(odd_rows | st.builds(lambda meta: {"meta": meta}, odd_meta), min_size=1, max_size=4))
 def test_any_objects_at_all_are_listed_once_each(tmp_path_factory: pytest.TempPathFactory, rows: list[Json]):
     path = tmp_path_factory.mktemp("any") / "r.jsonl"

@@ -152,7 +152,7 @@ def test_frames_that_unpack_to_far_too_much_do_not_fill_the_memory(tmp_path: Pat
     index.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(found=TEXT, cuts=st.lists(st.integers(0, 1500), max_size=6), sized=st.booleans(), stop=st.integers(0, 12))
 def test_lines_are_the_same_however_the_text_is_cut_into_frames(
     tmp_path_factory: pytest.TempPathFactory, found: list[bytes], cuts: list[int], sized: bool, stop: int

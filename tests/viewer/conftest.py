@@ -1,10 +1,15 @@
-"""One profile with every part there can be, as profiling/profile.py makes it."""
+"""Runs that are only read, with a viewer over them; and a profile with every part there can be."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import make_run
+from starlette.testclient import TestClient
+from viewing import viewing
 
 Json = dict[str, Any]
 
@@ -117,3 +122,18 @@ def profile() -> Json:
             "and a rollout spent 97% of its time waiting for the model. Run more rollouts at once.",
         },
     }
+
+
+@pytest.fixture(scope="session")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that no test changes, with another beside it."""
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder / "other.jsonl", seed=3, tasks=5)
+    return make_run(folder / "baseline.jsonl")
+
+
+@pytest.fixture(scope="session")
+def client(baseline: Path) -> Iterator[TestClient]:
+    """The viewer over both."""
+    with viewing(baseline, baseline.with_name("other.jsonl")) as client:
+        yield client

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from made_runs import make_run
+from starlette.testclient import TestClient
 from viewing import told, viewing
 
 Json = dict[str, Any]
@@ -36,12 +37,11 @@ def run(tmp_path: Path) -> Path:
         "/run/baseline/key/none/0",
         "/run/baseline/task?id=none",
         "/run/nobody",
-        "/compare?a=baseline",
+        "/compare?a=nobody",
     ],
 )
-def test_what_is_not_there_is_said_kindly(run: Path, path: str):
-    with viewing(run) as client:
-        page = told(client, path, 404)
+def test_what_is_not_there_is_said_kindly(client: TestClient, path: str):
+    page = told(client, path, 404)
     assert "Not there" in page.words
     assert "Traceback" not in page.words
     assert "/" in page.links()
@@ -61,9 +61,8 @@ def test_what_is_not_there_is_said_kindly(run: Path, path: str):
         ("", 421),
     ],
 )
-def test_only_the_names_of_this_machine_are_answered_to(run: Path, host: str, status: int):
-    with viewing(run) as client:
-        answer = client.get("/run/baseline/rollouts", headers={"host": host})
+def test_only_the_names_of_this_machine_are_answered_to(client: TestClient, host: str, status: int):
+    answer = client.get("/run/baseline/rollouts", headers={"host": host})
     assert answer.status_code == status
     assert ("task-0" in answer.text) == (status == 200)
 

@@ -148,7 +148,7 @@ def test_a_picture_is_named_and_not_shown():
     assert conversation(row)[0].text == "look\n[input_image: 1,068 characters of JSON]"
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(JSON | st.lists(MESSAGES, max_size=5), JSON | st.lists(MESSAGES, max_size=5), JSON)
 def test_no_row_is_too_strange(asked: Any, made: Any, response: Any):
     row = {"responses_create_params": {"input": asked, "instructions": response}, "output": made, "response": response}

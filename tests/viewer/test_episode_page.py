@@ -19,6 +19,8 @@ from velodrome.viewer.viewed_file import opened
 
 Json = dict[str, Any]
 
+pytestmark = pytest.mark.slow  # a policy is trained first
+
 
 @pytest.fixture(scope="module")
 def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:

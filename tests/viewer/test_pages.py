@@ -13,6 +13,7 @@ import orjson
 import pytest
 from made_runs import failure, make_run, rollout, rows_of, write
 from parsed_page import Page
+from starlette.testclient import TestClient
 from viewing import TAGS, told, viewing, wait_for
 
 Json = dict[str, Any]
@@ -39,11 +40,9 @@ PAGES = [
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_has_its_landmarks_and_lets_nothing_in(run: Path, tmp_path: Path, path: str):
-    other = make_run(tmp_path / "other.jsonl", seed=3, tasks=5)
-    with viewing(run, other) as client:
-        answer = client.get(path)
-        page = Page(answer.text)
+def test_a_page_has_its_landmarks_and_lets_nothing_in(client: TestClient, path: str):
+    answer = client.get(path)
+    page = Page(answer.text)
     assert (page.crossed, page.unclosed) == ([], [])
     assert answer.status_code == (404 if path == "/nowhere" else 200)
     tags = [tag for tag, _ in page.tags]
@@ -65,25 +64,24 @@ def test_a_page_has_its_landmarks_and_lets_nothing_in(run: Path, tmp_path: Path,
     assert [way for way in ways if not re.match(r"/(?!/)|#", way or "")] == []
 
 
-def test_every_link_of_every_page_leads_somewhere(run: Path, tmp_path: Path):
-    other = make_run(tmp_path / "other.jsonl", seed=3, tasks=4)
+def test_every_link_of_every_page_leads_somewhere(client: TestClient):
     seen: dict[str, int] = {}
     todo = ["/"]
-    with viewing(run, other) as client:
-        while todo:
-            path = todo.pop()
-            if path in seen or len(seen) > 400:
-                continue
-            answer = client.get(path, follow_redirects=True)
-            seen[path] = answer.status_code
-            if "text/html" in answer.headers["content-type"]:
-                todo += [link.partition("#")[0] for link in Page(answer.text).links() if link.startswith("/")]
+    while todo:
+        path = todo.pop()
+        if path in seen or len(seen) > 150:
+            continue
+        answer = client.get(path, follow_redirects=True)
+        seen[path] = answer.status_code
+        if "text/html" in answer.headers["content-type"]:
+            todo += [link.partition("#")[0] for link in Page(answer.text).links() if link.startswith("/")]
     assert {path: status for path, status in seen.items() if status != 200} == {}
     assert len(seen) > 100
 
 
 def test_requested_is_kept_and_failed_and_not_run(run: Path):
     with viewing(run) as client:
+        assert "Two runs are needed" in told(client, "/compare?a=baseline", 404).words
         assert "120 requested = 111 kept + 9 failed" in told(client, "/run/baseline").words
         beside = run.with_name("baseline.run.json")
         data = orjson.loads(beside.read_bytes())
@@ -102,12 +100,11 @@ def test_requested_is_kept_and_failed_and_not_run(run: Path):
         assert "120 requested = 111 kept + 9 failed" in told(client, "/run/baseline").words
 
 
-def test_the_page_of_a_run_tells_its_metrics_times_and_findings(run: Path):
-    with viewing(run) as client:
-        page = wait_for(client, "/run/baseline", "pass@4")
-        page = wait_for(client, "/run/baseline", "Rollout Total")
-        page = wait_for(client, "/run/baseline", "9 of 120 rollouts (7.5%) failed")
-    tries = Counter(row["meta"]["key"].split("/")[0] for row in rows_of(run))
+def test_the_page_of_a_run_tells_its_metrics_times_and_findings(client: TestClient, baseline: Path):
+    page = wait_for(client, "/run/baseline", "pass@4")
+    page = wait_for(client, "/run/baseline", "Rollout Total")
+    page = wait_for(client, "/run/baseline", "9 of 120 rollouts (7.5%) failed")
+    tries = Counter(row["meta"]["key"].split("/")[0] for row in rows_of(baseline))
     whole = sum(count >= 4 for count in tries.values())
     assert 0 < whole < len(tries)
     assert f"pass@4 over {whole} of {len(tries)} tasks" in page.words
@@ -115,10 +112,9 @@ def test_the_page_of_a_run_tells_its_metrics_times_and_findings(run: Path):
     assert charts == ["chart histogram", "chart line"]
 
 
-def test_the_list_is_filtered_and_sorted_as_the_address_says(run: Path):
-    with viewing(run) as client:
-        page = told(client, f"/run/baseline/rollouts?q={quote('reward<1 -state:failed')}&sort=-tokens")
-        tokens = [row["usage"]["total_tokens"] for row in rows_of(run) if row["reward"] < 1]
+def test_the_list_is_filtered_and_sorted_as_the_address_says(client: TestClient, baseline: Path):
+    page = told(client, f"/run/baseline/rollouts?q={quote('reward<1 -state:failed')}&sort=-tokens")
+    tokens = [row["usage"]["total_tokens"] for row in rows_of(baseline) if row["reward"] < 1]
     assert f"{len(tokens)} rollouts match" in page.words
     shown = [float(text) for text in re.findall(r" 2 1 (\d+) ", page.words)]
     assert shown == sorted(tokens, reverse=True)[: len(shown)]
@@ -127,26 +123,24 @@ def test_the_list_is_filtered_and_sorted_as_the_address_says(run: Path):
     assert sorts == ["descending"]
 
 
-def test_walking_through_the_pages_meets_every_rollout_once(run: Path):
+def test_walking_through_the_pages_meets_every_rollout_once(client: TestClient):
     found: list[str] = []
-    with viewing(run) as client:
-        path = "/run/baseline/rollouts?sort=total_s"
-        while path:
-            page = told(client, path)
-            found += [link for link in page.links() if "/rollout/" in link]
-            path = next((link for link in page.links() if "after=" in link), "")
+    path = "/run/baseline/rollouts?sort=total_s"
+    while path:
+        page = told(client, path)
+        found += [link for link in page.links() if "/rollout/" in link]
+        path = next((link for link in page.links() if "after=" in link), "")
     assert len(found) == len(set(found)) == 120
 
 
-def test_next_and_previous_stay_within_the_filter(run: Path):
-    passed = [number for number, row in enumerate(rows_of(run), 1) if row["reward"] == 1]
+def test_next_and_previous_stay_within_the_filter(client: TestClient, baseline: Path):
+    passed = [number for number, row in enumerate(rows_of(baseline), 1) if row["reward"] == 1]
     seen = []
-    with viewing(run) as client:
-        path = f"/run/baseline/rollout/{passed[0]}?q={quote('reward>=1')}"
-        while path and len(seen) < 200:
-            seen.append(int(re.findall(r"rollout/(\d+)", path)[0]))
-            page = told(client, path)
-            path = next((attrs["href"] or "" for tag, attrs in page.tags if attrs.get("data-key") == "n"), "")
+    path = f"/run/baseline/rollout/{passed[0]}?q={quote('reward>=1')}"
+    while path and len(seen) < 200:
+        seen.append(int(re.findall(r"rollout/(\d+)", path)[0]))
+        page = told(client, path)
+        path = next((attrs["href"] or "" for tag, attrs in page.tags if attrs.get("data-key") == "n"), "")
     assert seen == passed
 
 
@@ -161,9 +155,8 @@ def test_next_and_previous_stay_within_the_filter(run: Path):
         ("x" * 3000, "longer than 2000 characters"),
     ],
 )
-def test_a_bad_filter_is_explained_above_the_table_and_kept_in_the_field(run: Path, q: str, words: str):
-    with viewing(run) as client:
-        page = told(client, f"/run/baseline/rollouts?q={quote(q)}")
+def test_a_bad_filter_is_explained_above_the_table_and_kept_in_the_field(client: TestClient, q: str, words: str):
+    page = told(client, f"/run/baseline/rollouts?q={quote(q)}")
     assert words in page.words
     assert "All rollouts are shown." in page.words
     field = next(attrs for tag, attrs in page.tags if tag == "input" and attrs.get("id") == "q")
@@ -174,19 +167,17 @@ def test_a_bad_filter_is_explained_above_the_table_and_kept_in_the_field(run: Pa
 @pytest.mark.parametrize(
     "rest", ["sort=key", "sort=nothing", "sort=-", "after=%00", "after=AAAA", "before=x", "sort=-reward&after=WyJ4Il0"]
 )
-def test_a_bad_order_or_cursor_is_explained_and_the_list_shown_from_its_start(run: Path, rest: str):
-    with viewing(run) as client:
-        page = told(client, f"/run/baseline/rollouts?{rest}")
+def test_a_bad_order_or_cursor_is_explained_and_the_list_shown_from_its_start(client: TestClient, rest: str):
+    page = told(client, f"/run/baseline/rollouts?{rest}")
     assert "All rollouts are shown." in page.words
     assert len([1 for link in page.links() if "/rollout/" in link]) == 50
 
 
-def test_a_rollout_is_told_in_full(run: Path):
-    row = rows_of(run)[6]
-    with viewing(run) as client:
-        page = told(client, "/run/baseline/rollout/7")
-        raw = client.get("/run/baseline/rollout/7.json")
-        there = client.get(f"/run/baseline/key/{quote(row['meta']['key'])}")
+def test_a_rollout_is_told_in_full(client: TestClient, baseline: Path):
+    row = rows_of(baseline)[6]
+    page = told(client, "/run/baseline/rollout/7")
+    raw = client.get("/run/baseline/rollout/7.json")
+    there = client.get(f"/run/baseline/key/{quote(row['meta']['key'])}")
     for words in (
         "You are a careful assistant.",
         row["responses_create_params"]["input"][1]["content"],
@@ -204,21 +195,19 @@ def test_a_rollout_is_told_in_full(run: Path):
     assert (there.status_code, there.headers["location"]) == (307, "/run/baseline/rollout/7")
 
 
-def test_a_failed_attempt_shows_its_reason_how_far_it_came_and_what_was_asked(run: Path):
-    with viewing(run) as client:
-        page = told(client, "/run/baseline/rollout/f2")
+def test_a_failed_attempt_shows_its_reason_how_far_it_came_and_what_was_asked(client: TestClient):
+    page = told(client, "/run/baseline/rollout/f2")
     assert "Failed · model attempt 2 POST http://127.0.0.1:8155/v1/responses: timeout after 120 s" in page.words
     assert "Let me see. First I" in page.words
     assert "What is 6% of 107?" in page.words
 
 
-def test_failures_are_grouped_by_boundary_and_message(run: Path):
-    with viewing(run) as client:
-        page = told(client, "/run/baseline/failures")
-        assert "9 failed, in 4 kinds" in page.words
-        assert page.words.index("Model · 5") < page.words.index("Verify · 2")
-        group = next(link for link in page.links() if "rollouts?" in link and "Unavailable" in link)
-        assert "3 rollouts match" in told(client, group).words
+def test_failures_are_grouped_by_boundary_and_message(client: TestClient):
+    page = told(client, "/run/baseline/failures")
+    assert "9 failed, in 4 kinds" in page.words
+    assert page.words.index("Model · 5") < page.words.index("Verify · 2")
+    group = next(link for link in page.links() if "rollouts?" in link and "Unavailable" in link)
+    assert "3 rollouts match" in told(client, group).words
 
 
 def test_a_failed_attempt_is_shown_with_what_it_was_asked(tmp_path: Path):
@@ -309,9 +298,8 @@ def test_a_task_of_any_name_is_found_by_its_link(tmp_path: Path):
         assert "1 rollout matches" in told(client, links[-1]).words
 
 
-def test_a_number_is_a_filter_as_it_is_an_order(run: Path):
-    with viewing(run) as client:
-        page = told(client, f"/run/baseline/rollouts?q={quote('number<=3')}&sort=-number")
+def test_a_number_is_a_filter_as_it_is_an_order(client: TestClient):
+    page = told(client, f"/run/baseline/rollouts?q={quote('number<=3')}&sort=-number")
     assert "3 rollouts match" in page.words
     assert [link.partition("?")[0] for link in page.links() if "/rollout/" in link] == [
         f"/run/baseline/rollout/{number}" for number in (3, 2, 1)
@@ -330,9 +318,8 @@ def test_one_of_something_is_not_many(tmp_path: Path):
     assert f"Reward: 1 rollout, mean {row['reward']:.0f}" in charts
 
 
-def test_a_bad_cursor_leaves_the_filter_as_it_is(run: Path):
-    with viewing(run) as client:
-        page = told(client, "/run/baseline/rollouts?q=state:failed&after=x")
+def test_a_bad_cursor_leaves_the_filter_as_it_is(client: TestClient):
+    page = told(client, "/run/baseline/rollouts?q=state:failed&after=x")
     assert "9 rollouts match" in page.words
     assert "Shown from the start, as in the file." in page.words
 

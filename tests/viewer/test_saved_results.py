@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import pytest
 from made_runs import make_run, write
 from viewing import viewing, wait_for
 
+from velodrome.index import Index
 from velodrome.profiling.profile_file import read_profile
 from velodrome.stats.metrics import read_metrics
+from velodrome.viewer.saved_results import saved_result
 
 Json = dict[str, Any]
 
@@ -23,7 +27,7 @@ def run(tmp_path: Path) -> Path:
     return make_run(tmp_path / "baseline.jsonl")
 
 
-def leave(run: Path, kind: str, told: Any) -> None:
+def save(run: Path, kind: str, told: Any) -> None:
     run.with_name(f"baseline.{kind}.json").write_bytes(told if isinstance(told, bytes) else orjson.dumps(told))
 
 
@@ -34,8 +38,8 @@ def left_profile(run: Path) -> Json:
 
 
 def test_numbers_that_are_of_these_rollouts_are_used(run: Path):
-    leave(run, "metrics", read_metrics(run)[0] | {"left_here": 4242})
-    leave(run, "profile", left_profile(run))
+    save(run, "metrics", read_metrics(run)[0] | {"left_here": 4242})
+    save(run, "profile", left_profile(run))
     with viewing(run) as client:
         page = wait_for(client, "/run/baseline", "Left Here")
         assert "left_here 4,242" in wait_for(client, "/run/baseline", "pass@4").words
@@ -44,8 +48,8 @@ def test_numbers_that_are_of_these_rollouts_are_used(run: Path):
 
 @pytest.mark.parametrize("change", ["fewer", "other rewards", "other times"])
 def test_another_file_put_in_its_place_with_an_older_time_is_measured(run: Path, tmp_path: Path, change: str):
-    leave(run, "metrics", read_metrics(run)[0] | {"left_here": 4242})
-    leave(run, "profile", left_profile(run))
+    save(run, "metrics", read_metrics(run)[0] | {"left_here": 4242})
+    save(run, "profile", left_profile(run))
     rows = [orjson.loads(line) for line in run.read_bytes().splitlines()]
     if change == "fewer":
         rows = rows[:-1]
@@ -64,43 +68,39 @@ def test_another_file_put_in_its_place_with_an_older_time_is_measured(run: Path,
         assert "left_here" not in metrics
 
 
-WRONG_PROFILES: list[Json] = [
-    {"tree": 5, "verdict": [], "series": 1},
-    {"tree": [], "verdict": "x"},
-    {"tree": [5]},
-    {"tree": [{"name": "x"}]},
-    {"verdict": {"paragraph": 7}},
-    {"slowest": [{"line": "1", "total_s": {}}]},
-    {"slowest": [{"line": 2**63, "total_s": 1.0}]},
-    {"rollouts": "many"},
-    {"rows": 1e308},
-]
-
-
-@pytest.mark.parametrize("wrong", WRONG_PROFILES, ids=str)
-def test_a_profile_of_another_shape_is_measured_instead(run: Path, wrong: Json):
-    leave(run, "profile", left_profile(run) | wrong)
-    with viewing(run) as client:
-        assert "Left Here" not in wait_for(client, "/run/baseline", "Rollout Total").words
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    """The index of a run; what is saved beside it is overwritten by each test."""
+    with closing(Index(make_run(tmp_path_factory.mktemp("saved") / "baseline.jsonl"))) as index:
+        index.refresh()
+        yield index
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"pass@2": 1e308}, {"pass@2": -1}, {"tokens/total": "many"}, {"reward": [1]}, {"avg_tool_calls": None}],
+    ("kind", "wrong"),
+    [
+        ("profile", {"tree": 5, "verdict": [], "series": 1}),
+        ("profile", {"tree": [], "verdict": "x"}),
+        ("profile", {"tree": [5]}),
+        ("profile", {"tree": [{"name": "x"}]}),
+        ("profile", {"verdict": {"paragraph": 7}}),
+        ("profile", {"slowest": [{"line": "1", "total_s": {}}]}),
+        ("profile", {"slowest": [{"line": 2**63, "total_s": 1.0}]}),
+        ("profile", {"rollouts": "many"}),
+        ("profile", {"rows": 1e308}),
+        ("metrics", {"pass@2": 1e308}),
+        ("metrics", {"pass@2": -1}),
+        ("metrics", {"tokens/total": "many"}),
+        ("metrics", {"reward": [1]}),
+        ("metrics", {"avg_tool_calls": None}),
+        *((kind, text) for kind in ("metrics", "profile") for text in (b"", b"[]", b"5", b"{", b"\xff\xfe", b"null")),
+    ],
     ids=str,
 )
-def test_metrics_of_another_shape_are_measured_instead(run: Path, wrong: Json):
-    leave(run, "metrics", read_metrics(run)[0] | {"left_here": 4242} | wrong)
-    with viewing(run) as client:
-        words = wait_for(client, "/run/baseline", "pass@4").words
-    assert "left_here" not in words
-    assert "inf" not in words.split("Metrics")[1]
-
-
-@pytest.mark.parametrize("told", [b"", b"[]", b"5", b"{", b"\xff\xfe", b"null"])
-def test_what_is_no_json_object_is_measured_instead(run: Path, told: bytes):
-    leave(run, "metrics", told)
-    leave(run, "profile", told)
-    with viewing(run) as client:
-        wait_for(client, "/run/baseline", "pass@4")
-        wait_for(client, "/run/baseline", "Rollout Total")
+def test_what_has_another_shape_is_not_used(index: Index, kind: str, wrong: Json | bytes):
+    run = index.rollouts
+    right = read_profile(run) if kind == "profile" else read_metrics(run)[0]
+    save(run, kind, right)
+    assert saved_result(kind, run, index) is not None
+    save(run, kind, wrong if isinstance(wrong, bytes) else right | wrong)
+    assert saved_result(kind, run, index) is None

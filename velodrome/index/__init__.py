@@ -3,8 +3,7 @@
 From Python, `matching_lines(path, "reward<1 tools>3")` gives the lines of a file that match a filter.
 """
 
-from velodrome.index.index import Index
-from velodrome.index.matching import matching_lines
+from velodrome.index.index import Index, matching_lines
 from velodrome.index.query import Query, Sort
 from velodrome.index.results import (
     FAILED,

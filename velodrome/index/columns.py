@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from velodrome.errors import InputError
 from velodrome.index.database import Damaged
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
-from velodrome.index.results import FAILED, FAILED_STATE, STATES
+from velodrome.index.results import FAILED
 from velodrome.settings.spelling import hint
 
 Column = NDArray[Any]
@@ -89,25 +89,30 @@ class Columns:
 
     @cached_property
     def tasks(self) -> dict[str, Column]:
-        """What is true of each task, by its id: counts, rates, and the number of its first entry."""
-        task, reward = self["task"], self["reward"]
-        failed = self["state"] == STATES.index(FAILED_STATE)
-        scored = ~failed & ~np.isnan(reward)
+        """What is true of each task, by its id: counts and rates."""
+        task, kept = self["task"], self._kept
         size = int(task.max(initial=0)) + 1
-        sums: dict[str, Column] = {
-            "n": np.bincount(task[~failed], minlength=size),
-            "failed": np.bincount(task[failed], minlength=size),
-            "scored": np.bincount(task[scored], minlength=size),
-            "passed": np.bincount(task[scored & (reward >= PASS_REWARD)], minlength=size),
-            "first": np.zeros(size, np.int64),
-        }
-        sums["first"][task[::-1]] = self["number"][::-1]
-        total = np.bincount(task[scored], weights=reward[scored], minlength=size)
+        own, reward = task[:kept], self["reward"][:kept]
+
+        def total(weights: Column | None = None) -> Column:
+            return np.bincount(own, weights=weights, minlength=size)
+
+        scored = total(~np.isnan(reward))
+        passed = total(reward >= PASS_REWARD)
         with np.errstate(invalid="ignore"):
-            sums["pass_rate"] = sums["passed"] / sums["scored"]
+            pass_rate = passed / scored
             # Rounding removes what the order of the rows does to a sum.
-            sums["mean_reward"] = np.round(total / sums["scored"], 12)
-        return sums
+            mean_reward = np.round(total(np.nan_to_num(reward)) / scored, 12)
+        failed = np.bincount(task[kept:], minlength=size)
+        counts = {"n": total(), "failed": failed, "scored": scored, "passed": passed}
+        return counts | {"pass_rate": pass_rate, "mean_reward": mean_reward}
+
+    @cached_property
+    def first_of_task(self) -> Column:
+        """The number of the first entry of each task, by its id."""
+        first = np.zeros(len(self.tasks["n"]), np.int64)
+        first[self["task"][::-1]] = self["number"][::-1]
+        return first
 
     def _chunks(self, name: str) -> dict[int, Column]:
         """The stored parts of a column, by the number of the first row in each."""

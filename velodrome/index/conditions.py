@@ -106,16 +106,25 @@ def _key_contains(columns: Columns, term: Matched) -> Mask:
     """A key is `<task>/<repeat>`: the text may be in the task, in the repeat, or across the slash."""
     db, repeats = columns.connection, columns["repeat"]
     mask = _has_id(columns["task"], _rows(db, "id", "task", "name", term))
-    known = [int(each) for each in np.unique(repeats[~np.isnan(repeats)])]
-    mask |= np.isin(repeats, [each for each in known if term.value in str(each)])
     end, slash, start = term.value.rpartition("/")
     if slash:
         ends = "SELECT id FROM task WHERE substr(lower(name), -length(?1)) = ?1 OR ?1 = ''"
         tasks = [row[0] for row in db.execute(ends, (folded(end),))]
-        mask |= _has_id(columns["task"], tasks) & np.isin(
-            repeats, [each for each in known if str(each).startswith(start)]
-        )
+        rows = np.flatnonzero(_has_id(columns["task"], tasks) & ~np.isnan(repeats))
+        same = [each for each in _distinct(repeats[rows]) if str(each).startswith(start)]
+        mask[rows[np.isin(repeats[rows], same)]] = True
+    elif term.value.isdecimal():
+        mask |= np.isin(repeats, [each for each in _distinct(repeats) if term.value in str(each)])
     return mask
+
+
+def _distinct(repeats: Column) -> list[int]:
+    """The repeats there are; most often they are small numbers, which need no sorting."""
+    known = repeats[~np.isnan(repeats)]
+    if known.max(initial=0) > len(known):
+        return [int(each) for each in np.unique(known)]
+    numbers: list[int] = np.flatnonzero(np.bincount(known.astype(np.intp))).tolist()
+    return numbers
 
 
 def _rows(db: sqlite3.Connection, wanted: str, table: str, column: str, term: Matched) -> list[int]:

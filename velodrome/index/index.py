@@ -25,7 +25,18 @@ from velodrome.index.conditions import with_key
 from velodrome.index.fields import TASK_FIELDS
 from velodrome.index.followed_file import same_file
 from velodrome.index.query import Query, Sort
-from velodrome.index.results import FAILED, Entry, FailureGroup, FieldHistogram, Page, Point, Repeats, State, TaskPage
+from velodrome.index.results import (
+    FAILED,
+    FAILED_STATE,
+    Entry,
+    FailureGroup,
+    FieldHistogram,
+    Page,
+    Point,
+    Repeats,
+    State,
+    TaskPage,
+)
 from velodrome.records.lenient import loads
 from velodrome.records.rollout import beside
 
@@ -320,3 +331,18 @@ def _unsearched(connection: sqlite3.Connection) -> str | None:
         return None
     entries = progress.rows + progress.failed
     return f"text search covers {min(progress.searchable, entries):,} of {entries:,} rollouts so far"
+
+
+def matching_lines(path: Path, where: str, *, sort: str = "") -> Iterator[tuple[int, bytes]]:
+    """Each rollout that matches `where`, as its line number and its line; failures are left out.
+
+    `where` is what the viewer's filter takes (`reward<1 tools>3`), `sort` a numeric field (`-total_s`); without it
+    the order is that of the file. A mistake in either is an `InputError` with its place. The index beside the file is
+    built or brought up to date first; lines are read one by one as they are asked for.
+    """
+    query, order = Query.parse(where), Sort.parse(sort)
+    with closing(Index(path)) as index:
+        index.refresh(search=bool(query.words))
+        for entry in index.select(query, order):
+            if entry.state != FAILED_STATE:
+                yield entry.number, index.line(entry.number)

@@ -88,7 +88,7 @@ def task_page(
     allowed = all_of([sums["n"] + sums["failed"] > 0, *(_task_condition(columns, term) for term in query.terms)])
     ids = np.arange(len(allowed))
     by_number = sort.field == "number"
-    order = Order(sort, None if by_number else sums[sort.field], [sums["first"] if by_number else ids])
+    order = Order(sort, None if by_number else sums[sort.field], [columns.first_of_task if by_number else ids])
     rows, following, previous = order.page(allowed, after=after, before=before, limit=limit)
     return TaskPage(tuple(_summary(columns, int(row)) for row in rows), following, previous)
 
@@ -111,13 +111,13 @@ def _task_condition(columns: Columns, term: Term) -> Mask:
 def _summary(columns: Columns, task: int) -> TaskSummary:
     sums = {name: column[task].item() for name, column in columns.tasks.items()}
     [(name,)] = columns.connection.execute("SELECT name FROM task WHERE id = ?", (task,))
-    [first] = read_entries(columns.connection, [sums["first"]])
+    [first] = read_entries(columns.connection, [int(columns.first_of_task[task])])
     return TaskSummary(
         task=name,
         n=sums["n"],
         failed=sums["failed"],
-        scored=sums["scored"],
-        passed=sums["passed"],
+        scored=int(sums["scored"]),
+        passed=int(sums["passed"]),
         pass_rate=sums["pass_rate"] if sums["scored"] else None,
         mean_reward=sums["mean_reward"] if sums["scored"] else None,
         first=first.number,
