@@ -20,8 +20,8 @@ from velodrome.viewer.parts.episode import (
     MOST_CELLS,
     MOST_LETTERS,
     MOST_STEPS,
-    Change,
     Episode,
+    FrameChange,
     Pictures,
     Whole,
     read_episode,
@@ -56,7 +56,7 @@ def test_an_episode_is_read_with_its_pictures_in_letters_of_our_own():
     pictures = Pictures(
         ["#eeeeee", "#dd0000", "#DD0000", "#444444"],
         ["", "0", "1", ""],
-        [Whole(3, "DABDCA"), Change([2, 1], "AB")],
+        [Whole(3, "DABDCA"), FrameChange([2, 1], "AB")],
     )
     columns = ([[0, 1], [1, 1]], [[0, 0], [1, 7]], [[0.0, 0.5], [1.0, 0]])
     assert read() == Episode(2, 2, "its time was over", ["noop", "north"], *columns, pictures, 2)

@@ -3,9 +3,7 @@
 From Python, `matching_lines(path, "reward<1 tools>3")` gives the lines of a file that match a filter.
 """
 
-from velodrome.index.index import Index, matching_lines
-from velodrome.index.query import Query, Sort
-from velodrome.index.results import (
+from velodrome.index.answer_types import (
     FAILED,
     Bin,
     Entry,
@@ -18,6 +16,8 @@ from velodrome.index.results import (
     TaskPage,
     TaskSummary,
 )
+from velodrome.index.index import Index, matching_lines
+from velodrome.index.query import Query, Sort
 
 __all__ = [
     "FAILED",

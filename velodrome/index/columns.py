@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError
+from velodrome.index.answer_types import FAILED
 from velodrome.index.database import Damaged
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
-from velodrome.index.results import FAILED
 from velodrome.settings.spelling import hint
 
 Column = NDArray[Any]

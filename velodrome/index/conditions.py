@@ -10,10 +10,10 @@ import orjson
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError
+from velodrome.index.answer_types import FAILED, STATES
 from velodrome.index.columns import Column, Columns, Positions
 from velodrome.index.database import searchable
 from velodrome.index.query import Compared, Matched, Query, Words
-from velodrome.index.results import FAILED, STATES
 
 Mask = NDArray[np.bool_]
 

@@ -19,13 +19,7 @@ from zlib import crc32
 
 from velodrome.errors import InputError
 from velodrome.index import database, lists, store, summaries
-from velodrome.index.builder import Builder, open_lines
-from velodrome.index.columns import Columns
-from velodrome.index.conditions import with_key
-from velodrome.index.fields import TASK_FIELDS
-from velodrome.index.followed_file import same_file
-from velodrome.index.query import Query, Sort
-from velodrome.index.results import (
+from velodrome.index.answer_types import (
     FAILED,
     FAILED_STATE,
     Entry,
@@ -37,6 +31,12 @@ from velodrome.index.results import (
     State,
     TaskPage,
 )
+from velodrome.index.builder import Builder, open_lines
+from velodrome.index.columns import Columns
+from velodrome.index.conditions import with_key
+from velodrome.index.fields import TASK_FIELDS
+from velodrome.index.followed_file import same_file
+from velodrome.index.query import Query, Sort
 from velodrome.records.lenient import loads
 from velodrome.records.rollout import beside
 

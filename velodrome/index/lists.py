@@ -10,12 +10,12 @@ import orjson
 
 from velodrome.errors import InputError
 from velodrome.index import database
+from velodrome.index.answer_types import STATES, Entry, Page, Repeats, TaskPage, TaskSummary
 from velodrome.index.columns import Columns
 from velodrome.index.conditions import Mask, all_of, compared, condition, folded, matching, with_words
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.index.paging import Order
 from velodrome.index.query import Compared, Matched, Query, Sort, Term
-from velodrome.index.results import STATES, Entry, Page, Repeats, TaskPage, TaskSummary
 
 _ENTRY = (
     "SELECT e.number, e.key, t.name, a.name, e.state, f.message, coalesce(p.prompt, e.prompt), e.answer, e.numbers"

@@ -10,8 +10,8 @@ from zlib import crc32
 
 import orjson
 
+from velodrome.index.answer_types import DEFERRED_STATE, FAILED, FAILED_STATE, KEPT_STATE, STATES
 from velodrome.index.fields import FIELDS, extra_numbers
-from velodrome.index.results import DEFERRED_STATE, FAILED, FAILED_STATE, KEPT_STATE, STATES
 from velodrome.records.facts import RowFacts
 from velodrome.records.foreign import FOREIGN, is_foreign
 from velodrome.records.jsonl import DAMAGED, MAX_LINE_BYTES

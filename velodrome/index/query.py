@@ -14,8 +14,8 @@ from math import isfinite
 from typing import NamedTuple
 
 from velodrome.errors import InputError
+from velodrome.index.answer_types import STATES
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS, TEXT_FIELDS
-from velodrome.index.results import STATES
 from velodrome.settings.spelling import hint
 from velodrome.timing.invisible import INVISIBLE
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
+from velodrome.index.answer_types import FAILED
 from velodrome.index.database import transaction
 from velodrome.index.followed_file import Place, PlainLines
 from velodrome.index.parsed_lines import Line
-from velodrome.index.results import FAILED
 from velodrome.index.store import FAILURES, read_progress, write_progress
 from velodrome.index.zst_lines import ZstLines
 from velodrome.records.conversation import text_of

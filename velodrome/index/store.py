@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import orjson
 
+from velodrome.index.answer_types import DEFERRED_STATE, STATES
 from velodrome.index.columns import Column, Columns, append_columns
 from velodrome.index.database import make_empty, transaction
 from velodrome.index.fields import FIELD_NAMES
 from velodrome.index.followed_file import FileMark, Place
 from velodrome.index.parsed_lines import MOST_NOTES, ParsedLines, pattern
-from velodrome.index.results import DEFERRED_STATE, STATES
 
 KEPT, FAILURES = "kept", "failures"  # the two files of a collection
 _DEFERRED = STATES.index(DEFERRED_STATE)

@@ -6,9 +6,9 @@ import sqlite3
 
 import numpy as np
 
+from velodrome.index.answer_types import FAILED, Bin, FailureGroup, FieldHistogram, Point
 from velodrome.index.columns import Column, Columns
 from velodrome.index.conditions import Mask
-from velodrome.index.results import FAILED, Bin, FailureGroup, FieldHistogram, Point
 
 _MOST_BINS = 200
 _MOST_POINTS = 1000

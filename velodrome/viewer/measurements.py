@@ -18,8 +18,8 @@ import orjson
 
 from velodrome.errors import InputError, blame
 from velodrome.records.rollout import beside
-from velodrome.viewer.child import start_child
 from velodrome.viewer.measure import measured
+from velodrome.viewer.subprocesses import start_child
 
 SMALL_BYTES = 8_000_000  # up to here reading a file is quicker than starting a process
 _PAUSE_S = 2.0  # between two readings of a file that grows

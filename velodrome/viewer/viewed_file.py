@@ -17,9 +17,9 @@ from velodrome.index import Index, Query, State
 from velodrome.index.followed_file import GONE
 from velodrome.records.foreign import foreign_file
 from velodrome.records.rollout import beside
-from velodrome.viewer.child import start_child
 from velodrome.viewer.measurements import Measurement, Measurements
 from velodrome.viewer.saved_results import saved_result
+from velodrome.viewer.subprocesses import start_child
 
 _FIRST_S = 1.0
 _AT_ONCE_S = 0.05  # how long a page reads on before it answers

@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from velodrome.timing.report import clean, duration
-from velodrome.viewer.parts import charts, spans
+from velodrome.viewer.parts import charts, waterfall
 from velodrome.viewer.parts.render import environment
 
 Json = dict[str, Any]
@@ -81,7 +81,7 @@ def _figures(profile: Json) -> list[tuple[str, str]]:
 
 def _part(node: Json) -> Json:
     depth = min(node.get("depth") or 0, 4)
-    bar = charts.share_bar(node.get("share"), kind=spans.kind(str(node.get("part", ""))))
+    bar = charts.share_bar(node.get("share"), kind=waterfall.kind(str(node.get("part", ""))))
     return {"calls": None, "share": None, **node, "depth": depth, "bar": Markup(bar)}
 
 
@@ -114,7 +114,7 @@ def _histograms(profile: Json) -> list[Json]:
 
 def _slow(each: Json) -> Json:
     total_ms = (each.get("total_s") or 0.0) * 1000
-    picture = spans.waterfall(each.get("tree"), each.get("total_s"), label=f"Waterfall of rollout {each['key']}")
+    picture = waterfall.draw(each.get("tree"), each.get("total_s"), label=f"Waterfall of rollout {each['key']}")
     where = f"line {each['line']}"
     if each.get("file"):
         where = f"{Path(each['file']).name}:{each['line']}"

@@ -16,7 +16,7 @@ from velodrome.index import Entry, Index, Query, Sort
 from velodrome.timing.report import duration
 from velodrome.viewer.pages.links import Links
 from velodrome.viewer.pages.rollouts_page import Asked, parsed
-from velodrome.viewer.parts import spans
+from velodrome.viewer.parts import waterfall
 from velodrome.viewer.parts.dialogue import Call, Said, conversation, final_answer, pretty
 from velodrome.viewer.parts.episode import Episode, read_episode
 from velodrome.viewer.parts.episode_part import episode_part
@@ -236,4 +236,4 @@ def _times(timing: Json) -> list[tuple[str, Markup]]:
 
 def _waterfall(meta: Json, entry: Entry) -> str:
     timing = _object(meta.get("timing"))
-    return spans.waterfall(timing.get("tree"), timing.get("total_s"), label=f"Waterfall of rollout {entry.key}")
+    return waterfall.draw(timing.get("tree"), timing.get("total_s"), label=f"Waterfall of rollout {entry.key}")

@@ -17,7 +17,7 @@ from velodrome.records.rollout import beside
 from velodrome.timing.report import duration
 from velodrome.viewer.measurements import SMALL_BYTES, Measurement
 from velodrome.viewer.pages.links import Links
-from velodrome.viewer.parts import charts, spans
+from velodrome.viewer.parts import charts, waterfall
 from velodrome.viewer.parts.render import count, many, moment, number, size
 from velodrome.viewer.parts.throughput import rates
 from velodrome.viewer.viewed_file import ViewedFile
@@ -194,7 +194,7 @@ def _profile(profile: Measurement) -> tuple[Json | None, list[Json]]:
         return None, []
     parts = []
     for node in profile.value["tree"][:40]:
-        bar = charts.share_bar(node.get("share"), kind=spans.kind(str(node.get("part", ""))))
+        bar = charts.share_bar(node.get("share"), kind=waterfall.kind(str(node.get("part", ""))))
         parts.append({**node, "depth": min(node.get("depth") or 0, 4), "bar": Markup(bar)})
     return profile.value["verdict"], parts
 

@@ -38,7 +38,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FrameChange:
     """The picture before it, with other letters in some cells."""
 
     at: list[int]
@@ -54,7 +54,7 @@ class Pictures:
 
     colours: list[str]
     marks: list[str]
-    frames: list[Whole | Change]
+    frames: list[Whole | FrameChange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _pictures(palette: Any, frames: list[Any]) -> Pictures:
         if len(letter) != 1 or not isinstance(colour, str) or not _COLOUR.fullmatch(colour):
             raise _Flaw("its palette is not a colour (#rrggbb) for each of some letters")
     ours = {ord(letter): ALPHABET[place] for place, letter in enumerate(palette)}
-    found: list[Whole | Change] = []
+    found: list[Whole | FrameChange] = []
     size = taken = 0
     for step, frame in enumerate(frames, 1):
         try:
@@ -173,7 +173,7 @@ def _whole(frame: list[Any], ours: dict[int, str]) -> Whole:
     return Whole(width, _lettered("".join(frame), ours))
 
 
-def _change(frame: Any, ours: dict[int, str], size: int) -> Change:
+def _change(frame: Any, ours: dict[int, str], size: int) -> FrameChange:
     at, put = (frame.get("at"), frame.get("put")) if isinstance(frame, dict) else (None, None)
     if not isinstance(at, list) or not isinstance(put, str):
         raise _Flaw("it is neither a picture nor a change of one")
@@ -181,7 +181,7 @@ def _change(frame: Any, ours: dict[int, str], size: int) -> Change:
         raise _Flaw("it is not one letter for each of some cells of the picture before it")
     if not size:
         raise _Flaw("there is no picture before it")
-    return Change(at, _lettered(put, ours))
+    return FrameChange(at, _lettered(put, ours))
 
 
 def _lettered(text: str, ours: dict[int, str]) -> str:

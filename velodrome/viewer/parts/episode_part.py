@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from markupsafe import Markup
 
-from velodrome.viewer.parts.episode import ALPHABET, Change, Episode, Pictures, Whole
+from velodrome.viewer.parts.episode import ALPHABET, Episode, FrameChange, Pictures, Whole
 from velodrome.viewer.parts.safe_text import attribute
 
 Json = dict[str, Any]
@@ -98,7 +98,7 @@ def _strip(pictures: Pictures, listed: int) -> list[Json]:
 def _drawn(pictures: Pictures, wanted: set[int]) -> Iterator[tuple[int, str]]:
     width, cells = 1, [""]
     for place, frame in enumerate(pictures.frames):
-        if isinstance(frame, Change):
+        if isinstance(frame, FrameChange):
             for at, letter in zip(frame.at, frame.put, strict=True):
                 cells[at] = letter
         else:

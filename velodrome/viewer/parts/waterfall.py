@@ -21,7 +21,7 @@ _PARTS = {
 }
 
 
-def waterfall(tree: Any, total_s: Any, *, label: str) -> str:
+def draw(tree: Any, total_s: Any, *, label: str) -> str:
     """The picture, or nothing if there are no spans to draw."""
     bars = list(islice(_bars(tree, 0), MOST_SPANS))
     total_ms = total_s * 1000 if isinstance(total_s, int | float) and abs(total_s) < _LATEST_US else 0.0
