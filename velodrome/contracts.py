@@ -11,7 +11,7 @@ functions at the end of this page also take what is simpler: a function, or an o
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from functools import partial
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 from uuid import uuid4
@@ -21,6 +21,20 @@ from velodrome.records.conversation import text_of
 from velodrome.threads import Threads
 
 Json = dict[str, Any]
+
+
+class Conversation(list[Json]):
+    """The input of a request in a conversation that grows. Each request has a list of its own; `made` is shared.
+
+    A model may keep in `made` what it made of the first items, so that an item is checked, converted and encoded once
+    and not again at every later turn.
+    """
+
+    __slots__ = ("made",)
+
+    def __init__(self, items: Iterable[Json], made: dict[str, Any]) -> None:
+        super().__init__(items)
+        self.made = made
 
 
 @runtime_checkable

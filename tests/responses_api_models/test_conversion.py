@@ -5,10 +5,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from velodrome.contracts import Conversation
 from velodrome.errors import ModelError
 from velodrome.records.task import check_task
 from velodrome.responses_api_models.conversion import (
@@ -17,7 +19,7 @@ from velodrome.responses_api_models.conversion import (
     response_from_chat,
     responses_request,
 )
-from velodrome.responses_api_models.turns import chat_messages, response_items
+from velodrome.responses_api_models.turns import chat_messages, encoded_items, encoded_messages, response_items
 
 Json = dict[str, Any]
 
@@ -541,6 +543,35 @@ def test_a_responses_request_means_the_same_after_chat_and_back(conversation: li
     assert events(back.pop("input")) == events(conversation)
     assert back == sampling
     assert request == before
+
+
+@given(conversations, st.lists(st.integers(1, 12)))
+def test_a_conversation_that_grows_is_encoded_as_if_it_were_new_at_every_turn(
+    conversation: list[Json], turns: list[int]
+) -> None:
+    made: Json = {}
+    for count in sorted({*turns, len(conversation)}):
+        so_far = conversation[:count]
+        growing = Conversation(so_far, made)
+        if growing:
+            assert orjson.loads(orjson.dumps(encoded_items(growing))) == response_items(so_far)
+            assert orjson.loads(orjson.dumps(encoded_messages(growing))) == chat_messages(so_far)
+
+
+@pytest.mark.parametrize("encode", [encoded_items, encoded_messages])
+def test_an_item_is_converted_once_however_many_turns_follow(encode: Any) -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    items: list[Json] = [{"role": "user", "content": "go"}]
+    made: Json = {}
+    before: list[Any] = []
+    for turn in range(20):
+        now = encode(Conversation(items, made))
+        assert all(one is other for one, other in zip(before, now, strict=False))
+        before = now
+        items += [
+            {**call, "call_id": f"c{turn}"},
+            {"type": "function_call_output", "call_id": f"c{turn}", "output": "x"},
+        ]
 
 
 @st.composite

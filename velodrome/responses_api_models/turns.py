@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import orjson
 
+from velodrome.contracts import Conversation
 from velodrome.errors import ModelError, blame, describe
 from velodrome.records.conversation import TOKEN_FIELDS, text_of
 from velodrome.records.prompt import item_flaw
@@ -51,9 +52,38 @@ def response_items(conversation: Iterable[Json]) -> list[Json]:
     return _items(conversation)
 
 
-def _items(conversation: Iterable[Json]) -> list[Json]:
+@blame(ModelError, "input")
+def encoded_items(conversation: Conversation) -> list[orjson.Fragment]:
+    """`response_items` as JSON; what the last call encoded is not encoded again."""
+    count, done = conversation.made.get("items", (0, []))
+    items = [*done, *map(_encoded, _items(conversation[count:], count))]
+    conversation.made["items"] = len(conversation), items
+    return items
+
+
+@blame(ModelError, "input")
+def encoded_messages(conversation: Conversation) -> list[orjson.Fragment]:
+    """`chat_messages` as JSON; what the last call encoded is not encoded again."""
+    count, done = conversation.made.get("messages", (0, []))
+    messages = [*done, *map(_encoded, chat_messages(conversation[count:], count))]
+    if not _is_own(conversation[-1]):  # else a later item may belong to the last message
+        conversation.made["messages"] = len(conversation), messages
+    return messages
+
+
+def _encoded(value: Json) -> orjson.Fragment:
+    return orjson.Fragment(orjson.dumps(value))
+
+
+def _is_own(item: Json) -> bool:
+    """Whether an item is part of a turn of the model."""
+    kind = item.get("type", "message")
+    return kind in ADD and (kind != "message" or item.get("role", "assistant") == "assistant")
+
+
+def _items(conversation: Iterable[Json], start: int = 0) -> list[Json]:
     found: list[Json] = []
-    for index, item in enumerate(conversation):
+    for index, item in enumerate(conversation, start):
         if not isinstance(item, dict):
             raise ModelError(f"input[{index}]: expected an object, found {type(item).__name__}")
         for name in TOKEN_FIELDS:
@@ -137,11 +167,11 @@ def _response_part(part: Json, text_type: str) -> Json:
     return {"type": "input_file", **part["file"]} if kind == "file" else part
 
 
-def chat_messages(conversation: Iterable[Json]) -> list[Json]:
+def chat_messages(conversation: Iterable[Json], start: int = 0) -> list[Json]:
     """A conversation in any mix of shapes -> chat messages; one turn's reasoning, text and calls share a message."""
     found: list[Json] = []
     turn: Json | None = None  # the assistant message being put together
-    for index, item in enumerate(_items(conversation)):
+    for index, item in enumerate(_items(conversation, start), start):
         kind = item.get("type", "message")
         if kind == "function_call_output":
             turn = None

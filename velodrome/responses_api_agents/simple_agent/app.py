@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from velodrome.contracts import Json, Model, Resources, as_task
+from velodrome.contracts import Conversation, Json, Model, Resources, as_task
 from velodrome.errors import (
     AgentError,
     ModelError,
@@ -120,9 +120,10 @@ class SimpleAgent(Component):
             )
         history = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
         usage: Json = {}
+        made: Json = {}  # by the model, of the items so far
         for step in range(self.max_steps):
             with span("model"), blame(ModelError, "model call"):
-                response = await self.model.respond({**request, "input": [*history, *items]})
+                response = await self.model.respond({**request, "input": Conversation([*history, *items], made)})
                 new = checked(response, usage)
             items += new
             calls = [item for item in new if item.get("type") == "function_call"]

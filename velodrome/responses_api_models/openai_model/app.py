@@ -17,7 +17,7 @@ from pydantic import BeforeValidator
 from yarl import URL
 
 from velodrome import http
-from velodrome.contracts import Json
+from velodrome.contracts import Conversation, Json
 from velodrome.errors import CallError, ModelError
 from velodrome.http.limiter import Limiter
 from velodrome.records.model_answer import answer_flaw
@@ -25,7 +25,7 @@ from velodrome.responses_api_models import events
 from velodrome.responses_api_models.conversion import chat_request, response_from_chat
 from velodrome.responses_api_models.openai_model.settings import base_urls, header
 from velodrome.responses_api_models.openai_model.streams import chat_stream, is_stream, response_stream
-from velodrome.responses_api_models.turns import response_items
+from velodrome.responses_api_models.turns import encoded_items, encoded_messages, response_items
 from velodrome.settings.component import Component, Field
 
 Endpoint = Literal["responses", "chat"]
@@ -206,12 +206,20 @@ class OpenAI(Component):
             raise _charged(error) from error
 
     def _body(self, endpoint: Endpoint, request: Json, *, streamed: bool = False) -> bytes:
+        given = request.get("input")
+        growing = given if isinstance(given, Conversation) and given else None
         if endpoint == "chat":
+            if growing is not None:
+                request = {**request, "input": []}
             body = chat_request(request, max_tokens_field=self.max_tokens_field)
+            if growing is not None:
+                body["messages"] += encoded_messages(growing)
         else:
             body = dict(request)
-            if isinstance(request.get("input"), list):
-                body["input"] = response_items(request["input"])
+            if growing is not None:
+                body["input"] = encoded_items(growing)
+            elif isinstance(given, list):
+                body["input"] = response_items(given)
         body["model"] = body.get("model") or self.model
         body.pop("stream", None)
         if streamed:
