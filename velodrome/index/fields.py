@@ -22,7 +22,7 @@ class Field(NamedTuple):
 
 
 FIELDS = (
-    Field("reward", lambda facts: facts.reward),
+    Field("reward", lambda facts: number(facts.reward)),
     Field("turns", lambda facts: facts.turns, "turns"),
     Field("tools", lambda facts: facts.tool_calls, "tools"),
     Field("tokens", lambda facts: facts.total_tokens, "tokens"),
