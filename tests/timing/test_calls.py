@@ -108,8 +108,8 @@ def test_a_coroutine_is_charged_its_own_cpu_and_counts_once_however_often_it_wai
     table = calls.table()
     verify, inner = row_of(table, "Verifier.verify"), row_of(table, "Verifier.inner")
     assert (verify.cost.ncall, inner.cost.ncall) == (20, 20)
-    assert verify.cost.ttot == pytest.approx(verifier.used_s, rel=0.1)
-    assert inner.cost.ttot == pytest.approx(verifier.inner_used_s, rel=0.1)
+    assert verify.cost.ttot == pytest.approx(verifier.used_s, rel=0.3)
+    assert inner.cost.ttot == pytest.approx(verifier.inner_used_s, rel=0.3)
     assert verify.cost.tsub < 0.05 * verify.cost.ttot
     assert verify.children[inner.key].ncall == 20
 
@@ -134,7 +134,7 @@ def test_threads_count_those_that_ran_before_the_start_too(calls: Calls):
 
     check = row_of(calls.table(), "Verifier.check")
     assert check.cost.ncall == 2
-    assert check.cost.ttot == pytest.approx(verifier.used_s, rel=0.1)
+    assert check.cost.ttot == pytest.approx(verifier.used_s, rel=0.3)
 
 
 def test_reading_in_the_middle_of_a_call_changes_neither_its_count_nor_its_own_time(calls: Calls):
@@ -153,7 +153,7 @@ def test_reading_in_the_middle_of_a_call_changes_neither_its_count_nor_its_own_t
 
     whole = row_of(calls.table(), "Verifier.stop_half_way")
     assert (half.cost.ncall, whole.cost.ncall) == (1, 2)
-    assert whole.cost.ttot == pytest.approx(verifier.used_s, rel=0.1)
+    assert whole.cost.ttot == pytest.approx(verifier.used_s, rel=0.3)
     assert whole.cost.tsub < 0.05 * whole.cost.ttot
     assert {key.name: cost.ncall for key, cost in whole.children.items() if key.name == "burn"} == {"burn": 4}
 
@@ -196,7 +196,7 @@ def test_recursion_is_counted_every_time_and_its_time_once(calls: Calls):
 
     cost = row_of(calls.table(), "Verifier.down").cost
     assert (cost.ncall, cost.nactual) == (5, 1)
-    assert cost.ttot == pytest.approx(verifier.used_s, rel=0.1)
+    assert cost.ttot == pytest.approx(verifier.used_s, rel=0.3)
     assert cost.tsub < 0.1 * cost.ttot
 
 
