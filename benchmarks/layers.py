@@ -24,7 +24,7 @@ from benchmarks.model_server import ModelServer
 from benchmarks.summary import table
 from velodrome import http
 from velodrome.collector.attempt import attempt
-from velodrome.collector.earlier import Earlier
+from velodrome.collector.keys import Earlier
 from velodrome.collector.plan import Job, Selection, TaskFile, jobs, survey
 from velodrome.collector.sink import Sink
 from velodrome.records.facts import RowFacts

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from velodrome.collector.earlier import Earlier, entry_of
-from velodrome.collector.plan import Job, Namer, Plan, Selection, TaskFile, survey
+from velodrome.collector.keys import Earlier, entry_of
+from velodrome.collector.plan import Job, Names, Plan, Selection, TaskFile, survey
 from velodrome.collector.plan import jobs as jobs_of
 from velodrome.errors import InputError
 from velodrome.records.task import digest, task_id
@@ -51,8 +51,7 @@ def surveyed(chosen: Chosen, done: tuple[str, ...] = (), *, allow_mixed: bool = 
         meta = {"key": key, **({"task_digest": content} if content else {})}
         entry = entry_of(orjson.dumps({"output": [], "meta": meta}))
         assert entry is not None
-        earlier.rows += 1
-        earlier.add(*entry)
+        earlier.add(entry)
     return survey(chosen.tasks, replace(chosen.selection, allow_mixed=allow_mixed), earlier)
 
 
@@ -112,8 +111,8 @@ def test_ids_with_slashes_and_numbers_stay_apart(tmp_path: Path):
 
 
 def test_a_hundred_thousand_equal_names_are_numbered_without_counting_up_for_each():
-    namer = Namer(Plan(), Earlier())  # counting up from #2 each time would take five thousand million steps
-    assert [namer.add(0, "a", "0f") for _ in range(100_000)][-1] == "a#100000"
+    names = Names()  # counting up from #2 each time would take five thousand million steps
+    assert [names.add("a")[1] for _ in range(100_000)][-1] == "#100000"
 
 
 def refused(chosen: Chosen, done: tuple[str, ...]) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from velodrome.collector.runfile import RunFile, differences, instance_recipes, make_recipe, write_whole
+from velodrome.collector.runfile import RunFile, differences, instance_recipes, make_recipe
 from velodrome.errors import InputError, StorageError
+from velodrome.records.outfile import write_whole
 from velodrome.settings import Instance
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface, collect
-from velodrome.collector.earlier import Earlier
+from velodrome.collector.keys import Earlier
 from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings, VerifySettings
 from velodrome.collector.verify import default_output, survey, verify

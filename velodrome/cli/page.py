@@ -67,7 +67,7 @@ def reassured(what: str, tell: Callable[[str], None] = say, *, after_s: float = 
 
 def write_page(profile: Json, path: Path, title: str) -> None:
     """The profile as a page, whole or not at all."""
-    from velodrome.collector.runfile import write_whole
+    from velodrome.records.outfile import write_whole
     from velodrome.viewer.pages.profile_page import profile_page
 
     try:

@@ -19,10 +19,11 @@ from velodrome.collector.account import Surroundings
 from velodrome.collector.agents import Agents
 from velodrome.collector.attempt import Attempt, attempt
 from velodrome.collector.collector import Collector
-from velodrome.collector.earlier import Earlier, read_earlier
 from velodrome.collector.executors import Jobs
 from velodrome.collector.executors.inline import Inline
 from velodrome.collector.executors.outage import Outage
+from velodrome.collector.keys import Earlier, read_earlier
+from velodrome.collector.known import known_tasks, save_known
 from velodrome.collector.plan import Job, Plan, Planned, Selection, TaskFile, TaskList, Tasks, jobs, survey
 from velodrome.collector.readings import read_output
 from velodrome.collector.result import Run
@@ -89,7 +90,7 @@ async def conduct(
     runfile = RunFile(settings.output)
     if earlier.size and not settings.allow_mixed:
         refuse_mixing(runfile.problems(recipe), settings.output)
-    with open_sink(settings, earlier) as sink:
+    with open_sink(settings, earlier, by_task=plan.by_task) as sink:
         collector.begin(sink, agents.secrets, say, title)
         for note in (agents.note, *earlier.notes, *sink.notes):
             if note:
@@ -181,5 +182,10 @@ def _plan(
     if tasks is None and settings.input is None:
         raise InputError("no input: give +input_jsonl_fpath=tasks.jsonl (see velo collect --help)")
     source: Tasks = TaskList(tasks) if tasks is not None else TaskFile(settings.input or Path())
-    plan = survey(source, selection, earlier)
+    known = None
+    if isinstance(source, TaskFile) and settings.output is not None and earlier.rows:
+        known = known_tasks(source, selection, settings.output)
+    plan = survey(source, selection, earlier, known)
+    if isinstance(source, TaskFile) and settings.output is not None:
+        save_known(source, selection, plan, settings.output)
     return plan, Planned(jobs(source, selection, plan))

@@ -14,6 +14,7 @@ from typing import Any
 from velodrome.collector.account import Surroundings
 from velodrome.collector.attempt import Attempt
 from velodrome.collector.executors import Executor, Jobs
+from velodrome.collector.keys import Entry
 from velodrome.collector.pace import Auto, Fixed, Pace
 from velodrome.collector.plan import Plan, Planned
 from velodrome.collector.readings import Readings
@@ -126,6 +127,7 @@ class Collector:
                     for attempt in batch:
                         self._take(attempt)
                         self.pace.finished(loop.time(), bool(attempt.timing.get("rate_limited")))
+                    self.sink.seal()
                     executor.limit = self.pace.limit
                     self._compare_output()
         except asyncio.CancelledError:
@@ -134,6 +136,7 @@ class Collector:
             raise
         for attempt in executor.finished():
             self._take(attempt)
+        self.sink.seal()
 
     def _stop_executor(self) -> None:
         if self.stop.now:
@@ -162,8 +165,15 @@ class Collector:
         if reason is not None:
             self.stop.request(reason)
 
+    def _entry(self, attempt: Attempt) -> Entry:
+        """What the keys file says of a rollout."""
+        if not self.plan.by_task:
+            return attempt.key, 0, attempt.digest
+        name, _, repeat = attempt.key.rpartition("/")
+        return name, int(repeat), attempt.digest
+
     def _keep(self, attempt: Attempt, line: bytes) -> tuple[float, float]:
-        self.sink.keep(line)
+        self.sink.keep(line, self._entry(attempt))
         written = (attempt.encoded_at, time.perf_counter())
         self.around.write_s = written[1] - written[0]
         counts = self.counts

@@ -11,14 +11,14 @@ this task's. Such a task is an error, or runs under `<key>@<digest>` where mixin
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
-from velodrome.collector.earlier import Earlier
+from velodrome.collector.keys import Earlier, name_hash
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError, read_lines
 from velodrome.records.prompt import request_flaw
@@ -28,6 +28,17 @@ from velodrome.serving.connect import unknown
 Json = dict[str, Any]
 
 _MOST_PROBLEMS = 20
+
+
+class Start(NamedTuple):
+    """A place in a file of tasks: how many tasks, lines and bytes are before it."""
+
+    tasks: int
+    line: int
+    offset: int
+
+
+BEGINNING = Start(0, 0, 0)
 
 
 class Job(NamedTuple):
@@ -48,11 +59,12 @@ class TaskFile:
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
-        self._path = path
+        self.path = path
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Every line with its number."""
-        return read_lines(self._path)
+    def lines(self, start: Start = BEGINNING) -> Iterator[tuple[int, bytes]]:
+        """Every line with its number, from a place on."""
+        for number, line in read_lines(self.path, start=start.offset):
+            yield start.line + number, line
 
 
 class TaskList:
@@ -62,7 +74,7 @@ class TaskList:
         self.name = "tasks"
         self._lines = [encoded_task(task) for task in tasks]
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
+    def lines(self, start: Start = BEGINNING) -> Iterator[tuple[int, bytes]]:
         """Every task as a line."""
         return enumerate(self._lines, 1)
 
@@ -98,15 +110,27 @@ class Selection:
 
 @dataclass
 class Plan:
-    """The tasks of a run, and which of their rollouts are `done`: one byte each, in the order of the jobs."""
+    """The tasks of a run, and which of their rollouts are `done`: one byte each, in the order of the jobs.
+
+    `by_task`: a task has a name and repeats; else every rollout has a name of its own. `surveyed` is a place up to
+    which the tasks were known from an earlier run.
+    """
 
     repeats: int = 1
-    tasks: int = 0
+    by_task: bool = True
     done: bytearray = field(default_factory=bytearray)
     suffixes: dict[int, str] = field(default_factory=dict)  # task index -> what its name has added, if anything
     agents: set[str] = field(default_factory=set)
     repeated: bool = False  # whether a task may have more than one rollout
+    names: array[int] = field(default_factory=lambda: array("Q"))  # hashes
     digests: array[int] = field(default_factory=lambda: array("Q"))
+    surveyed: Start = BEGINNING
+    lines: int = 0  # of the input, up to the last task
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks there are."""
+        return len(self.names)
 
     @property
     def rollouts(self) -> int:
@@ -118,11 +142,11 @@ class Plan:
         """How many of them are done."""
         return self.done.count(1)
 
-    def add(self, content: str) -> None:
-        """One more task, with the digest of its content."""
+    def add(self, name: int, content: str) -> None:
+        """One more task, by the hash of its name and the digest of its content."""
+        self.names.append(name)
         self.digests.append(int(content, 16))
         self.done.extend(bytes(self.repeats))
-        self.tasks += 1
 
     def digest(self, index: int) -> str:
         """The digest of a task's content."""
@@ -134,6 +158,25 @@ class Plan:
             return False
         self.done[place] = 1
         return True
+
+    def mark(self, earlier: Earlier) -> list[int]:
+        """Mark what the output has. Returns the tasks whose name is there with other content."""
+        if not earlier.rows:
+            return []
+        import numpy as np
+
+        names, digests, repeats = earlier.columns()
+        own, contents = np.frombuffer(self.names, "<u8"), np.frombuffer(self.digests, "<u8")
+        order = np.argsort(own)
+        places = np.searchsorted(own, names, sorter=order)
+        places[places == len(own)] = 0
+        index = order[places]
+        ours = own[index] == names
+        other = ours & (digests != 0) & (digests != contents[index])
+        good = ours & ~other & (repeats >= 0) & (repeats < self.repeats)
+        done = np.frombuffer(self.done, "u1")
+        done[index[good] * self.repeats + repeats[good]] = 1
+        return [int(task) for task in np.unique(index[other])]
 
 
 class Problems:
@@ -163,52 +206,31 @@ class Problems:
             raise InputError(*self.lines())
 
 
-class Namer:
-    """Gives every task its name, and looks up which of its rollouts the output has."""
+class Names:
+    """The names so far, as hashes; equal ones get `#2`, `#3` …"""
 
-    def __init__(self, plan: Plan, earlier: Earlier) -> None:
-        self._plan = plan
-        self._earlier = earlier
-        self._names: set[int] = set()  # hashes
+    def __init__(self, names: Iterable[int] = ()) -> None:
+        self._names = set(names)
         self._last: dict[int, int] = {}  # of names met again: the last number, so that a million equal rows stay cheap
-        self.taken: list[tuple[int, str, str]] = []  # line, name and digest of tasks whose name has other content
 
-    def add(self, number: int, own: str, content: str) -> str:
-        """Add a task to the plan. Returns the name it runs under: its own, with a suffix if that is not free."""
-        plan, earlier = self._plan, self._earlier
-        index, suffix = plan.tasks, self._suffix(own)
-        name = own + suffix
-        plan.add(content)
-        if earlier.rows:
-            if earlier.taken(name, content):
-                self.taken.append((number, name, content))
-                suffix += f"@{content}"
-                name = own + suffix
-            for repeat in range(plan.repeats):
-                if earlier.has(name, repeat):
-                    plan.done[index * plan.repeats + repeat] = 1
-        if suffix:
-            plan.suffixes[index] = suffix
-        return name
-
-    def _suffix(self, name: str) -> str:
-        """What makes this name a new one; nothing for most."""
-        suffix = ""
-        if hash(name) in self._names:
-            number = self._last.get(hash(name), 1) + 1
-            while hash(f"{name}#{number}") in self._names:
+    def add(self, name: str) -> tuple[int, str]:
+        """The hash of a new name, and what makes it one; nothing for most."""
+        suffix, place = "", name_hash(name)
+        if place in self._names:
+            first, number = place, self._last.get(place, 1) + 1
+            while (place := name_hash(f"{name}#{number}")) in self._names:
                 number += 1
-            self._last[hash(name)] = number
+            self._last[first] = number
             suffix = f"#{number}"
-        self._names.add(hash(name + suffix))
-        return suffix
+        self._names.add(place)
+        return place, suffix
 
 
-def refuse_taken(taken: list[tuple[int, str, str]], source: str, output: Path | None) -> None:
-    """Raise if a key of the input is in the output with other content: line, key and digest of each."""
+def refuse_taken(taken: list[tuple[int, str, str]], count: int, source: str, output: Path | None) -> None:
+    """Raise if a key of the input is in the output with other content: line, key and digest of the first."""
     if taken:
         number, key, content = taken[0]
-        more = f" (and {len(taken) - 1} more like it)" if len(taken) > 1 else ""
+        more = f" (and {count - 1} more like it)" if count > 1 else ""
         raise InputError(
             f"{source}:{number}: the key {key!r} is in {output} with other content{more}; +allow_mixed=true adds "
             f"it under a key with @{content}, another +output_jsonl_fpath keeps them apart "
@@ -216,14 +238,14 @@ def refuse_taken(taken: list[tuple[int, str, str]], source: str, output: Path | 
         )
 
 
-def survey(tasks: Tasks, selection: Selection, earlier: Earlier) -> Plan:
-    """Check every row and give every task its name."""
+def survey(tasks: Tasks, selection: Selection, earlier: Earlier, known: Plan | None = None) -> Plan:
+    """Check every row and give every task its name. `known` has the first tasks, checked by an earlier run."""
     check_selection(selection)
-    plan = Plan(selection.repeats, repeated=selection.repeats > 1)
-    namer = Namer(plan, earlier)
+    plan = known or Plan(selection.repeats, repeated=selection.repeats > 1)
     problems = Problems(tasks.name)
-    lines = tasks.lines()
-    read = 0
+    lines = tasks.lines(plan.surveyed)
+    names: Names | None = None
+    read = plan.tasks
     while selection.limit is None or read < selection.limit:
         try:
             number, line = next(lines)
@@ -237,15 +259,39 @@ def survey(tasks: Tasks, selection: Selection, earlier: Earlier) -> Plan:
         except ValueError as error:
             problems.add(number, str(error))
             continue
+        names = names or Names(plan.names)
         plan.agents.add(agent)
         content = digest(row)
-        namer.add(number, own_id(row) or content, content)
+        place, suffix = names.add(own_id(row) or content)
+        if suffix:
+            plan.suffixes[plan.tasks] = suffix
+        plan.add(place, content)
+        plan.lines = number
     problems.refuse()
     if not plan.tasks:
         raise InputError(f"{tasks.name}: no tasks in it (see docs/rollouts.md#task)")
-    if not selection.allow_mixed:
-        refuse_taken(namer.taken, tasks.name, earlier.output)
+    taken = plan.mark(earlier)
+    if taken:
+        _rename(tasks, selection, plan, taken, earlier)
     return plan
+
+
+def _rename(tasks: Tasks, selection: Selection, plan: Plan, taken: list[int], earlier: Earlier) -> None:
+    """Tasks whose name the output has with other content get names of their own, or are refused."""
+    wanted = set(taken)
+    named: list[tuple[int, str, str]] = []
+    for index, (number, line) in enumerate(tasks.lines()):
+        if index in wanted:
+            content = plan.digest(index)
+            name = (own_id(orjson.loads(line)) or content) + plan.suffixes.get(index, "")
+            named.append((number, name, content))
+            plan.suffixes[index] = f"{plan.suffixes.get(index, '')}@{content}"
+            plan.names[index] = name_hash(f"{name}@{content}")
+            if len(named) == len(wanted) or not selection.allow_mixed:
+                break
+    if not selection.allow_mixed:
+        refuse_taken(named, len(taken), tasks.name, earlier.output)
+    plan.mark(earlier)
 
 
 def check_selection(selection: Selection) -> None:
@@ -303,8 +349,10 @@ class Planned:
 
 def jobs(tasks: Tasks, selection: Selection, plan: Plan) -> Iterator[Job]:
     """The rollouts still to make, task by task."""
-    repeats = selection.repeats
-    for index, (number, line) in enumerate(tasks.lines()):
+    repeats, start = selection.repeats, plan.surveyed
+    if plan.done.find(0, 0, start.tasks * repeats) >= 0:
+        start = BEGINNING
+    for index, (number, line) in enumerate(tasks.lines(start), start.tasks):
         if index >= plan.tasks:
             return
         first = index * repeats

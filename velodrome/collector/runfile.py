@@ -7,7 +7,6 @@ its counts.
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Mapping
@@ -17,7 +16,8 @@ from typing import Any
 
 import orjson
 
-from velodrome.errors import InputError, StorageError
+from velodrome.errors import InputError
+from velodrome.records.outfile import write_whole
 from velodrome.records.rollout import beside
 from velodrome.settings import Instance, mask
 from velodrome.settings.kinds import FOREIGN
@@ -165,14 +165,3 @@ def refuse_mixing(problems: list[str], output: Path | None) -> None:
 def write_json(path: Path, data: Json) -> None:
     """One JSON object as a file, whole or not at all."""
     write_whole(path, orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file in one step, so that a reader or a crash meets the old one or the new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(data)
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error

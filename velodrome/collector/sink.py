@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from velodrome.collector.earlier import Earlier
 from velodrome.collector.guarded import GuardedFile
+from velodrome.collector.keys import Earlier, Entry, KeyFile, keys_path
 from velodrome.collector.settings import RunSettings
 from velodrome.errors import InputError, StorageError, VelodromeError
 from velodrome.records import rollout
@@ -38,11 +38,13 @@ class Sink:
             raise
         self.notes = [*self.rows.file.notes, *self.failures.file.notes]
         if overwrite:
+            keys_path(path).unlink(missing_ok=True)
             self.rows.file.clear()
             self.failures.file.clear()
         self.size_found = self.rows.file.size_found
         self.size_before = self.rows.file.size
         self.rows_before = 0  # how many rollouts that file had, where somebody counted them
+        self.keys: KeyFile | None = None
         self._closed = False
         self._trouble: str | None = None
         self._stop = threading.Event()
@@ -68,11 +70,21 @@ class Sink:
         """The file that the rollouts are in."""
         return self.path if self.rows.saved is None else self.rows.saved.path
 
-    def keep(self, line: bytes) -> None:
-        """Write one encoded rollout. A disk that could not keep what was written before is said here."""
+    def keep(self, line: bytes, entry: Entry | None = None) -> None:
+        """Write one encoded rollout. A disk that could not keep what was written before is reported here."""
         if self._trouble is not None:
             raise StorageError(self._trouble)
         self.rows.append(line)
+        if self.keys is not None and entry is not None:
+            self.keys.add(entry, line)
+
+    def seal(self) -> None:
+        """The rows so far are complete: the keys file may say so."""
+        if self.keys is not None:
+            if self.rows.changed is None:
+                self.keys.seal(self.rows.file.size, self.rows.file.written_at)
+            else:
+                self.keys.close()
 
     def fail(self, failure: Json) -> None:
         """Write one failed attempt."""
@@ -117,6 +129,8 @@ class Sink:
         self._closed = True
         self._stop.set()
         self._syncer.join()
+        if self.keys is not None:
+            self.keys.close()
         try:
             self.compare()
         finally:
@@ -135,7 +149,7 @@ class MemorySink:
         self.changed: str | None = None
         self.place = None
 
-    def keep(self, line: bytes) -> None:
+    def keep(self, line: bytes, entry: Entry | None = None) -> None:
         """Keep one encoded rollout."""
         self.lines.append(line)
         self.size += len(line)
@@ -143,6 +157,9 @@ class MemorySink:
     def fail(self, failure: Json) -> None:
         """Keep one failed attempt."""
         self.failed.append(failure)
+
+    def seal(self) -> None:
+        """Nothing: there are no keys."""
 
     def changes(self) -> list[str]:
         """Nothing: nobody else can change them."""
@@ -156,7 +173,7 @@ class MemorySink:
 
 
 @contextmanager
-def open_sink(settings: RunSettings, earlier: Earlier) -> Iterator[Sink | MemorySink]:
+def open_sink(settings: RunSettings, earlier: Earlier, *, by_task: bool) -> Iterator[Sink | MemorySink]:
     """The output, locked; refused if somebody wrote to it since it was read."""
     output = settings.output
     if output is None:
@@ -167,6 +184,8 @@ def open_sink(settings: RunSettings, earlier: Earlier) -> Iterator[Sink | Memory
     try:
         if not settings.overwrite and sink.size_found != earlier.size:
             raise InputError(f"{output}: another collection wrote to it just now; run the command again")
+        file = sink.rows.file
+        sink.keys = KeyFile(output, earlier, file.size, file.written_at, by_task=by_task)
         yield sink
     finally:
         sink.close()

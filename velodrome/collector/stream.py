@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from typing import Any
 
-from velodrome.collector.earlier import Earlier
+from velodrome.collector.keys import Earlier
 from velodrome.collector.plan import (
     Job,
-    Namer,
+    Names,
     Plan,
     Selection,
     check_selection,
@@ -37,7 +37,7 @@ class Stream:
         check_selection(selection)
         self.plan = Plan(selection.repeats, repeated=selection.repeats > 1, agents=set(selection.agents))
         self._selection = selection
-        self._namer = Namer(self.plan, earlier)
+        self._names = Names()
         self._earlier = earlier
         self._source = tasks if isinstance(tasks, AsyncIterable) else None
         self._tasks: Iterator[Any] = iter(()) if isinstance(tasks, AsyncIterable) else iter(tasks)
@@ -103,17 +103,27 @@ class Stream:
             line = encoded_task(task)
             row = parse_task(line)
             known_agent(self._selection.agent_for(row), self._selection.agents)
-            content = digest(row)
-            name = self._namer.add(index + 1, own_id(row) or content, content)
-            if name.endswith(f"@{content}") and not self._selection.allow_mixed:
-                refuse_taken(self._namer.taken[-1:], "tasks", self._earlier.output)
+            name = self._named(own_id(row), digest(row))
         except (ValueError, InputError) as error:
             return self._bad(index, str(error))
         return task_jobs(self.plan, self._selection, index, name, row, line)
 
+    def _named(self, own: str | None, content: str) -> str:
+        """Add a task to the plan, and mark what the output has of it."""
+        plan, earlier, index = self.plan, self._earlier, self.plan.tasks
+        place, suffix = self._names.add(own or content)
+        name = (own or content) + suffix
+        if earlier.rows and earlier.taken(name, content):
+            if not self._selection.allow_mixed:
+                refuse_taken([(index + 1, name, content)], 1, "tasks", earlier.output)
+            name = f"{name}@{content}"
+        plan.add(place, content)
+        for repeat in range(plan.repeats if earlier.rows else 0):
+            plan.done[index * plan.repeats + repeat] = earlier.has(name, repeat)
+        return name
+
     def _bad(self, index: int, problem: str) -> Iterator[Job]:
-        if self.plan.tasks == index:
-            self.plan.add("0")
+        self.plan.add(0, "0")
         for repeat in range(self.plan.repeats):
             place = index * self.plan.repeats + repeat
             where = f"tasks:{index + 1}: {problem}"

@@ -17,7 +17,7 @@ from velodrome.collector.agents import Agents
 from velodrome.collector.attempt import Attempt, check_numbers, check_reward, encode, fail, uncancelled
 from velodrome.collector.collection import QUIET, Surface, conduct
 from velodrome.collector.collector import Collector
-from velodrome.collector.earlier import Earlier, Entry, read_earlier
+from velodrome.collector.keys import Earlier, Entry, name_hash, read_earlier
 from velodrome.collector.plan import Job, Plan, Planned, Problems, refuse_taken
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import make_recipe
@@ -42,7 +42,7 @@ async def verify(settings: VerifySettings, agents: Agents, surface: Surface = QU
     try:
         if settings.input is None:
             raise InputError("no input: velo verify rollouts.jsonl +config_paths=[…] (see velo verify --help)")
-        earlier = read_earlier(None if settings.overwrite else settings.output, entry_of)
+        earlier = read_earlier(None if settings.overwrite else settings.output, entry_of, by_task=False)
         plan = survey(settings, settings.input, agents, earlier)
         environments = agents.environments(plan.agents)
         for name, environment in environments.items():
@@ -65,9 +65,8 @@ def survey(settings: VerifySettings, source: Path, agents: Agents, earlier: Earl
     foreign = foreign_file(source)
     if foreign is not None:
         raise InputError(foreign)
-    plan, problems, read = Plan(), Problems(str(source)), 0
+    plan, problems, read = Plan(by_task=False), Problems(str(source)), 0
     keys: set[int] = set()
-    taken: list[tuple[int, str, str]] = []
     for number, line in read_lines(source):
         if settings.limit is not None and read >= settings.limit:
             break
@@ -79,25 +78,34 @@ def survey(settings: VerifySettings, source: Path, agents: Agents, earlier: Earl
         agent = agent_for(row, settings, agents)
         if agent not in agents.names:
             problems.add(number, unknown("agent", agent, list(agents.names)))
-        key, index, scored = row["meta"]["key"], plan.tasks, content(row)
-        if hash(key) in keys:
-            problems.add(number, f"the key {key!r} is in the file twice; a rollout is scored once")
-        keys.add(hash(key))
+        key = name_hash(row["meta"]["key"])
+        if key in keys:
+            problems.add(number, f"the key {row['meta']['key']!r} is in the file twice; a rollout is scored once")
+        keys.add(key)
         plan.agents.add(agent)
-        plan.add(scored)
-        if earlier.taken(key, scored):
-            taken.append((number, key, scored))
-            task, repeat = rollout.split_key(key)
-            plan.suffixes[index] = key = f"{task}@{scored}/{repeat}"
-        if earlier.has(key, 0):
-            plan.done[index] = 1
+        plan.add(key, content(row))
         plan.repeated = plan.repeated or row["meta"].get("rollout_index", 0) != 0
     problems.refuse()
     if not plan.tasks:
         raise InputError(f"{source}: no rollouts in it")
-    if not settings.allow_mixed:
-        refuse_taken(taken, str(source), earlier.output)
+    taken = plan.mark(earlier)
+    if taken:
+        _rename(settings, source, plan, taken, earlier)
     return plan
+
+
+def _rename(settings: VerifySettings, source: Path, plan: Plan, taken: list[int], earlier: Earlier) -> None:
+    """Rollouts whose key the output has with other content get keys of their own, or are refused."""
+    wanted = set(taken)
+    for index, (number, line) in enumerate(read_lines(source)):
+        if index in wanted:
+            key, scored = (parsed(line) or {})["meta"]["key"], plan.digest(index)
+            if not settings.allow_mixed:
+                refuse_taken([(number, key, scored)], len(taken), str(source), earlier.output)
+            task, repeat = rollout.split_key(key)
+            plan.suffixes[index] = f"{task}@{scored}/{repeat}"
+            plan.names[index] = name_hash(plan.suffixes[index])
+    plan.mark(earlier)
 
 
 def parsed(line: bytes) -> Json | None:

@@ -55,7 +55,7 @@ class Appender:
             os.close(self._fd)
             raise
         self.size_before = self._synced = self.size
-        self._written_at = os.fstat(self._fd).st_mtime_ns
+        self.written_at = os.fstat(self._fd).st_mtime_ns
 
     def _lock(self) -> None:
         try:
@@ -118,13 +118,13 @@ class Appender:
         """Add one line (with its line end), or none of it. A file that others changed is a `ChangedError`."""
         before = os.fstat(self._fd)
         self._refuse(self._resized(before.st_size))
-        self.touched = self.touched or before.st_mtime_ns != self._written_at
+        self.touched = self.touched or before.st_mtime_ns != self.written_at
         data = line if self._pack is None else self._pack(line)
         self._write(data, self.size)
         self.size += len(data)
         self.appended += 1
         self._checksum = zlib.crc32(data, self._checksum)
-        self._written_at = os.fstat(self._fd).st_mtime_ns
+        self.written_at = os.fstat(self._fd).st_mtime_ns
         self.recent.append(line)
         self._recent_bytes += len(line)
         while self._recent_bytes > _RECENT_BYTES and len(self.recent) > 1:
@@ -186,7 +186,7 @@ class Appender:
 
     def damage(self) -> str | None:
         """What others did to the lines appended here. They are read only if somebody touched the file."""
-        self.touched = self.touched or os.fstat(self._fd).st_mtime_ns != self._written_at
+        self.touched = self.touched or os.fstat(self._fd).st_mtime_ns != self.written_at
         if not self.touched:
             return None
         checksum, place = 0, self.size_before
@@ -198,7 +198,7 @@ class Appender:
         """Empty the file."""
         os.ftruncate(self._fd, 0)
         self.size = self.size_before = self._synced = 0
-        self._written_at = os.fstat(self._fd).st_mtime_ns
+        self.written_at = os.fstat(self._fd).st_mtime_ns
 
     def sync(self) -> None:
         """Ask the disk to keep what was written, against a power cut."""

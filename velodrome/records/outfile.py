@@ -15,7 +15,7 @@ from typing import IO, Any
 from velodrome.errors import InputError, StorageError
 from velodrome.records.rollout import beside
 
-_BESIDE = ("failures.jsonl", "run.json", "metrics.json", "profile.json", "index.sqlite")
+_BESIDE = ("failures.jsonl", "run.json", "metrics.json", "profile.json", "index.sqlite", "keys", "plan")
 
 
 def refuse_existing(paths: Iterable[Path], sources: Iterable[Path], *, overwrite: bool) -> None:
@@ -87,3 +87,14 @@ class OutFile:
         for folder in self._made:
             with suppress(OSError):  # something stands in it
                 folder.rmdir()
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file in one step, so that a reader or a crash meets the old one or the new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
