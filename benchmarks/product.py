@@ -15,8 +15,8 @@ import orjson
 
 from benchmarks import workload
 from benchmarks.meter import Meter, allow_files
-from velodrome.cli.collect import SETTINGS, collect, find_servers, make_settings, run_async, use_limits
-from velodrome.settings import load
+from velodrome.cli.collect import CollectOptions, collect, find_servers, run_async, use_limits, with_files
+from velodrome.cli.options import load_options
 
 
 def main(given: argparse.Namespace) -> dict[str, float]:
@@ -33,12 +33,12 @@ def main(given: argparse.Namespace) -> dict[str, float]:
         f"+limit={given.rollouts}",
         f"+num_samples_in_parallel={given.parallel}",
     ]
-    config = load(argv, known=[setting.name for setting in SETTINGS])
-    settings, output = make_settings(config)
-    config, servers = find_servers(config)
-    use_limits(config)
+    config, options = load_options(CollectOptions, argv)
+    options, output = with_files(options)
+    config, servers = find_servers(config, options)
+    use_limits(options)
     with Meter(output, given.pids) as meter:
-        outcome = run_async(collect(settings, config, servers))
+        outcome = run_async(collect(options, config, servers))
     if outcome.kept != given.rollouts or outcome.metrics["reward"] != 1.0:
         raise SystemExit(f"not the work that was to be measured: {outcome.summary()}, {outcome.metrics}")
     return meter.result(parallel=given.parallel)

@@ -28,10 +28,11 @@ import orjson
 from benchmarks.servers import Servers
 from benchmarks.summary import table
 from benchmarks.verdict_cases import AGENT, APP, BEHIND_HTTP, CASES, IN_PROCESS, LOCAL, Case, other_cases
-from velodrome.cli.collect import SETTINGS, collect, find_servers, make_settings, run_async, use_limits
+from velodrome.cli.collect import CollectOptions, collect, find_servers, run_async, use_limits, with_files
+from velodrome.cli.options import load_options
 from velodrome.profiling.profile_file import read_profile
 from velodrome.serving.scripted import ScriptedServer
-from velodrome.settings import Config, load
+from velodrome.settings import Config
 
 Json = dict[str, Any]
 
@@ -129,9 +130,10 @@ class Bench:
             return
         (folder / "model.yaml").write_text(self._in_process())
         with Servers(folder, _CONFIGS, *self.case.overrides, *overrides) as servers:
-            config, found = find_servers(self._config(f"+head_server.port={servers.head_port}", *self.case.overrides))
-            use_limits(config)
-            run_async(self._checked(config, found))
+            config, options = self._config(f"+head_server.port={servers.head_port}", *self.case.overrides)
+            config, found = find_servers(config, options)
+            use_limits(options)
+            run_async(self._checked(config, options, found))
 
     def _in_process(self) -> str:
         case = self.case
@@ -150,21 +152,21 @@ class Bench:
                 overrides = [each.replace(_old_url(each), first.url) for each in overrides]
                 overrides = [each.replace("<the second server>/v1", second.url) for each in overrides]
             (folder / "model.yaml").write_text(model)
-            config = self._config(_CONFIGS, *case.overrides, *overrides, "+embedded=true")
-            use_limits(config)
-            await self._checked(config, None)
+            config, options = self._config(_CONFIGS, *case.overrides, *overrides, "+embedded=true")
+            use_limits(options)
+            await self._checked(config, options, None)
 
-    def _config(self, *settings: str) -> Config:
+    def _config(self, *settings: str) -> tuple[Config, CollectOptions]:
         argv = [
             "+input_jsonl_fpath=tasks.jsonl",
             "+output_jsonl_fpath=rollouts.jsonl",
             f"+num_samples_in_parallel={self.case.parallel}",
             *settings,
         ]
-        return load(argv, known=[setting.name for setting in SETTINGS])
+        return load_options(CollectOptions, argv)
 
-    async def _checked(self, config: Config, servers: Any) -> None:
-        outcome = await collect(make_settings(config)[0], config, servers)
+    async def _checked(self, config: Config, options: CollectOptions, servers: Any) -> None:
+        outcome = await collect(with_files(options)[0], config, servers)
         if outcome.failed or outcome.kept < self.case.rollouts:
             raise SystemExit(f"{self.case.name}: not the work that was to be measured: {outcome.summary()}")
 

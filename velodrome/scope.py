@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar, Token
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -21,7 +22,17 @@ class Closeable(Protocol):
     async def aclose(self) -> None: ...
 
 
+@dataclass(slots=True)
+class Connections:
+    """How many connections the pool of a call opens, in all and to one host."""
+
+    limit: int = 100 * 1024
+    limit_per_host: int = 1024
+
+
 T = TypeVar("T", bound=Closeable)
+
+connections = Connections()  # of pools that are made from now on
 
 _open: ContextVar[Scope | None] = ContextVar("velodrome_scope", default=None)
 

@@ -40,12 +40,12 @@ def known_settings(verb: str, rest: Sequence[str]) -> set[str] | None:
     """The settings a verb takes; None if it takes any."""
     if verb == "config":
         return None
-    collecting = {setting.name for setting in collect.SETTINGS}
+    collecting = setting_names(collect.CollectOptions)
     tables: dict[str, set[str]] = {
         "collect": collecting,
         "run": setting_names(RunOptions),
         "status": setting_names(HeadOptions),
-        "verify": {setting.name for setting in verify.SETTINGS},
+        "verify": setting_names(verify.VerifyOptions),
         "profile": collecting | setting_names(RunOptions),
     }
     found = tables.get(verb, set())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pages import read, rows, section
 
 from velodrome.cli import collect, run, verify
-from velodrome.cli.settings import Setting
 from velodrome.settings.model import Settings as VerbSettings
 from velodrome.settings.model import ordered_fields
 
@@ -20,15 +18,13 @@ def shown(default: Any) -> str | None:
     return f"{default:.15g}" if isinstance(default, int | float) else None
 
 
-def defaults_of(table: Sequence[Setting] | type[VerbSettings]) -> dict[str, Any]:
+def defaults_of(table: type[VerbSettings]) -> dict[str, Any]:
     """The settings of a verb with their defaults."""
-    if isinstance(table, type):
-        fields = ordered_fields(table)
-        return {field.alias or name: field.get_default(call_default_factory=True) for name, field in fields.items()}
-    return {setting.name: setting.default for setting in table}
+    fields = ordered_fields(table)
+    return {field.alias or name: field.get_default(call_default_factory=True) for name, field in fields.items()}
 
 
-def check_settings(table: Sequence[Setting] | type[VerbSettings], documented: dict[str, str]) -> None:
+def check_settings(table: type[VerbSettings], documented: dict[str, str]) -> None:
     wanted = {name: shown(default) for name, default in defaults_of(table).items()}
     assert documented.keys() == {*wanted, "config_paths"}
     defaults = {name: documented[name] for name, value in wanted.items() if value is not None}
@@ -36,11 +32,11 @@ def check_settings(table: Sequence[Setting] | type[VerbSettings], documented: di
 
 
 def test_every_setting_of_collect_is_documented_with_its_default():
-    check_settings(collect.SETTINGS, rows(section(read("collect.md"), "Settings")))
+    check_settings(collect.CollectOptions, rows(section(read("collect.md"), "Settings")))
 
 
 def test_every_setting_of_verify_is_documented_with_its_default():
-    check_settings(verify.SETTINGS, rows(section(read("collect.md"), "Deferred verification")))
+    check_settings(verify.VerifyOptions, rows(section(read("collect.md"), "Deferred verification")))
 
 
 def test_every_setting_of_run_is_documented_with_its_default():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
-from velodrome.settings import load
+from velodrome.settings import load, overrides
 
 FILES = "+config_paths=[model.yaml,agent.yaml]"
 KNOWN = ["limit", "num_samples_in_parallel", "responses_create_params", "output.path"]
@@ -222,3 +222,21 @@ def written(value: object) -> str:
 def test_a_value_written_as_an_override_comes_back_unchanged(value):
     with TemporaryDirectory() as folder:
         assert load([f"+a={written(value)}"], cwd=Path(folder)).settings == {"a": value}
+
+
+PLAIN = (
+    "+a=1", "+a=-0", "+a=0.50", "+a=-12.5", "+a=true", "+a=null", "+a=True", "+a=nan", "+a=inf", "+a=1e5",
+    "+a=00", "+a=1_000", "+a.b=c", "a=b", "++a.b.c=d_e", "+a=/tmp/x-y.jsonl", "+a=a..b", "+a=a/", "+a=_",
+    "+a=null.jsonl", "+a=inf.x", "+a=truely", "+a=http://127.0.0.1:8000/v1", "+a=https://host.name/v1",
+    "+a=x:1", "+a=[a/b.yaml,c.yaml]", "+a=[a,null]", "+a=[1,2]", "+a=[]", "+a=9007199254740993123", "+a=x y",
+    "+a=a,b", "+a=", "~a", "+a='1'", "+a={b:1}", "+a=café",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_an_override_that_is_read_without_hydra_means_what_hydra_says(text: str):
+    simple = overrides._simple(text)
+    if simple is not None:
+        override, value = overrides._parsed(text)
+        assert (simple.path, simple.value) == (tuple(override.key_or_group.split(".")), value)
+        assert (type(simple.value), override.is_delete()) == (type(value), False)

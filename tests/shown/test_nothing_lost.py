@@ -378,6 +378,7 @@ def test_no_process_or_part_file_is_left_behind(workplace: Any) -> None:
 
     assert sorted(os.listdir(workplace.folder / "out")) == [
         "rollouts.jsonl",
+        "rollouts.keys",
         "rollouts.metrics.json",
         "rollouts.profile.json",
         "rollouts.run.json",

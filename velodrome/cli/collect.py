@@ -10,9 +10,10 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, TypeVar
 
+from velodrome import scope
 from velodrome.cli import main
-from velodrome.cli.settings import Setting, read_settings, settings_help
-from velodrome.cli.watching import WATCHING, watching
+from velodrome.cli.options import ConnectionLimits, ServerOptions, WatchOptions, load_options
+from velodrome.cli.watching import watching
 from velodrome.collector import collection
 from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface
@@ -23,11 +24,10 @@ from velodrome.collector.watch.watch import Watcher
 from velodrome.errors import InputError
 from velodrome.profiling.profile_text import profile_tree, verdict_text
 from velodrome.records.rollout import beside
-from velodrome.scope import Scope
 from velodrome.serving.connect import Servers
-from velodrome.settings import Config, find_file, load
+from velodrome.settings import Config, find_file
 from velodrome.settings.files import way_to_data
-from velodrome.settings.model import Settings, setting_keys, setting_rows
+from velodrome.settings.model import settings_help
 from velodrome.timing.invisible import printed_json
 from velodrome.timing.report import speaks_unicode
 from velodrome.timing.stop_signals import on_stop_signal
@@ -37,31 +37,18 @@ T = TypeVar("T")
 
 SHOWN_REASONS = 5
 
-SERVERS = (
-    Setting("head_server", "object", {}, "{host, port} of the head server [127.0.0.1, 11000]"),
-    Setting("server_token", "text", None, "the token that servers want; or VELODROME_TOKEN"),
-    Setting("embedded", "flag", False, "run without servers, all in this process, even if some run"),
-)
-LIMITS = (
-    Setting("global_aiohttp_connector_limit", "count", 102400, "connections at most"),
-    Setting("global_aiohttp_connector_limit_per_host", "count", 1024, "connections at most to one server"),
-)
+
+class CollectOptions(CollectSettings, WatchOptions, ServerOptions, ConnectionLimits):
+    """The settings of `velo collect`."""
 
 
-def listed(model: type[Settings]) -> tuple[Setting, ...]:
-    """The settings of a model, for tables that hold others as well."""
-    fields = zip(setting_rows(model), model.model_fields.values(), strict=True)
-    return tuple(Setting(name, "", field.default, field.description or "") for (name, _, _), field in fields)
-
-
-SETTINGS = (*listed(CollectSettings), *(each for each in WATCHING if each.name != "timing_every"), *SERVERS, *LIMITS)
 HELP = f"""usage: velo collect [+key=value …]      (also: ng_collect_rollouts)
 
 Run tasks x repeats against an agent, in parallel. Every finished rollout is in the output at once; the same command
 again goes on where it stopped. Failures go to <output>.failures.jsonl and are tried again on the next run.
 
 settings (docs/collect.md):
-{settings_help(SETTINGS)}
+{settings_help(CollectOptions)}
   +config_paths=[a.yaml,b.yaml]         agents, models and environments (docs/config.md); not needed while
                                         servers run (velo run), which are used if they are there
 
@@ -79,13 +66,12 @@ def run(argv: Sequence[str]) -> int:
     if "-h" in argv or "--help" in argv:
         print(HELP)
         return 0
-    config = load(argv, known=[setting.name for setting in SETTINGS])
-    settings, output = make_settings(config)
-    watched = read_settings(config.settings, WATCHING)
-    config, servers = find_servers(config)
-    use_limits(config)
-    with watching(watched, output, say) as watchers:
-        result = run_async(collect(settings, config, servers, watchers))
+    config, options = load_options(CollectOptions, argv)
+    options, output = with_files(options)
+    config, servers = find_servers(config, options)
+    use_limits(options)
+    with watching(options, output, say) as watchers:
+        result = run_async(collect(options, config, servers, watchers))
     return finish(result, output)
 
 
@@ -112,11 +98,11 @@ def rare_garbage_collection() -> Iterator[None]:
         gc.unfreeze()
 
 
-def find_servers(config: Config, *, scoring: bool = False) -> tuple[Config, Servers]:
+def find_servers(config: Config, options: ServerOptions, *, scoring: bool = False) -> tuple[Config, Servers]:
     """The servers that run, and the config they give; none if there are none, or if they are not wanted."""
     from velodrome.serving.discovery import find
 
-    return find(config, embedded=read_settings(config.settings, SERVERS)["embedded"], scoring=scoring)
+    return find(config, embedded=options.embedded, scoring=scoring)
 
 
 def finish(result: Run, output: Path) -> int:
@@ -145,16 +131,14 @@ def show_profile(profile: Json) -> None:
         say("(to try it: the same command with that, and +overwrite=true or another +output_jsonl_fpath)")
 
 
-def make_settings(config: Config) -> tuple[CollectSettings, Path]:
-    """The settings, with an input that is there, and an output that can be written."""
-    names = setting_keys(CollectSettings)
-    settings = CollectSettings.read({name: value for name, value in config.settings.items() if name in names})
-    if settings.input is None:
+def with_files(options: CollectOptions) -> tuple[CollectOptions, Path]:
+    """The settings with an input that is there and an output that can be written; and the output."""
+    if options.input is None:
         raise InputError("no input: give +input_jsonl_fpath=tasks.jsonl (see velo collect --help)")
-    source = find_input(settings.input)
-    output = settings.output or Path(beside(source, "rollouts.jsonl").name)
+    source = find_input(options.input)
+    output = options.output or Path(beside(source, "rollouts.jsonl").name)
     refuse_output(output, source)
-    return settings.model_copy(update={"input": source, "output": output}), output
+    return options.model_copy(update={"input": source, "output": output}), output
 
 
 def find_input(path: Path) -> Path:
@@ -189,18 +173,16 @@ def refuse_output(output: Path, source: Path) -> None:
             raise InputError(f"{source}: a collection into {output} writes to it; give another output")
 
 
-def use_limits(config: Config) -> None:
-    """Hand the connection limits to the HTTP client, and ask the system for as many."""
-    from velodrome import http
+def use_limits(options: ConnectionLimits) -> None:
+    """Set the limits of connections, and ask the system for as many."""
     from velodrome.serving.process.limits import connections_within, raise_file_limit
 
     files = raise_file_limit()
-    limits = read_settings(config.settings, LIMITS)
-    most, per_host = (limits[setting.name] for setting in LIMITS)
+    most, per_host = options.max_connections, options.max_connections_per_host
     possible = connections_within(files)
     if possible < min(most, per_host):
         say(f"at most {possible} connections at once, because this process may open {files} files (ulimit -n)")
-    http.configure(limit=min(most, possible), limit_per_host=per_host)
+    scope.connections.limit, scope.connections.limit_per_host = min(most, possible), per_host
 
 
 def say(line: str) -> None:
@@ -217,7 +199,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     import uvloop
 
     async def whole() -> T:
-        async with Scope():
+        async with scope.Scope():
             return await work
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)

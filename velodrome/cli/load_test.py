@@ -18,9 +18,9 @@ from typing import Any
 from velodrome.cli import collect as collecting
 from velodrome.cli import run as serving
 from velodrome.cli.collect import say
+from velodrome.cli.options import read_options
 from velodrome.cli.page import page_path, patient_profile, write_page
-from velodrome.cli.settings import read_settings
-from velodrome.cli.watching import WATCHING, watching
+from velodrome.cli.watching import watching
 from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings
 from velodrome.collector.watch.watch import Watcher
@@ -43,7 +43,7 @@ INTERRUPTED = 130
 def load_test(words: Sequence[str], *, as_json: bool, page: str | None, top: int) -> int:
     """Start, collect, stop, print. The exit code is the collection's."""
     config, folder = read_config(words)
-    options, output = collecting.make_settings(config)
+    options, output = collecting.with_files(read_options(collecting.CollectOptions, config))
     if output.exists() and not options.overwrite:
         raise InputError(
             f"{output}: a load test makes its rollouts anew; +overwrite=true replaces these, "
@@ -52,9 +52,9 @@ def load_test(words: Sequence[str], *, as_json: bool, page: str | None, top: int
     for place in (folder, output.parent):
         make_folder(place)
     target = None if page is None else page_path(page, output)
-    collecting.use_limits(config)
-    given = read_settings(config.settings, WATCHING) | {"profiling_enabled": False}  # of this process; its servers are
-    with watching(given, output, say) as watchers:
+    collecting.use_limits(options)
+    own = options.model_copy(update={"profiling_enabled": False})  # of this process; its servers are profiled
+    with watching(own, output, say) as watchers:
         outcome = collecting.run_async(served(config, options, watchers))
     if outcome is None:
         return INTERRUPTED
@@ -72,7 +72,7 @@ def load_test(words: Sequence[str], *, as_json: bool, page: str | None, top: int
 
 def read_config(words: Sequence[str]) -> tuple[Config, Path]:
     """The configuration with profiling on and a head of its own, and the folder that results go to."""
-    known = {setting.name for setting in collecting.SETTINGS} | setting_names(serving.RunOptions)
+    known = setting_names(collecting.CollectOptions) | setting_names(serving.RunOptions)
     config = load(words, known=known)
     if not any("url" not in instance.settings for instance in config.instances.values()):
         raise InputError("there is no server to start: give +config_paths=[…] (see velo profile --help)")

@@ -60,7 +60,6 @@ class ProfilingOptions(Settings):
 class WatchOptions(ProfilingOptions):
     """What a collection reports while it runs."""
 
-    timing_every: Count | None = Field(None, description="print where the time went every so many rollouts")
     trace_path: FilePath | None = Field(None, description="write a trace for Perfetto or Chrome (.json, .json.gz)")
     trace_max_mb: Count = Field(256, description="the largest size of a trace, before compression")
     metrics_port: Port | None = Field(None, description="serve numbers for Prometheus on this port of 127.0.0.1")

@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from velodrome.cli.collect import (
-    LIMITS,
-    SERVERS,
     find_input,
     find_servers,
     finish,
-    listed,
     refuse_output,
     run_async,
     say,
     use_limits,
 )
-from velodrome.cli.settings import settings_help
+from velodrome.cli.options import ConnectionLimits, ServerOptions, load_options
 from velodrome.collector import verify as verification
 from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface
@@ -26,18 +23,22 @@ from velodrome.collector.settings import VerifySettings
 from velodrome.collector.stop import Stop
 from velodrome.errors import InputError
 from velodrome.serving.connect import Servers
-from velodrome.settings import Config, load
-from velodrome.settings.model import setting_keys
+from velodrome.settings import Config
+from velodrome.settings.model import settings_help
 from velodrome.timing.stop_signals import on_stop_signal
 
-SETTINGS = (*listed(VerifySettings), *SERVERS, *LIMITS)
+
+class VerifyOptions(VerifySettings, ServerOptions, ConnectionLimits):
+    """The settings of `velo verify`."""
+
+
 HELP = f"""usage: velo verify [ROLLOUTS] [+key=value …]
 
 Score a saved file with its environment: rollouts collected with +defer_verification=true, or finished ones with another
 config. Scores go to a new file under the same keys; the same command again goes on where it stopped.
 
 settings (docs/collect.md#deferred-verification):
-{settings_help(SETTINGS)}
+{settings_help(VerifyOptions)}
   +config_paths=[a.yaml,b.yaml]         the environment, and the agent that names it (its model is not needed); not
                                         needed while servers run
 
@@ -52,23 +53,21 @@ def run(argv: Sequence[str]) -> int:
         print(HELP)
         return 0
     words = [f"+input_jsonl_fpath='{word}'" if "=" not in word and word[:1] not in "+~" else word for word in argv]
-    config = load(words, known=[setting.name for setting in SETTINGS], scoring=True)
-    settings, output = make_settings(config)
-    config, servers = find_servers(config, scoring=True)
-    use_limits(config)
-    return finish(run_async(verify(settings, config, servers)), output)
+    config, options = load_options(VerifyOptions, words, scoring=True)
+    options, output = with_files(options)
+    config, servers = find_servers(config, options, scoring=True)
+    use_limits(options)
+    return finish(run_async(verify(options, config, servers)), output)
 
 
-def make_settings(config: Config) -> tuple[VerifySettings, Path]:
-    """The settings, with an input that is there, and an output that can be written."""
-    names = setting_keys(VerifySettings)
-    settings = VerifySettings.read({name: value for name, value in config.settings.items() if name in names})
-    if settings.input is None:
+def with_files(options: VerifyOptions) -> tuple[VerifyOptions, Path]:
+    """The settings with an input that is there and an output that can be written; and the output."""
+    if options.input is None:
         raise InputError("no input: velo verify rollouts.jsonl +config_paths=[…] (see velo verify --help)")
-    source = find_input(settings.input)
-    output = settings.output or verification.default_output(source)
+    source = find_input(options.input)
+    output = options.output or verification.default_output(source)
     refuse_output(output, source)
-    return settings.model_copy(update={"input": source, "output": output}), output
+    return options.model_copy(update={"input": source, "output": output}), output
 
 
 async def verify(settings: VerifySettings, config: Config, servers: Servers) -> Run:

@@ -1,4 +1,4 @@
-"""The settings by which a collection can be looked at while it runs, and the watchers they ask for."""
+"""The watchers of a collection that its settings name."""
 
 from __future__ import annotations
 
@@ -7,30 +7,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from velodrome.cli.settings import PROFILING, Setting, profile_place
+from velodrome.cli.options import WatchOptions
 from velodrome.collector.watch.watch import Watcher
-
-Json = dict[str, Any]
-
-WATCHING = (
-    Setting("timing_every", "count", None, "print where the time went every so many rollouts"),
-    Setting("trace_path", "path", None, "write a trace for Perfetto or Chrome (.json, .json.gz)"),
-    Setting("trace_max_mb", "count", 256, "the largest a trace gets, before compression"),
-    Setting("metrics_port", "port", None, "serve numbers for Prometheus on 127.0.0.1"),
-    Setting("otlp_endpoint", "text", None, "send every rollout as an OpenTelemetry trace"),
-    *PROFILING,
-)
 
 
 @contextlib.contextmanager
-def watching(given: Json, output: Path, say: Callable[[str], None]) -> Iterator[list[Watcher]]:
+def watching(options: WatchOptions, output: Path, say: Callable[[str], None]) -> Iterator[list[Watcher]]:
     """The watchers that the settings ask for, until the collection is over; then what they have to say."""
     from velodrome.serving.profiling import profiled
 
-    directory = profile_place(given)
-    with profiled(directory, "collector", every_s=given["profiling_save_every_s"]), contextlib.ExitStack() as stack:
+    directory = options.profile_folder()
+    with profiled(directory, "collector", every_s=options.profiling_save_every_s), contextlib.ExitStack() as stack:
         watchers: list[Watcher] = []
-        for watcher in _made(given, output, say):
+        for watcher in _made(options, output, say):
             stack.callback(_close, watcher, say)
             watchers.append(watcher)
         yield watchers
@@ -38,19 +27,19 @@ def watching(given: Json, output: Path, say: Callable[[str], None]) -> Iterator[
         say(f"profile: {directory / 'collector.log'}")
 
 
-def _made(given: Json, output: Path, say: Callable[[str], None]) -> Iterator[Any]:
-    if given["trace_path"] is not None:
+def _made(options: WatchOptions, output: Path, say: Callable[[str], None]) -> Iterator[Any]:
+    if options.trace_path is not None:
         from velodrome.collector.watch.tracing import Tracing
 
-        yield Tracing(given["trace_path"], output=output, max_bytes=given["trace_max_mb"] * 1_000_000)
-    if given["metrics_port"] is not None:
+        yield Tracing(options.trace_path, output=output, max_bytes=options.trace_max_mb * 1_000_000)
+    if options.metrics_port is not None:
         from velodrome.collector.watch.exporting import make_exposed
 
-        yield make_exposed(given["metrics_port"], say)
-    if given["otlp_endpoint"] is not None:
+        yield make_exposed(options.metrics_port, say)
+    if options.otlp_endpoint is not None:
         from velodrome.collector.watch.exporting import make_otlp
 
-        yield make_otlp(given["otlp_endpoint"])
+        yield make_otlp(options.otlp_endpoint)
 
 
 def _close(watcher: Any, say: Callable[[str], None]) -> None:

@@ -86,12 +86,14 @@ async def conduct(
 ) -> Run:
     """Run the jobs into the output, and write the files beside it."""
     settings, plan, say = collector.settings, collector.plan, surface.say
-    title = "" if not surface.progress else _titles[type(settings)]
+    title = "Verifying rollouts" if isinstance(settings, VerifySettings) else "Collecting rollouts"
     runfile = RunFile(settings.output)
     if earlier.size and not settings.allow_mixed:
         refuse_mixing(runfile.problems(recipe), settings.output)
     with open_sink(settings, earlier, by_task=plan.by_task) as sink:
-        collector.begin(sink, agents.secrets, say, title)
+        if isinstance(collector.jobs, Planned):
+            earlier.records = b""  # a million rows take 32 MB; the plan has what it needs
+        collector.begin(sink, agents.secrets, say, title if surface.progress else "")
         for note in (agents.note, *earlier.notes, *sink.notes):
             if note:
                 say(note)
@@ -117,9 +119,6 @@ async def conduct(
     if sink.changed is not None:
         raise ChangedError("\n".join((*sink.changes(), collector.account())))
     return run
-
-
-_titles: dict[type, str] = {CollectSettings: "Collecting rollouts", VerifySettings: "Verifying rollouts"}
 
 
 def _inputs(settings: RunSettings, plan: Plan) -> Json:

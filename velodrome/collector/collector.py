@@ -151,10 +151,10 @@ class Collector:
         written = error = None
         if attempt.line is None:
             error = self._fail(attempt)
-        elif self.plan.finish(attempt.place):
-            written = self._keep(attempt, attempt.line)
-        else:
+        elif self.plan.done[attempt.place]:
             return  # it is in the output already
+        else:
+            written = self._keep(attempt, attempt.line)
         counts = self.counts
         counts.tokens += attempt.tokens
         if self.watchers:
@@ -174,6 +174,7 @@ class Collector:
 
     def _keep(self, attempt: Attempt, line: bytes) -> tuple[float, float]:
         self.sink.keep(line, self._entry(attempt))
+        self.plan.done[attempt.place] = 1
         written = (attempt.encoded_at, time.perf_counter())
         self.around.write_s = written[1] - written[0]
         counts = self.counts

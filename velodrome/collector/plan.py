@@ -152,13 +152,6 @@ class Plan:
         """The digest of a task's content."""
         return f"{self.digests[index]:016x}"
 
-    def finish(self, place: int) -> bool:
-        """Mark one rollout as done. False if it was done before: its line must not be written again."""
-        if self.done[place]:
-            return False
-        self.done[place] = 1
-        return True
-
     def mark(self, earlier: Earlier) -> list[int]:
         """Mark what the output has. Returns the tasks whose name is there with other content."""
         if not earlier.rows:

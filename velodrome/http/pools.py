@@ -9,27 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from velodrome import scope
 from velodrome.http.client import LIMIT, LIMIT_PER_HOST, Http
 
-
-@dataclass(slots=True)
-class _PoolLimits:
-    limit: int = LIMIT
-    limit_per_host: int = LIMIT_PER_HOST
-
-
-_limits = _PoolLimits()
 _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Http] = WeakKeyDictionary()
 
 
 def configure(*, limit: int = LIMIT, limit_per_host: int = LIMIT_PER_HOST) -> None:
     """Set the connector limits of the pools that are made from now on."""
-    _limits.limit = limit
-    _limits.limit_per_host = limit_per_host
+    scope.connections.limit = limit
+    scope.connections.limit_per_host = limit_per_host
 
 
 def shared() -> Http:
@@ -45,15 +36,15 @@ def shared() -> Http:
 
 
 def _make() -> Http:
-    return Http(limit=_limits.limit, limit_per_host=_limits.limit_per_host)
+    return Http(limit=scope.connections.limit, limit_per_host=scope.connections.limit_per_host)
 
 
 @asynccontextmanager
 async def owned(*, limit: int | None = None, limit_per_host: int | None = None) -> AsyncIterator[Http]:
     """A pool of one's own for everything called inside; its connections are closed at the end, however that comes."""
     pool = Http(
-        limit=_limits.limit if limit is None else limit,
-        limit_per_host=_limits.limit_per_host if limit_per_host is None else limit_per_host,
+        limit=scope.connections.limit if limit is None else limit,
+        limit_per_host=scope.connections.limit_per_host if limit_per_host is None else limit_per_host,
     )
     async with scope.Scope() as call:
         yield call.get(Http, lambda: pool)

@@ -5,6 +5,7 @@ A configuration holds one value a key, so what Hydra would sweep over is a mista
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 COMMAND_LINE = "command line"
+_WORD = r"(?:https?://\w|/?[A-Za-z_])[\w./-]*(?::\d+[\w./-]*)?"
+_SIMPLE = re.compile(
+    rf"\+{{0,2}}([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)="
+    rf"(?:(true|false|null)(?!.)|(-?(?:0|[1-9]\d{{0,17}})(?:\.\d{{1,17}})?)|({_WORD})|\[({_WORD}(?:,{_WORD})*)\])",
+    re.ASCII,
+)
+_NOT_WORDS = frozenset(("true", "false", "null", "nan", "inf"))  # in any case
 MAX_CHARS = 16 * 1024  # Hydra's parser takes seconds for a list of this length, and minutes for a longer one
 
 
@@ -68,6 +76,9 @@ def _change(text: str) -> Change:
         text.encode()
     except UnicodeEncodeError:
         raise _Refused("is not UTF-8 text; type it again") from None
+    plain = _simple(text)
+    if plain is not None:
+        return plain
     override, value = _parsed(text)
     key = override.key_or_group
     if override.package is not None or "/" in key or not all(key.split(".")):
@@ -77,6 +88,26 @@ def _change(text: str) -> Change:
     removes = override.is_delete()
     path = tuple(key.split("."))
     return Change(path, _plain(value, len(path)), remove=removes, only_equal=removes and value is not None)
+
+
+def _simple(text: str) -> Change | None:
+    """An override of one plain value or a list of plain words, without Hydra, which takes a while to load."""
+    match = _SIMPLE.fullmatch(text)
+    if match is None:
+        return None
+    key, constant, number, word, words = match.groups()
+    value: Any = word
+    if number is not None:
+        value = float(number) if "." in number else int(number)
+    elif constant is not None:
+        value = {"true": True, "false": False, "null": None}[constant]
+    elif words is not None:
+        value = words.split(",")
+    texts = value if isinstance(value, list) else [value]
+    if any(isinstance(each, str) and each.lower() in _NOT_WORDS for each in texts):
+        return None
+    path = tuple(key.split("."))
+    return Change(path, _plain(value, len(path)))
 
 
 def _parsed(text: str) -> tuple[Override, Any]:
