@@ -13,8 +13,8 @@ from velodrome.cli import collect, verify
 from velodrome.cli.main import VERBS
 from velodrome.cli.options import HeadOptions
 from velodrome.cli.run import RunOptions
-from velodrome.settings.kinds import KINDS
 from velodrome.settings.model import setting_names
+from velodrome.settings.names import KINDS
 from velodrome.settings.overrides import parse
 
 ALIASES = {"ng_collect_rollouts": "collect", "ng_run": "run", "ng_viewer": "view"}

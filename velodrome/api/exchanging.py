@@ -16,7 +16,7 @@ from velodrome.exchange.export.pipeline import ExportOrder, ExportResult
 from velodrome.exchange.export.pipeline import export as write_export
 from velodrome.exchange.export.splits import parse_shares
 from velodrome.settings.model import Settings
-from velodrome.settings.spelling import hint
+from velodrome.settings.names import hint
 from velodrome.settings.values import Count, FilePath, Text
 
 

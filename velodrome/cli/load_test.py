@@ -30,8 +30,8 @@ from velodrome.serving.process.brief import HEAD
 from velodrome.serving.process.listen import LOOPBACK, server_token
 from velodrome.serving.process.supervisor import Supervisor
 from velodrome.settings import Config, load
-from velodrome.settings.kinds import RESOURCES
 from velodrome.settings.model import setting_names
+from velodrome.settings.names import RESOURCES
 from velodrome.timing.invisible import printed_json
 from velodrome.timing.profiles import Profiles
 

@@ -18,7 +18,7 @@ import orjson
 
 from velodrome.cli import main
 from velodrome.errors import InputError
-from velodrome.settings.spelling import hint
+from velodrome.settings.names import hint
 from velodrome.timing.report import duration
 from velodrome.timing.stop_signals import StopSignals
 from velodrome.training.assignments import parse

@@ -20,7 +20,7 @@ from velodrome.errors import InputError
 from velodrome.records.outfile import write_whole
 from velodrome.records.rollout import beside
 from velodrome.settings import Instance, mask
-from velodrome.settings.kinds import FOREIGN
+from velodrome.settings.names import FOREIGN
 
 Json = dict[str, Any]
 

@@ -19,7 +19,7 @@ from velodrome.errors import InputError
 from velodrome.index.answer_types import FAILED
 from velodrome.index.database import Damaged
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
-from velodrome.settings.spelling import hint
+from velodrome.settings.names import hint
 
 Column = NDArray[Any]
 Positions = NDArray[np.intp]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from velodrome.errors import InputError
 from velodrome.index.answer_types import STATES
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS, TEXT_FIELDS
-from velodrome.settings.spelling import hint
+from velodrome.settings.names import hint
 from velodrome.timing.invisible import INVISIBLE
 
 NONE = "none"  # `reward:none`: there is no value

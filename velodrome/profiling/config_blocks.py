@@ -15,7 +15,7 @@ import orjson
 
 from velodrome.records.mending import HOSTILE
 from velodrome.records.rollout import beside
-from velodrome.settings.kinds import AGENTS, ENVIRONMENT_KEYS, MODELS, RESOURCES
+from velodrome.settings.names import AGENTS, ENVIRONMENT_KEYS, MODELS, RESOURCES
 
 Json = dict[str, Any]
 _NONE: Mapping[str, Any] = MappingProxyType({})

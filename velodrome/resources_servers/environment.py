@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from velodrome.errors import InputError, ModelError, RolloutError, ToolError, VerifyError, blame, defined_at, place_of
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.deadline import within
+from velodrome.resources_servers.awaiting import within
 from velodrome.resources_servers.results import score_fields, tool_text
 from velodrome.resources_servers.schema import Tool, complaint
 from velodrome.resources_servers.shape import Hook, Shape, make_shape, no_verify, tool

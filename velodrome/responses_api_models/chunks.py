@@ -30,7 +30,7 @@ class Fold:
         self._head: Json = {}
         self._texts: dict[str, list[str]] = {}
         self._annotations: list[Json] = []
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _CallPieces] = {}
         self._logprobs: list[Json] = []
         self._token_ids: list[int] = []
         self._finish: str | None = None
@@ -101,14 +101,14 @@ class Fold:
             index = len(self._calls) if piece.get("id") else max(len(self._calls) - 1, 0)
         call = self._calls.get(index)
         if call is None:
-            call = self._calls[index] = _Call(piece.get("id") or f"call_{uuid4().hex}")
+            call = self._calls[index] = _CallPieces(piece.get("id") or f"call_{uuid4().hex}")
         function = piece.get("function") or {}
         arguments = function.get("arguments") or ""
         call.add(function.get("name") or "", arguments)
         return {"index": index, "id": call.id, "name": call.name[0] if call.name else "", "arguments": arguments}
 
 
-class _Call:
+class _CallPieces:
     """The pieces of one tool call."""
 
     __slots__ = ("arguments", "id", "name")

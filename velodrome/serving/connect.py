@@ -24,7 +24,7 @@ from velodrome.errors import InputError, blame
 from velodrome.serving.source import source_digest
 from velodrome.settings import Config, Instance
 from velodrome.settings.component import find_setting_mistakes, takes
-from velodrome.settings.kinds import AGENTS, FOREIGN, MODELS, RESOURCES
+from velodrome.settings.names import AGENTS, FOREIGN, MODELS, RESOURCES
 from velodrome.timing import wall
 
 _PACKAGE = Path(__file__).parent.parent

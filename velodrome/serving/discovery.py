@@ -21,7 +21,7 @@ from velodrome.serving.connect import Servers
 from velodrome.serving.process.listen import head_address, is_wildcard, reachable, server_token
 from velodrome.serving.process.probe import fetch, listens
 from velodrome.settings import KINDS, Config, Instance
-from velodrome.settings.kinds import AGENTS
+from velodrome.settings.names import AGENTS
 
 TIMEOUT_S = 5.0
 _PLACE = frozenset(("host", "port", "num_workers", "entrypoint"))  # where a server runs, not what it does

@@ -21,7 +21,7 @@ from velodrome.serving.apps.web_app import Background, RequestLimits, Status, ge
 from velodrome.serving.process.listen import LOOPBACK, listening, reachable
 from velodrome.serving.profiling import ProcessProfile, stats
 from velodrome.serving.web_server import running
-from velodrome.settings.kinds import AGENTS, MODELS, RESOURCES
+from velodrome.settings.names import AGENTS, MODELS, RESOURCES
 
 _CONTRACTS = {  # the methods that make a component what it is; an agent also has a model's, so it comes first
     AGENTS: ("run", "respond"),

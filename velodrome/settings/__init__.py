@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from velodrome.settings.blocks import Config, Instance
 from velodrome.settings.files import find_file
-from velodrome.settings.kinds import KINDS
 from velodrome.settings.load import load
-from velodrome.settings.masking import found_secrets, mask, mask_text
-from velodrome.settings.secret_names import is_secret_key
-from velodrome.settings.spelling import hint, nearest
+from velodrome.settings.masking import found_secrets, is_secret_key, mask, mask_text
+from velodrome.settings.names import KINDS, hint, nearest
 
 __all__ = [
     "KINDS",

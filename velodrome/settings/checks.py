@@ -12,9 +12,8 @@ from typing import Any
 from velodrome.settings.blocks import Instance, is_reference
 from velodrome.settings.files import PACKAGE
 from velodrome.settings.interpolation import Unresolved
-from velodrome.settings.kinds import KINDS
+from velodrome.settings.names import KINDS, hint, nearest
 from velodrome.settings.overrides import COMMAND_LINE, Change
-from velodrome.settings.spelling import hint, nearest
 from velodrome.settings.tree import Tree, is_block
 
 
@@ -68,11 +67,11 @@ def _instance(name: str, value: dict[str, Any], tree: Tree, problems: list[str])
 
 
 def _too_many(name: str, path: tuple[str, ...], keys: list[str], what: str, tree: Tree) -> str:
-    found = " and ".join(f'"{key}" ({tree.source((*path, key))})' for key in keys)
+    named = " and ".join(f'"{key}" ({tree.source((*path, key))})' for key in keys)
     unknown = [key for key in keys if key not in KINDS] if what == "kind" else []
     guess = hint(unknown[0], KINDS) if unknown else ""
     way_out = f"rename one of the blocks or give ~{'.'.join((*path, keys[0]))}"
-    return f"{tree.source((*path, keys[-1]))}: {name} has {found} where one {what} belongs; {way_out}{guess}"
+    return f"{tree.source((*path, keys[-1]))}: {name} has {named} where one {what} belongs; {way_out}{guess}"
 
 
 def _implementation_problem(instance: Instance, cwd: Path) -> Iterator[str]:

@@ -20,7 +20,7 @@ from pydantic import Field, PlainValidator, create_model
 
 from velodrome.errors import InputError, blame, defined_at
 from velodrome.settings.model import Settings, find_mistakes, read_settings, setting_keys
-from velodrome.settings.spelling import hint
+from velodrome.settings.names import hint
 
 __all__ = ["Component", "Field", "find_setting_mistakes", "settings_of", "takes"]
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.settings.documents import Refused, read_document
-from velodrome.settings.kinds import KINDS
-from velodrome.settings.spelling import nearest
+from velodrome.settings.names import KINDS, nearest
 
 PACKAGE = Path(__file__).resolve().parent.parent
 ENV_FILE = "env.yaml"
@@ -28,8 +27,8 @@ class Layer:
 
 def find_file(path: str, cwd: Path) -> Path | None:
     """The file a path names: in the working directory, else in the package."""
-    found = [place for place in (cwd / path, PACKAGE / path) if _exists(place)]
-    return next((place for place in found if place.is_file()), found[0] if found else None)
+    places = [place for place in (cwd / path, PACKAGE / path) if _exists(place)]
+    return next((place for place in places if place.is_file()), places[0] if places else None)
 
 
 def way_to_data(path: Path) -> str:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from velodrome.settings.secret_names import is_secret_key
-from velodrome.settings.spelling import hint
+from velodrome.settings.masking import is_secret_key
+from velodrome.settings.names import hint
 from velodrome.settings.tree import MISSING, Path, Tree, child, has, is_block, walk
 
 MAX_CHARS = 1024 * 1024

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.errors import InputError
-from velodrome.settings.blocks import Config
+from velodrome.settings.blocks import Config, keep_for_scoring
 from velodrome.settings.checks import check_known, check_references, instances
 from velodrome.settings.files import ENV_FILE, Layer, Reader
 from velodrome.settings.interpolation import referenced, resolve
 from velodrome.settings.overrides import COMMAND_LINE, Change, parse
-from velodrome.settings.scoring import keep_for_scoring
 from velodrome.settings.tree import Tree, is_block
 
 

@@ -15,8 +15,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from velodrome.errors import InputError
-from velodrome.settings.secret_names import is_secret_key
-from velodrome.settings.spelling import hint
+from velodrome.settings.masking import is_secret_key
+from velodrome.settings.names import hint
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -35,14 +35,14 @@ class Settings(BaseModel):
     )
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], where: str = "", *, ignore: Collection[str] = ()) -> Self:
-        """The settings in `given`; a value of None means the default. Raises `InputError` with a line per mistake."""
-        return read_settings(cls, given, where, ignore=ignore)
+    def read(cls, values: Mapping[str, Any], where: str = "", *, ignore: Collection[str] = ()) -> Self:
+        """The settings in `values`; a value of None means the default. Raises `InputError` with a line per mistake."""
+        return read_settings(cls, values, where, ignore=ignore)
 
 
-def read_settings(model: type[S], given: Mapping[str, Any], where: str = "", *, ignore: Collection[str] = ()) -> S:
-    """`given` checked by `model`, without the keys in `ignore`."""
-    present = {name: value for name, value in given.items() if value is not None and name not in ignore}
+def read_settings(model: type[S], values: Mapping[str, Any], where: str = "", *, ignore: Collection[str] = ()) -> S:
+    """`values` checked by `model`, without the keys in `ignore`."""
+    present = {name: value for name, value in values.items() if value is not None and name not in ignore}
     try:
         return model.model_validate(present)
     except ValidationError as error:
@@ -50,10 +50,10 @@ def read_settings(model: type[S], given: Mapping[str, Any], where: str = "", *, 
 
 
 def find_mistakes(
-    model: type[BaseModel], given: Mapping[str, Any], where: str = "", *, unchecked: Collection[str] = ()
+    model: type[BaseModel], values: Mapping[str, Any], where: str = "", *, unchecked: Collection[str] = ()
 ) -> list[str]:
-    """A line for every mistake in `given`. Of the keys in `unchecked` only the names are checked."""
-    present = {name: value for name, value in given.items() if value is not None}
+    """A line for every mistake in `values`. Of the keys in `unchecked` only the names are checked."""
+    present = {name: value for name, value in values.items() if value is not None}
     try:
         model.model_validate(present)
     except ValidationError as error:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from velodrome.settings.documents import MAX_DEPTH
-from velodrome.settings.masking import mask_text
-from velodrome.settings.secret_names import is_secret_key
+from velodrome.settings.masking import is_secret_key, mask_text
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -67,7 +66,7 @@ def _shown(text: str) -> str:
 
 def _change(text: str) -> Change:
     if text.startswith("--"):
-        raise _Refused(f"settings have no dashes: write +{text.lstrip('-').partition('=')[0]}=…")
+        raise _Refused(f"settings have no dashes: write +{_shown(text.lstrip('-').partition('=')[0])}=…")
     if len(text) > MAX_CHARS:
         raise _Refused(f"longer than {MAX_CHARS // 1024} KiB; put the value in a config file")
     if not text.startswith("~") and "=" not in text:

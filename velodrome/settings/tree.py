@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from velodrome.settings.files import Layer
-from velodrome.settings.kinds import KINDS
+from velodrome.settings.names import KINDS, hint, nearest
 from velodrome.settings.overrides import COMMAND_LINE, Change
-from velodrome.settings.spelling import hint, nearest
 
 Path = tuple[str, ...]
 MISSING = "???"

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from velodrome.errors import InputError
 from velodrome.settings.model import Settings, problem_lines
-from velodrome.settings.spelling import hint
+from velodrome.settings.names import hint
 from velodrome.training.other_names import ELSEWHERE
 from velodrome.training.settings import is_group, leaves
 

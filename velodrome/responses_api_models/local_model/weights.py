@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from velodrome.errors import InputError, ServerError, StorageError
-from velodrome.settings.spelling import hint
+from velodrome.settings.names import hint
 
 Progress = Callable[[str], None]
 

@@ -37,8 +37,8 @@ from velodrome.serving.process.run_folder import run_folder
 from velodrome.serving.profiling import claimed
 from velodrome.settings import Config, Instance
 from velodrome.settings import secrets as config_secrets
-from velodrome.settings.kinds import AGENTS, MODELS, RESOURCES
 from velodrome.settings.masking import MIN_INSIDE
+from velodrome.settings.names import AGENTS, MODELS, RESOURCES
 from velodrome.timing.stop_signals import on_stop_signal
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from velodrome.settings.spelling import hint
+from velodrome.settings.names import hint
 from velodrome.training.envs.extractor_hub import hub_rules
 
 FOREIGN = {  # module with make(settings), and the extra that installs what it imports

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
-from velodrome.settings.spelling import hint
+from velodrome.settings.names import hint
 from velodrome.training.envs.extractor_hub.hub_picture import PALETTE as HUB_PALETTE
 from velodrome.training.envs.interface import Array, Ended, Spec, VectorEnv
 from velodrome.training.kernels.compiled import kernel

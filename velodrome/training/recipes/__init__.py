@@ -20,7 +20,7 @@ from pydantic import ValidationError, create_model
 
 from velodrome.errors import InputError, blame
 from velodrome.settings.model import Settings, problem_lines
-from velodrome.settings.spelling import hint
+from velodrome.settings.names import hint
 from velodrome.training.assignments import assign, plain_value
 from velodrome.training.schedule import conflicts
 from velodrome.training.settings import RunSettings, leaves
