@@ -8,7 +8,7 @@ have nothing in common.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
@@ -42,13 +42,13 @@ class Scope:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self._shared: dict[type[Any], Any] = {}
+        self._shared: dict[Hashable, Any] = {}
 
-    def get(self, kind: type[T], make: Callable[[], T]) -> T:
-        """The one resource of this kind, made when it is first needed."""
-        if kind not in self._shared:
-            self._shared[kind] = make()
-        resource: T = self._shared[kind]
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The one resource of this key, made when it is first needed and closed with the scope."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        resource: T = self._shared[key]
         return resource
 
     async def __aenter__(self) -> Scope:

@@ -15,10 +15,13 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
+from weakref import WeakSet
 
+from velodrome import scope
 from velodrome.errors import describe
 from velodrome.timing import spans
 
+_CLOSING_S = 1.0
 WORTH_TELLING_S = 100e-6  # what is shorter changes no picture, and each span has its price
 
 
@@ -133,6 +136,7 @@ class Threads:
         self._lock = threading.Lock()
         self._mailbox: _Mailbox | None = None
         self._running: set[_Call] = set()
+        self._threads: WeakSet[threading.Thread] = WeakSet()
         self._open = 0
         self._serving = 0
         self._abandoned = 0
@@ -146,6 +150,9 @@ class Threads:
                 f"{self._abandoned} earlier calls still hang in their threads; make them return, or restart"
             )
         loop = asyncio.get_running_loop()
+        call_scope = scope.current()
+        if call_scope is not None:
+            call_scope.get(self, lambda: self)  # a call of the API leaves no thread behind
         mailbox = self._mailbox
         if mailbox is None or mailbox.loop is not loop:
             mailbox = self._mailbox = _Mailbox(loop)
@@ -173,13 +180,22 @@ class Threads:
         for _ in range(leaving):
             self._queue.put(None)
 
+    async def aclose(self) -> None:
+        """Let the idle threads end, and wait a moment until they have."""
+        self.close()
+        deadline = time.monotonic() + _CLOSING_S
+        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
     def _staff(self) -> None:
         """Start a thread if there is more work than threads."""
         if self._serving >= self._size or self._serving >= self._open:
             return
         with self._lock:
             self._serving += 1
-        threading.Thread(target=self._serve, name=f"velodrome-{self._name}", daemon=True).start()
+        thread = threading.Thread(target=self._serve, name=f"velodrome-{self._name}", daemon=True)
+        self._threads.add(thread)
+        thread.start()
 
     def _serve(self) -> None:
         while (call := self._queue.get()) is not None:

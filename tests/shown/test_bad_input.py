@@ -98,10 +98,10 @@ COMMANDS = {
     "output name": (COLLECT.replace("rollouts.jsonl", "out.csv"), "out.csv: an output ends in .jsonl"),
     "unknown agent": (COLLECT + " +agent_name=my_agnet", "no agent is called 'my_agnet'; did you mean 'my_agent'?"),
     "unknown key": (COLLECT + " +num_sampels_in_parallel=3", "num_samples_in_parallel"),
-    "bad count": (COLLECT + " +limit=-1", "limit is a whole number from 1 on, not -1"),
+    "bad count": (COLLECT + " +limit=-1", "limit: "),
     "bad parallel": (
         COLLECT + " +num_samples_in_parallel=lots",
-        "num_samples_in_parallel is a whole number from 1 on, or auto",
+        "num_samples_in_parallel: ",
     ),
     "dashes": (COLLECT + " --limit=2", "settings have no dashes: write +limit=…"),
     "bad override": (COLLECT + " +limit=[1", "limit"),

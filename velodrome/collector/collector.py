@@ -93,7 +93,7 @@ class Collector:
         self.sink = sink
         self._secrets = secrets
         self._note = say
-        self._title = title
+        self.title = title
         self._attempts = {} if self.settings.output is None else failed_keys(self.settings.output)
         self.counts.unresolved = set(self._attempts)
 
@@ -264,7 +264,7 @@ class Collector:
     @asynccontextmanager
     async def _shown(self) -> AsyncIterator[None]:
         """The progress bar, drawn at its own pace."""
-        if not self._title:
+        if not self.title:
             yield
             return
 
@@ -279,7 +279,7 @@ class Collector:
                 draw()
 
         say = self._note
-        with Progress(self.plan.rollouts, self.plan.kept, title=self._title) as progress:
+        with Progress(self.plan.rollouts, self.plan.kept, title=self.title) as progress:
             drawing = asyncio.create_task(keep_drawing())
             self._note = progress.note
             try:

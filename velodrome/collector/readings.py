@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from velodrome.checks import WHILE_COLLECTING, Checks
+from velodrome.collector.watch.progress import Bar
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_file import ended, failures_of
 from velodrome.profiling.profile_text import profile_tree
@@ -139,11 +138,15 @@ class OutputReadings:
         return self.tally.metrics(failed=len(self._failed))
 
 
-def read_output(output: Path, *, profiled: bool, patience_s: float = PATIENCE_S) -> OutputReadings:
+def read_output(
+    output: Path, *, profiled: bool, progress: bool = True, patience_s: float = PATIENCE_S
+) -> OutputReadings:
     """Read the whole output; what takes longer than `patience_s` has a progress bar."""
     whole = OutputReadings(output, profiled=profiled)
     every_s = 0.2 if sys.stderr.isatty() else 10.0
-    with tqdm(desc="Reading the output", unit=" rollouts", delay=patience_s, mininterval=every_s) as bar:
+    with Bar(
+        desc="Reading the output", unit=" rollouts", delay=patience_s, mininterval=every_s, disable=not progress
+    ) as bar:
         for line, row, size in read_rows(output, whole.lost, whole.passed):
             whole.add(line, row, size)
             bar.update()

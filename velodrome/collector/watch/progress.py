@@ -8,15 +8,21 @@ from types import TracebackType
 from tqdm.auto import tqdm
 
 
+class Bar(tqdm):  # type: ignore[type-arg]
+    """A bar without tqdm's monitor, a thread that would outlive it."""
+
+    monitor_interval = 0
+
+
 class Progress:
     """A bar that is drawn when `show` is called; a collector calls it a few times per second, not once per rollout."""
 
     def __init__(self, total: int, done: int, *, title: str = "Collecting rollouts") -> None:
         self._reward = "new rollouts' reward" if done else "reward"
-        self._bar = tqdm(
+        self._bar = Bar(
             total=total, initial=done, desc=title, unit="it", file=sys.stderr, mininterval=0, dynamic_ncols=True
         )
-        drawn = sys.stderr.isatty() or type(self._bar).__module__ == "tqdm.notebook"
+        drawn = sys.stderr.isatty() or tqdm.__module__ == "tqdm.notebook"
         self.every_s = 0.2 if drawn else 10.0
 
     def show(self, done: int, failed: int, reward: float | None, total: int) -> None:
