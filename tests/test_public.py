@@ -24,7 +24,7 @@ HEAVY = (
 )
 
 
-CALLS = {"check", "compare", "export", "metrics", "read", "serve", "view"}
+CALLS = {"check", "collect", "compare", "export", "metrics", "read", "rollout", "serve", "verify", "view"}
 COMPONENTS = {"Environment", "tool"}
 RECORDS = {"Response", "Rollout", "Task", "ToolCall"}
 PROTOCOLS = {"Agent", "Model", "Resources"}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from velodrome import errors
+    from velodrome.api.collecting import collect, rollout, verify
     from velodrome.api.exchanging import export
     from velodrome.api.measuring import check, compare, metrics
     from velodrome.api.reading import read
@@ -28,12 +29,15 @@ _HOMES = {
     "Task": "records.views",
     "ToolCall": "records.conversation",
     "check": "api.measuring",
+    "collect": "api.collecting",
     "compare": "api.measuring",
     "export": "api.exchanging",
     "metrics": "api.measuring",
     "read": "api.reading",
+    "rollout": "api.collecting",
     "serve": "api.servers",
     "tool": "resources_servers.environment",
+    "verify": "api.collecting",
     "view": "api.servers",
 }
 
@@ -47,13 +51,16 @@ __all__ = [
     "Task",
     "ToolCall",
     "check",
+    "collect",
     "compare",
     "errors",
     "export",
     "metrics",
     "read",
+    "rollout",
     "serve",
     "tool",
+    "verify",
     "view",
 ]
 
