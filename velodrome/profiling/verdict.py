@@ -14,8 +14,9 @@ from velodrome.profiling.config_blocks import UNKNOWN, Blocks, find_blocks
 from velodrome.profiling.observed import Observed
 from velodrome.profiling.phrases import Advice, number
 from velodrome.profiling.prediction import Prediction
-from velodrome.profiling.rules import HELPS, LATER, QUEUED, RULES, Case, Explanation
+from velodrome.profiling.rules import RULES
 from velodrome.profiling.sample import FEWEST, RunSample
+from velodrome.profiling.verdict_case import HELPS, LATER, QUEUED, Case, Explanation
 from velodrome.timing.report import counted
 
 Json = dict[str, Any]
