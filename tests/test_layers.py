@@ -17,7 +17,6 @@ PACKAGE = ROOT / "velodrome"
 PUBLIC = "velodrome"  # the names in __init__.py, for users and for components of their own
 
 FENCES = {
-    "fastapi": ("serving", "viewer"),
     "starlette": ("serving", "viewer"),
     "uvicorn": ("serving", "viewer"),
     "aiohttp.web": ("serving", "viewer"),

@@ -11,7 +11,7 @@ import velodrome
 
 HEAVY = (
     "aiohttp",
-    "fastapi",
+    "starlette",
     "uvicorn",
     "torch",
     "yappi",

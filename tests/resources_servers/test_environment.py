@@ -566,7 +566,7 @@ def test_the_example_in_the_docs_is_the_file_that_is_tested(says: Says) -> None:
 
 
 def test_importing_an_environment_loads_no_server_and_no_mathematics() -> None:
-    heavy = {"aiohttp", "fastapi", "torch", "hydra", "sympy", "math_verify", "datasets"}
+    heavy = {"aiohttp", "starlette", "torch", "hydra", "sympy", "math_verify", "datasets"}
     code = (
         "import sys\nfrom velodrome.resources_servers.math_with_judge.app import MathWithJudge\n"
         "MathWithJudge()\nimport json; print(json.dumps(list(sys.modules)))"

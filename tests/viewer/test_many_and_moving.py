@@ -15,6 +15,7 @@ from viewing import told, viewing, wait_for
 
 from velodrome.index import Index, TaskPage
 from velodrome.viewer.pages.links import Served
+from velodrome.viewer.pages.rollouts_page import ListRequest
 from velodrome.viewer.pages.tasks_page import tasks_page
 
 REPEATS = 2_105
@@ -78,7 +79,7 @@ class Replaced(Index):
 def test_tasks_that_vanish_while_they_are_listed_are_listed_as_they_were(tmp_path: Path):
     with closing(Replaced(make_run(tmp_path / "r.jsonl"))) as index:
         index.refresh()
-        rows = tasks_page(index, Served("r"), "", None, None)["rows"]
+        rows = tasks_page(index, Served("r"), ListRequest())["rows"]
     assert len(rows) == 30
     assert all(row["prompt"] for row in rows)
 

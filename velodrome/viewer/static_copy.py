@@ -19,7 +19,7 @@ from velodrome.viewer.pages.failures_page import failures_page
 from velodrome.viewer.pages.frame import rendered
 from velodrome.viewer.pages.links import short
 from velodrome.viewer.pages.rollout_page import rollout_page
-from velodrome.viewer.pages.rollouts_page import PAGE, Asked, rollouts_page
+from velodrome.viewer.pages.rollouts_page import PAGE, ListRequest, rollouts_page
 from velodrome.viewer.pages.run_page import run_page
 from velodrome.viewer.pages.task_page import task_page
 from velodrome.viewer.parts.render import environment, many
@@ -121,7 +121,7 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
     writer.write("index.html", "run", run_page(source, index, links))
     left = len(numbers)
     for cursor in cursors:
-        told = rollouts_page(source, index, links, Asked(where, after=cursor))
+        told = rollouts_page(source, index, links, ListRequest(where, after=cursor or ""))
         told["entries"] = told["entries"][:left]
         left -= len(told["entries"])
         told["next"] = told["next"] if left else None
@@ -129,7 +129,9 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
         writer.write(links.rollouts(q=where, after=cursor) or "", "rollouts", told)
     for number in numbers:
         writer.write(
-            links.rollout(number) or "", "rollout", rollout_page(index, links, number, Asked(where), "", whole=True)
+            links.rollout(number) or "",
+            "rollout",
+            rollout_page(index, links, number, ListRequest(where), "", whole=True),
         )
     for task in tasks:
         writer.write(links.task(task) or "", "task", task_page(index, links, task))

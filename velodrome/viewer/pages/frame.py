@@ -13,20 +13,18 @@ from velodrome.viewer.viewed_file import ViewedFile
 Json = dict[str, Any]
 
 
-def run_frame(source: ViewedFile, sources: Sequence[ViewedFile]) -> Json:
-    """The frame of a page about one run. Made before the page: what is learned meanwhile makes the page an old one."""
-    told = {"version": source.version, "pulse": Served(source.slug).pulse()}
-    return {"source": source, "several": len(sources) > 1, **told}
+def page_frame(sources: Sequence[ViewedFile], source: ViewedFile | None = None, *, several: bool | None = None) -> Json:
+    """The frame of a page about some runs, shown among the pages of one of them or of none.
 
-
-def whole_frame(sources: Sequence[ViewedFile], source: ViewedFile | None = None) -> Json:
-    """The same of a page about several runs, shown among the pages of one or of none."""
-    told = {"version": version_of(sources), "pulse": Served("").pulse()}
-    return {"source": source, "several": len(sources) > 1, **told}
+    It is made before the page, so that news that arrives while the page is made counts as a new version.
+    """
+    slug = sources[0].slug if len(sources) == 1 else ""
+    several = len(sources) > 1 if several is None else several
+    return {"source": source, "several": several, "version": version_of(sources), "pulse": Served(slug).pulse()}
 
 
 def version_of(sources: Sequence[ViewedFile]) -> str:
-    """Another one whenever that of one of them is."""
+    """Changes whenever the version of one of them does."""
     return "-".join(source.version for source in sources)
 
 

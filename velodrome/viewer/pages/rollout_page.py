@@ -15,7 +15,7 @@ from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Query, Sort
 from velodrome.timing.report import duration
 from velodrome.viewer.pages.links import Links
-from velodrome.viewer.pages.rollouts_page import Asked, parsed
+from velodrome.viewer.pages.rollouts_page import ListRequest, parsed
 from velodrome.viewer.parts import waterfall
 from velodrome.viewer.parts.dialogue import Call, Said, conversation, final_answer, pretty
 from velodrome.viewer.parts.episode import Episode, read_episode
@@ -38,12 +38,14 @@ _COLLAPSED_OVER = {"reasoning": 600, "other": 200}  # characters
 _LABELS = {"other": "Something else", "reasoning": "Reasoning", "tool": "Tool result"}
 
 
-def rollout_page(index: Index, links: Links, number_: int, asked: Asked, show: str, *, whole: bool = False) -> Json:
+def rollout_page(
+    index: Index, links: Links, number_: int, request: ListRequest, show: str, *, whole: bool = False
+) -> Json:
     """What the template needs. A rollout that is not there is an `InputError`."""
     entry, row = index.entry(number_), index.row(number_)
-    query, sort, _ = parsed(index, asked)
+    query, sort, _ = parsed(index, request)
     before, after = _neighbours(index, query, sort, number_)
-    here = {"q": asked.q, "sort": str(sort)}
+    here = {"q": request.q, "sort": str(sort)}
     meta = row if entry.state == "failed" else _object(row.get("meta"))
     raw = pretty(row)
     said = conversation(row)
@@ -53,7 +55,7 @@ def rollout_page(index: Index, links: Links, number_: int, asked: Asked, show: s
         said = [*_asked_of_another(index, family.entries if family else ()), *said]
     return {
         "entry": entry,
-        "q": asked.q,
+        "q": request.q,
         "up": links.rollouts(**here) or links.run(),
         "previous": None if before is None else links.rollout(before, **here),
         "next": None if after is None else links.rollout(after, **here),

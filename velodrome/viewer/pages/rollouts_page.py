@@ -40,53 +40,55 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a list is asked for, as it stands in the address."""
+class ListRequest:
+    """Which page of a list is wanted, as the address says it."""
 
     q: str = ""
     sort: str = ""
-    after: str | None = None
-    before: str | None = None
+    after: str = ""
+    before: str = ""
 
 
-def parsed(index: Index, asked: Asked) -> tuple[Query, Sort, list[str]]:
-    """The filter and the order; what is wrong with them is told, and all is shown as in the file."""
+def parsed(index: Index, request: ListRequest) -> tuple[Query, Sort, list[str]]:
+    """The filter and the order; if one is wrong, its problem, and the default in its place."""
     query, sort = Query(), Sort()
     problems: list[str] = []
     fields = index.fields()
     try:
-        query = Query.parse(asked.q, fields)
+        query = Query.parse(request.q, fields)
     except InputError as error:
         problems += error.problems
     try:
-        sort = Sort.parse(asked.sort)
+        sort = Sort.parse(request.sort)
     except InputError as error:
         problems += error.problems
     return query, sort, problems
 
 
-def rollouts_page(source: ViewedFile, index: Index, links: Links, asked: Asked) -> Json:
+def rollouts_page(source: ViewedFile, index: Index, links: Links, request: ListRequest) -> Json:
     """What the template needs."""
-    query, sort, problems = parsed(index, asked)
+    query, sort, problems = parsed(index, request)
     if query.terms:
         source.count(query, patience_s=0.0)  # begun here, counted while the page is found
     try:
-        page = index.page(query, sort, after=asked.after, before=asked.before, limit=PAGE)
+        page = index.page(query, sort, after=request.after or None, before=request.before or None, limit=PAGE)
     except InputError as error:  # a cursor of another list, or a field to sort by that is not there
         problems += error.problems
         sort = Sort()
         page = index.page(query, sort, limit=PAGE)
-    here = {"q": asked.q, "sort": str(sort)}
+    here = {"q": request.q, "sort": str(sort)}
     return {
-        "q": typed(asked.q),
+        "q": typed(request.q),
         "sort_text": "" if sort == Sort() else typed(str(sort)),
         "problems": problems,
         "instead": "Shown from the start, as in the file." if query.terms else "All rollouts are shown.",
-        "chips": [(label, links.rollouts(q=each, sort=str(sort)), each == asked.q.strip()) for label, each in _FILTERS],
+        "chips": [
+            (label, links.rollouts(q=each, sort=str(sort)), each == request.q.strip()) for label, each in _FILTERS
+        ],
         "fields": index.fields(),
         "tally": _tally(source, query),
         "here_url": links.rollouts(**here),
-        "columns": columns(links, asked.q, sort),
+        "columns": columns(links, request.q, sort),
         "entries": page.entries,
         "note": page.note,
         "previous": links.rollouts(**here, before=page.previous) if page.previous else None,

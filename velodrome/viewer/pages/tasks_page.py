@@ -7,20 +7,20 @@ from typing import Any
 from velodrome.errors import InputError
 from velodrome.index import Index, Sort
 from velodrome.viewer.pages.links import Links
-from velodrome.viewer.pages.rollouts_page import Column
+from velodrome.viewer.pages.rollouts_page import Column, ListRequest
 
 Json = dict[str, Any]
 
 PAGE = 50
 
 
-def tasks_page(index: Index, links: Links, sort_text: str, after: str | None, before: str | None) -> Json:
+def tasks_page(index: Index, links: Links, request: ListRequest) -> Json:
     """What the template needs."""
     problem = ""
     sort = Sort("pass_rate")
     try:
-        sort = Sort.parse(sort_text) if sort_text else sort
-        page = index.tasks(None, sort, after=after, before=before, limit=PAGE)
+        sort = Sort.parse(request.sort) if request.sort else sort
+        page = index.tasks(None, sort, after=request.after or None, before=request.before or None, limit=PAGE)
     except InputError as error:
         problem, sort = error.problems[0], Sort("pass_rate")
         page = index.tasks(None, sort, limit=PAGE)
