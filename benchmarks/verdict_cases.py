@@ -116,7 +116,7 @@ class Allowance(ScriptedModel):
         self._at = now
         self._refused = self._allowed < 1.0
         if self._refused:
-            return Fault("status", status=429)
+            return Fault(kind="status", status=429)
         self._allowed -= 1.0
         return None
 
