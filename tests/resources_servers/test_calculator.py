@@ -132,7 +132,7 @@ pieces = st.sampled_from(
 hostile = st.one_of(st.text(max_size=600), st.lists(pieces, max_size=120).map("".join))
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(hostile)
 def test_whatever_a_model_writes_the_answer_is_short_text(expression: str) -> None:
     text = told(expression)
@@ -191,7 +191,7 @@ def test_the_last_number_of_an_answer_is_found(text: str, number: str | None, va
     assert (found, None if found is None else value_of(found)) == (number, value)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="0123456789,./-−e+$\\frac{} ", max_size=400))
 def test_no_text_trips_the_number_finder(text: str) -> None:
     found = last_number(text)

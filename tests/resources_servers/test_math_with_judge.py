@@ -62,39 +62,47 @@ def scores(
         finally:
             await environment.aclose()
 
-    found: list[Any] = run(main())
-    return found
+    results: list[Any] = run(main())
+    return results
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_the_library_knows_what_is_equal(says: Says, run: Callable[..., Any]) -> None:
-    found = scores(
-        MathWithJudge(verify_processes=2),
+def example_answers(says: Says) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    path = HOME / "velodrome" / "resources_servers" / "math_with_judge" / "data" / "example.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [(row, says(rf"Therefore \boxed{{{row['expected_answer']}}}.")) for row in rows]
+
+
+def test_the_library_knows_what_is_equal_and_every_example_accepts_its_own_answer(says: Says) -> None:
+    scored = scores(
+        MathWithJudge(verify_processes=1),
         ({"expected_answer": "36"}, says(r"so it is \boxed{36}")),
         ({"expected_answer": r"\frac{1}{2}"}, says(r"\boxed{0.5}")),
         ({"expected_answer": "3x^2+2"}, says(r"the derivative is $2 + 3x^2$")),
         ({"expected_answer": 36}, says("Answer: 37")),
         ({"expected_answer": "36"}, says("no idea")),
-        run=run,
+        *example_answers(says),
+        run=uvloop.run,
     )
-    assert [(each["reward"], each["library_reward"], each["extracted_answer"]) for each in found] == [
+    assert [(each["reward"], each["library_reward"], each["extracted_answer"]) for each in scored[:5]] == [
         (1.0, 1.0, "36"),
         (1.0, 1.0, r"\frac{1}{2}"),
         (1.0, 1.0, "2 + 3x^2"),
         (0.0, 0.0, "37"),
         (0.0, 0.0, None),
     ]
+    fast = scores(MathWithJudge(fast_mode=True), *example_answers(says))
+    assert [each["reward"] for each in [*scored[5:], *fast]] == [1.0] * 40
 
 
 def test_an_answer_that_never_ends_is_killed_and_the_next_one_is_scored(says: Says) -> None:
-    environment = MathWithJudge(verify_processes=1, library_timeout_s=0.5)
+    environment = MathWithJudge(verify_processes=1, library_timeout_s=0.2)
     hung, right = scores(
         environment,
         ({"expected_answer": "7"}, says(NEVER_ENDS)),
         ({"expected_answer": "7"}, says(r"\boxed{7}")),
     )
     assert isinstance(hung, VerifyError)
-    assert str(hung) == "math-verify: no answer within library_timeout_s=0.5 of CPU time"
+    assert "library_timeout_s=0.2" in str(hung)
     assert right["reward"] == 1.0
 
 
@@ -107,14 +115,14 @@ async def started(environment: MathWithJudge) -> int:
 
 
 def test_a_score_does_not_depend_on_how_long_the_machine_was_busy(says: Says) -> None:
-    environment = MathWithJudge(verify_processes=1, library_timeout_s=0.5)
+    environment = MathWithJudge(verify_processes=1, library_timeout_s=0.2)
 
     async def main() -> Any:
         try:
             pid = await started(environment)
             os.kill(pid, signal.SIGSTOP)  # as on a machine that is busy with something else
             scoring = asyncio.create_task(environment.score("1", {"expected_answer": "7"}, says(r"\boxed{7}")))
-            done, _ = await asyncio.wait([scoring], timeout=1.5)  # three times what it may compute
+            done, _ = await asyncio.wait([scoring], timeout=0.6)  # three times what it may compute
             os.kill(pid, signal.SIGCONT)
             assert not done
             return await scoring
@@ -322,17 +330,6 @@ def test_fast_mode_finds_the_answer(text: str, found: str | None) -> None:
 )
 def test_fast_mode_compares_text_and_numbers(found: str, expected: str, same: bool) -> None:
     assert equal(found, expected) is same
-
-
-def test_every_example_problem_accepts_its_own_answer(says: Says) -> None:
-    path = HOME / "velodrome" / "resources_servers" / "math_with_judge" / "data" / "example.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    answered = [(row, says(rf"Therefore \boxed{{{row['expected_answer']}}}.")) for row in rows]
-    found = [
-        [each["reward"] for each in scores(MathWithJudge(**config), *answered)]
-        for config in ({"verify_processes": 1}, {"fast_mode": True})
-    ]
-    assert found == [[1.0] * 20, [1.0] * 20]
 
 
 def published(question: str, answer: str) -> dict[str, Any]:
