@@ -182,10 +182,12 @@ def as_task(task: str | Json) -> Json:
 
 def prompt_text(request: Json) -> str:
     """The text of the last user message of a request."""
-    asked = request.get("input")
-    if isinstance(asked, str):
-        return asked
-    return next((text_of(item.get("content")) for item in reversed(asked or ()) if item.get("role") == "user"), "")
+    conversation = request.get("input")
+    if isinstance(conversation, str):
+        return conversation
+    return next(
+        (text_of(item.get("content")) for item in reversed(conversation or ()) if item.get("role") == "user"), ""
+    )
 
 
 def text_response(text: str, model: str) -> Json:

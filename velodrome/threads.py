@@ -86,7 +86,6 @@ class _Mailbox:
 class _Call:
     __slots__ = (
         "abandoned",
-        "asked",
         "context",
         "cpu_s",
         "error",
@@ -94,6 +93,7 @@ class _Call:
         "future",
         "late",
         "mailbox",
+        "queued_at",
         "result",
         "started",
         "timeout_s",
@@ -108,7 +108,7 @@ class _Call:
         self.late = late
         self.future: asyncio.Future[Any] = mailbox.loop.create_future()
         self.context = contextvars.copy_context()
-        self.asked = time.perf_counter()
+        self.queued_at = time.perf_counter()
         self.started: float | None = None
         self.cpu_s = 0.0
         self.abandoned = False
@@ -119,8 +119,8 @@ class _Call:
 def _account(call: _Call, size: int) -> None:
     """Record the wait for a thread, and how much CPU the code took."""
     started = call.started
-    if started is not None and started - call.asked >= WORTH_TELLING_S:
-        spans.record("limit:threads", call.asked, started, {"threads": size})
+    if started is not None and started - call.queued_at >= WORTH_TELLING_S:
+        spans.record("limit:threads", call.queued_at, started, {"threads": size})
     if call.cpu_s >= WORTH_TELLING_S:
         spans.tally("cpu_us", round(call.cpu_s * 1e6))
 

@@ -27,10 +27,10 @@ def last_number(text: str) -> str | None:
     tail = text[-TAIL:]
     if "\\" in tail or "{,}" in tail:
         tail = LATEX_SPACE.sub("", LATEX_FRACTION.sub(r" \1/\2 ", tail.replace("{,}", ",")))
-    found = None
+    last = None
     for match in NUMBER.finditer(tail):
-        found = match
-    return None if found is None else found.group().replace("$", "")
+        last = match
+    return None if last is None else last.group().replace("$", "")
 
 
 @lru_cache(maxsize=4096)
@@ -59,8 +59,8 @@ def expected_value(expected: Any) -> Fraction | None:
     return value_of(str(expected))
 
 
-def same(found: Fraction, expected: Fraction) -> bool:
+def same(answer: Fraction, expected: Fraction) -> bool:
     """Whole numbers must be equal; others may differ by a millionth of the expected value."""
-    if found.denominator == 1 and expected.denominator == 1:
-        return found == expected
-    return abs(found - expected) <= TOLERANCE * max(abs(expected), TOLERANCE)
+    if answer.denominator == 1 and expected.denominator == 1:
+        return answer == expected
+    return abs(answer - expected) <= TOLERANCE * max(abs(expected), TOLERANCE)

@@ -91,14 +91,14 @@ class Environment(Component):
 
     async def call(self, session: str, name: str, arguments: Any) -> str:
         """Run one tool; the model's own mistakes come back as text."""
-        found = self._shape.tools.get(name)
-        if found is None:
+        called = self._shape.tools.get(name)
+        if called is None:
             return no_such_tool(name, self._shape.tools)
         if not isinstance(arguments, dict):
             return f"error: {name}: the arguments must be a JSON object"
         try:
             with blame(ToolError, name):
-                return await self._call(found, session, arguments)
+                return await self._call(called, session, arguments)
         except ToolError as error:
             if not self.tell_tool_errors:
                 raise
@@ -140,22 +140,22 @@ class Environment(Component):
             if isinstance(end, BaseException):
                 raise end
 
-    async def _call(self, found: Tool, session: str, arguments: Json) -> str:
+    async def _call(self, called: Tool, session: str, arguments: Json) -> str:
         try:
-            keywords = found.check(arguments)
+            keywords = called.check(arguments)
         except ValidationError as error:
-            return f"error: {found.name}: {complaint(error)}"
-        if found.wants_session:
+            return f"error: {called.name}: {complaint(error)}"
+        if called.wants_session:
             keywords["session"] = self._state(session, ToolError)
-        call = partial(found.function, self, **keywords)
+        call = partial(called.function, self, **keywords)
         try:
-            result = await self._run(ToolError, found, self.tool_timeout_s, call)
+            result = await self._run(ToolError, called, self.tool_timeout_s, call)
         except ValidationError as error:
             return f"error: {complaint(error)}"
         except ValueError as error:
             return f"error: {_one_line(error)}"
-        with result_of(found.function):
-            return tool_text(found.name, result, self.max_tool_output_bytes)
+        with result_of(called.function):
+            return tool_text(called.name, result, self.max_tool_output_bytes)
 
     async def _run(
         self,

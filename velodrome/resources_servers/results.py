@@ -93,10 +93,10 @@ def _as_dict(result: Any) -> Json:
         return result
     if isinstance(result, numbers.Real):
         return {"reward": _float("reward", result, result)}
-    found = _plain(result) if isinstance(result, BaseModel) or _is_record(result) else result
-    if not isinstance(found, dict):
+    fields = _plain(result) if isinstance(result, BaseModel) or _is_record(result) else result
+    if not isinstance(fields, dict):
         raise VerifyError(f'verify returned {_shown(result)}, not a dict with "reward"')
-    return dict(found)
+    return dict(fields)
 
 
 def _float(name: str, value: Any, result: Any) -> float:

@@ -76,11 +76,11 @@ def make_tool(
 
 def complaint(error: ValidationError) -> str:
     """What was wrong with the arguments, in one line the model can act on."""
-    found = []
+    complaints = []
     for each in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
         place = ".".join(str(part)[:60] for part in each["loc"])
-        found.append(f"{place}: {each['msg'][:200]}" if place else each["msg"][:200])
-    return "; ".join(found)
+        complaints.append(f"{place}: {each['msg'][:200]}" if place else each["msg"][:200])
+    return "; ".join(complaints)
 
 
 def _fields(
@@ -135,17 +135,17 @@ def _tidy(schema: Any) -> Any:
         return [_tidy(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    found: Json = {}
+    tidied: Json = {}
     for key, value in schema.items():
         if key in ("properties", "$defs"):
-            found[key] = {name: _tidy(each) for name, each in value.items()}
+            tidied[key] = {name: _tidy(each) for name, each in value.items()}
         elif key in ("default", "enum", "const", "examples"):
-            found[key] = value
+            tidied[key] = value
         elif key != "title":
-            found[key] = _tidy(value)
-    if found.get("type") == "object" and "properties" in found:
-        found.setdefault("additionalProperties", False)
-    return found
+            tidied[key] = _tidy(value)
+    if tidied.get("type") == "object" and "properties" in tidied:
+        tidied.setdefault("additionalProperties", False)
+    return tidied
 
 
 def _add_defaults(parameters: Json, shown: dict[str, inspect.Parameter]) -> None:

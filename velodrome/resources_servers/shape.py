@@ -88,11 +88,11 @@ def _hook(owner: type, base: type, name: str) -> Hook | None:
         return None
     signature = inspect.signature(function)
     wants_session = "session" in signature.parameters
-    given = HOOKS[name]
+    arguments = HOOKS[name]
     try:
-        signature.bind(None, *given, **({"session": None} if wants_session and "session" not in given else {}))
+        signature.bind(None, *arguments, **({"session": None} if wants_session and "session" not in arguments else {}))
     except TypeError as error:
-        wanted = ", ".join(("self", *given))
+        wanted = ", ".join(("self", *arguments))
         raise InputError(
             f"{owner.__name__}.{name}{signature}: {error}; write def {name}({wanted}) ({defined_at(function)})"
         ) from None

@@ -66,25 +66,27 @@ class Fold:
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": self._usage}
 
     def _error(self, error: Any) -> ModelError:
-        told = error if isinstance(error, dict) else {"message": str(error)}
-        code = told.get("code")
-        return ModelError(f"{self._where}: {told.get('message', told)}", status=code if isinstance(code, int) else None)
+        reported = error if isinstance(error, dict) else {"message": str(error)}
+        code = reported.get("code")
+        return ModelError(
+            f"{self._where}: {reported.get('message', reported)}", status=code if isinstance(code, int) else None
+        )
 
     def _added(self, choice: Json) -> Json:
-        given = choice.get("delta") or {}
-        role = given.get("role") or "assistant"
+        raw = choice.get("delta") or {}
+        role = raw.get("role") or "assistant"
         if role != "assistant":
             raise ModelError(f"{self._where}: a model may not speak as {role!r:.40}, only as the assistant")
-        delta: Json = {name: given[name] for name in _TEXTS if given.get(name) is not None}
-        if "reasoning_content" not in delta and isinstance(given.get("reasoning"), str):
-            delta["reasoning_content"] = given["reasoning"]
+        delta: Json = {name: raw[name] for name in _TEXTS if raw.get(name) is not None}
+        if "reasoning_content" not in delta and isinstance(raw.get("reasoning"), str):
+            delta["reasoning_content"] = raw["reasoning"]
         for name, text in delta.items():
             if not isinstance(text, str):
                 raise ModelError(f'{self._where}: "{name}" of a chunk must be text, found {type(text).__name__}')
             self._texts.setdefault(name, []).append(text)
-        self._annotations += given.get("annotations") or ()
-        if given.get("tool_calls"):
-            delta["tool_calls"] = [self._call(piece) for piece in given["tool_calls"]]
+        self._annotations += raw.get("annotations") or ()
+        if raw.get("tool_calls"):
+            delta["tool_calls"] = [self._call(piece) for piece in raw["tool_calls"]]
         probs = (choice.get("logprobs") or {}).get("content")
         if probs:
             self._logprobs += probs
@@ -160,7 +162,7 @@ class Turn:
     def end(self, completion: Json) -> Iterator[Json]:
         """Every item as it turned out, those that had no pieces too, and the Response."""
         response = self._response(completion)
-        told = len(self._order)
+        opened = len(self._order)
         output = sorted(response["output"], key=self._place)
         for index, item in enumerate(output):
             item["id"] = item_id(item["type"], self._id, index)
@@ -168,7 +170,7 @@ class Turn:
                 item["content"].sort(key=lambda part: [*self._parts, part["type"]].index(part["type"]))
         response["output"] = output
         for index, item in enumerate(output):
-            yield from events.closed(item, index) if index < told else events.told(item, index)
+            yield from events.closed(item, index) if index < opened else events.finished(item, index)
         yield events.ended(response)
 
     def _response(self, completion: Json) -> Json:

@@ -58,9 +58,11 @@ def chat_request(request: Json, *, max_tokens_field: str = "max_tokens") -> Json
         if request.get(name):
             raise ModelError(f'request: "{name}" has no form in chat completions (set endpoint: responses)')
     body = {name: value for name, value in request.items() if name not in _RESPONSES_ONLY}
-    given = request.get("input")
+    conversation = request.get("input")
     body["messages"] = messages = (
-        [{"role": "user", "content": given}] if isinstance(given, str) else chat_messages(_list(request, "input"))
+        [{"role": "user", "content": conversation}]
+        if isinstance(conversation, str)
+        else chat_messages(_list(request, "input"))
     )
     if request.get("instructions"):
         messages.insert(0, {"role": "system", "content": request["instructions"]})
@@ -150,9 +152,9 @@ def response_from_chat(completion: Json, request: Json) -> Json:
     reason = _INCOMPLETE.get(choice.get("finish_reason") or "")
     if reason and output[-1]["type"] != "reasoning":
         output[-1]["status"] = "incomplete"
-    found = {name: value for name, value in completion.items() if name not in _COMPLETION_FIELDS}
-    found |= {name: request[name] for name in _ECHOED if name in request}
-    found |= {
+    response = {name: value for name, value in completion.items() if name not in _COMPLETION_FIELDS}
+    response |= {name: request[name] for name in _ECHOED if name in request}
+    response |= {
         "id": response_id,
         "object": "response",
         "created_at": completion.get("created", 0),
@@ -166,7 +168,7 @@ def response_from_chat(completion: Json, request: Json) -> Json:
         "tool_choice": request.get("tool_choice") or "auto",
         "parallel_tool_calls": request.get("parallel_tool_calls", True),
     }
-    return found
+    return response
 
 
 def item_id(kind: str, response_id: str, index: int) -> str:
@@ -195,30 +197,30 @@ def _choice(completion: Json) -> Json:
 def _token_fields(completion: Json, choice: Json, probs: Iterable[Json]) -> Json:
     """The token ids and log-probabilities a server gave, under the names of a rollout."""
     message = choice["message"]
-    found = {name: message[name] for name in TOKEN_FIELDS if message.get(name) is not None}
+    fields = {name: message[name] for name in TOKEN_FIELDS if message.get(name) is not None}
     prompt = completion.get("prompt_token_ids") or choice.get("prompt_token_ids")
     ids = choice.get("token_ids") or _ids_in(probs)
     if prompt:
-        found["prompt_token_ids"] = prompt
+        fields["prompt_token_ids"] = prompt
     if ids:
-        found["generation_token_ids"] = ids
+        fields["generation_token_ids"] = ids
         log_probs = [entry["logprob"] for entry in probs]
         if len(log_probs) == len(ids):
-            found["generation_log_probs"] = log_probs
-    return found
+            fields["generation_log_probs"] = log_probs
+    return fields
 
 
 def _ids_in(probs: Iterable[Json]) -> list[int]:
     """Token ids that came with the log-probabilities: in `id` (llama.cpp) or as `token_id:7` (vLLM)."""
-    found: list[int] = []
+    ids: list[int] = []
     for entry in probs:
         number = entry.get("id")
         if number is None and entry["token"].startswith("token_id:"):
             number = int(entry["token"][9:])
         if number is None:
             return []
-        found.append(number)
-    return found
+        ids.append(number)
+    return ids
 
 
 def response_usage(usage: Json | None) -> Json | None:
@@ -228,12 +230,12 @@ def response_usage(usage: Json | None) -> Json | None:
         raise ModelError(f"chat completion: {problem}")
     if not usage:
         return None
-    found = {_USAGE.get(name, name): value for name, value in usage.items()}
-    found["input_tokens_details"] = {"cached_tokens": 0, **(found.get("input_tokens_details") or {})}
-    found["output_tokens_details"] = {"reasoning_tokens": 0, **(found.get("output_tokens_details") or {})}
-    if found.get("total_tokens") is None:
-        found["total_tokens"] = (found.get("input_tokens") or 0) + (found.get("output_tokens") or 0)
-    return found
+    counts = {_USAGE.get(name, name): value for name, value in usage.items()}
+    counts["input_tokens_details"] = {"cached_tokens": 0, **(counts.get("input_tokens_details") or {})}
+    counts["output_tokens_details"] = {"reasoning_tokens": 0, **(counts.get("output_tokens_details") or {})}
+    if counts.get("total_tokens") is None:
+        counts["total_tokens"] = (counts.get("input_tokens") or 0) + (counts.get("output_tokens") or 0)
+    return counts
 
 
 @blame(ModelError, "response")
@@ -262,8 +264,8 @@ def chat_from_response(response: Json) -> Json:
     finish = _FINISH.get(reason or "") or ("tool_calls" if "tool_calls" in message else "stop")
     logprobs = {"content": probs} if probs else None
     usage = response.get("usage")
-    found = {name: value for name, value in response.items() if name not in _RESPONSE_FIELDS}
-    found |= {
+    completion = {name: value for name, value in response.items() if name not in _RESPONSE_FIELDS}
+    completion |= {
         "id": response.get("id"),
         "object": "chat.completion",
         "created": int(response.get("created_at") or 0),
@@ -271,4 +273,4 @@ def chat_from_response(response: Json) -> Json:
         "choices": [{"index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish}],
         "usage": {_CHAT_USAGE.get(name, name): value for name, value in usage.items()} if usage else None,
     }
-    return found
+    return completion

@@ -31,11 +31,11 @@ def whole(response: Json) -> Iterator[Json]:
     response = _identified(response)
     yield from begun(response)
     for index, item in enumerate(response["output"]):
-        yield from told(item, index)
+        yield from finished(item, index)
     yield ended(response)
 
 
-def told(item: Json, index: int) -> Iterator[Json]:
+def finished(item: Json, index: int) -> Iterator[Json]:
     """One finished item, from its announcement to its end."""
     yield opened(item, index)
     yield from _filled(item, index)

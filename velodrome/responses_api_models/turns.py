@@ -82,7 +82,7 @@ def _is_own(item: Json) -> bool:
 
 
 def _items(conversation: Iterable[Json], start: int = 0) -> list[Json]:
-    found: list[Json] = []
+    items: list[Json] = []
     for index, item in enumerate(conversation, start):
         if not isinstance(item, dict):
             raise ModelError(f"input[{index}]: expected an object, found {type(item).__name__}")
@@ -90,13 +90,13 @@ def _items(conversation: Iterable[Json], start: int = 0) -> list[Json]:
             if name in item:
                 item = {name: value for name, value in item.items() if name not in TOKEN_FIELDS}
         if item.get("type", "message") != "message":
-            found.append(item)
+            items.append(item)
             continue
         try:
-            found.extend(_message_items(item))
+            items.extend(_message_items(item))
         except (AttributeError, KeyError, TypeError) as error:
             raise ModelError(f"input[{index}]: {item_flaw(item) or describe(error)}") from error
-    return found
+    return items
 
 
 def _message_items(message: Json) -> list[Json]:
@@ -114,25 +114,25 @@ def _message_items(message: Json) -> list[Json]:
 
 def turn_items(message: Json) -> list[Json]:
     """An assistant message of chat or of a rollouts file -> its reasoning, text and calls; at least one item."""
-    found: list[Json] = []
+    items: list[Json] = []
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if reasoning and isinstance(reasoning, str):
-        found.append({"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": reasoning}]})
+        items.append({"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": reasoning}]})
     if message.get("reasoning_encrypted"):
-        found = found or [{"type": "reasoning", "summary": []}]
-        found[0]["encrypted_content"] = message["reasoning_encrypted"]
+        items = items or [{"type": "reasoning", "summary": []}]
+        items[0]["encrypted_content"] = message["reasoning_encrypted"]
     calls = [_call_item(index, call) for index, call in enumerate(message.get("tool_calls") or ())]
     text = message.get("content")
     refusal = message.get("refusal") or _refusal(text)
     parts: list[Json] = []
-    if text_of(text) or not (text is None or refusal or calls or found):
+    if text_of(text) or not (text is None or refusal or calls or items):
         annotations = [flat(note) for note in message.get("annotations") or ()]
         parts.append({"type": "output_text", "text": text_of(text), "annotations": annotations})
     if refusal:
         parts.append({"type": "refusal", "refusal": refusal})
-    if parts or not (calls or found):
-        found.append({"type": "message", "role": "assistant", "status": "completed", "content": parts})
-    return found + calls
+    if parts or not (calls or items):
+        items.append({"type": "message", "role": "assistant", "status": "completed", "content": parts})
+    return items + calls
 
 
 def _call_item(index: int, call: Json) -> Json:
@@ -169,26 +169,26 @@ def _response_part(part: Json, text_type: str) -> Json:
 
 def chat_messages(conversation: Iterable[Json], start: int = 0) -> list[Json]:
     """A conversation in any mix of shapes -> chat messages; one turn's reasoning, text and calls share a message."""
-    found: list[Json] = []
+    messages: list[Json] = []
     turn: Json | None = None  # the assistant message being put together
     for index, item in enumerate(_items(conversation, start), start):
         kind = item.get("type", "message")
         if kind == "function_call_output":
             turn = None
             output = _chat_content(item.get("output"), one_text=True)
-            found.append({"role": "tool", "tool_call_id": item.get("call_id", ""), "content": output})
+            messages.append({"role": "tool", "tool_call_id": item.get("call_id", ""), "content": output})
         elif kind == "message" and item.get("role", "assistant") != "assistant":
             turn = None
             role = "system" if item["role"] == "developer" else item["role"]
-            found.append({"role": role, "content": _chat_content(item.get("content"))})
+            messages.append({"role": role, "content": _chat_content(item.get("content"))})
         elif kind in ADD:
             if turn is None or _ends(turn, kind):
                 turn = {"role": "assistant", "content": None}
-                found.append(turn)
+                messages.append(turn)
             ADD[kind](turn, item)
         else:
             raise ModelError(f'input[{index}]: "{kind}" has no form in chat completions (set endpoint: responses)')
-    return [joined(message) for message in found]
+    return [joined(message) for message in messages]
 
 
 def joined(turn: Json) -> Json:

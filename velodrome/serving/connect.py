@@ -125,8 +125,8 @@ class Components:
         """The agent of this name."""
         if name not in self._config.agents():
             raise InputError(unknown("agent", name, self._config.agents()))
-        found: Agent = self.connect(name)
-        return found
+        agent: Agent = self.connect(name)
+        return agent
 
     def resources_of(self, agent: str) -> Resources:
         """The environment that scores this agent's rollouts."""
@@ -140,14 +140,14 @@ class Components:
 
     def family(self, names: Iterable[str]) -> dict[str, Instance]:
         """These instances and every one they refer to, near or far."""
-        found: dict[str, Instance] = {}
+        family: dict[str, Instance] = {}
         waiting = list(names)
         while waiting:
             name = waiting.pop()
-            if name not in found and name in self._config.instances:
-                found[name] = self._config.instances[name]
-                waiting += found[name].references().values()
-        return found
+            if name not in family and name in self._config.instances:
+                family[name] = self._config.instances[name]
+                waiting += family[name].references().values()
+        return family
 
     async def aclose(self) -> None:
         """Close what was made, the users before the used."""
@@ -172,7 +172,7 @@ def component_class(instance: Instance, cwd: Path) -> type[Any]:
     """The class that an instance's block names."""
     module = _module(instance, cwd)
     methods = _METHODS[instance.kind]
-    found = [
+    classes = [
         thing
         for name, thing in vars(module).items()
         if inspect.isclass(thing)
@@ -180,11 +180,11 @@ def component_class(instance: Instance, cwd: Path) -> type[Any]:
         and not name.startswith("_")
         and all(callable(getattr(thing, method, None)) for method in methods)
     ]
-    if len(found) != 1:
-        what = "no class" if not found else f"{len(found)} classes ({', '.join(each.__name__ for each in found)})"
+    if len(classes) != 1:
+        what = "no class" if not classes else f"{len(classes)} classes ({', '.join(each.__name__ for each in classes)})"
         wanted = _WANTED.get(instance.kind, f"with the methods {', '.join(methods)}")
         raise InputError(f"{module.__file__}: {what} {wanted}; there must be exactly one")
-    return found[0]
+    return classes[0]
 
 
 def entry_file(instance: Instance, cwd: Path) -> Path:

@@ -25,11 +25,11 @@ def source_digest(entry: Path) -> str:
 
 
 def _code_below(folder: Path) -> list[Path]:
-    found = []
+    code = []
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in _NOT_CODE and not name.startswith(".")]
-        found += [Path(place, name) for name in files if name.endswith(".py") and not _is_test(name)]
-    return found
+        code += [Path(place, name) for name in files if name.endswith(".py") and not _is_test(name)]
+    return code
 
 
 def _is_test(name: str) -> bool:

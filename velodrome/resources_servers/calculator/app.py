@@ -30,6 +30,6 @@ class Calculator(Environment):
         if expected is None:
             raise TaskError(f'"expected_answer" must be a number, not {str(task["expected_answer"])[:80]!r}')
         extracted = last_number(response.text)
-        found = None if extracted is None else value_of(extracted)
-        right = 1.0 if found is not None and same(found, expected) else 0.0
+        value = None if extracted is None else value_of(extracted)
+        right = 1.0 if value is not None and same(value, expected) else 0.0
         return {"reward": right, "accuracy": right, "extracted_answer": extracted}

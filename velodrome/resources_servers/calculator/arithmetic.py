@@ -111,26 +111,26 @@ def evaluate(expression: str) -> str:
 def _value(node: ast.expr, depth: int) -> Number:
     if depth > MAX_DEPTH:
         raise ValueError("the expression is nested too deeply")
-    found: Any
+    value: Any
     match node:
-        case ast.Constant(value=int() | float() as found) if not isinstance(found, bool):
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             pass
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
-            found = _value(operand, depth + 1)
-            found = -found if isinstance(sign, ast.USub) else found
+            value = _value(operand, depth + 1)
+            value = -value if isinstance(sign, ast.USub) else value
         case ast.BinOp(left=left, op=operator, right=right) if type(operator) in BINARY:
-            found = BINARY[type(operator)](_value(left, depth + 1), _value(right, depth + 1))
+            value = BINARY[type(operator)](_value(left, depth + 1), _value(right, depth + 1))
         case ast.Name(id=name) if name in CONSTANTS:
-            found = CONSTANTS[name]
+            value = CONSTANTS[name]
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS:
-            found = FUNCTIONS[name](*[_value(each, depth + 1) for each in arguments])
+            value = FUNCTIONS[name](*[_value(each, depth + 1) for each in arguments])
         case ast.Name(id=name) | ast.Call(func=ast.Name(id=name)):
             raise ValueError(f'"{name[:40]}" is not known; there are {", ".join((*FUNCTIONS, *CONSTANTS))}')
         case ast.Tuple():
             raise ValueError("a comma only separates arguments; write 1000, not 1,000")
         case _:
             raise ValueError("only numbers, + - * / // % ** ^, parentheses and functions such as sqrt are understood")
-    return _bounded(found)
+    return _bounded(value)
 
 
 def _bounded(value: Any) -> Number:

@@ -26,16 +26,16 @@ class ExampleSingleToolCall(Environment):
 
     async def verify(self, task: dict[str, Any], response: Response) -> dict[str, Any]:
         """A task without `city` accepts any city."""
-        asked = [
+        cities = [
             str(call.arguments["city"])
             for call in response.tool_calls
             if call.name == "get_weather" and isinstance(call.arguments, dict) and call.arguments.get("city")
         ]
         wanted = task.get("city")
-        right = asked if wanted is None else [city for city in asked if plain(city) == plain(str(wanted))]
+        right = cities if wanted is None else [city for city in cities if plain(city) == plain(str(wanted))]
         answer = response.text.lower()
         reported = any(sky_over(city) in answer for city in right)
-        return {"reward": float(reported), "called_right_city": float(bool(right)), "num_weather_calls": len(asked)}
+        return {"reward": float(reported), "called_right_city": float(bool(right)), "num_weather_calls": len(cities)}
 
 
 def sky_over(city: str) -> str:

@@ -81,8 +81,8 @@ class MathWithJudge(Environment):
     async def _first_verdict(self, expected: str, text: str) -> Verdict | None:
         """None where only the judge can tell."""
         if self._library is None:
-            found = extract(text)
-            return Verdict(found is not None and equal(found, expected), found)
+            extracted = extract(text)
+            return Verdict(extracted is not None and equal(extracted, expected), extracted)
         try:
             return await self._library.check(expected, text)
         except LibraryTimeout:

@@ -45,10 +45,10 @@ class Judge:
             content = QUESTION.format(question=question, first=pair[0], second=pair[1])
             prompt = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": content}]
             text = (await self._model.ask(prompt, **self._params)).text
-            found = VERDICT.findall(text)
-            if not found:
+            verdicts = VERDICT.findall(text)
+            if not verdicts:
                 raise VerifyError(f"judge: no [[SAME]] or [[DIFFERENT]] in its answer: {text[-200:]!r}")
-            verdict = found[-1].upper() == "SAME"
+            verdict = verdicts[-1].upper() == "SAME"
             evaluations.append({"order": order, "same": verdict, "text": text})
             if not verdict:
                 break

@@ -70,14 +70,14 @@ def load_rows() -> Iterable[Json]:
     return rows
 
 
-def write(found: Iterable[Json], output: Path) -> int:
+def write(problems: Iterable[Json], output: Path) -> int:
     """Write the tasks and say how many; nothing is left behind if it fails half-way."""
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(output.name + ".partial")
     count = 0
     try:
         with partial.open("wb") as file:
-            for each in found:
+            for each in problems:
                 file.write(orjson.dumps(each) + b"\n")
                 count += 1
         os.replace(partial, output)

@@ -48,9 +48,9 @@ def normal(answer: str) -> str:
     return TRAILING.sub("", NOISE.sub("", bare)).lower()
 
 
-def equal(found: str, expected: str) -> bool:
+def equal(answer: str, expected: str) -> bool:
     """The same text once it is normalised, or the same number."""
-    left, right = normal(found), normal(expected)
+    left, right = normal(answer), normal(expected)
     if left == right:
         return bool(left)
     a, b = value_of(left), value_of(right)

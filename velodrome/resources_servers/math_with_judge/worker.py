@@ -34,9 +34,9 @@ def compare(expected: str, text: str) -> dict[str, Any]:
 
     kinds = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
     gold = parse(expected if "$" in expected else f"${expected}$", kinds, parsing_timeout=None)
-    found = parse(text, kinds, parsing_timeout=None)
-    right = verify(gold, found, timeout_seconds=None)
-    return {"right": bool(right), "extracted": str(found[-1])[:MAX_EXTRACTED] if found else None}
+    parsed = parse(text, kinds, parsing_timeout=None)
+    right = verify(gold, parsed, timeout_seconds=None)
+    return {"right": bool(right), "extracted": str(parsed[-1])[:MAX_EXTRACTED] if parsed else None}
 
 
 def main() -> None:

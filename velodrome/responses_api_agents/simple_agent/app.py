@@ -112,13 +112,13 @@ class SimpleAgent(Component):
         return {**params, "tools": self._offered} if self._offered else params
 
     async def _converse(self, session: str, request: Json, items: list[Json]) -> Json:
-        asked = request["input"]
-        if not asked and not request.get("instructions"):
+        prompt = request["input"]
+        if not prompt and not request.get("instructions"):
             raise TaskError(
                 'the task has nothing to ask ("input" is empty); simple_agent brings no prompt of its own, '
                 "so give the task one, or an agent that does"
             )
-        history = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        history = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         usage: Json = {}
         made: Json = {}  # by the model, of the items so far
         for step in range(self.max_steps):

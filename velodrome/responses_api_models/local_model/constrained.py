@@ -43,7 +43,7 @@ def wanted(chat: Json) -> bool:
 def constrain(chat: Json) -> Json:
     """A chat request that wants tools -> the same conversation in plain text, and a schema for the reply."""
     apart = ("tools", "tool_choice", "parallel_tool_calls", "response_format")
-    told = {key: value for key, value in chat.items() if key not in apart}
+    kept = {key: value for key, value in chat.items() if key not in apart}
     tools = [tool.get("function") or tool for tool in chat["tools"]]
     guide = "\n".join([GUIDE, *map(_line, tools)])
     messages = plain(chat["messages"], as_json=True)
@@ -51,7 +51,7 @@ def constrain(chat: Json) -> Json:
         messages[0] = {"role": "system", "content": f"{text_of(messages[0].get('content'))}\n\n{guide}"}
     else:
         messages.insert(0, {"role": "system", "content": guide})
-    return {**told, "messages": messages, "json_schema": _schema(tools, chat)}
+    return {**kept, "messages": messages, "json_schema": _schema(tools, chat)}
 
 
 def interpret(completion: Json) -> Json:
@@ -102,8 +102,8 @@ class Reading:
         match = _CHARACTERS.match(self._rest)
         characters = match.group() if match else ""
         self._rest = self._rest[len(characters) :]
-        found: str = orjson.loads(f'"{characters}"')
-        return found
+        addition: str = orjson.loads(f'"{characters}"')
+        return addition
 
 
 def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:
@@ -111,7 +111,7 @@ def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:
 
     With `as_json` the assistant's texts are shown in the form its next one must have.
     """
-    found: list[Json] = []
+    shown: list[Json] = []
     names: dict[str, str] = {}
     results: list[str] = []
     for message in messages:
@@ -120,10 +120,10 @@ def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:
             results.append(f"Result of {name}: {text_of(message.get('content'))}")
             continue
         if results:
-            found.append({"role": "user", "content": "\n".join(results)})
+            shown.append({"role": "user", "content": "\n".join(results)})
             results = []
         if message.get("role") != "assistant":
-            found.append(message)
+            shown.append(message)
             continue
         said = []
         if text := text_of(message.get("content")):
@@ -131,10 +131,10 @@ def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:
         for call in message.get("tool_calls") or []:
             names[call.get("id", "")] = call["function"]["name"]
             said.append(_call(call["function"]["name"], call["function"].get("arguments") or "{}"))
-        found.append({"role": "assistant", "content": "\n".join(said)})
+        shown.append({"role": "assistant", "content": "\n".join(said)})
     if results:
-        found.append({"role": "user", "content": "\n".join(results)})
-    return found
+        shown.append({"role": "user", "content": "\n".join(results)})
+    return shown
 
 
 def _call(name: str, arguments: str) -> str:
@@ -149,8 +149,8 @@ def _line(tool: Json) -> str:
 
 
 def _hint(schema: Any) -> str:
-    told = schema if isinstance(schema, dict) else {}
-    return str(told.get("description") or told.get("enum") or told.get("type") or "any")
+    known = schema if isinstance(schema, dict) else {}
+    return str(known.get("description") or known.get("enum") or known.get("type") or "any")
 
 
 def _schema(tools: list[Json], chat: Json) -> Json:
@@ -196,8 +196,8 @@ def _moved(schema: Any, place: str) -> Any:
         return [_moved(part, place) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {key: _moved(value, place) for key, value in schema.items()}
-    reference = found.get("$ref")
+    moved = {key: _moved(value, place) for key, value in schema.items()}
+    reference = moved.get("$ref")
     if isinstance(reference, str) and reference.startswith("#"):
-        found["$ref"] = place + reference[1:]
-    return found
+        moved["$ref"] = place + reference[1:]
+    return moved

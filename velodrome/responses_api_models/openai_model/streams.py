@@ -79,19 +79,19 @@ async def _objects(reply: http.Stream) -> AsyncGenerator[Json, None]:
             if data == b"[DONE]":
                 return
             try:
-                found: Any = orjson.loads(data)
+                event: Any = orjson.loads(data)
             except orjson.JSONDecodeError as error:
                 raise _broken(reply, f"an event is not JSON: {reply.target.excerpt(data)}") from error
-            if not isinstance(found, dict):
+            if not isinstance(event, dict):
                 raise _broken(reply, f"an event is not an object: {reply.target.excerpt(data)}")
-            yield found
+            yield event
 
 
 def _failed(reply: http.Stream, event: Json) -> ModelError:
-    told = event.get("error") or (event.get("response") or {}).get("error") or event
-    code = told.get("code") if isinstance(told, dict) else None
-    message = told.get("message") if isinstance(told, dict) else told
-    text = reply.target.excerpt(str(message or told).encode())
+    error = event.get("error") or (event.get("response") or {}).get("error") or event
+    code = error.get("code") if isinstance(error, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    text = reply.target.excerpt(str(message or error).encode())
     return ModelError(f"{_where(reply)}: {text}", status=code if isinstance(code, int) else None)
 
 

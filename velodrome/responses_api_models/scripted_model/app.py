@@ -90,14 +90,14 @@ class ScriptedModel(Component):
             return answer
         items = _items(answer, request)
         words = sum(len(conversation.text_of(item.get("content")).split()) or 8 for item in items)
-        asked = _length(request.get("input"))
+        prompt_words = _length(request.get("input"))
         return {
             "id": f"resp_{self.calls}",
             "object": "response",
             "model": self.name,
             "status": "completed",
             "output": items,
-            "usage": {"input_tokens": asked, "output_tokens": words, "total_tokens": asked + words},
+            "usage": {"input_tokens": prompt_words, "output_tokens": words, "total_tokens": prompt_words + words},
         }
 
     async def aclose(self) -> None:
@@ -127,11 +127,11 @@ def _items(answer: Answer, request: Json) -> list[Json]:
 
 def turn(request: Json) -> int:
     """How many turns the model has had in this conversation (calls of one turn count once)."""
-    asked = request.get("input")
-    if not isinstance(asked, list):
+    items = request.get("input")
+    if not isinstance(items, list):
         return 0
     turns, mine = 0, False
-    for item in asked:
+    for item in items:
         own = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
         turns += own and not mine
         mine = own
@@ -140,8 +140,8 @@ def turn(request: Json) -> int:
 
 def last_tool_result(request: Json) -> str:
     """What the last tool said."""
-    asked = request.get("input")
-    for item in reversed(asked if isinstance(asked, list) else []):
+    items = request.get("input")
+    for item in reversed(items if isinstance(items, list) else []):
         if item.get("type") == "function_call_output":
             return conversation.tool_text(item.get("output"))
         if item.get("role") == "tool":
@@ -149,18 +149,18 @@ def last_tool_result(request: Json) -> str:
     return ""
 
 
-def _length(asked: Any) -> int:
-    if isinstance(asked, str):
-        return len(asked.split())
-    return sum(len(conversation.text_of(item.get("content")).split()) or 8 for item in asked or ())
+def _length(prompt: Any) -> int:
+    if isinstance(prompt, str):
+        return len(prompt.split())
+    return sum(len(conversation.text_of(item.get("content")).split()) or 8 for item in prompt or ())
 
 
-def _script(kind: str, given: Any) -> Script:
+def _script(kind: str, source: Any) -> Script:
     if kind == "answers":
-        return _by_turn(given, "answers")
+        return _by_turn(source, "answers")
     if kind == "file":
-        return _by_prompt(Path(given))
-    return given if callable(given) else _by_function(given)
+        return _by_prompt(Path(source))
+    return source if callable(source) else _by_function(source)
 
 
 def _by_turn(answers: Any, where: str) -> Script:
@@ -185,11 +185,11 @@ def _by_prompt(path: Path) -> Script:
             ) from error
 
     def script(request: Json) -> Answer:
-        asked = prompt_text(request)
+        prompt = prompt_text(request)
         for match, answers in scripts:
-            if match in asked:
+            if match in prompt:
                 return answers(request)
-        raise ModelError(f"scripted_model: no line of {path} matches the prompt {asked[:80]!r}")
+        raise ModelError(f"scripted_model: no line of {path} matches the prompt {prompt[:80]!r}")
 
     return script
 
@@ -204,5 +204,5 @@ def _by_function(where: str) -> Script:
     function = getattr(module, name, None)
     if not callable(function):
         raise InputError(f"scripted_model: {path} has no function {name!r}")
-    found: Script = function
-    return found
+    script: Script = function
+    return script
