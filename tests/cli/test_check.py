@@ -145,24 +145,6 @@ def test_the_list_names_every_check(capsys: pytest.CaptureFixture[str]):
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "no rollouts: give a file, as in velo check rollouts.jsonl (see velo check --help)"),
-        (["none.jsonl", "."], "none.jsonl: no such file\nvelo: .: not a regular file"),
-        (["r.failures.jsonl"], "r.failures.jsonl: give the rollouts file; the failures beside it are checked with it"),
-        (["r.jsonl", "--only", "all-zer"], "there is no check 'all-zer'; did you mean 'all-zero'?"),
-        (["r.jsonl", "--skip", "x"], "there is no check 'x'; velo check --list names them"),
-        (["r.jsonl", "--only", "schema", "--skip", "schema"], "no check is left to run; give fewer to --skip"),
-    ],
-)
-def test_a_mistake_is_one_line_each(
-    broken: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
-):
-    monkeypatch.chdir(broken.parent)
-    assert check(capsys, *words) == (2, "", f"velo: {said}\n")
-
-
 def test_a_file_that_is_no_archive_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "r.jsonl.zst"
     path.write_bytes(b"plain text\n")

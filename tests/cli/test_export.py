@@ -58,40 +58,6 @@ def test_the_settings_of_a_format_reach_it(rollouts: str, tmp_path: Path):
     assert (pair["chosen"][0]["content"], pair["rejected"][0]["content"]) == ("Hello from a/0", "Hello from a/1")
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["sfd", "R", "--to", "x"], "velo: no format 'sfd'; did you mean 'sft'?\n"),
-        (["zzz", "R", "--to", "x"], "velo: no format 'zzz'; sft, dpo, grpo, verl, parquet, nemo_gym, sharegpt\n"),
-        (["sft", "nowhere.jsonl", "--to", "x"], "velo: nowhere.jsonl: no such file\n"),
-        (["sft", "R", "--to", "x", "--pairs", "2"], "velo: sft has no setting --pairs (see velo export --help)\n"),
-        (
-            ["sft", "R", "--to", "x", "--data-source", "y", "--uses", "1"],
-            "velo: sft has no setting --data-source, --uses (see velo export --help)\n",
-        ),
-        (
-            ["sft", "R", "--to", "x", "--split", "half"],
-            "velo: --split: 'half' is not a name with its share; train=0.9,test=0.1\n",
-        ),
-        (["sft", "R", "--to", "x", "--where", "reward<"], 'velo: filter, at 7: nothing after "<"\n'),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(
-    rollouts: str, words: list[str], told: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    assert main(["export", *(rollouts if word == "R" else word for word in words)]) == 2
-    assert capsys.readouterr() == ("", told)
-    assert not (tmp_path / "x").exists() or not list((tmp_path / "x").iterdir())
-
-
-@pytest.mark.parametrize("words", [["--limit", "0"], ["--limit", "x"], ["--pairs", "-1"], ["--reasoning", "loud"], []])
-def test_words_that_are_not_understood_are_told(rollouts: str, words: list[str], capsys: Capture):
-    assert main(["export", "dpo", rollouts, *(["--to", "x"] if words else []), *words]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n"), err.endswith(" (see velo export --help)\n")) == ("", 1, True)
-
-
 def test_what_belongs_to_the_rollouts_is_not_overwritten_even_if_asked(tmp_path: Path) -> None:
     rollouts = tmp_path / "b.jsonl"
     rollouts.write_bytes(b"")

@@ -123,25 +123,6 @@ def test_names_from_a_file_can_do_nothing_to_a_terminal(tmp_path: Path, capsys: 
     assert max(map(len, out.splitlines())) < 200
 
 
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--k", "0"], "argument --k: whole numbers from 1 on with commas between them, not '0'"),
-        (["--k", "1,x"], "argument --k: whole numbers from 1 on with commas between them, not '1,x'"),
-        (["--ci", "95"], "argument --ci: a share from 0.5 to 0.999, such as 0.95, or 0 for none; not '95'"),
-        (["--pass-at", "nan"], "argument --pass-at: a number, not 'nan'"),
-        (["--fields", "a,,b"], "argument --fields: names with commas between them, not 'a,,b'"),
-        (["--json", "--csv"], "argument --csv: not allowed with argument --json"),
-        (["--what"], "unrecognized arguments: --what"),
-    ],
-)
-def test_a_wrong_flag_is_a_mistake_of_one_line(
-    file: Path, capsys: pytest.CaptureFixture[str], flags: list[str], complaint: str
-):
-    assert main(["metrics", str(file), *flags]) == 2
-    assert capsys.readouterr() == ("", f"velo: {complaint} (see velo metrics --help)\n")
-
-
 def test_every_file_that_cannot_be_read_is_named(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     failures = write(tmp_path / "r.failures.jsonl")
     words = [str(file), str(file), str(tmp_path / "none.jsonl"), str(tmp_path), str(failures)]

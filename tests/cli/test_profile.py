@@ -14,7 +14,7 @@ import pytest
 from patience import DEADLINE_S
 
 from velodrome.cli.main import main
-from velodrome.cli.page import reassured
+from velodrome.cli.streams import reassured
 from velodrome.profiling.profile_file import read_profile
 from velodrome.profiling.profile_text import profile_report
 from velodrome.viewer.pages.profile_page import profile_page
@@ -164,12 +164,6 @@ def test_rollouts_of_before_there_were_trees_have_a_report(file: Path, capsys: p
     file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in rows))
     assert main(["profile", str(file), "--html"]) == 0
     assert "(rollouts=40)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("top", ["0", "-1", "ten"])
-def test_a_list_has_at_least_one_line(file: Path, top: str, capsys: pytest.CaptureFixture[str]):
-    assert main(["profile", str(file), f"--top={top}"]) == 2
-    assert f"a whole number from 1 on, not '{top}'" in capsys.readouterr().err
 
 
 def test_a_terminal_without_unicode_gets_ascii(file: Path):

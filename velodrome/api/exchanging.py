@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -15,12 +15,11 @@ from velodrome.exchange.export.formats import FORMATS
 from velodrome.exchange.export.pipeline import ExportOrder, ExportResult
 from velodrome.exchange.export.pipeline import export as write_export
 from velodrome.exchange.export.splits import parse_shares
-from velodrome.settings.model import Settings
 from velodrome.settings.names import hint
 from velodrome.settings.values import Count, FilePath, Text
 
 
-class ExportOptions(Settings):
+class ExportOptions(ExportSettings):
     """What is exported, in which order, and in what form."""
 
     to: FilePath = Field(description="a file, or a folder (a name without a suffix)")
@@ -35,31 +34,12 @@ class ExportOptions(Settings):
     dedupe: bool = Field(False, description="leave out records that equal an earlier one")
     limit: Count | None = Field(None, description="the most records in all")
     overwrite: bool = Field(False, description="replace existing files")
-    arguments: Literal["text", "object"] | None = Field(
-        None, description="arguments of tool calls as JSON text or as objects [text]"
-    )
-    reasoning: Literal["keep", "drop", "inline"] | None = Field(
-        None, description="reasoning as a field, left out, or as <think> in the text [keep]"
-    )
-    pairs: Count | None = Field(None, description="dpo: the most pairs per task [1]")
-    margin: float | None = Field(None, description="dpo: the least difference between the rewards of a pair [any]")
-    uses: Count | None = Field(None, description="dpo: the most pairs that one answer is in [1]")
-    answer: Text | None = Field(
-        None, title="FIELD", description="verl, grpo: the field with the task's answer [expected_answer]"
-    )
-    data_source: Text | None = Field(
-        None, title="NAME", description="verl: its data_source [the task's, else the agent]"
-    )
-    ability: Text | None = Field(None, title="NAME", description="verl: its ability [the task's, else agent]")
 
-    def format_settings(self, fmt: Format) -> ExportSettings:
-        """The settings of a format; one that the format does not have is an `InputError`."""
-        names = ("arguments", "reasoning", "pairs", "margin", "uses", "answer", "data_source", "ability")
-        values: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        foreign = [name for name in values if name not in fmt.settings]
+    def check_format(self, fmt: Format) -> None:
+        """Raise if a setting was given that the format does not have."""
+        foreign = (self.model_fields_set & ExportSettings.model_fields.keys()) - {*fmt.settings}
         if foreign:
-            raise InputError(f"{fmt.name} has no setting {', '.join(foreign)} (see docs/export.md)")
-        return ExportSettings(**values)
+            raise InputError(f"{fmt.name} has no setting {', '.join(sorted(foreign))} (see docs/export.md)")
 
 
 def export(format: str, rollouts: Rollouts, to: PathLike, **options: Any) -> ExportResult:
@@ -70,6 +50,7 @@ def export(format: str, rollouts: Rollouts, to: PathLike, **options: Any) -> Exp
     """
     checked = ExportOptions.read({"to": Path(to), **options}, "export")
     fmt = export_format(format)
+    checked.check_format(fmt)
     with rollout_files(rollouts) as files:
         order = ExportOrder(
             format=fmt,
@@ -82,7 +63,7 @@ def export(format: str, rollouts: Rollouts, to: PathLike, **options: Any) -> Exp
             dedupe=checked.dedupe,
             limit=checked.limit,
             overwrite=checked.overwrite,
-            settings=checked.format_settings(fmt),
+            settings=checked,
         )
         return write_export(order)
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from velodrome.cli.verb import Verb
 from velodrome.settings import load
 
-HELP = """usage: velo config [+key=value …]
-
+VERB = Verb(
+    usage="velo config [+key=value …]",
+    about="""\
 Print the resolved configuration as YAML: files of config_paths, then env.yaml, then the command line. Secrets are
-shown as ***. Every mistake is listed, each with its file and key.
-
-examples:
+shown as ***. Every mistake is listed, each with its file and key.""",
+    more="""examples:
   velo config "+config_paths=[resources_servers/calculator/configs/calculator.yaml,my_model.yaml]"
-  velo config +config_paths=[my.yaml] +policy_model_name=gpt-x"""
+  velo config +config_paths=[my.yaml] +policy_model_name=gpt-x""",
+)
 
 
 def run(argv: Sequence[str]) -> int:
     """Load and print."""
-    if "-h" in argv or "--help" in argv:
-        print(HELP)
-        return 0
     config = load(argv)
     import yaml
 

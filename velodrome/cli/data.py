@@ -2,88 +2,90 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from velodrome.cli.parsing import Parser, count, jsonl_file
+from pydantic import Field
+
+from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.exchange.data.preparing import PrepareOrder, prepare
 from velodrome.exchange.data.validate import survey
+from velodrome.settings.model import Settings
+from velodrome.settings.values import Count, FilePath, JsonlFile, Text
 from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
 Json = dict[str, Any]
 
-EXAMPLES = """examples:
+
+class PrepareFlags(Settings):
+    """The flags of `velo data prepare`."""
+
+    source: Text = argument(
+        title="SOURCE", description="a .csv, .tsv, .jsonl, .jsonl.zst or .parquet file, a folder, or hf:name[:split]"
+    )
+    to: JsonlFile = Field(description="the file of tasks to write (.jsonl or .jsonl.zst)")
+    prompt: str = Field(
+        description='the user message; fields as {name}, braces as "{{" and "}}"; a field of messages, alone: those'
+    )
+    system: str | None = Field(None, description="the system message; it can have fields too")
+    answer: Text | None = Field(None, title="COLUMN", description="the column that becomes expected_answer")
+    tools: Text | None = Field(
+        None, title="COLUMN", description="the column with the tools on offer: a list, or one as JSON text"
+    )
+    keep: str = Field("", title="COLUMNS", description="more columns to keep: col,col")
+    id: Text | None = Field(None, title="COLUMN", description="the column with task ids [a hash of the content]")
+    agent: Text | None = Field(None, title="NAME", description="the agent that runs them (agent_ref)")
+    limit: Count | None = Field(None, description="the most tasks, after shuffling")
+    shuffle: bool = Field(False, description="shuffle, in an order that the seed decides")
+    seed: int = Field(0, description="the seed of the shuffle")
+    skip_bad: bool = Field(False, description="leave out rows with mistakes")
+    overwrite: bool = Field(False, description="replace an existing file")
+
+
+class ValidateFlags(Settings):
+    """The flags of `velo data validate`."""
+
+    file: FilePath = argument(title="FILE", description="a file of tasks (.jsonl or .jsonl.zst)")
+    as_json: bool = Field(False, alias="json", description="print the statistics as JSON")
+
+
+VERB = Verb(
+    usage="velo data prepare SOURCE --to TASKS --prompt TEXT [flags]\nvelo data validate FILE [--json]",
+    about="Prepare tasks from a data set, or print statistics of a file of tasks and every line that is not a task.",
+    settings={"flags of prepare": PrepareFlags, "flags of validate": ValidateFlags},
+    more="""docs/data.md describes templates and checks.
+
+examples:
   velo data prepare questions.csv --to tasks.jsonl --prompt "{question}" --answer answer
   velo data prepare math.parquet --to tasks.jsonl --prompt "Solve: {problem}" --answer solution --keep level,subject
   velo data prepare verl.parquet --to tasks.jsonl --prompt "{prompt}" --answer reward_model.ground_truth
   velo data prepare hf:openai/gsm8k:test --to tasks.jsonl --prompt "{question}" --limit 100 --shuffle --seed 7
   velo data validate tasks.jsonl
-  velo data validate tasks.jsonl --json | jq .prompt_characters
-
-docs/data.md says what a template can hold and what is checked."""
+  velo data validate tasks.jsonl --json | jq .prompt_characters""",
+)
 
 
 def run(argv: Sequence[str]) -> int:
     """Prepare, or validate."""
-    parser = Parser(
-        prog="velo data",
-        description="Prepare tasks from a data set, and look at a file of tasks.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    verbs = parser.add_subparsers(dest="verb", metavar="prepare|validate", required=True)
-    _add_prepare(verbs)
-    checking = verbs.add_parser("validate", help="statistics of a file of tasks, and every line that is no task")
-    checking.add_argument("file", type=Path, help="a file of tasks (.jsonl or .jsonl.zst)")
-    checking.add_argument("--json", action="store_true", help="the statistics as JSON")
-    given = parser.parse_args(argv)
-    return _prepare(given) if given.verb == "prepare" else _validate(given.file, as_json=given.json)
+    what, *rest = argv or [""]
+    if what == "prepare":
+        return _prepare(read_flags(PrepareFlags, rest, "velo data prepare"))
+    if what == "validate":
+        flags = read_flags(ValidateFlags, rest, "velo data validate")
+        return _validate(flags.file, as_json=flags.as_json)
+    raise InputError(f"velo data prepare or validate, not {what!r:.40} (see velo data --help)")
 
 
-def _add_prepare(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "prepare",
-        help="a data set -> a file of tasks",
-        description="Fill a prompt with each row of a data set and write the tasks. Mistakes are told all at once.",
-    )
-    parser.add_argument(
-        "source", help="a .csv, .tsv, .jsonl, .jsonl.zst or .parquet file, a folder, or hf:name[:split]"
-    )
-    parser.add_argument(
-        "--to", required=True, type=jsonl_file, help="the file of tasks to write (.jsonl or .jsonl.zst)"
-    )
-    parser.add_argument(
-        "--prompt",
-        required=True,
-        help='the user\'s message; fields as {name}, braces as "{{" and "}}"; a field of messages, alone: those',
-    )
-    parser.add_argument("--system", help="the system message; it can have fields too")
-    parser.add_argument("--answer", help="the column that becomes expected_answer")
-    parser.add_argument("--tools", help="the column with the tools on offer: a list, or one as JSON text")
-    parser.add_argument("--keep", default="", help="more columns to keep: col,col")
-    parser.add_argument("--id", help="the column that names the tasks [a hash of their content]")
-    parser.add_argument("--agent", help="the agent that runs them (agent_ref)")
-    parser.add_argument("--limit", type=count, help="at most so many tasks, after shuffling")
-    parser.add_argument("--shuffle", action="store_true", help="in an order that the seed decides")
-    parser.add_argument("--seed", type=int, default=0, help="of the shuffle [0]")
-    parser.add_argument("--skip-bad", action="store_true", help="leave out rows with mistakes")
-    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
-
-
-def _prepare(given: argparse.Namespace) -> int:
-    texts = ("source", "to", "prompt", "system", "answer", "tools", "id", "agent")
-    names = (*texts, "limit", "shuffle", "seed", "skip_bad", "overwrite")
-    keep = tuple(name.strip() for name in given.keep.split(",") if name.strip())
-    outcome = prepare(PrepareOrder(keep=keep, **{name: getattr(given, name) for name in names}))
-    for note in outcome.notes:
+def _prepare(flags: PrepareFlags) -> int:
+    keep = tuple(name.strip() for name in flags.keep.split(",") if name.strip())
+    result = prepare(PrepareOrder(**{**flags.model_dump(), "keep": keep}))
+    for note in result.notes:
         print(f"{one_line(note)}; left out", file=sys.stderr)
-    told = {"rows": outcome.rows, "tasks": outcome.written, "bad": outcome.bad, "to": str(given.to)}
-    print(printed_json(told))
+    print(printed_json({"rows": result.rows, "tasks": result.written, "bad": result.bad, "to": str(flags.to)}))
     return 0
 
 

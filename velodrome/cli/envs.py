@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from velodrome.cli.parsing import Parser
+from velodrome.cli.verb import Verb, read_flags
+from velodrome.settings.model import Settings
 
-EXAMPLES = """examples:
-  velo envs
+VERB = Verb(
+    usage="velo envs",
+    about="List the environments in this folder and in the package.",
+    more="""\
+An environment of your own is a folder resources_servers/<name>/ with an app.py and a config (docs/environments.md).
 
-An environment of your own is a folder resources_servers/<name>/ with an app.py and a config (docs/environments.md)."""
+examples:
+  velo envs""",
+)
 
 
 def run(argv: Sequence[str]) -> int:
     """Print a table: name, what it is, its configs, its example tasks."""
-    Parser(
-        prog="velo envs",
-        description="List the environments in this folder and in the package.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args(argv)
+    read_flags(Settings, argv, "velo envs")
     package = Path(__file__).parent.parent
     for root in dict.fromkeys((Path.cwd(), package)):
         for folder in environments(root):

@@ -93,8 +93,11 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
 
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     try:
-        code: int = import_module(f"velodrome.cli.{MODULES.get(verb, verb)}").run(rest)
-        code = settled(code)
+        module = import_module(f"velodrome.cli.{MODULES.get(verb, verb)}")
+        if hasattr(module, "VERB") and ("-h" in rest or "--help" in rest):
+            print(module.VERB.help())
+            return 0
+        code: int = settled(module.run(rest))
         if import_module("velodrome.cli.main").leave_at_once:  # by name: this file may be running as __main__
             sys.stderr.flush()
             os._exit(code)

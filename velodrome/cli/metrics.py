@@ -2,92 +2,81 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from velodrome.cli.measuring import add_flags, settings_of
-from velodrome.cli.parsing import Parser
+from pydantic import Field
+
+from velodrome.api.measuring import run_metrics
+from velodrome.cli.streams import reassured
+from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
-from velodrome.stats.metrics import Tally, read_metrics
-from velodrome.stats.shards import read_shards, rollouts_files
+from velodrome.settings.values import FilePath
+from velodrome.stats.group import MetricsSettings
+from velodrome.stats.groups import read_groups
+from velodrome.stats.metrics_text import metrics_csv, metrics_report
+from velodrome.stats.shards import rollouts_files
 from velodrome.timing.invisible import escaped, printed_json
-
-Json = dict[str, Any]
+from velodrome.timing.report import speaks_unicode
 
 _MOST_NOTES = 20
-EXAMPLES = """examples:
+
+
+class MetricsFlags(MetricsSettings):
+    """The flags of `velo metrics`."""
+
+    files: tuple[FilePath, ...] = argument(title="FILE", description="rollouts files (.jsonl or .jsonl.zst)")
+    table: bool = Field(False, description="print a table")
+    as_json: bool = Field(False, alias="json", description="print JSON")
+    csv: bool = Field(False, description="print CSV, one line per number")
+
+
+VERB = Verb(
+    usage="velo metrics FILE [FILE …] [flags]",
+    about="The numbers of rollouts: of the run, and by agent, task or any field.",
+    settings={"flags": MetricsFlags},
+    more="""\
+Without a flag: JSON, as the collection printed it. With any flag: a table, or --json or --csv. Several files count
+as one run; a key that is in two of them counts once. docs/metrics.md defines every number.
+
+examples:
   velo metrics rollouts.jsonl                        what the collection printed
   velo metrics rollouts.jsonl.zst | jq .reward
   velo metrics rollouts.jsonl --table                mean, std, min, median, max and intervals of every number
   velo metrics rollouts.jsonl --by difficulty        the same for each difficulty; --by agent, --by task
   velo metrics shard-*.jsonl --by agent --csv > agents.csv
-  velo metrics rollouts.jsonl --k 1,8 --json | jq '.run.rates["pass@8"]'
-
-Without a flag: JSON, as it was printed. With any flag: a table, or --json or --csv. Several files count as one run;
-a key that is in two of them counts once.
-
-docs/metrics.md says what each number is."""
+  velo metrics rollouts.jsonl --k 1,8 --json | jq '.run.rates["pass@8"]'""",
+)
 
 
 def run(argv: Sequence[str]) -> int:
     """Read the files, print their metrics."""
-    given = _parser().parse_args(argv)
-    files = rollouts_files(given.files)
-    asked = (given.by, given.k, given.pass_at, given.ci, given.fields, given.form)
-    if any(value is not None for value in asked):
-        _print_groups(files, given)
+    flags = read_flags(MetricsFlags, argv, "velo metrics")
+    if flags.table + flags.as_json + flags.csv > 1:
+        raise InputError("--table, --json and --csv: give one of them")
+    files = rollouts_files(list(flags.files))
+    if flags.model_fields_set - {"files"}:
+        _print_groups(files, flags)
     else:
-        _print_metrics(files)
+        metrics, notes = run_metrics(files)
+        _print_notes(notes)
+        print(printed_json(metrics))
     return 0
 
 
-def _parser() -> Parser:
-    parser = Parser(
-        prog="velo metrics",
-        description="The numbers of rollouts: of the run, and by agent, task or any field.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="rollouts files (.jsonl or .jsonl.zst)")
-    add_flags(parser)
-    forms = parser.add_mutually_exclusive_group()
-    for form, text in (("table", "a table"), ("json", "JSON"), ("csv", "CSV, a line a number")):
-        forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
-    return parser
-
-
-def _print_metrics(files: Sequence[Path]) -> None:
-    """The metrics on stdout, notes about what was not counted on stderr."""
-    if len(files) == 1:
-        metrics, notes = read_metrics(files[0])
+def _print_groups(files: Sequence[Path], flags: MetricsFlags) -> None:
+    with reassured(f"reading {', '.join(str(path) for path in files)}"):
+        result = read_groups(files, flags)
+    if flags.as_json:
+        print(printed_json(result))
+    elif flags.csv:
+        _print_notes(result["notes"])
+        print(metrics_csv(result), end="")
     else:
-        tally = Tally()
-        taken = read_shards(files, tally.add)
-        metrics, notes = tally.metrics(failed=len(taken.failed)), [*taken.notes, *tally.notes()]
-    if notes and not metrics["rollouts/kept"] and not metrics["rollouts/failed"]:
-        raise InputError(f"{files[0]}: no rollouts in it", *(escaped(note) for note in notes[:1]))
+        print(metrics_report(result, fields=flags.fields or (), ascii_only=not speaks_unicode(sys.stdout)))
+
+
+def _print_notes(notes: Sequence[str]) -> None:
     for note in notes[:_MOST_NOTES]:
         print(escaped(note), file=sys.stderr)
-    print(printed_json(metrics))
-
-
-def _print_groups(files: Sequence[Path], given: argparse.Namespace) -> None:
-    from velodrome.cli.page import reassured
-    from velodrome.stats.groups import read_groups
-    from velodrome.stats.metrics_text import metrics_csv, metrics_report
-    from velodrome.timing.report import speaks_unicode
-
-    with reassured(f"reading {', '.join(str(path) for path in files)}"):
-        found = read_groups(files, settings_of(given))
-    if given.form == "json":
-        print(printed_json(found))
-    elif given.form == "csv":
-        for note in found["notes"][:_MOST_NOTES]:
-            print(escaped(note), file=sys.stderr)
-        print(metrics_csv(found), end="")
-    else:
-        print(metrics_report(found, fields=given.fields or (), ascii_only=not speaks_unicode(sys.stdout)))

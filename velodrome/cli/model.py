@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from pydantic import Field
 
 from velodrome.cli.options import load_options
-from velodrome.cli.parsing import Parser
+from velodrome.cli.streams import say
+from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.settings.model import Settings
 from velodrome.settings.values import Port, Text
-
-HELP = """usage: velo model pull [NAME]      fetch a local model into the cache, checked by its hash
-       velo model list             the local models there are
-       velo model serve +config_paths=[…] [+name=policy_model] [+host=127.0.0.1] [+port=8000]
-                                   a scripted model as an HTTP server, faults included (docs/models.md)
-
-examples:
-  velo model pull
-  velo model serve +config_paths=[responses_api_models/scripted_model/configs/scripted_model.yaml] +port=8000"""
 
 
 class ModelServeOptions(Settings):
@@ -31,10 +22,30 @@ class ModelServeOptions(Settings):
     port: Port = Field(8000, description="the port to listen on; 0 is any free one")
 
 
+class PullFlags(Settings):
+    """The flags of `velo model pull`."""
+
+    name: Text | None = argument(None, title="NAME", description="which model")
+
+
+VERB = Verb(
+    usage="velo model pull [NAME]      fetch a local model into the cache, checked by its hash\n"
+    "velo model list             list the local models\n"
+    "velo model serve +config_paths=[…] [+key=value …]\n"
+    "                            serve a scripted model over HTTP, faults included (docs/models.md)",
+    about="Local weights, and a scripted model behind HTTP.",
+    settings={"settings of serve": ModelServeOptions},
+    plus=True,
+    more="""examples:
+  velo model pull
+  velo model serve +config_paths=[responses_api_models/scripted_model/configs/scripted_model.yaml] +port=8000""",
+)
+
+
 def run(argv: Sequence[str]) -> int:
     """Pull, list or serve."""
-    if not argv or "-h" in argv or "--help" in argv:
-        print(HELP)
+    if not argv:
+        print(VERB.help())
         return 0
     what, *rest = argv
     if what == "serve":
@@ -43,13 +54,11 @@ def run(argv: Sequence[str]) -> int:
         raise InputError(f"velo model pull, list or serve, not {what!r}")
     from velodrome.responses_api_models.local_model import weights
 
-    parser = Parser(prog=f"velo model {what}")
     if what == "pull":
-        parser.add_argument("name", nargs="?", default=weights.DEFAULT, help="which model")
-        name = parser.parse_args(rest).name
-        print(weights.pull(name, progress=lambda line: print(line, file=sys.stderr)))
+        name = read_flags(PullFlags, rest, "velo model pull").name or weights.DEFAULT
+        print(weights.pull(name, progress=say))
         return 0
-    parser.parse_args(rest)
+    read_flags(Settings, rest, "velo model list")
     for entry in weights.available():
         where = entry.path if entry.path is not None else "not pulled yet: velo model pull " + entry.name
         print(f"{entry.name:<16} {entry.size_bytes / 2**20:6.0f} MiB  {entry.licence:<12} {where}")
@@ -72,7 +81,7 @@ def serve(argv: Sequence[str]) -> int:
 
     async def forever() -> None:
         async with ScriptedServer(model, settings.host, settings.port) as server:
-            print(f"{server.url}  (Ctrl-C ends it)", file=sys.stderr, flush=True)
+            say(f"{server.url}  (Ctrl-C ends it)")
             await server.wait()
 
     run_async(forever())

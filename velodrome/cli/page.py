@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from velodrome.cli.collect import say
+from velodrome.cli.streams import reassured, say
 from velodrome.errors import InputError, StorageError
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
-
-PATIENCE_S = 2.0
-EVERY_S = 5.0
 
 
 def page_path(given: str, rollouts: Path) -> Path:
@@ -42,27 +36,6 @@ def patient_profile(files: Sequence[Path]) -> Json:
 
     with reassured(f"reading {', '.join(str(path) for path in files)}"):
         return read_profile(*files)
-
-
-@contextmanager
-def reassured(what: str, tell: Callable[[str], None] = say, *, after_s: float = PATIENCE_S) -> Iterator[None]:
-    """Tell what goes on, and for how long, once it takes more than a moment and every few seconds from then on."""
-    over = threading.Event()
-    began = time.monotonic()
-
-    def keep_telling() -> None:
-        wait_s = after_s
-        while not over.wait(wait_s):
-            tell(f"{what}: {time.monotonic() - began:.0f} s so far")
-            wait_s = EVERY_S
-
-    teller = threading.Thread(target=keep_telling, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        over.set()
-        teller.join()
 
 
 def write_page(profile: Json, path: Path, title: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from velodrome.cli.page import reassured
+from velodrome.cli.streams import reassured
 from velodrome.errors import InputError
 from velodrome.timing.invisible import printed_json
 

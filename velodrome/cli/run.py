@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from velodrome.cli.collect import say
 from velodrome.cli.options import ConnectionLimits, HeadOptions, ProfilingOptions, load_options, read_options
+from velodrome.cli.streams import say
+from velodrome.cli.verb import Verb
 from velodrome.errors import InputError
 from velodrome.serving.process.supervisor import ServingOptions, Supervisor
 from velodrome.settings import Config
-from velodrome.settings.model import settings_help
 from velodrome.settings.values import Amount, Count, FilePath, Text
 
 
@@ -36,27 +36,24 @@ class RunOptions(HeadOptions, ProfilingOptions, ConnectionLimits):
     dev: bool = Field(False, description="restart servers when their files change (or --dev)")
 
 
-HELP = f"""usage: velo run +config_paths=[a.yaml,b.yaml] [--dev] [+key=value …]      (also: ng_run)
-
-Start every server of the config, each in its own process, and a head server that knows them. With servers running,
-velo collect needs no config. A server that dies is started again under the same address. Ctrl-C ends them all.
-
-settings (docs/serving.md):
-{settings_help(RunOptions)}
-
-exit code: 0 stopped by Ctrl-C or SIGTERM, 1 a server did not start, 2 a mistake in the config
+VERB = Verb(
+    usage="velo run +config_paths=[a.yaml,b.yaml] [--dev] [+key=value …]      (also: ng_run)",
+    about="""\
+Start every server of the config, each in its own process, and a head server that knows them. While servers run,
+velo collect needs no config. A server that dies is restarted at the same address. Ctrl-C stops them all.""",
+    settings={"settings (docs/serving.md)": RunOptions},
+    plus=True,
+    more="""exit code: 0 stopped by Ctrl-C or SIGTERM, 1 a server did not start, 2 a mistake in the config
 
 examples:
   ng_run "+config_paths=[resources_servers/calculator/configs/calculator.yaml,model.yaml]"
   velo run +config_paths=[my.yaml] --dev
-  velo run +config_paths=[my.yaml] +num_workers=4 +head_server.port=11001"""
+  velo run +config_paths=[my.yaml] +num_workers=4 +head_server.port=11001""",
+)
 
 
 def run(argv: Sequence[str]) -> int:
     """Start, wait, stop."""
-    if "-h" in argv or "--help" in argv:
-        print(HELP)
-        return 0
     from velodrome.serving.process.limits import raise_file_limit
 
     words = ["+dev=true" if word == "--dev" else word for word in argv]

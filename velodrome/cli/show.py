@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from velodrome.cli.parsing import Parser
+from pydantic import Field
+
+from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError, ModelError
 from velodrome.records.foreign import FOREIGN, is_foreign
 from velodrome.records.jsonl import read_lines
@@ -15,38 +16,45 @@ from velodrome.records.lenient import loads
 from velodrome.records.mending import HOSTILE, mended
 from velodrome.records.other_files import refuse_other_file
 from velodrome.records.rollout import key_in
+from velodrome.settings.model import Settings
+from velodrome.settings.values import FilePath, Text
 from velodrome.viewer.transcript import transcript
 
-EXAMPLES = """examples:
+
+class ShowFlags(Settings):
+    """The flags of `velo show`."""
+
+    file: FilePath = argument(title="FILE", description="a rollouts or failures file (.jsonl or .jsonl.zst)")
+    which: Text = argument("1", title="WHICH", description="a line number from 1, a key, or the id of a task")
+    all: bool = Field(False, description="show every rollout")
+
+
+VERB = Verb(
+    usage="velo show FILE [WHICH] [--all]",
+    about="Print a rollout as a readable transcript.",
+    settings={"flags": ShowFlags},
+    more="""examples:
   velo show rollouts.jsonl              the first rollout
   velo show rollouts.jsonl 17           the 17th line
   velo show rollouts.jsonl 9f31c2a0/0   the rollout with this key
   velo show rollouts.jsonl 9f31c2a0     every repeat of this task
   velo show rollouts.jsonl --all | less
-  velo show rollouts.failures.jsonl     the first failure: what was asked, how far it came, and why it failed"""
+  velo show rollouts.failures.jsonl     the first failure: the prompt, how far it came, and why it failed""",
+)
 
 
 def run(argv: Sequence[str]) -> int:
     """Find the rollout, print it."""
-    parser = Parser(
-        prog="velo show",
-        description="Print a rollout as a readable transcript.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("file", type=Path, help="a rollouts or failures file (.jsonl or .jsonl.zst)")
-    parser.add_argument("which", nargs="?", default="1", help="a line number from 1, a key, or the id of a task")
-    parser.add_argument("--all", action="store_true", help="every rollout")
-    given = parser.parse_args(argv)
-    if not given.file.is_file():
-        raise InputError(f"{given.file}: {'not a regular file' if given.file.exists() else 'no such file'}")
-    refuse_other_file(given.file, failures=True)
-    lines = _show(given.file, every=given.all, which=given.which)
+    flags = read_flags(ShowFlags, argv, "velo show")
+    if not flags.file.is_file():
+        raise InputError(f"{flags.file}: {'not a regular file' if flags.file.exists() else 'no such file'}")
+    refuse_other_file(flags.file, failures=True)
+    lines = _show(flags.file, every=flags.all, which=flags.which)
     if lines == 0:
-        raise InputError(f"{given.file}: no rollouts in it")
-    if lines is not None and not _show_task(given.file, given.which):
+        raise InputError(f"{flags.file}: no rollouts in it")
+    if lines is not None and not _show_task(flags.file, flags.which):
         raise InputError(
-            f"{given.file}: no rollout {given.which!r}; a line number from 1 to {lines}, a key, or the id of a task"
+            f"{flags.file}: no rollout {flags.which!r}; a line number from 1 to {lines}, a key, or the id of a task"
         )
     return 0
 
@@ -64,7 +72,7 @@ def _show(file: Path, *, every: bool, which: str) -> int | None:
             continue
         found = True
         try:
-            print(told(line))
+            print(line_transcript(line))
         except InputError as error:
             problem = f"{file}:{number}: {error}"
             if not every:
@@ -83,13 +91,13 @@ def _show_task(file: Path, task: str) -> bool:
         if (key_in(line) or failed_key(line) or "").rpartition("/")[0] == task:
             found = True
             try:
-                print(told(line))
+                print(line_transcript(line))
             except InputError as error:
                 print(f"{file}:{number}: {error}", file=sys.stderr)
     return found
 
 
-def told(line: bytes) -> str:
+def line_transcript(line: bytes) -> str:
     """The transcript of a line, or in one line why there is none."""
     try:
         row = loads(line)

@@ -8,30 +8,26 @@ from typing import Any
 import orjson
 
 from velodrome.cli.options import HeadOptions, load_options
+from velodrome.cli.verb import Verb
 from velodrome.errors import ServerError
-from velodrome.settings.model import settings_help
 
-HELP = f"""usage: velo status [--json] [+key=value …]
-
-The servers that velo run started: where, since when, how often they had to be started again.
-
-settings:
-{settings_help(HeadOptions)}
-
-exit code: 0 all are well, 1 one is not, or none runs
+VERB = Verb(
+    usage="velo status [--json] [+key=value …]",
+    about="The servers that velo run started: where, since when, and how often they were restarted.",
+    settings={"settings": HeadOptions},
+    plus=True,
+    more="""exit code: 0 all are well, 1 one is not, or none runs
 
 examples:
   velo status
-  velo status --json +head_server.port=11001"""
+  velo status --json +head_server.port=11001""",
+)
 
 _COLUMNS = ("name", "type", "status", "url", "pid", "uptime_s", "restarts")
 
 
 def run(argv: Sequence[str]) -> int:
     """Ask the head and print."""
-    if "-h" in argv or "--help" in argv:
-        print(HELP)
-        return 0
     from velodrome.serving.discovery import read_head
     from velodrome.serving.process.listen import head_address
     from velodrome.serving.process.run_folder import sweep

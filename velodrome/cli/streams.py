@@ -10,9 +10,41 @@ import codecs
 import io
 import os
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 ESCAPED = "velodrome.escaped"
+PATIENCE_S = 2.0
+EVERY_S = 5.0
+
+
+def say(line: str) -> None:
+    """One line for the person who is watching; stdout is for the result."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def reassured(what: str, tell: Callable[[str], None] = say, *, after_s: float = PATIENCE_S) -> Iterator[None]:
+    """Tell what goes on, and for how long, once it takes more than a moment and every few seconds from then on."""
+    over = threading.Event()
+    began = time.monotonic()
+
+    def keep_telling() -> None:
+        wait_s = after_s
+        while not over.wait(wait_s):
+            tell(f"{what}: {time.monotonic() - began:.0f} s so far")
+            wait_s = EVERY_S
+
+    teller = threading.Thread(target=keep_telling, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
 
 
 class _Stream(io.FileIO):

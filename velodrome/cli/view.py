@@ -2,75 +2,78 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from velodrome.cli.collect import say
-from velodrome.cli.parsing import Parser, count, place
+from pydantic import Field
+
+from velodrome.cli.streams import say
+from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.records.other_files import refuse_other_file
+from velodrome.settings.model import Settings
+from velodrome.settings.values import Count, FilePath, Port, Text
 
-EXAMPLES = """examples:
+_SETTINGS = {"jsonl_fpath": "file", "server_host": "--host", "server_port": "--port"}
+
+
+class ViewFlags(Settings):
+    """The flags of `velo view`."""
+
+    files: tuple[FilePath, ...] = argument((), title="ROLLOUTS", description="rollouts files (.jsonl or .jsonl.zst)")
+    port: Port = Field(0, description="the port to listen on [any free port]")
+    host: Text = Field("127.0.0.1", title="HOST", description="the address to listen on")
+    open: bool = Field(False, description="open a browser")
+    terminal: bool = Field(False, description="browse in this terminal instead")
+    export: FilePath | None = Field(None, title="DIR", description="write a static copy into this folder")
+    where: str = Field("", title="FILTER", description='which rollouts, as in "reward<1 tools>3"')
+    limit: Count | None = Field(None, description="the most rollouts in a copy [1000]")
+
+
+VERB = Verb(
+    usage="velo view ROLLOUTS [ROLLOUTS …] [--port N] [--host HOST] [--open]      (also: ng_viewer)\n"
+    "velo view ROLLOUTS --terminal [--where FILTER]\n"
+    "velo view ROLLOUTS --export DIR [--where FILTER] [--limit N]",
+    about="Look at rollouts: in a browser, in this terminal, or as files that need no server.",
+    settings={"flags": ViewFlags},
+    more="""Other machines can connect with --host and a token: VELODROME_TOKEN in the environment (docs/viewer.md).
+
+examples:
   velo view rollouts.jsonl                       a web viewer on 127.0.0.1; it follows the file while it grows
   velo view rollouts.jsonl --open --port 8123
   velo view before.jsonl after.jsonl             two runs, and how they compare
   ng_viewer +jsonl_fpath=rollouts.jsonl
   velo view rollouts.jsonl --terminal --where "reward<1"
-  velo view rollouts.jsonl --export copy --where "0 < pass_rate < 1" --limit 200
-
-Other machines are let in with --host and a token: VELODROME_TOKEN in the environment. docs/viewer.md says more."""
-_SETTINGS = {"jsonl_fpath": "file", "server_host": "--host", "server_port": "--port"}
+  velo view rollouts.jsonl --export copy --where "0 < pass_rate < 1" --limit 200""",
+)
 
 
 def run(argv: Sequence[str]) -> int:
-    """Find out which of the three it is, and do it."""
-    given = _parser().parse_args(_translated(argv))
-    files = [Path(word).expanduser() for word in given.files]
+    """Serve, browse or export."""
+    flags = read_flags(ViewFlags, _translated(argv), "velo view")
+    files = list(flags.files)
     if not files:
         raise InputError("no rollouts: give a file, as in velo view rollouts.jsonl (see velo view --help)")
     for file in files:
         if file.is_file():
             refuse_other_file(file)
-    if given.terminal and given.export is not None:
+    if flags.terminal and flags.export is not None:
         raise InputError("--terminal and --export: give one of them")
-    if given.export is not None:
-        return _export(files, given.export, given.where, given.limit)
-    if given.terminal and given.limit is not None:
+    if flags.export is not None:
+        return _export(files, flags.export, flags.where, flags.limit)
+    if flags.terminal and flags.limit is not None:
         raise InputError("--limit goes with --export; in the terminal the list is browsed page by page")
-    if given.terminal:
-        return _terminal(files, given.where)
-    if given.where or given.limit is not None:
+    if flags.terminal:
+        return _terminal(files, flags.where)
+    if flags.where or flags.limit is not None:
         raise InputError("--where and --limit go with --export or --terminal; in the browser the filter is on the page")
     from velodrome.serving.process.listen import server_token
     from velodrome.viewer.serve import serve
 
-    serve(files, host=given.host, port=given.port, token=server_token({}), tell=say, look=given.open)
+    serve(files, host=flags.host, port=flags.port, token=server_token({}), tell=say, look=flags.open)
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="velo view",
-        usage="velo view ROLLOUTS [ROLLOUTS …] [--port N] [--host HOST] [--open]      (also: ng_viewer)\n"
-        "       velo view ROLLOUTS --terminal [--where FILTER]\n"
-        "       velo view ROLLOUTS --export DIR [--where FILTER] [--limit N]",
-        description="Look at rollouts: in a browser, in this terminal, or as files that need no server.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("files", nargs="*", metavar="ROLLOUTS", help="rollouts files (.jsonl or .jsonl.zst)")
-    parser.add_argument("--port", type=_port, default=0, metavar="N", help="where to listen [any free port]")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on [127.0.0.1]")
-    parser.add_argument("--open", action="store_true", help="open a browser")
-    parser.add_argument("--terminal", action="store_true", help="browse here instead")
-    parser.add_argument("--export", type=place, metavar="DIR", help="write a static copy into this folder")
-    parser.add_argument("--where", default="", metavar="FILTER", help='which rollouts, as in "reward<1 tools>3"')
-    parser.add_argument("--limit", type=count, metavar="N", help="at most so many rollouts in a copy [1000]")
-    return parser
 
 
 def _translated(argv: Sequence[str]) -> list[str]:
@@ -86,12 +89,6 @@ def _translated(argv: Sequence[str]) -> list[str]:
             option = _SETTINGS[name]
             found += [option, value] if option.startswith("--") else [value]
     return found
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"a port from 0 to 65535, not {text!r:.40}")
-    return int(text)
 
 
 def _export(files: list[Path], folder: Path, where: str, limit: int | None) -> int:
@@ -118,11 +115,11 @@ def _terminal(files: list[Path], where: str) -> int:
     with opened(files[0]) as source:
         source.read_on()
         source.follow()
-        Terminal(source, _asked, print, width=size.columns, height=size.lines, where=where).run()
+        Terminal(source, _line_from_user, print, width=size.columns, height=size.lines, where=where).run()
     return 0
 
 
-def _asked(prompt: str) -> str | None:
+def _line_from_user(prompt: str) -> str | None:
     if sys.stdin.isatty():
         try:
             return input(prompt)

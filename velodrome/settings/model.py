@@ -81,7 +81,7 @@ def _problem_line(model: type[BaseModel], detail: ErrorDetails) -> str:
         return f'unknown key "{name}"{guess}'
     if detail["type"] == "missing":
         return f'"{name}" is required{_meaning(model, name)}'
-    message = detail["msg"].removeprefix("Value error, ")
+    message = detail["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
     message = message[:1].lower() + message[1:]
     if detail["type"] == "value_error":
         return f"{name}: {message}" if name else message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 
 def _text(value: Any) -> Any:
@@ -38,11 +38,18 @@ def _split(value: Any) -> Any:
     return names
 
 
+def _jsonl(path: Path) -> Path:
+    if not path.name.endswith((".jsonl", ".jsonl.zst")):
+        raise ValueError(f"expected a name that ends in .jsonl or .jsonl.zst, not {str(path)!r:.80}")
+    return path
+
+
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[float, Field(ge=0)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Text = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
+JsonlFile = Annotated[FilePath, AfterValidator(_jsonl)]
 Parallel = Annotated[int | Literal["auto"], PlainValidator(_parallel)]
 Names = Annotated[tuple[Text, ...], BeforeValidator(_split)]
 Counts = Annotated[tuple[Count, ...], BeforeValidator(_split)]

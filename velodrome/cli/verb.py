@@ -1,0 +1,164 @@
+"""What a verb takes, declared once: its settings are a model, and `--help`, the docs and the parser are made from it.
+
+A verb has `+name=value` settings, read from the configuration (`options.py`), or ordinary flags and arguments, read
+here. Every mistake is reported at once, each under the flag it belongs to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
+
+from pydantic import Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from velodrome.errors import InputError
+from velodrome.settings.model import Settings, ordered_fields, problem_lines, setting_rows
+from velodrome.settings.names import hint
+
+F = TypeVar("F", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One verb: how it is typed, what it does, its settings under their headings, and what else is to be said."""
+
+    usage: str
+    about: str
+    settings: Mapping[str, type[Settings]] = field(default_factory=dict)
+    more: str = ""
+    plus: bool = False  # whether settings are typed as +name=value
+
+    def help(self) -> str:
+        """What `--help` prints."""
+        usage = "\n       ".join(self.usage.splitlines())
+        tables = [f"{title}:\n{self.lines(model)}" for title, model in self.settings.items()]
+        return "\n\n".join(filter(None, [f"usage: {usage}", self.about, *tables, self.more]))
+
+    def lines(self, model: type[Settings]) -> str:
+        """The settings of a model, one line each."""
+        rows = [(typed, text) for typed, text, _ in self.rows(model)]
+        width = min(38, max(len(typed) for typed, _ in rows))
+        return "\n".join(f"  {typed:<{width}}  {text}" for typed, text in rows)
+
+    def rows(self, model: type[Settings]) -> list[tuple[str, str, str]]:
+        """Of each setting: how it is typed, its description with the default, and the default."""
+        fields = list(ordered_fields(model).values())
+        rows = setting_rows(model)
+        return [
+            (f"+{name}" if self.plus else _typed(name, each), text, default)
+            for (name, text, default), each in zip(rows, fields, strict=True)
+        ]
+
+
+def argument(default: Any = ..., *, title: str, description: str) -> Any:
+    """A field that is typed without a flag, in its place."""
+    return Field(default, title=title, description=description, json_schema_extra={"positional": True})
+
+
+def optional_value(*, title: str, description: str) -> Any:
+    """A flag whose value may be left out; it is then empty."""
+    return Field(None, title=title, description=description, json_schema_extra={"bare": True})
+
+
+def read_flags(model: type[F], argv: Sequence[str], prog: str) -> F:
+    """The flags and arguments of a command line, checked by the model."""
+    parser = _Parser(prog=prog, add_help=False)
+    names = {}
+    for name, each in ordered_fields(model).items():
+        names[each.alias or name] = _shown(each.alias or name, each)
+        _add(parser, each.alias or name, each)
+    given, unknown = parser.parse_known_intermixed_args(list(argv))
+    values = {name: value for name, value in vars(given).items() if value is not None and value != []}
+    flags_first = [word for word in unknown if word.startswith("-")] or unknown  # a word after one is its value
+    problems = [_unknown(word, names.values()) for word in flags_first]
+    try:
+        flags = model.model_validate(values, strict=False)
+    except ValidationError as error:
+        problems += [_with_flag(line, names) for line in problem_lines(model, error)]
+    if problems:
+        raise InputError(*(f"{problem} (see {prog} --help)" for problem in problems))
+    return flags
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, for which a wrong flag is an `InputError`."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
+
+
+def _add(parser: argparse.ArgumentParser, name: str, each: FieldInfo) -> None:
+    kind = _plain(each.annotation)
+    extra = each.json_schema_extra if isinstance(each.json_schema_extra, dict) else {}
+    many = get_origin(kind) is tuple
+    if extra.get("positional"):
+        parser.add_argument(name, nargs="*" if many else "?")
+    elif kind is bool:
+        parser.add_argument(f"--{_dashed(name)}", dest=name, action="store_true", default=None)
+    elif many:  # files, or names with commas between them
+        files = _plain(get_args(kind)[0]) is Path
+        parser.add_argument(
+            f"--{_dashed(name)}", dest=name, nargs="+" if files else None, action="extend" if files else "append"
+        )
+    elif extra.get("bare"):
+        parser.add_argument(f"--{_dashed(name)}", dest=name, nargs="?", const="")
+    else:
+        parser.add_argument(f"--{_dashed(name)}", dest=name)
+
+
+def _plain(kind: Any) -> Any:
+    """The type without None and without what validates it."""
+    if get_origin(kind) is Annotated:
+        return _plain(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return _plain(next(each for each in get_args(kind) if each is not NoneType))
+    return kind
+
+
+def _typed(name: str, each: FieldInfo) -> str:
+    """A flag or an argument as it is typed: `--by FIELD`, `--json`, `FILE`."""
+    kind = _plain(each.annotation)
+    extra = each.json_schema_extra if isinstance(each.json_schema_extra, dict) else {}
+    value = each.title or ("|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else _value_name(kind))
+    if kind is bool:
+        return f"--{_dashed(name)}"
+    if get_origin(kind) is tuple and (extra.get("positional") or _plain(get_args(kind)[0]) is Path):
+        value = f"{value} …"
+    if extra.get("positional"):
+        return value
+    return f"--{_dashed(name)} {f'[{value}]' if extra.get('bare') else value}"
+
+
+def _value_name(kind: Any) -> str:
+    return "N" if kind in (int, float) else "PATH" if kind is Path else "TEXT"
+
+
+def _shown(name: str, each: FieldInfo) -> str:
+    return _typed(name, each).partition(" ")[0]
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _unknown(word: str, flags: Any) -> str:
+    if not word.startswith("-"):
+        return f"unexpected argument {word!r:.60}"
+    flag = word.partition("=")[0]
+    return f"unknown flag {flag:.60}{hint(flag, flags)}"
+
+
+def _with_flag(line: str, names: Mapping[str, str]) -> str:
+    """A problem under the name that was typed: `pass_at: …` becomes `--pass-at: …`."""
+    name = re.match(r'"?(\w+)', line)
+    if name is None or name[1] not in names:
+        return line
+    start, end = name.span(1)
+    rest = re.sub(r"^[.]\d+", "", line[end:])  # the place in a list, which was typed as one word
+    return f"{line[:start]}{names[name[1]]}{rest}"
