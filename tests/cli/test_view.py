@@ -36,7 +36,7 @@ def run(tmp_path: Path) -> Path:
         ([], "no rollouts: give a file, as in velo view rollouts.jsonl"),
         (
             ["none.jsonl"],
-            "none.jsonl: no such file; one that a collection writes is there once that has started: start it first",
+            "none.jsonl: no such file",
         ),
         (["."], ".: not a regular file"),
         (["r.failures.jsonl"], "r.failures.jsonl: a failures file, not rollouts"),
@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> Path:
         (["+jsonl=r.jsonl"], "+jsonl=r.jsonl: no such setting; there are +jsonl_fpath, +server_host, +server_port"),
         (
             ["+jsonl_fpath=none.jsonl"],
-            "none.jsonl: no such file; one that a collection writes is there once that has started: start it first",
+            "none.jsonl: no such file",
         ),
     ],
 )

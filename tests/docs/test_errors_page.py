@@ -31,5 +31,5 @@ def test_every_boundary_is_documented_with_the_error_that_carries_it():
 
 @pytest.mark.parametrize("page", ["errors.md", "collect.md"])
 def test_every_exit_code_is_documented(page: str):
-    line = collect.HELP.partition("exit code:")[2].partition("\n\n")[0]
+    line = collect.VERB.more.partition("exit code:")[2].partition("\n\n")[0]
     assert list(rows(section(read(page), "Exit codes"))) == re.findall(r"\d+", line)

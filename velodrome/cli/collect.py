@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 from velodrome import scope
 from velodrome.cli import main
 from velodrome.cli.options import ConnectionLimits, ServerOptions, WatchOptions, load_options
+from velodrome.cli.streams import say
+from velodrome.cli.verb import Verb
 from velodrome.cli.watching import watching
 from velodrome.collector import collection
 from velodrome.collector.agents import ConfiguredAgents
@@ -27,7 +29,6 @@ from velodrome.records.rollout import beside
 from velodrome.serving.connect import Servers
 from velodrome.settings import Config, find_file
 from velodrome.settings.files import way_to_data
-from velodrome.settings.model import settings_help
 from velodrome.timing.invisible import printed_json
 from velodrome.timing.report import speaks_unicode
 from velodrome.timing.stop_signals import on_stop_signal
@@ -42,15 +43,15 @@ class CollectOptions(CollectSettings, WatchOptions, ServerOptions, ConnectionLim
     """The settings of `velo collect`."""
 
 
-HELP = f"""usage: velo collect [+key=value …]      (also: ng_collect_rollouts)
-
+VERB = Verb(
+    usage="velo collect [+key=value …]      (also: ng_collect_rollouts)",
+    about="""\
 Run tasks x repeats against an agent, in parallel. Every finished rollout is in the output at once; the same command
-again goes on where it stopped. Failures go to <output>.failures.jsonl and are tried again on the next run.
-
-settings (docs/collect.md):
-{settings_help(CollectOptions)}
-  +config_paths=[a.yaml,b.yaml]         agents, models and environments (docs/config.md); not needed while
-                                        servers run (velo run), which are used if they are there
+again continues where it stopped. Failures go to <output>.failures.jsonl and are tried again on the next run.""",
+    settings={"settings (docs/collect.md)": CollectOptions},
+    plus=True,
+    more="""\
+  +config_paths=[a.yaml,b.yaml]  agents, models and environments (docs/config.md); not needed while servers run
 
 exit code: 0 all kept, 1 a fault of ours, 2 a mistake in the input or config, 3 finished with failures,
 4 stopped by a budget or because a server stayed away, 130 interrupted
@@ -58,14 +59,12 @@ exit code: 0 all kept, 1 a fault of ours, 2 a mistake in the input or config, 3 
 examples:
   ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl
   ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl +limit=100 +num_repeats=5 \\
-      +responses_create_params.temperature=0.8 +num_samples_in_parallel=auto"""
+      +responses_create_params.temperature=0.8 +num_samples_in_parallel=auto""",
+)
 
 
 def run(argv: Sequence[str]) -> int:
     """Collect, print the metrics, and say how it ended."""
-    if "-h" in argv or "--help" in argv:
-        print(HELP)
-        return 0
     config, options = load_options(CollectOptions, argv)
     options, output = with_files(options)
     config, servers = find_servers(config, options)
@@ -183,11 +182,6 @@ def use_limits(options: ConnectionLimits) -> None:
     if possible < min(most, per_host):
         say(f"at most {possible} connections at once, because this process may open {files} files (ulimit -n)")
     scope.connections.limit, scope.connections.limit_per_host = min(most, possible), per_host
-
-
-def say(line: str) -> None:
-    """One line to the person who is watching."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

@@ -17,9 +17,9 @@ from typing import Any
 
 from velodrome.cli import collect as collecting
 from velodrome.cli import run as serving
-from velodrome.cli.collect import say
 from velodrome.cli.options import read_options
 from velodrome.cli.page import page_path, patient_profile, write_page
+from velodrome.cli.streams import say
 from velodrome.cli.watching import watching
 from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings

@@ -11,10 +11,11 @@ from velodrome.cli.collect import (
     finish,
     refuse_output,
     run_async,
-    say,
     use_limits,
 )
 from velodrome.cli.options import ConnectionLimits, ServerOptions, load_options
+from velodrome.cli.streams import say
+from velodrome.cli.verb import Verb
 from velodrome.collector import verify as verification
 from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface
@@ -24,7 +25,6 @@ from velodrome.collector.stop import Stop
 from velodrome.errors import InputError
 from velodrome.serving.connect import Servers
 from velodrome.settings import Config
-from velodrome.settings.model import settings_help
 from velodrome.timing.stop_signals import on_stop_signal
 
 
@@ -32,26 +32,25 @@ class VerifyOptions(VerifySettings, ServerOptions, ConnectionLimits):
     """The settings of `velo verify`."""
 
 
-HELP = f"""usage: velo verify [ROLLOUTS] [+key=value …]
-
+VERB = Verb(
+    usage="velo verify [ROLLOUTS] [+key=value …]",
+    about="""\
 Score a saved file with its environment: rollouts collected with +defer_verification=true, or finished ones with another
-config. Scores go to a new file under the same keys; the same command again goes on where it stopped.
-
-settings (docs/collect.md#deferred-verification):
-{settings_help(VerifyOptions)}
-  +config_paths=[a.yaml,b.yaml]         the environment, and the agent that names it (its model is not needed); not
-                                        needed while servers run
+config. Scores go to a new file under the same keys; the same command again continues where it stopped.""",
+    settings={"settings (docs/collect.md#deferred-verification)": VerifyOptions},
+    plus=True,
+    more="""\
+  +config_paths=[a.yaml,b.yaml]  the environment, and the agent that names it (its model is not needed); not needed
+                                 while servers run
 
 examples:
   velo verify rollouts.jsonl "+config_paths=[resources_servers/calculator/configs/calculator.yaml]"
-  velo verify rollouts.jsonl +output_jsonl_fpath=strict.jsonl +config_paths=[strict.yaml]"""
+  velo verify rollouts.jsonl +output_jsonl_fpath=strict.jsonl +config_paths=[strict.yaml]""",
+)
 
 
 def run(argv: Sequence[str]) -> int:
     """Verify, print the metrics, and say how it ended."""
-    if "-h" in argv or "--help" in argv:
-        print(HELP)
-        return 0
     words = [f"+input_jsonl_fpath='{word}'" if "=" not in word and word[:1] not in "+~" else word for word in argv]
     config, options = load_options(VerifyOptions, words, scoring=True)
     options, output = with_files(options)
