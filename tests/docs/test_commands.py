@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from pages import CODE, PAGES, PROGRAMS, blocks, command_lines, name_of, prose
-from velodrome.settings.names import KINDS
 
 from velodrome.cli import collect, verify
 from velodrome.cli.main import VERBS
