@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.viewer.parts.dialogue import Argument, Call, Said, conversation, final_answer, pretty
-from velodrome.viewer.parts.difference import parting
+from velodrome.viewer.parts.dialogue import Argument, Call, ShownMessage, conversation, final_answer, pretty
+from velodrome.viewer.parts.difference import divergence
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -42,18 +42,20 @@ def test_calls_stand_beside_their_results_even_if_ids_repeat():
         ],
     }
 
-    def call(expression: str, result: str | None) -> Said:
-        return Said("assistant", calls=[Call("calculator", [Argument("expression", f'"{expression}"')], result)])
+    def call(expression: str, result: str | None) -> ShownMessage:
+        return ShownMessage(
+            "assistant", calls=[Call("calculator", [Argument("expression", f'"{expression}"')], result)]
+        )
 
     assert conversation(row) == [
-        Said("system", "Be brief.", asked=True),
-        Said("user", "?", asked=True),
+        ShownMessage("system", "Be brief.", in_prompt=True),
+        ShownMessage("user", "?", in_prompt=True),
         call("1+1", "2"),
         call("2+2", "4"),
-        Said("tool", "lost", name="other"),
+        ShownMessage("tool", "lost", name="other"),
         call("3+3", None),
-        Said("reasoning", "hm"),
-        Said("assistant", "done"),
+        ShownMessage("reasoning", "hm"),
+        ShownMessage("assistant", "done"),
     ]
 
 
@@ -85,10 +87,10 @@ def test_rows_of_the_responses_shape_are_understood():
         },
     }
     assert conversation(row) == [
-        Said("user", "hi", asked=True),
-        Said("reasoning", "think"),
-        Said("assistant", calls=[Call("f", [Argument("", "[\n  1\n]")], "one")]),
-        Said("assistant", "bye"),
+        ShownMessage("user", "hi", in_prompt=True),
+        ShownMessage("reasoning", "think"),
+        ShownMessage("assistant", calls=[Call("f", [Argument("", "[\n  1\n]")], "one")]),
+        ShownMessage("assistant", "bye"),
     ]
     assert final_answer(row) == "bye"
 
@@ -110,14 +112,14 @@ def test_items_of_the_responses_shape_stand_in_the_output_too_whatever_they_are(
         ]
     }
     assert conversation(row) == [
-        Said("reasoning", "think"),
-        Said("assistant", calls=[Call("f", [Argument("a", "1")], '{"one":1}')]),
-        Said("other", pretty(search), name="web_search_call"),
-        Said("assistant", "in between"),
-        Said("other", "7", name="not a message"),
-        Said("other", pretty({"type": "reasoning", "summary": [{"text": 5}]}), name="reasoning"),
-        Said("assistant", f"{pretty({'type': 'output_text', 'text': 5})}\n{pretty(image)}"),
-        Said("assistant", "bye"),
+        ShownMessage("reasoning", "think"),
+        ShownMessage("assistant", calls=[Call("f", [Argument("a", "1")], '{"one":1}')]),
+        ShownMessage("other", pretty(search), name="web_search_call"),
+        ShownMessage("assistant", "in between"),
+        ShownMessage("other", "7", name="not a message"),
+        ShownMessage("other", pretty({"type": "reasoning", "summary": [{"text": 5}]}), name="reasoning"),
+        ShownMessage("assistant", f"{pretty({'type': 'output_text', 'text': 5})}\n{pretty(image)}"),
+        ShownMessage("assistant", "bye"),
     ]
 
 
@@ -134,12 +136,12 @@ def test_items_of_the_responses_shape_stand_in_the_output_too_whatever_they_are(
 )
 def test_a_message_that_says_nothing_by_its_own_rules_is_shown_as_it_is(message: dict[str, Any]):
     told = conversation({"output": [message]})
-    assert told == [Said("other", pretty(message), name="")]
+    assert told == [ShownMessage("other", pretty(message), name="")]
 
 
 def test_an_assistant_that_said_nothing_is_not_passed_over():
     said = conversation({"output": [{"role": "assistant", "content": [{"type": "output_text", "text": ""}]}]})
-    assert said == [Said("assistant", "")]
+    assert said == [ShownMessage("assistant", "")]
 
 
 def test_a_picture_is_named_and_not_shown():
@@ -155,7 +157,7 @@ def test_no_row_is_too_strange(asked: Any, made: Any, response: Any):
     told = conversation(row)
     assert all(isinstance(said.text, str) and isinstance(said.name, str) for said in told)
     assert isinstance(final_answer(row), str)
-    assert len(parting([told, told[1:], told]).repeats) == 3
+    assert len(divergence([told, told[1:], told]).repeats) == 3
     assert [said for said in told if said.role == "other" and not said.text] == []
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from velodrome.viewer.parts.dialogue import Argument, Call, Said
-from velodrome.viewer.parts.difference import Step, parting
+from velodrome.viewer.parts.dialogue import Argument, Call, ShownMessage
+from velodrome.viewer.parts.difference import Step, divergence
 
 
-def said(*texts: str) -> list[Said]:
-    return [Said("assistant", text) for text in texts]
+def said(*texts: str) -> list[ShownMessage]:
+    return [ShownMessage("assistant", text) for text in texts]
 
 
 def step(kind: str, same: str, word: str = "", rest: str = "", more: int = 0) -> Step:
@@ -15,34 +15,36 @@ def step(kind: str, same: str, word: str = "", rest: str = "", more: int = 0) ->
 
 
 def test_the_first_word_that_differs_is_found_behind_what_all_have_in_common():
-    found = parting([said("Hm.", "It is 36 in all.", "Bye"), said("Hm.", "It is 38."), said("Hm.", "It is 36 in sum.")])
+    found = divergence(
+        [said("Hm.", "It is 36 in all.", "Bye"), said("Hm.", "It is 38."), said("Hm.", "It is 36 in sum.")]
+    )
     assert (found.message, found.word) == (1, 2)
     assert found.repeats == [
-        [step("same", "Hm."), step("parting", "It is", " 36", " in all."), step("after", "Bye")],
-        [step("same", "Hm."), step("parting", "It is", " 38.")],
-        [step("same", "Hm."), step("parting", "It is", " 36", " in sum.")],
+        [step("same", "Hm."), step("diverging", "It is", " 36", " in all."), step("after", "Bye")],
+        [step("same", "Hm."), step("diverging", "It is", " 38.")],
+        [step("same", "Hm."), step("diverging", "It is", " 36", " in sum.")],
     ]
 
 
 def test_one_that_ends_earlier_parts_where_it_ends():
-    found = parting([said("a", "b"), said("a")])
+    found = divergence([said("a", "b"), said("a")])
     assert (found.message, found.word, [len(steps) for steps in found.repeats]) == (1, 0, [2, 1])
-    shorter = parting([said("It is 36"), said("It is 36 indeed")])
+    shorter = divergence([said("It is 36"), said("It is 36 indeed")])
     assert [steps[0].word for steps in shorter.repeats] == ["", " indeed"]
 
 
 def test_equal_ones_never_part_and_one_alone_has_nothing_to_part_from():
-    same = parting([said("a"), said("a")])
+    same = divergence([said("a"), said("a")])
     assert (same.message, same.repeats) == (None, [[step("same", "a")], [step("same", "a")]])
-    assert parting([said("a")]).message is None
-    assert parting([]).repeats == []
+    assert divergence([said("a")]).message is None
+    assert divergence([]).repeats == []
 
 
 def test_another_call_is_another_message():
-    def call(expression: str) -> list[Said]:
-        return [Said("assistant", calls=[Call("calculator", [Argument("expression", expression)], "4")])]
+    def call(expression: str) -> list[ShownMessage]:
+        return [ShownMessage("assistant", calls=[Call("calculator", [Argument("expression", expression)], "4")])]
 
-    found = parting([call('"2 + 2"'), call('"2 * 2"')])
+    found = divergence([call('"2 + 2"'), call('"2 * 2"')])
     assert (found.message, found.word) == (0, 2)
     assert [steps[0].word for steps in found.repeats] == [" +", " *"]
     assert found.repeats[0][0].label == "tool call"
@@ -50,7 +52,7 @@ def test_another_call_is_another_message():
 
 def test_long_messages_are_shown_around_the_place_where_they_part():
     common = "word " * 3000
-    found = parting([said(common + "left " + "x" * 5000), said(common + "right")])
+    found = divergence([said(common + "left " + "x" * 5000), said(common + "right")])
     assert found.word == 3000
     assert (found.repeats[0][0].word, found.repeats[0][0].more) == (" left", 4301)
     assert len(found.repeats[0][0].same) < 300

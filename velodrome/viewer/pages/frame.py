@@ -1,10 +1,11 @@
-"""What every page has around its own: the name of the run, the way to the other pages, notes about the file."""
+"""What every page has around it: the name of the run, the tabs, notes about the file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from velodrome.index import State
 from velodrome.viewer.access import SIGN_IN
 from velodrome.viewer.pages.links import Links, Served
 from velodrome.viewer.parts.render import count, page
@@ -29,46 +30,36 @@ def version_of(sources: Sequence[ViewedFile]) -> str:
 
 
 def rendered(
-    template: str,
-    here: str,
-    links: Links,
-    *,
-    source: ViewedFile | None = None,
-    several: bool = False,
-    version: str = "",
-    pulse: str = "",
-    frame: Any = None,
-    **told: Any,
+    template: str, here: str, links: Links, *, source: ViewedFile | None = None, several: bool = False, **values: Any
 ) -> str:
-    """A page with its frame. `frame` holds what a static copy carries with it."""
-    run = None
-    values: Json = {"tabs": [], "notes": [], "alarm": None, "state": None}
+    """A page with its frame. A static copy passes `frame`: the style and script each of its pages carries."""
+    around: Json = {"version": "", "pulse": "", "frame": None, "run": None}
+    around |= {"tabs": [], "notes": [], "alarm": None, "state": None}
     if source is not None:
-        run = {"name": source.name, "path": str(source.path), "slug": source.slug}
         state = source.state
-        values = {
+        around |= {
+            "run": {"name": source.name, "path": str(source.path), "slug": source.slug},
             "tabs": _tabs(links, state, several),
             "notes": source.notes,
             "alarm": source.problem,
             "state": state,
         }
-    values |= {"version": version, "pulse": pulse}
-    return page(template, here=here, links=links, run=run, frame=frame, **values, **told)
+    return page(template, here=here, links=links, **{**around, **values})
 
 
-def _tabs(links: Links, state: Any, several: bool) -> list[tuple[str, str, str, str]]:
-    every = [
+def _tabs(links: Links, state: State, several: bool) -> list[tuple[str, str, str, str]]:
+    tabs = [
         ("run", "Overview", links.run(), ""),
         ("rollouts", "Rollouts", links.rollouts(), count(state.entries)),
         ("tasks", "Tasks", links.tasks(), ""),
         ("failures", "Failures", links.failures(), count(state.failed) if state.failed else ""),
         ("compare", "Compare", links.compare() if several else None, ""),
     ]
-    return [(name, label, href, told) for name, label, href, told in every if href]
+    return [(name, label, href, badge) for name, label, href, badge in tabs if href]
 
 
-def message(heading: str, told: str, *, sign_in: str | None = None) -> str:
-    """A page with a few words on it."""
+def message(heading: str, text: str, *, sign_in: str | None = None) -> str:
+    """A page with a short text. `sign_in` is the address to continue to after signing in."""
     way: Json = {"sign_in": SIGN_IN if sign_in else None, "sign_in_to": sign_in or ""}
     way |= {"back": None if sign_in else "/", "back_label": "Back to the start"}
-    return rendered("message.html", "message", Served(""), heading=heading, told=told, **way)
+    return rendered("message.html", "message", Served(""), heading=heading, text=text, **way)

@@ -1,11 +1,10 @@
-"""Every address of the viewer, in one place. The address is the state: a view that can be seen can be linked.
+"""Every address of the viewer, in one place. The address is the state: every view can be linked.
 
-A static copy has the same pages under the names of files; what was not copied has no address there (None).
+A static copy has the same pages as files; a page that was not copied has no address there (None).
 """
 
 from __future__ import annotations
 
-from typing import Protocol
 from urllib.parse import quote, urlencode
 
 from velodrome.index import FAILED
@@ -13,28 +12,47 @@ from velodrome.index import FAILED
 DEFAULT_SORT = "number"
 
 
-class Links(Protocol):
-    """Where things are."""
+class Links:
+    """Where the pages are. A page has no address unless a subclass has one for it."""
 
-    static: bool
+    static = True
 
-    def home(self) -> str | None: ...
-    def asset(self, name: str) -> str: ...
-    def run(self) -> str: ...
-    def rollouts(
-        self, *, q: str = "", sort: str = "", after: str | None = None, before: str | None = None
-    ) -> str | None: ...
-    def rollout(self, number: int, *, q: str = "", sort: str = "", show: str = "") -> str | None: ...
-    def raw(self, number: int) -> str | None: ...
-    def key(self, key: str) -> str | None: ...
-    def tasks(self, *, sort: str = "", after: str | None = None, before: str | None = None) -> str | None: ...
-    def task(self, task: str, *, since: int = 0) -> str | None: ...
-    def failures(self) -> str | None: ...
-    def compare(self, *, a: str = "", b: str = "", only: str = "", since: int = 0) -> str | None: ...
+    def home(self) -> str | None:
+        return None
+
+    def asset(self, name: str) -> str:
+        return name
+
+    def run(self) -> str:
+        return "index.html"
+
+    def rollouts(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str | None:
+        return None
+
+    def rollout(self, number: int, *, q: str = "", sort: str = "", show: str = "") -> str | None:
+        return None
+
+    def raw(self, number: int) -> str | None:
+        return None
+
+    def key(self, key: str) -> str | None:
+        return None
+
+    def tasks(self, *, sort: str = "", after: str = "", before: str = "") -> str | None:
+        return None
+
+    def task(self, task: str, *, since: int = 0) -> str | None:
+        return None
+
+    def failures(self) -> str | None:
+        return None
+
+    def compare(self, *, a: str = "", b: str = "", only: str = "", since: int = 0) -> str | None:
+        return None
 
 
-class Served:
-    """Addresses of the running viewer, seen from one of its runs (or from none: `slug` is empty)."""
+class Served(Links):
+    """Addresses of the running viewer, from one of its runs (or from none: `slug` is empty)."""
 
     static = False
 
@@ -54,12 +72,12 @@ class Served:
     def run(self) -> str:
         return self._root
 
-    def rollouts(self, *, q: str = "", sort: str = "", after: str | None = None, before: str | None = None) -> str:
-        return _with(f"{self._root}/rollouts", q=q, sort=_sort(sort), after=after, before=before)
+    def rollouts(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str:
+        return _address(f"{self._root}/rollouts", q=q, sort=_sort(sort), after=after, before=before)
 
     def rollout(self, number: int, *, q: str = "", sort: str = "", show: str = "") -> str:
-        found = _with(f"{self._root}/rollout/{short(number)}", q=q, sort=_sort(sort), show=show)
-        return f"{found}#{quote(show.partition('.')[0])}" if show else found
+        address = _address(f"{self._root}/rollout/{short(number)}", q=q, sort=_sort(sort), show=show)
+        return f"{address}#{quote(show.partition('.')[0])}" if show else address
 
     def raw(self, number: int) -> str:
         return f"{self._root}/rollout/{short(number)}.json"
@@ -67,26 +85,26 @@ class Served:
     def key(self, key: str) -> str:
         return f"{self._root}/key/{quote(key)}"
 
-    def tasks(self, *, sort: str = "", after: str | None = None, before: str | None = None) -> str:
-        return _with(f"{self._root}/tasks", sort=sort, after=after, before=before)
+    def tasks(self, *, sort: str = "", after: str = "", before: str = "") -> str:
+        return _address(f"{self._root}/tasks", sort=sort, after=after, before=before)
 
     def task(self, task: str, *, since: int = 0) -> str:
-        return _with(f"{self._root}/task", id=task, since=str(since) if since else "")
+        return _address(f"{self._root}/task", id=task, since=since)
 
     def failures(self) -> str:
         return f"{self._root}/failures"
 
     def compare(self, *, a: str = "", b: str = "", only: str = "", since: int = 0) -> str:
-        return _with("/compare", a=a, b=b, only=only, since=str(since) if since else "")
+        return _address("/compare", a=a, b=b, only=only, since=since)
 
 
 def short(number: int) -> str:
-    """A rollout's number as a person meets it: its line, and for a failed attempt an f before it."""
+    """A rollout's number as a person sees it: its line, with an f before it for a failed attempt."""
     return f"f{number - FAILED}" if number > FAILED else str(number)
 
 
 def long(name: str) -> int | None:
-    """The number behind such a name; None if it is none."""
+    """The number behind such a name, or None."""
     digits = name.removeprefix("f")
     if not (digits.isascii() and digits.isdecimal() and 0 < len(digits) < 10):
         return None
@@ -94,7 +112,7 @@ def long(name: str) -> int | None:
 
 
 def quoted(text: str) -> str:
-    """A text as it stands in a filter."""
+    """A text as a filter has it."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -103,6 +121,6 @@ def _sort(sort: str) -> str:
     return "" if sort == DEFAULT_SORT else sort
 
 
-def _with(path: str, **given: str | None) -> str:
-    asked = {name: value for name, value in given.items() if value}
-    return f"{path}?{urlencode(asked)}" if asked else path
+def _address(path: str, **query: str | int) -> str:
+    query = {name: value for name, value in query.items() if value}
+    return f"{path}?{urlencode(query)}" if query else path

@@ -1,13 +1,11 @@
 """A profile as one self-contained HTML page: no scripts, no requests, only its own styles.
 
-Keys, names and texts come from files nobody vouches for: the template escapes all of them, the charts escape theirs,
-and each list and each text has its largest size.
+Keys, names and texts come from untrusted files: the template and the charts escape all of them, and every list and
+text is bounded.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from markupsafe import Markup
 
 from velodrome.timing.report import clean, duration
 from velodrome.viewer.parts import charts, waterfall
-from velodrome.viewer.parts.render import environment
+from velodrome.viewer.parts.render import content_policy, environment, page
 
 Json = dict[str, Any]
 
@@ -36,27 +34,23 @@ _HISTOGRAMS = ("total", "model", "tools", "verify", "queue")
 def profile_page(profile: Json, *, title: str) -> str:
     """The page. `title` says what was profiled, usually the file's name."""
     style = environment().get_template("profile.css").render()
-    digest = b64encode(sha256(style.encode()).digest()).decode()
-    return (
-        environment()
-        .get_template("profile.html")
-        .render(
-            mark=Markup(MARK),
-            policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-            style=Markup(style),
-            title=clean(title, longest=120),
-            profile=profile,
-            verdict=profile["verdict"],
-            figures=_figures(profile),
-            parts=[_part(node) for node in profile["tree"][:_MOST_PARTS]],
-            series=_series(profile["series"]),
-            histograms=_histograms(profile),
-            slowest=[_slow(each) for each in profile["slowest"][:_MOST_SLOWEST]],
-            tools=profile["tools"][:_MOST_TOOLS],
-            more_tools=max(len(profile["tools"]) - _MOST_TOOLS, 0),
-            notes=profile["notes"][:_MOST_NOTES],
-            more_notes=max(len(profile["notes"]) - _MOST_NOTES, 0),
-        )
+    return page(
+        "profile.html",
+        mark=Markup(MARK),
+        policy=content_policy(style=style),
+        style=Markup(style),
+        title=clean(title, longest=120),
+        profile=profile,
+        verdict=profile["verdict"],
+        figures=_figures(profile),
+        parts=profile_parts(profile["tree"][:_MOST_PARTS]),
+        series=_series(profile["series"]),
+        histograms=_histograms(profile),
+        slowest=[_slow(each) for each in profile["slowest"][:_MOST_SLOWEST]],
+        tools=profile["tools"][:_MOST_TOOLS],
+        more_tools=max(len(profile["tools"]) - _MOST_TOOLS, 0),
+        notes=profile["notes"][:_MOST_NOTES],
+        more_notes=max(len(profile["notes"]) - _MOST_NOTES, 0),
     )
 
 
@@ -65,7 +59,7 @@ def _figures(profile: Json) -> list[tuple[str, str]]:
     total: Json = next(iter(profile["tree"]), {})
     rate = profile.get("rollouts_per_s")
     load = profile.get("load") or {}
-    found = [
+    figures = [
         ("rollouts", f"{profile['rollouts']:,}"),
         ("rollouts/s", "–" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"),
         ("mean rollout", duration(total.get("mean_ms"))),
@@ -73,20 +67,28 @@ def _figures(profile: Json) -> list[tuple[str, str]]:
         ("active", duration(None if profile.get("active_s") is None else profile["active_s"] * 1000)),
     ]
     if load.get("in_flight_mean") is not None and load.get("limit") is not None:
-        found.append(("in flight", f"{load['in_flight_mean']:.1f} / {load['limit']}"))
+        figures.append(("in flight", f"{load['in_flight_mean']:.1f} / {load['limit']}"))
     if profile["failed"]:
-        found.append(("failed", f"{profile['failed']:,}"))
-    return found
+        figures.append(("failed", f"{profile['failed']:,}"))
+    return figures
 
 
-def _part(node: Json) -> Json:
-    depth = min(node.get("depth") or 0, 4)
-    bar = charts.share_bar(node.get("share"), kind=waterfall.kind(str(node.get("part", ""))))
-    return {"calls": None, "share": None, **node, "depth": depth, "bar": Markup(bar)}
+def profile_parts(tree: list[Json]) -> list[Json]:
+    """The lines of the table of parts, each with the bar of its share."""
+    return [
+        {
+            "calls": None,
+            "share": None,
+            **node,
+            "depth": min(node.get("depth") or 0, 4),
+            "bar": Markup(charts.share_bar(node.get("share"), kind=waterfall.kind(str(node.get("part", ""))))),
+        }
+        for node in tree
+    ]
 
 
 def _series(series: Json) -> list[Json]:
-    found = []
+    pictures = []
     at_s = series.get("at_s") or []
     for name, label, unit in _SERIES:
         values = series.get(name) or []
@@ -94,22 +96,22 @@ def _series(series: Json) -> list[Json]:
         if len(values) == len(at_s):
             picture = charts.line(at_s, values, label=label, unit=unit, every_s=series.get("every_s") or 1.0)
         if picture:
-            found.append({"label": label, "picture": Markup(picture)})
-    return found
+            pictures.append({"label": label, "picture": Markup(picture)})
+    return pictures
 
 
 def _histograms(profile: Json) -> list[Json]:
     """One for each part that took any time at all."""
     lines = {node.get("part"): node for node in profile["tree"]}
-    found = []
+    pictures = []
     for part in _HISTOGRAMS:
         each = profile["histograms"].get(part)
         if each and lines.get(part, {}).get("mean_ms"):
             label = str(lines[part]["name"])
             picture = charts.histogram(each["edges_ms"], each["counts"], label=f"{label}: time a rollout spends in it")
             if picture:
-                found.append({"label": label, "picture": Markup(picture)})
-    return found
+                pictures.append({"label": label, "picture": Markup(picture)})
+    return pictures
 
 
 def _slow(each: Json) -> Json:

@@ -1,6 +1,6 @@
-"""The page of one rollout: what was said, what it was worth, what it cost, and the line itself.
+"""The page of one rollout: its conversation, reward, cost, and the line itself.
 
-The row is whatever the file holds. Each text has its largest size; one that was cut is sent whole when it is asked for.
+The row may hold anything. Every text is bounded; one that was cut is sent in full on request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from velodrome.timing.report import duration
 from velodrome.viewer.pages.links import Links
 from velodrome.viewer.pages.rollouts_page import ListRequest, parsed
 from velodrome.viewer.parts import waterfall
-from velodrome.viewer.parts.dialogue import Call, Said, conversation, final_answer, pretty
+from velodrome.viewer.parts.dialogue import Call, ShownMessage, conversation, final_answer, pretty
 from velodrome.viewer.parts.episode import Episode, read_episode
 from velodrome.viewer.parts.episode_part import episode_part
 from velodrome.viewer.parts.render import count, many, moment, number, size
@@ -32,7 +32,7 @@ _FAILURE = frozenset(
     ("key", "task_index", "rollout_index", "agent", "schema", "finished_at", "timing", "boundary", "error", "attempt")
 )
 _MOST_FIELDS = 60
-_MOST_ASKED = 100  # other attempts at a task, looked through for its question
+_MOST_ATTEMPTS = 100  # at a task, searched for its prompt
 _RAW_HEAD, _RAW_TAIL = 60_000, 2_000
 _COLLAPSED_OVER = {"reasoning": 600, "other": 200}  # characters
 _LABELS = {"other": "Something else", "reasoning": "Reasoning", "tool": "Tool result"}
@@ -48,11 +48,11 @@ def rollout_page(
     here = {"q": request.q, "sort": str(sort)}
     meta = row if entry.state == "failed" else _object(row.get("meta"))
     raw = pretty(row)
-    said = conversation(row)
+    messages = conversation(row)
     episode = read_episode(row)
-    family = index.repeats(entry.task, limit=_MOST_ASKED)
-    if entry.state == "failed" and not any(each.asked for each in said):
-        said = [*_asked_of_another(index, family.entries if family else ()), *said]
+    family = index.repeats(entry.task, limit=_MOST_ATTEMPTS)
+    if entry.state == "failed" and not any(each.in_prompt for each in messages):
+        messages = [*_prompt_of_another(index, family.entries if family else ()), *messages]
     return {
         "entry": entry,
         "q": request.q,
@@ -65,7 +65,7 @@ def rollout_page(
         "cut_off": _cut_off(row),
         "answer": None if entry.state == "failed" else folded(final_answer(row).strip(), over=1500, head=700, tail=500),
         "expected": expected_answer(row),
-        "talk": [_shown(f"m{place}", each, links, number_, here, show, whole) for place, each in enumerate(said)],
+        "talk": [_shown(f"m{place}", each, links, number_, here, show, whole) for place, each in enumerate(messages)],
         "failure": _failure(row, entry),
         "episode": episode_part(episode),
         "cards": _cards(row, meta, entry, {"episode"} if isinstance(episode, Episode) else set()),
@@ -83,12 +83,12 @@ def _neighbours(index: Index, query: Query, sort: Sort, number_: int) -> tuple[i
         return index.neighbours(Query(), Sort(), number_)
 
 
-def _asked_of_another(index: Index, family: Sequence[Entry]) -> list[Said]:
-    """The question, which a failed attempt does not repeat: from a rollout of the same task."""
+def _prompt_of_another(index: Index, family: Sequence[Entry]) -> list[ShownMessage]:
+    """The prompt, which the line of a failed attempt does not have, from a rollout of the same task."""
     for entry in family:
         if entry.state != "failed":
             try:
-                return [said for said in conversation(index.row(entry.number)) if said.asked]
+                return [each for each in conversation(index.row(entry.number)) if each.in_prompt]
             except InputError:  # the file is being changed
                 return []
     return []
@@ -99,20 +99,20 @@ def _object(value: Any) -> Json:
 
 
 def _about(entry: Entry) -> list[Markup]:
-    found = [f"line {entry.line:,}"]
+    about = [f"line {entry.line:,}"]
     if entry.agent:
-        found.append(plain_line(entry.agent, 60))
+        about.append(plain_line(entry.agent, 60))
     numbers = entry.numbers
     if "tokens" in numbers:
-        found.append(many(numbers["tokens"], "token"))
+        about.append(many(numbers["tokens"], "token"))
     for name, value in (("turn", numbers.get("turns")), ("tool call", numbers.get("tools"))):
         if value:
-            found.append(many(value, name))
+            about.append(many(value, name))
     if "total_s" in numbers:
-        found.append(duration(numbers["total_s"] * 1000))
+        about.append(duration(numbers["total_s"] * 1000))
     if "finished_at" in numbers:
-        found.append(moment(numbers["finished_at"]))
-    return [Markup.escape(each) for each in found]
+        about.append(moment(numbers["finished_at"]))
+    return [Markup.escape(each) for each in about]
 
 
 def _cut_off(row: Json) -> str:
@@ -124,7 +124,7 @@ def _cut_off(row: Json) -> str:
 
 
 def expected_answer(row: Json) -> Folded | None:
-    """What the verifier wants, under one of the names it often has."""
+    """The expected answer, under one of its usual names."""
     value = row.get(_expected_name(row) or "")
     if value is None:
         return None
@@ -135,32 +135,34 @@ def _expected_name(row: Json) -> str | None:
     return next((name for name in _EXPECTED if row.get(name) is not None), None)
 
 
-def _shown(name: str, said: Said, links: Links, number_: int, here: dict[str, str], show: str, whole: bool) -> Json:
-    """One thing said, ready for the template; `show` names the text that is wanted whole."""
+def _shown(
+    name: str, message: ShownMessage, links: Links, number_: int, here: dict[str, str], show: str, whole: bool
+) -> Json:
+    """One message for the template; `show` names the text to show in full."""
 
     def body(part: str, text: str) -> tuple[Folded, str | None]:
-        found = folded(text, whole=show == part or whole)
-        return found, links.rollout(number_, **here, show=part) if found.hidden and show != part else None
+        shown = folded(text, whole=show == part or whole)
+        return shown, links.rollout(number_, **here, show=part) if shown.hidden and show != part else None
 
     def call(place: int, each: Call) -> Json:
-        given = [(arg.name, *body(f"{name}.a{place}.{at}", arg.text)) for at, arg in enumerate(each.arguments)]
+        arguments = [(arg.name, *body(f"{name}.a{place}.{at}", arg.text)) for at, arg in enumerate(each.arguments)]
         result, href = (None, None) if each.result is None else body(f"{name}.r{place}", each.result)
-        return {"name": each.name, "parsed": each.parsed, "arguments": given, "result": result, "href": href}
+        return {"name": each.name, "parsed": each.parsed, "arguments": arguments, "result": result, "href": href}
 
-    text, href = body(name, said.text) if said.text or not said.calls else (None, None)
-    label = _LABELS.get(said.role, said.role.capitalize())
-    if said.calls:
-        label = "Tool call" if len(said.calls) == 1 else f"{len(said.calls)} tool calls, side by side"
+    text, href = body(name, message.text) if message.text or not message.calls else (None, None)
+    label = _LABELS.get(message.role, message.role.capitalize())
+    if message.calls:
+        label = "Tool call" if len(message.calls) == 1 else f"{len(message.calls)} tool calls, side by side"
     return {
         "id": name,
-        "role": said.role,
+        "role": message.role,
         "label": label,
-        "note": Markup(" · ").join(filter(None, (plain_line(said.name, 60), said.tokens))),
+        "note": Markup(" · ").join(filter(None, (plain_line(message.name, 60), message.tokens))),
         "text": text,
         "href": href,
-        "code": said.role in ("tool", "other"),
-        "collapsed": len(said.text) > _COLLAPSED_OVER.get(said.role, MOST_SHOWN) and show != name,
-        "calls": [call(place, each) for place, each in enumerate(said.calls)],
+        "code": message.role in ("tool", "other"),
+        "collapsed": len(message.text) > _COLLAPSED_OVER.get(message.role, MOST_SHOWN) and show != name,
+        "calls": [call(place, each) for place, each in enumerate(message.calls)],
     }
 
 
@@ -176,10 +178,10 @@ def _failure(row: Json, entry: Entry) -> Json | None:
 
 
 def _cards(row: Json, meta: Json, entry: Entry, elsewhere: set[str]) -> list[Json]:
-    """What stands beside the conversation, by what it is about; `elsewhere` are fields the page has already."""
+    """The cards beside the conversation; `elsewhere` are fields the page shows in another place."""
     failed = entry.state == "failed"
-    told = meta.get("scored")
-    scored = [name for name in (told if isinstance(told, list) else ()) if isinstance(name, str) and name in row]
+    names = meta.get("scored")
+    scored = [name for name in (names if isinstance(names, list) else ()) if isinstance(name, str) and name in row]
     gone = {*_OWN, *(_FAILURE if failed else ()), *scored, *elsewhere, "reward", _expected_name(row)}
     score = [] if failed else [(name, _value(row.get(name))) for name in dict.fromkeys(("reward", *scored))]
     task = [(name, _value(value)) for name, value in row.items() if name not in gone]
@@ -190,7 +192,7 @@ def _cards(row: Json, meta: Json, entry: Entry, elsewhere: set[str]) -> list[Jso
         ("Task", task),
         ("Tokens", tokens),
         ("Time", _times(_object(meta.get("timing")))),
-        ("Model", _asked_of(row)),
+        ("Model", _model_card(row)),
     ]
     return [
         {"title": title, "rows": rows[:_MOST_FIELDS], "stack": any(isinstance(value, Folded) for _, value in rows)}
@@ -199,17 +201,17 @@ def _cards(row: Json, meta: Json, entry: Entry, elsewhere: set[str]) -> list[Jso
     ]
 
 
-def _asked_of(row: Json) -> list[tuple[str, Any]]:
-    """The model, and with which settings it was asked."""
+def _model_card(row: Json) -> list[tuple[str, Any]]:
+    """The model and its settings."""
     params, response = _object(row.get("responses_create_params")), _object(row.get("response"))
-    found: list[tuple[str, Any]] = [(name, _value(response[name])) for name in ("model", "status") if name in response]
+    rows: list[tuple[str, Any]] = [(name, _value(response[name])) for name in ("model", "status") if name in response]
     known = ("input", "tools", "instructions")
-    found += [(name, _value(value)) for name, value in params.items() if name not in known]
+    rows += [(name, _value(value)) for name, value in params.items() if name not in known]
     tools = params.get("tools")
     if isinstance(tools, list) and tools:
         names = ", ".join(str(_object(tool).get("name", "?")) for tool in tools[:50])
-        found.append((f"tools ({len(tools)})", plain_line(names, 300)))
-    return found
+        rows.append((f"tools ({len(tools)})", plain_line(names, 300)))
+    return rows
 
 
 def _value(value: Any) -> Markup | Folded:
@@ -225,15 +227,15 @@ def _value(value: Any) -> Markup | Folded:
 
 
 def _times(timing: Json) -> list[tuple[str, Markup]]:
-    found = []
+    rows = []
     for name in _TIMES:
         value = timing.get(name)
         if isinstance(value, int | float) and isfinite(value) and (value or name == "total_s"):
-            found.append((name.removesuffix("_s"), Markup.escape(duration(value * 1000))))
+            rows.append((name.removesuffix("_s"), Markup.escape(duration(value * 1000))))
     for name in ("model_calls", "retries"):
         if isinstance(timing.get(name), int):
-            found.append((name.replace("_", " "), Markup.escape(count(timing[name]))))
-    return found
+            rows.append((name.replace("_", " "), Markup.escape(count(timing[name]))))
+    return rows
 
 
 def _waterfall(meta: Json, entry: Entry) -> str:

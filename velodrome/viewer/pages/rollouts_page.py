@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from velodrome.errors import InputError
@@ -30,13 +31,13 @@ _FILTERS = (
 
 @dataclass(frozen=True)
 class Column:
-    """One column; `order` is how the list is sorted by it now."""
+    """One column; `order` is how the list is sorted by it now, `show` the text of its cells."""
 
     label: str
     kind: str = ""
     href: str | None = None
     order: str | None = None
-    tell: Callable[[Entry], str] = lambda entry: ""
+    show: Callable[[Entry], str] = lambda entry: ""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def rollouts_page(source: ViewedFile, index: Index, links: Links, request: ListR
     """What the template needs."""
     query, sort, problems = parsed(index, request)
     if query.terms:
-        source.count(query, patience_s=0.0)  # begun here, counted while the page is found
+        source.count(query, patience_s=0.0)  # started here, counted while the page is read
     try:
         page = index.page(query, sort, after=request.after or None, before=request.before or None, limit=PAGE)
     except InputError as error:  # a cursor of another list, or a field to sort by that is not there
@@ -107,27 +108,29 @@ def _tally(source: ViewedFile, query: Query) -> str:
 
 
 def columns(links: Links, q: str, sort: Sort) -> list[Column]:
-    """Reward, task and answer, then numbers; the one sorted by is always among them."""
+    """Reward, task and answer, then numbers; the field sorted by is always among them."""
 
-    def heading(label: str, field: str, kind: str, tell: Callable[[Entry], str]) -> Column:
-        order = None
-        if sort.field == field:
-            order = "descending" if sort.descending else "ascending"
-        down = order != "descending"
-        return Column(label, kind, links.rollouts(q=q, sort=f"-{field}" if down else field), order, tell)
+    def heading(label: str, field: str, kind: str = "num") -> Column:
+        order = order_by(sort, field)
+        href = links.rollouts(q=q, sort=field if order == "descending" else f"-{field}")
+        return Column(label, kind, href, order, partial(_cell, field))
 
-    found = [heading("reward", "reward", "", lambda entry: ""), Column("task"), Column("answer")]
     names = [(field.heading, field.name) for field in FIELDS if field.heading]
     if sort.field not in ("number", "reward", *(field for _, field in names)):
         names.append((sort.field, sort.field))
-    return found + [heading(label, field, "num", _teller(field)) for label, field in names]
+    fixed = [heading("reward", "reward", ""), Column("task"), Column("answer")]
+    return fixed + [heading(label, field) for label, field in names]
 
 
-def _teller(field: str) -> Callable[[Entry], str]:
-    def tell(entry: Entry) -> str:
-        value = entry.numbers.get(field)
-        if value is None:
-            return NONE
-        return duration(value * 1000) if field.endswith("_s") else number(value)
+def order_by(sort: Sort, field: str) -> str | None:
+    """How a list is sorted by a field, if it is."""
+    if sort.field != field:
+        return None
+    return "descending" if sort.descending else "ascending"
 
-    return tell
+
+def _cell(field: str, entry: Entry) -> str:
+    value = entry.numbers.get(field)
+    if value is None:
+        return NONE
+    return duration(value * 1000) if field.endswith("_s") else number(value)

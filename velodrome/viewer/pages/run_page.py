@@ -1,6 +1,6 @@
-"""The page of a run: how many there are, what they are worth, where their time went, what the checks say.
+"""The page of a run: how many rollouts, their rewards, where the time went, and what the checks report.
 
-What the index knows is shown at once; what takes a pass over the file appears when it is ready.
+What the index knows is shown at once; what needs a pass over the file appears when it is ready.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from velodrome.records.rollout import beside
 from velodrome.timing.report import duration
 from velodrome.viewer.measurements import SMALL_BYTES, Measurement
 from velodrome.viewer.pages.links import Links
-from velodrome.viewer.parts import charts, waterfall
+from velodrome.viewer.pages.profile_page import profile_parts
+from velodrome.viewer.parts import charts
 from velodrome.viewer.parts.render import count, many, moment, number, size
 from velodrome.viewer.parts.throughput import rates
 from velodrome.viewer.viewed_file import ViewedFile
@@ -27,6 +28,7 @@ Json = dict[str, Any]
 PATIENCE_S = 0.06  # how long a page waits for what may be ready in a moment
 _MOST_METRICS = 40
 _MOST_FINDINGS = 40
+_MOST_PARTS = 40
 _SHOWN = ("rollouts/kept", "rollouts/failed")  # in the account at the top
 _TITLES = {
     "": "Means",
@@ -47,28 +49,28 @@ def run_page(source: ViewedFile, index: Index, links: Links) -> Json:
     metrics, profile, findings = _facts(source, state)
     behind = source.behind  # a picture of half a file would be slow to draw, and wrong
     rewards = None if behind else index.histogram("reward")
-    told = metrics.value["metrics"] if metrics.value else {}
+    values = metrics.value["metrics"] if metrics.value else {}
     verdict, parts = _profile(profile)
     return {
         "live": live,
-        "status": _status(live, runs) if there else "the file cannot be read now; this is what is known of it",
+        "status": _status(live, runs) if there else "the file cannot be read now; this is what was read before",
         "about": _about(state, runs),
         "account": account(state, runs, live=live or not there),
-        "figures": _figures(rewards.mean if rewards else None, told),
+        "figures": _figures(rewards.mean if rewards else None, values),
         "findings": findings,
-        "found": _findings(findings, index, links),
+        "problems": _findings(findings, index, links),
         "histogram": _histogram(rewards),
         "throughput": Markup("") if behind else _throughput(index, runs),
         "profile": profile,
         "verdict": verdict,
         "parts": parts,
         "metrics": metrics,
-        "groups": metric_groups(told),
+        "groups": metric_groups(values),
     }
 
 
 def _facts(source: ViewedFile, state: State) -> list[Measurement]:
-    """What is measured of the whole file; what a small one needs a moment for is waited for."""
+    """Measurements of the whole file. For a small file the page waits a moment for them."""
     if source.behind:  # one reader of the file at a time
         return [Measurement(), Measurement(), Measurement()]
     until = time.monotonic() + (PATIENCE_S if state.size <= SMALL_BYTES else 0.0)
@@ -76,26 +78,26 @@ def _facts(source: ViewedFile, state: State) -> list[Measurement]:
 
 
 def read_runs(source: ViewedFile) -> list[Json]:
-    """The runs that `run.json` tells of; none if there is no such file."""
+    """The runs recorded in `run.json`; none if there is no such file."""
     try:
-        found = orjson.loads(beside(source.path, "run.json").read_bytes())
+        record = orjson.loads(beside(source.path, "run.json").read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return []
-    runs = found.get("runs") if isinstance(found, dict) else None
+    runs = record.get("runs") if isinstance(record, dict) else None
     return [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
 
 
 def account(state: State, runs: list[Json], *, live: bool) -> Json:
-    """Requested = kept + failed + not run. While a run goes on, `of` says how many it is to become."""
+    """Requested = kept + failed + not run. During a run, `of` is how many there will be."""
     kept, failed = state.rows, state.failed
     ended = bool(runs) and "finished_at" in runs[-1] and not live
     going = bool(runs) and "finished_at" not in runs[-1]
-    asked = runs[-1].get("requested") if ended or going else None
-    left = max(asked - kept - failed, 0) if isinstance(asked, int) else 0
+    requested = runs[-1].get("requested") if ended or going else None
+    left = max(requested - kept - failed, 0) if isinstance(requested, int) else 0
     known = ended or not (runs or live)
     return {
         "requested": kept + failed + left if known else None,
-        "of": kept + failed + left if going and isinstance(asked, int) else None,
+        "of": kept + failed + left if going and isinstance(requested, int) else None,
         "kept": kept,
         "failed": failed,
         "left": left if known else 0,
@@ -135,39 +137,39 @@ def _status(live: bool, runs: list[Json]) -> str:
 
 
 def _about(state: State, runs: list[Json]) -> list[Any]:
-    found: list[Any] = [size(state.size)]
+    about: list[Any] = [size(state.size)]
     if state.bytes < state.size and not state.complete:
-        found.insert(0, f"indexed {size(state.bytes)} of {size(state.size)}")
+        about.insert(0, f"indexed {size(state.bytes)} of {size(state.size)}")
     if runs:
         ended = runs[-1].get("finished_at")
-        found.append(moment(ended if ended is not None else runs[-1].get("started_at")).striptags())
+        about.append(moment(ended if ended is not None else runs[-1].get("started_at")).striptags())
         if len(runs) > 1:
-            found.append(f"{len(runs)} runs into one file")
-    return found
+            about.append(f"{len(runs)} runs into one file")
+    return about
 
 
-def _figures(mean_reward: float | None, told: Json) -> list[tuple[str, str]]:
-    per_s = told.get("throughput/samples_per_s")
-    found = [("mean reward", number(mean_reward))]
-    found += [(_over_tasks(name, told), _told(name, told[name])) for name in _pass_names(told)[:2]]
-    found += [
-        ("tokens", count(told.get("tokens/total"))),
+def _figures(mean_reward: float | None, metrics: Json) -> list[tuple[str, str]]:
+    per_s = metrics.get("throughput/samples_per_s")
+    figures = [("mean reward", number(mean_reward))]
+    figures += [(_over_tasks(name, metrics), _formatted(name, metrics[name])) for name in _pass_names(metrics)[:2]]
+    figures += [
+        ("tokens", count(metrics.get("tokens/total"))),
         ("rollouts/s", number(round(per_s, 2)) if isinstance(per_s, int | float) else "–"),
-        ("tools a rollout", number(told.get("avg_tool_calls"))),
+        ("tools a rollout", number(metrics.get("avg_tool_calls"))),
     ]
-    active_s = told.get("throughput/active_s")
-    found.append(("active", duration(active_s * 1000) if isinstance(active_s, int | float) else "–"))
-    return found
+    active_s = metrics.get("throughput/active_s")
+    figures.append(("active", duration(active_s * 1000) if isinstance(active_s, int | float) else "–"))
+    return figures
 
 
-def _pass_names(told: Json) -> list[str]:
-    found = [name for name, value in told.items() if name.startswith("pass@") and isinstance(value, int | float)]
-    return [found[0], found[-1]] if len(found) > 1 else found
+def _pass_names(metrics: Json) -> list[str]:
+    names = [name for name, value in metrics.items() if name.startswith("pass@") and isinstance(value, int | float)]
+    return [names[0], names[-1]] if len(names) > 1 else names
 
 
-def _over_tasks(name: str, told: Json) -> str:
+def _over_tasks(name: str, metrics: Json) -> str:
     """A pass rate with the tasks that have enough rollouts for it, where others have not."""
-    tasks, scored = told.get(f"tasks/{name}"), told.get("tasks/pass@1")
+    tasks, scored = metrics.get(f"tasks/{name}"), metrics.get("tasks/pass@1")
     known = isinstance(tasks, int) and isinstance(scored, int)
     return f"{name} over {count(tasks)} of {count(scored)} tasks" if known and tasks != scored else name
 
@@ -185,18 +187,14 @@ def _throughput(index: Index, runs: list[Json]) -> Markup:
     points = index.series()
     if not points:
         return Markup("")
-    found = rates(points, runs)
-    return Markup(charts.line(found.at_s, found.per_s, label="Throughput", unit="rollouts/s", every_s=found.every_s))
+    curve = rates(points, runs)
+    return Markup(charts.line(curve.at_s, curve.per_s, label="Throughput", unit="rollouts/s", every_s=curve.every_s))
 
 
 def _profile(profile: Measurement) -> tuple[Json | None, list[Json]]:
     if not profile.value or not profile.value.get("rollouts"):
         return None, []
-    parts = []
-    for node in profile.value["tree"][:40]:
-        bar = charts.share_bar(node.get("share"), kind=waterfall.kind(str(node.get("part", ""))))
-        parts.append({**node, "depth": min(node.get("depth") or 0, 4), "bar": Markup(bar)})
-    return profile.value["verdict"], parts
+    return profile.value["verdict"], profile_parts(profile.value["tree"][:_MOST_PARTS])
 
 
 def _findings(findings: Measurement, index: Index, links: Links) -> list[Json]:
@@ -211,21 +209,21 @@ def _findings(findings: Measurement, index: Index, links: Links) -> list[Json]:
     return [{"advice": "", **each, "links": linked(each["examples"][:5])} for each in known]
 
 
-def metric_groups(told: Json) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The metrics by what they are about; what is no number is left out."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for name, value in told.items():
+def metric_groups(metrics: Json) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The metrics by what they are about; values that are not numbers are left out."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name, value in metrics.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
             continue
         if name in _SHOWN:
             continue
         head, slash, rest = name.partition("/")
         kind = head if slash else "pass" if name.startswith(("pass@", "pass^", "majority@")) else ""
-        found.setdefault(_TITLES.get(kind, kind), []).append((rest or name, _told(name, value)))
-    return [(title, rows[:_MOST_METRICS]) for title, rows in found.items()]
+        groups.setdefault(_TITLES.get(kind, kind), []).append((rest or name, _formatted(name, value)))
+    return [(title, rows[:_MOST_METRICS]) for title, rows in groups.items()]
 
 
-def _told(name: str, value: float) -> str:
+def _formatted(name: str, value: float) -> str:
     if name.startswith(("pass@", "pass^", "majority@")) and 0 <= value <= 1:
         return f"{value:.1%}"
     return duration(value * 1000) if name.endswith("_s") and not name.endswith("per_s") else number(value)

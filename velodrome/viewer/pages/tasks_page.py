@@ -7,11 +7,9 @@ from typing import Any
 from velodrome.errors import InputError
 from velodrome.index import Index, Sort
 from velodrome.viewer.pages.links import Links
-from velodrome.viewer.pages.rollouts_page import Column, ListRequest
+from velodrome.viewer.pages.rollouts_page import PAGE, Column, ListRequest, order_by
 
 Json = dict[str, Any]
-
-PAGE = 50
 
 
 def tasks_page(index: Index, links: Links, request: ListRequest) -> Json:
@@ -24,21 +22,9 @@ def tasks_page(index: Index, links: Links, request: ListRequest) -> Json:
     except InputError as error:
         problem, sort = error.problems[0], Sort("pass_rate")
         page = index.tasks(None, sort, limit=PAGE)
-    rows = [
-        {
-            "task": task.task,
-            "prompt": task.prompt,
-            "href": links.task(task.task) or "#main",
-            "pass_rate": task.pass_rate,
-            "mean_reward": task.mean_reward,
-            "n": task.n,
-            "failed": task.failed,
-        }
-        for task in page.tasks
-    ]
     return {
         "problem": problem,
-        "rows": rows,
+        "rows": page.tasks,
         "columns": _columns(links, sort),
         "previous": links.tasks(sort=str(sort), before=page.previous) if page.previous else None,
         "next": links.tasks(sort=str(sort), after=page.next) if page.next else None,
@@ -46,16 +32,9 @@ def tasks_page(index: Index, links: Links, request: ListRequest) -> Json:
 
 
 def _columns(links: Links, sort: Sort) -> list[Column]:
-    def heading(label: str, field: str, kind: str) -> Column:
-        order = None
-        if sort.field == field:
-            order = "descending" if sort.descending else "ascending"
-        href = links.tasks(sort=f"-{field}" if order == "ascending" else field)
-        return Column(label, kind, href, order)
+    def heading(label: str, field: str, kind: str = "num") -> Column:
+        order = order_by(sort, field)
+        return Column(label, kind, links.tasks(sort=f"-{field}" if order == "ascending" else field), order)
 
-    return [
-        heading("pass rate", "pass_rate", ""),
-        Column("task"),
-        heading("repeats", "n", "num"),
-        heading("mean reward", "mean_reward", "num"),
-    ]
+    repeats, reward = heading("repeats", "n"), heading("mean reward", "mean_reward")
+    return [heading("pass rate", "pass_rate", ""), Column("task"), repeats, reward]

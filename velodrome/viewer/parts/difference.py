@@ -1,6 +1,6 @@
-"""Where repeats of one task part: the first message in which they differ, and the first word in it.
+"""Where the repeats of one task diverge: the first message that differs, and the first word in it.
 
-Only what was made on the way is compared; the question is the same for all of them.
+Only the output is compared; the prompt is the same for all of them.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from velodrome.viewer.parts.dialogue import Said
+from velodrome.viewer.parts.dialogue import ShownMessage
 
 _MOST_COMPARED = 20_000  # characters of one message
-_BEFORE = 240  # characters of a message that are shown before the word it parts at
+_BEFORE = 240  # characters shown before the word that differs
 _AFTER = 700
 _WORD = re.compile(r"\s*\S+")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One message of one repeat. At the parting `same` is what all say, `word` the first that differs."""
+    """One message of one repeat. If it diverges, `same` is the common start and `word` the first word that differs."""
 
     role: str
     label: str
-    kind: str  # same, parting, after
+    kind: str  # same, diverging, after
     same: str
     word: str = ""
     rest: str = ""
@@ -31,42 +31,42 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
-    """How far repeats agree: so many messages, then so many words of the next. `message` is None if they never part."""
+class Divergence:
+    """How far repeats agree: the number of equal messages, then of equal words. `message` is None if all are equal."""
 
     message: int | None
     word: int
     repeats: list[list[Step]]
 
 
-def told(said: Said) -> str:
-    """One thing said as one text: what is compared."""
-    parts = [said.text] if said.text else []
-    for call in said.calls:
-        given = ", ".join(f"{each.name}: {each.text}" if each.name else each.text for each in call.arguments)
-        parts.append(f"{call.name}({given}) → {'no result' if call.result is None else call.result}")
+def _compared_text(message: ShownMessage) -> str:
+    """A message as one text."""
+    parts = [message.text] if message.text else []
+    for call in message.calls:
+        arguments = ", ".join(f"{each.name}: {each.text}" if each.name else each.text for each in call.arguments)
+        parts.append(f"{call.name}({arguments}) → {'no result' if call.result is None else call.result}")
     return "\n".join(parts)
 
 
-def parting(repeats: Sequence[Sequence[Said]]) -> Parting:
+def divergence(repeats: Sequence[Sequence[ShownMessage]]) -> Divergence:
     """Compare the repeats, message by message and then word by word."""
-    lines = [[(said.role, _label(said), told(said)) for said in repeat] for repeat in repeats]
+    lines = [[(message.role, _label(message), _compared_text(message)) for message in repeat] for repeat in repeats]
     if len(lines) < 2:
-        return Parting(None, 0, [[_whole(*each, kind="after") for each in line] for line in lines])
+        return Divergence(None, 0, [[_whole(*each, kind="after") for each in line] for line in lines])
     shared = 0
     longest = max(map(len, lines))
     while shared < longest and len({line[shared] if shared < len(line) else None for line in lines}) == 1:
         shared += 1
     if shared == longest:
-        return Parting(None, 0, [[_whole(*each, kind="same") for each in line] for line in lines])
+        return Divergence(None, 0, [[_whole(*each, kind="same") for each in line] for line in lines])
     place, words = _first_word([line[shared][2] if shared < len(line) else "" for line in lines])
-    found = []
+    result = []
     for line in lines:
         steps = [_whole(*each, kind="same") for each in line[:shared]]
         if shared < len(line):
-            steps.append(_parted(*line[shared], place))
-        found.append([*steps, *(_whole(*each, kind="after") for each in line[shared + 1 :])])
-    return Parting(shared, words, found)
+            steps.append(_diverging(*line[shared], place))
+        result.append([*steps, *(_whole(*each, kind="after") for each in line[shared + 1 :])])
+    return Divergence(shared, words, result)
 
 
 def _first_word(texts: list[str]) -> tuple[int, int]:
@@ -74,7 +74,7 @@ def _first_word(texts: list[str]) -> tuple[int, int]:
     place = words = 0
     while True:
         heads = {
-            found.group() if (found := _WORD.match(text, place, _MOST_COMPARED)) else text[place:_MOST_COMPARED]
+            match.group() if (match := _WORD.match(text, place, _MOST_COMPARED)) else text[place:_MOST_COMPARED]
             for text in texts
         }
         head = heads.pop()
@@ -84,18 +84,18 @@ def _first_word(texts: list[str]) -> tuple[int, int]:
         words += 1
 
 
-def _label(said: Said) -> str:
-    return "tool call" if said.calls else said.role
+def _label(message: ShownMessage) -> str:
+    return "tool call" if message.calls else message.role
 
 
-def _parted(role: str, label: str, text: str, place: int) -> Step:
-    found = _WORD.match(text, place)
-    word = found.group() if found else ""
+def _diverging(role: str, label: str, text: str, place: int) -> Step:
+    match = _WORD.match(text, place)
+    word = match.group() if match else ""
     before = text[max(place - _BEFORE, 0) : place]
     if place > _BEFORE:
         before = f"… {before}"
     after = text[place + len(word) :]
-    return Step(role, label, "parting", before, word[:_AFTER], after[:_AFTER], max(len(after) - _AFTER, 0))
+    return Step(role, label, "diverging", before, word[:_AFTER], after[:_AFTER], max(len(after) - _AFTER, 0))
 
 
 def _whole(role: str, label: str, text: str, *, kind: str) -> Step:

@@ -1,12 +1,14 @@
-"""The one template environment of all pages: everything is escaped, a name that is not there is an error, and numbers
-and times have one way to be written.
+"""The template environment of all pages: everything is escaped, a missing name is an error, and numbers and times are
+formatted in one way.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
+from hashlib import sha256
 from math import isfinite
 from typing import Any
 
@@ -23,7 +25,7 @@ _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 @cache
 def environment() -> Environment:
     """Templates and filters."""
-    found = Environment(
+    templates = Environment(
         loader=PackageLoader("velodrome.viewer"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -47,13 +49,19 @@ def environment() -> Environment:
         "attribute": lambda value, longest=200: attribute(str(value), longest),
         "reward_kind": reward_kind,
     }
-    found.filters.update(filters)
-    return found
+    templates.filters.update(filters)
+    return templates
 
 
 def page(template: str, **values: Any) -> str:
-    """A page as text. What UTF-8 cannot say does not get this far: `visible` shows it by its code."""
+    """A page as text. `visible` has replaced what UTF-8 cannot encode."""
     return environment().get_template(template).render(**values)
+
+
+def content_policy(**inline: str) -> str:
+    """The policy of a page that carries its own `style` (and `script`) and loads nothing."""
+    own = [f"{kind}-src 'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for kind, text in inline.items()]
+    return "; ".join(("default-src 'none'", *own, "base-uri 'none'", "form-action 'none'"))
 
 
 def _unknown(value: Any) -> bool:
@@ -61,17 +69,17 @@ def _unknown(value: Any) -> bool:
 
 
 def count(value: Any) -> str:
-    """A whole number with its thousands apart."""
+    """A whole number with thousands separators."""
     return NONE if _unknown(value) else f"{value:,.0f}"
 
 
 def many(amount: float, noun: str) -> str:
-    """So many of something."""
+    """`1 rollout`, `1,200 rollouts`."""
     return f"{count(amount)} {noun}{'' if amount == 1 else 's'}"
 
 
 def number(value: Any) -> str:
-    """A number with as many digits as say something."""
+    """A number with as many digits as matter."""
     if _unknown(value):
         return NONE
     if value == int(value) and abs(value) < 1e15:
@@ -83,12 +91,12 @@ def number(value: Any) -> str:
 
 def signed(value: Any) -> str:
     """A difference, with its sign."""
-    told = number(value)
-    return f"+{told}" if not _unknown(value) and value > 0 else told.replace("-", "−")
+    text = number(value)
+    return f"+{text}" if not _unknown(value) and value > 0 else text.replace("-", "−")
 
 
 def size(value: float) -> str:
-    """Bytes in the unit that suits them."""
+    """Bytes in a readable unit."""
     unit = 0
     while abs(value) >= 999.5 and unit < len(_UNITS) - 1:
         value /= 1000
