@@ -23,7 +23,7 @@ class Closeable(Protocol):
 
 
 @dataclass(slots=True)
-class Connections:
+class PoolLimits:
     """How many connections the pool of a call opens, in all and to one host."""
 
     limit: int = 100 * 1024
@@ -32,7 +32,7 @@ class Connections:
 
 T = TypeVar("T", bound=Closeable)
 
-connections = Connections()  # of pools that are made from now on
+connections = PoolLimits()  # of pools that are made from now on
 
 _open: ContextVar[Scope | None] = ContextVar("velodrome_scope", default=None)
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from velodrome.collector.keys import Earlier, entry_of
-from velodrome.collector.plan import Job, Names, Plan, Selection, TaskFile, survey
+from velodrome.collector.plan import Job, Names, Plan, TaskFile, TaskSelection, survey
 from velodrome.collector.plan import jobs as jobs_of
 from velodrome.errors import InputError
 from velodrome.records.task import digest, task_id
@@ -27,12 +27,12 @@ def write(path: Path, *rows: Any) -> Path:
 
 class Chosen(NamedTuple):
     tasks: TaskFile
-    selection: Selection
+    selection: TaskSelection
 
 
 def selection(path: Path, **changes: Any) -> Chosen:
     defaults: dict[str, Any] = {"limit": None, "repeats": 1, "agent": None, "default": "solo", "params": {}}
-    return Chosen(TaskFile(path), Selection(**{**defaults, "agents": ("solo", "other"), **changes}))
+    return Chosen(TaskFile(path), TaskSelection(**{**defaults, "agents": ("solo", "other"), **changes}))
 
 
 def plan(chosen: Chosen, done: tuple[str, ...] = ()) -> list[Job]:

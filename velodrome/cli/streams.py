@@ -47,7 +47,7 @@ def reassured(what: str, tell: Callable[[str], None] = say, *, after_s: float = 
         teller.join()
 
 
-class _Stream(io.FileIO):
+class _SafeStream(io.FileIO):
     """One descriptor. A write that fails is kept in `problem`; with `piped` a pipe nobody reads is raised."""
 
     def __init__(self, fd: int, *, piped: bool) -> None:
@@ -86,12 +86,12 @@ def mend_streams() -> None:
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for as long as the process lives
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _text(_Stream(1, piped=True), sys.stdout)
+        sys.stdout = _text(_SafeStream(1, piped=True), sys.stdout)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _text(_Stream(2, piped=False), sys.stderr)
+        sys.stderr = _text(_SafeStream(2, piped=False), sys.stderr)
 
 
-def _text(raw: _Stream, before: TextIO | None) -> TextIO:
+def _text(raw: _SafeStream, before: TextIO | None) -> TextIO:
     """The text stream that Python would have made, over another descriptor object."""
     through = bool(getattr(before, "write_through", False))
     return io.TextIOWrapper(
@@ -108,7 +108,7 @@ def settled(code: int) -> int:
     sys.stdout.flush()
     buffer = getattr(sys.stdout, "buffer", None)
     raw = getattr(buffer, "raw", buffer)
-    if not isinstance(raw, _Stream) or raw.problem is None:
+    if not isinstance(raw, _SafeStream) or raw.problem is None:
         return code
     print(f"velo: stdout: {raw.problem.strerror}; the result could not be printed", file=sys.stderr)
     raw.problem = None

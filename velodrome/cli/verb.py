@@ -68,7 +68,7 @@ def optional_value(*, title: str, description: str) -> Any:
 
 def read_flags(model: type[F], argv: Sequence[str], prog: str) -> F:
     """The flags and arguments of a command line, checked by the model."""
-    parser = _Parser(prog=prog, add_help=False)
+    parser = _VerbParser(prog=prog, add_help=False)
     names = {}
     for name, each in ordered_fields(model).items():
         names[each.alias or name] = _shown(each.alias or name, each)
@@ -86,7 +86,7 @@ def read_flags(model: type[F], argv: Sequence[str], prog: str) -> F:
     return flags
 
 
-class _Parser(argparse.ArgumentParser):
+class _VerbParser(argparse.ArgumentParser):
     """argparse, for which a wrong flag is an `InputError`."""
 
     def error(self, message: str) -> NoReturn:

@@ -24,14 +24,14 @@ from velodrome.collector.executors.inline import Inline
 from velodrome.collector.executors.outage import Outage
 from velodrome.collector.keys import Earlier, read_earlier
 from velodrome.collector.known import known_tasks, save_known
-from velodrome.collector.plan import Job, Plan, Planned, Selection, TaskFile, TaskList, Tasks, jobs, survey
+from velodrome.collector.plan import Job, Plan, Planned, TaskFile, TaskList, Tasks, TaskSelection, jobs, survey
 from velodrome.collector.readings import read_output
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import RunFile, make_recipe, refuse_mixing, write_json
-from velodrome.collector.settings import CollectSettings, RunSettings, VerifySettings
+from velodrome.collector.settings import CollectSettings, SharedSettings, VerifySettings
 from velodrome.collector.sink import MemorySink, open_sink
 from velodrome.collector.stop import Stop
-from velodrome.collector.stream import Stream
+from velodrome.collector.stream import TaskStream
 from velodrome.collector.watch.watch import Watcher
 from velodrome.errors import ChangedError, InputError, StorageError
 from velodrome.profiling.profile_file import make_profile
@@ -121,7 +121,7 @@ async def conduct(
     return run
 
 
-def _inputs(settings: RunSettings, plan: Plan) -> Json:
+def _inputs(settings: SharedSettings, plan: Plan) -> Json:
     """What the run file says of the input."""
     return {
         "input": None if settings.input is None else str(settings.input),
@@ -166,7 +166,7 @@ def _plan(
     settings: CollectSettings, agents: Agents, tasks: Iterable[Any] | AsyncIterable[Any] | None, earlier: Earlier
 ) -> tuple[Plan, Jobs]:
     """The plan and its jobs. A file and a list are checked whole before anything runs; others are read on the way."""
-    selection = Selection(
+    selection = TaskSelection(
         settings.limit,
         settings.repeats,
         settings.agent or agents.sole,
@@ -176,7 +176,7 @@ def _plan(
         settings.allow_mixed,
     )
     if tasks is not None and not isinstance(tasks, list | tuple):
-        stream = Stream(tasks, selection, earlier)
+        stream = TaskStream(tasks, selection, earlier)
         return stream.plan, stream
     if tasks is None and settings.input is None:
         raise InputError("no input: give +input_jsonl_fpath=tasks.jsonl (see velo collect --help)")

@@ -19,10 +19,10 @@ from velodrome.collector.pace import Auto, Fixed, Pace
 from velodrome.collector.plan import Plan, Planned
 from velodrome.collector.readings import Readings
 from velodrome.collector.result import Run
-from velodrome.collector.settings import CollectSettings, RunSettings
+from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import MemorySink, Sink
 from velodrome.collector.stop import Budget, Stop
-from velodrome.collector.stream import Stream
+from velodrome.collector.stream import TaskStream
 from velodrome.collector.watch.progress import Progress
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.watch.watch import Done, Sample, Watcher
@@ -62,7 +62,7 @@ class Collector:
 
     def __init__(
         self,
-        settings: RunSettings,
+        settings: SharedSettings,
         plan: Plan,
         jobs: Jobs,
         around: Surroundings,
@@ -221,7 +221,7 @@ class Collector:
             kept=kept,
             failed=counts.failed,
             left=left,
-            stopped=self.stop.reason if left or isinstance(self.jobs, Stream) else None,
+            stopped=self.stop.reason if left or isinstance(self.jobs, TaskStream) else None,
             metrics=self.readings.up_to_date().tally.metrics(failed=len(counts.unresolved)),
             reasons=dict(sorted(counts.reasons.items(), key=lambda each: -each[1])),
             output=self.settings.output,
@@ -305,7 +305,7 @@ class Collector:
     @asynccontextmanager
     async def _fed(self) -> AsyncIterator[None]:
         """Read an asynchronous source of tasks meanwhile. Its error ends the run."""
-        if not isinstance(self.jobs, Stream) or not self.jobs.asynchronous:
+        if not isinstance(self.jobs, TaskStream) or not self.jobs.asynchronous:
             yield
             return
         feeding = asyncio.create_task(self.jobs.feed(self._executor.wake))

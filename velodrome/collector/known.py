@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from velodrome.collector.plan import Plan, Selection, Start, TaskFile
+from velodrome.collector.plan import Plan, Start, TaskFile, TaskSelection
 from velodrome.errors import StorageError
 from velodrome.records.outfile import write_whole
 from velodrome.records.rollout import beside
@@ -26,7 +26,7 @@ _VERSION = 1
 _CHUNK_BYTES = 1024 * 1024
 
 
-def known_tasks(tasks: TaskFile, selection: Selection, output: Path) -> Plan | None:
+def known_tasks(tasks: TaskFile, selection: TaskSelection, output: Path) -> Plan | None:
     """The first tasks of the input as an earlier run left them; None if there are none to rely on."""
     try:
         head, _, data = beside(output, "plan").read_bytes().partition(b"\n")
@@ -48,7 +48,7 @@ def known_tasks(tasks: TaskFile, selection: Selection, output: Path) -> Plan | N
     return plan
 
 
-def save_known(tasks: TaskFile, selection: Selection, plan: Plan, output: Path) -> None:
+def save_known(tasks: TaskFile, selection: TaskSelection, plan: Plan, output: Path) -> None:
     """Keep a survey for the next run, if it is long and not kept yet. A disk that refuses it costs only time."""
     renamed = any("@" in suffix for suffix in plan.suffixes.values())
     if plan.tasks < FEWEST or plan.tasks == plan.surveyed.tasks or renamed or tasks.path.suffix == ".zst":
@@ -69,7 +69,7 @@ def save_known(tasks: TaskFile, selection: Selection, plan: Plan, output: Path) 
         write_whole(beside(output, "plan"), data)
 
 
-def _agents(selection: Selection) -> list[Any]:
+def _agents(selection: TaskSelection) -> list[Any]:
     """What decides which agent runs a row."""
     return [selection.agent, selection.default, sorted(selection.agents)]
 

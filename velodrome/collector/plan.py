@@ -2,7 +2,7 @@
 
 A file or a list is read once before anything is spent (`survey`): every bad row is reported, and every task gets its
 name. It is read again while the collection runs, so rows never pile up in memory. Any other iterable is read as the
-collection goes (`Stream`), and a bad task of it is a failure.
+collection goes (`TaskStream`), and a bad task of it is a failure.
 
 A key names a task, and a digest of its content says which one: a rollout of other content under the same key is not
 this task's. Such a task is an error, or runs under `<key>@<digest>` where mixing is allowed.
@@ -92,7 +92,7 @@ def encoded_task(task: Any) -> bytes:
 
 
 @dataclass(frozen=True)
-class Selection:
+class TaskSelection:
     """How many tasks, how often, and which agent runs them. `agent` beats a row's `agent_ref`; `default` fills in."""
 
     limit: int | None
@@ -172,7 +172,7 @@ class Plan:
         return [int(task) for task in np.unique(index[other])]
 
 
-class Problems:
+class InputProblems:
     """What is wrong with the tasks: one line for each kind of problem, with the first place it occurs."""
 
     def __init__(self, source: str) -> None:
@@ -231,11 +231,11 @@ def refuse_taken(taken: list[tuple[int, str, str]], count: int, source: str, out
         )
 
 
-def survey(tasks: Tasks, selection: Selection, earlier: Earlier, known: Plan | None = None) -> Plan:
+def survey(tasks: Tasks, selection: TaskSelection, earlier: Earlier, known: Plan | None = None) -> Plan:
     """Check every row and give every task its name. `known` has the first tasks, checked by an earlier run."""
     check_selection(selection)
     plan = known or Plan(selection.repeats, repeated=selection.repeats > 1)
-    problems = Problems(tasks.name)
+    problems = InputProblems(tasks.name)
     lines = tasks.lines(plan.surveyed)
     names: Names | None = None
     read = plan.tasks
@@ -269,7 +269,7 @@ def survey(tasks: Tasks, selection: Selection, earlier: Earlier, known: Plan | N
     return plan
 
 
-def _rename(tasks: Tasks, selection: Selection, plan: Plan, taken: list[int], earlier: Earlier) -> None:
+def _rename(tasks: Tasks, selection: TaskSelection, plan: Plan, taken: list[int], earlier: Earlier) -> None:
     """Tasks whose name the output has with other content get names of their own, or are refused."""
     wanted = set(taken)
     named: list[tuple[int, str, str]] = []
@@ -287,7 +287,7 @@ def _rename(tasks: Tasks, selection: Selection, plan: Plan, taken: list[int], ea
     plan.mark(earlier)
 
 
-def check_selection(selection: Selection) -> None:
+def check_selection(selection: TaskSelection) -> None:
     """What is put into every task must leave it one, and the agent must be known."""
     params = selection.params
     if "input" in params:
@@ -340,7 +340,7 @@ class Planned:
         return job
 
 
-def jobs(tasks: Tasks, selection: Selection, plan: Plan) -> Iterator[Job]:
+def jobs(tasks: Tasks, selection: TaskSelection, plan: Plan) -> Iterator[Job]:
     """The rollouts still to make, task by task."""
     repeats, start = selection.repeats, plan.surveyed
     if plan.done.find(0, 0, start.tasks * repeats) >= 0:
@@ -364,7 +364,7 @@ def jobs(tasks: Tasks, selection: Selection, plan: Plan) -> Iterator[Job]:
         yield from task_jobs(plan, selection, index, name, row, line)
 
 
-def task_jobs(plan: Plan, selection: Selection, index: int, name: str, row: Json, line: bytes) -> Iterator[Job]:
+def task_jobs(plan: Plan, selection: TaskSelection, index: int, name: str, row: Json, line: bytes) -> Iterator[Job]:
     """The rollouts of one task that are still to make."""
     agent, content = selection.agent_for(row) or "", plan.digest(index)
     for repeat in range(plan.repeats):

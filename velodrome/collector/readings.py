@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.checks import WHILE_COLLECTING, Checks
-from velodrome.collector.watch.progress import Bar
+from velodrome.collector.watch.progress import ProgressBar
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_file import ended, failures_of
 from velodrome.profiling.profile_text import profile_tree
@@ -144,7 +144,7 @@ def read_output(
     """Read the whole output; what takes longer than `patience_s` has a progress bar."""
     whole = OutputReadings(output, profiled=profiled)
     every_s = 0.2 if sys.stderr.isatty() else 10.0
-    with Bar(
+    with ProgressBar(
         desc="Reading the output", unit=" rollouts", delay=patience_s, mininterval=every_s, disable=not progress
     ) as bar:
         for line, row, size in read_rows(output, whole.lost, whole.passed):

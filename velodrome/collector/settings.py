@@ -14,7 +14,7 @@ Json = dict[str, Any]
 DEFAULT_PARALLEL = 16
 
 
-class RunSettings(Settings):
+class SharedSettings(Settings):
     """What collecting and scoring share."""
 
     input: FilePath | None = Field(None, alias="input_jsonl_fpath", description="the tasks: .jsonl or .jsonl.zst")
@@ -32,7 +32,7 @@ class RunSettings(Settings):
     server_wait_s: Amount = Field(300.0, description="how long to wait for a server that is unreachable")
 
 
-class CollectSettings(RunSettings):
+class CollectSettings(SharedSettings):
     """The settings of `velo collect` and `velodrome.collect`."""
 
     output: FilePath | None = Field(
@@ -51,7 +51,7 @@ class CollectSettings(RunSettings):
     timing_every: Count | None = Field(None, description="print where the time went every so many rollouts")
 
 
-class VerifySettings(RunSettings):
+class VerifySettings(SharedSettings):
     """The settings of `velo verify` and `velodrome.verify`."""
 
     input: FilePath | None = Field(None, alias="input_jsonl_fpath", description="the rollouts to score")

@@ -16,7 +16,7 @@ from typing import Any
 
 from velodrome.collector.guarded import GuardedFile
 from velodrome.collector.keys import Earlier, Entry, KeyFile, keys_path
-from velodrome.collector.settings import RunSettings
+from velodrome.collector.settings import SharedSettings
 from velodrome.errors import InputError, StorageError, VelodromeError
 from velodrome.records import rollout
 
@@ -173,7 +173,7 @@ class MemorySink:
 
 
 @contextmanager
-def open_sink(settings: RunSettings, earlier: Earlier, *, by_task: bool) -> Iterator[Sink | MemorySink]:
+def open_sink(settings: SharedSettings, earlier: Earlier, *, by_task: bool) -> Iterator[Sink | MemorySink]:
     """The output, locked; refused if somebody wrote to it since it was read."""
     output = settings.output
     if output is None:

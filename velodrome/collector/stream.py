@@ -15,7 +15,7 @@ from velodrome.collector.plan import (
     Job,
     Names,
     Plan,
-    Selection,
+    TaskSelection,
     check_selection,
     encoded_task,
     known_agent,
@@ -30,10 +30,10 @@ Json = dict[str, Any]
 _AHEAD = 64  # tasks of an asynchronous iterable that may wait
 
 
-class Stream:
+class TaskStream:
     """The jobs of any iterable, in its order; and the plan, which grows with it."""
 
-    def __init__(self, tasks: Iterable[Any] | AsyncIterable[Any], selection: Selection, earlier: Earlier) -> None:
+    def __init__(self, tasks: Iterable[Any] | AsyncIterable[Any], selection: TaskSelection, earlier: Earlier) -> None:
         check_selection(selection)
         self.plan = Plan(selection.repeats, repeated=selection.repeats > 1, agents=set(selection.agents))
         self._selection = selection

@@ -18,7 +18,7 @@ from velodrome.collector.attempt import Attempt, check_numbers, check_reward, en
 from velodrome.collector.collection import QUIET, Surface, conduct
 from velodrome.collector.collector import Collector
 from velodrome.collector.keys import Earlier, Entry, name_hash, read_earlier
-from velodrome.collector.plan import Job, Plan, Planned, Problems, refuse_taken
+from velodrome.collector.plan import InputProblems, Job, Plan, Planned, refuse_taken
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import make_recipe
 from velodrome.collector.settings import VerifySettings
@@ -65,7 +65,7 @@ def survey(settings: VerifySettings, source: Path, agents: Agents, earlier: Earl
     foreign = foreign_file(source)
     if foreign is not None:
         raise InputError(foreign)
-    plan, problems, read = Plan(by_task=False), Problems(str(source)), 0
+    plan, problems, read = Plan(by_task=False), InputProblems(str(source)), 0
     keys: set[int] = set()
     for number, line in read_lines(source):
         if settings.limit is not None and read >= settings.limit:

@@ -8,7 +8,7 @@ from types import TracebackType
 from tqdm.auto import tqdm
 
 
-class Bar(tqdm):  # type: ignore[type-arg]
+class ProgressBar(tqdm):  # type: ignore[type-arg]
     """A bar without tqdm's monitor, a thread that would outlive it."""
 
     monitor_interval = 0
@@ -19,7 +19,7 @@ class Progress:
 
     def __init__(self, total: int, done: int, *, title: str = "Collecting rollouts") -> None:
         self._reward = "new rollouts' reward" if done else "reward"
-        self._bar = Bar(
+        self._bar = ProgressBar(
             total=total, initial=done, desc=title, unit="it", file=sys.stderr, mininterval=0, dynamic_ncols=True
         )
         drawn = sys.stderr.isatty() or tqdm.__module__ == "tqdm.notebook"
