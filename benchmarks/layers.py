@@ -25,7 +25,7 @@ from benchmarks.summary import table
 from velodrome import http
 from velodrome.collector.attempt import attempt
 from velodrome.collector.keys import Earlier
-from velodrome.collector.plan import Job, Selection, TaskFile, jobs, survey
+from velodrome.collector.plan import Job, TaskFile, TaskSelection, jobs, survey
 from velodrome.collector.sink import Sink
 from velodrome.records.facts import RowFacts
 from velodrome.serving.connect import Components
@@ -61,7 +61,10 @@ def layers(url: str, folder: Path, session: aiohttp.ClientSession) -> dict[str, 
     bodies = [workload.requests(number) for number in range(_ROLLOUTS)]
     tasks = [workload.task(number) for number in range(_ROLLOUTS)]
     workload.write_tasks(folder / "tasks.jsonl", range(_ROLLOUTS))
-    source, selection = TaskFile(folder / "tasks.jsonl"), Selection(None, 1, workload.AGENT, None, {}, [workload.AGENT])
+    source, selection = (
+        TaskFile(folder / "tasks.jsonl"),
+        TaskSelection(None, 1, workload.AGENT, None, {}, [workload.AGENT]),
+    )
     plan = survey(source, selection, Earlier())
     sink, tally = Sink(folder / "rollouts.jsonl"), Tally(by_task=False)
     waiting = jobs(source, selection, plan)

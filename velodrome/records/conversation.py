@@ -20,6 +20,7 @@ Json = dict[str, Any]
 
 _ASKING = ("user", "system", "developer")
 TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+_TOKENS = frozenset(TOKEN_FIELDS)
 
 
 def text_of(content: Any) -> str:
@@ -32,30 +33,42 @@ def text_of(content: Any) -> str:
 
 
 def flaw(item: Any) -> str | None:
-    """Why this is no response item, in words, or None. Kinds that are not known here are not looked into."""
+    """Why this is not a response item, in words, or None. Kinds that are not known here are not examined."""
     if not isinstance(item, dict):
         return f"not an object but {item!r:.40}"
     kind = item.get("type", "message")
     if not isinstance(kind, str):
         return f'"type" is not a text but {kind!r:.40}'
-    for name in TOKEN_FIELDS:
-        problem = tokens_flaw(name, item[name]) if item.get(name) is not None else None
-        if problem is not None:
-            return f"{kind}: {problem}"
+    if not _TOKENS.isdisjoint(item):
+        for name in TOKEN_FIELDS:
+            problem = tokens_flaw(name, item[name]) if item.get(name) is not None else None
+            if problem is not None:
+                return f"{kind}: {problem}"
     if kind == "function_call" or kind == "function_call_output":
         call = item.get("call_id") or item.get("id") or ""
         if not isinstance(call, str):
             return f'{kind}: "call_id" is not a text but {call!r:.40}'
         if kind == "function_call" and not isinstance(item.get("name"), str):
             return f'{kind}: "name" is not a text but {item.get("name")!r:.40}'
-    elif kind == "message" or kind == "reasoning":
-        for name in ("content", "summary"):
-            value = item.get(name)
-            if value is None or isinstance(value, str):
-                continue
-            if not isinstance(value, list) or [part for part in value if not isinstance(part, dict)]:
-                return f'{kind}: "{name}" is not a text or a list of objects but {value!r:.40}'
+    elif kind == "message":
+        return _content_flaw(kind, "content", item.get("content"))
+    elif kind == "reasoning":
+        return _content_flaw(kind, "content", item.get("content")) or _content_flaw(
+            kind, "summary", item.get("summary")
+        )
     return None
+
+
+def _content_flaw(kind: str, name: str, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return None
+    if isinstance(value, list):
+        for part in value:
+            if not isinstance(part, dict):
+                break
+        else:
+            return None
+    return f'{kind}: "{name}" is not a text or a list of objects but {value!r:.40}'
 
 
 def messages(items: list[Json]) -> list[Json]:
