@@ -24,8 +24,11 @@ HEAVY = (
 )
 
 
-CALLS = {"check", "collect", "compare", "export", "metrics", "read", "rollout", "serve", "verify", "view"}
-COMPONENTS = {"Environment", "tool"}
+CALLS = {
+    *("check", "collect", "compare", "export", "metrics", "read"),
+    *("rollout", "serve", "train", "verify", "view"),
+}
+COMPONENTS = {"Environment", "LocalModel", "OpenAI", "ScriptedModel", "SimpleAgent", "tool"}
 RECORDS = {"Response", "Rollout", "Task", "ToolCall"}
 PROTOCOLS = {"Agent", "Model", "Resources"}
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from velodrome import errors
     from velodrome.api.collecting import collect, rollout, verify
     from velodrome.api.exchanging import export
+    from velodrome.api.learning import train
     from velodrome.api.measuring import check, compare, metrics
     from velodrome.api.reading import read
     from velodrome.api.servers import serve, view
@@ -18,14 +19,22 @@ if TYPE_CHECKING:
     from velodrome.records.conversation import Response, ToolCall
     from velodrome.records.views import Rollout, Task
     from velodrome.resources_servers.environment import Environment, tool
+    from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+    from velodrome.responses_api_models.local_model.app import LocalModel
+    from velodrome.responses_api_models.openai_model.app import OpenAI
+    from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 
 _HOMES = {
     "Agent": "contracts",
     "Environment": "resources_servers.environment",
+    "LocalModel": "responses_api_models.local_model.app",
     "Model": "contracts",
+    "OpenAI": "responses_api_models.openai_model.app",
     "Resources": "contracts",
     "Response": "records.conversation",
     "Rollout": "records.views",
+    "ScriptedModel": "responses_api_models.scripted_model.app",
+    "SimpleAgent": "responses_api_agents.simple_agent.app",
     "Task": "records.views",
     "ToolCall": "records.conversation",
     "check": "api.measuring",
@@ -37,6 +46,7 @@ _HOMES = {
     "rollout": "api.collecting",
     "serve": "api.servers",
     "tool": "resources_servers.environment",
+    "train": "api.learning",
     "verify": "api.collecting",
     "view": "api.servers",
 }
@@ -44,10 +54,14 @@ _HOMES = {
 __all__ = [
     "Agent",
     "Environment",
+    "LocalModel",
     "Model",
+    "OpenAI",
     "Resources",
     "Response",
     "Rollout",
+    "ScriptedModel",
+    "SimpleAgent",
     "Task",
     "ToolCall",
     "check",
@@ -60,6 +74,7 @@ __all__ = [
     "rollout",
     "serve",
     "tool",
+    "train",
     "verify",
     "view",
 ]

@@ -24,8 +24,9 @@ from velodrome.collector.verify import verify as run_verification
 from velodrome.contracts import as_agent
 from velodrome.errors import InputError
 from velodrome.records.task import digest, own_id, parse_task
+from velodrome.records.views import Rollout
 from velodrome.scope import Scope
-from velodrome.settings import Config, load
+from velodrome.settings import Config, find_file, load
 
 Json = dict[str, Any]
 PathLike = str | Path
@@ -63,7 +64,7 @@ async def collect(
     `config` (a path, several, or a loaded `Config`). With `out` rollouts are appended to that file, and the same call
     again continues where it stopped; without it they are kept in memory. A failed rollout is counted and never raises.
     """
-    path = Path(tasks) if isinstance(tasks, str | Path) else None
+    path = _task_file(tasks) if isinstance(tasks, str | Path) else None
     settings = CollectSettings.read(
         {
             "input": path,
@@ -91,7 +92,7 @@ async def collect(
         return await run_collection(settings, _agents(agent, config), given, Surface(_reporter(progress), progress))
 
 
-async def rollout(task: str | Json, agent: Any, *, verify: bool = True) -> Json:
+async def rollout(task: str | Json, agent: Any, *, verify: bool = True) -> Rollout:
     """One rollout of one task; nothing is written. A rollout that fails raises its `RolloutError`."""
     line = encoded_task(task)
     try:
@@ -104,8 +105,7 @@ async def rollout(task: str | Json, agent: Any, *, verify: bool = True) -> Json:
     job = Job(f"{own_id(row) or content}/0", 0, 0, name, row, digest=content)
     async with Scope():
         finished = await attempt(job, agents.connect([name]), verify=verify, raising=True)
-    made: Json = finished.row or {}
-    return made
+    return Rollout(finished.row or {})
 
 
 async def verify(
@@ -149,6 +149,14 @@ async def verify(
     scorers: Agents = ConfiguredAgents(_config(config, scoring=True)) if not live else _scorer(environment, agent)
     async with Scope():
         return await run_verification(settings, scorers, Surface(_reporter(progress), progress))
+
+
+def _task_file(path: PathLike) -> Path:
+    """The file, in the working directory or in the package."""
+    file = find_file(str(path), Path.cwd())
+    if file is None:
+        raise InputError(f"{path}: no such file (looked in this folder and in the package)")
+    return file
 
 
 def _agents(agent: Any, config: Any) -> Agents:

@@ -12,6 +12,7 @@ import orjson
 from velodrome.records.rollout import beside
 from velodrome.records.rows import read_rows
 from velodrome.records.unread import Unread
+from velodrome.records.views import Rollout
 
 Json = dict[str, Any]
 
@@ -35,9 +36,10 @@ class Run:
     failed_attempts: list[Json] = field(default_factory=list, repr=False)  # without an output
 
     @cached_property
-    def rollouts(self) -> list[Json]:
+    def rollouts(self) -> list[Rollout]:
         """The rollouts: those of this run if they were kept in memory, else all of the output."""
-        return [orjson.loads(line) for line in self.lines] if self.output is None else _rows(self.output)
+        rows = [orjson.loads(line) for line in self.lines] if self.output is None else _rows(self.output)
+        return [Rollout(row) for row in rows]
 
     @cached_property
     def failures(self) -> list[Json]:

@@ -96,6 +96,9 @@ class Rollout:
     def __getitem__(self, name: str) -> Any:
         return self.row[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.row
+
     def get(self, name: str, default: Any = None) -> Any:
         """A field of the row, or the default."""
         return self.row.get(name, default)
