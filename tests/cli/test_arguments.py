@@ -102,8 +102,8 @@ def test_every_wrong_argument_is_reported_at_once(rollouts: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ("id,question\n1,\n", 'q.csv:2: "question" is empty, so that nothing is asked'),
-        ("id,question\n1,  \n", 'q.csv:2: "question" is empty, so that nothing is asked'),
+        ("id,question\n1,\n", 'q.csv:2: "question" is empty, so the prompt asks nothing'),
+        ("id,question\n1,  \n", 'q.csv:2: "question" is empty, so the prompt asks nothing'),
         ("id,question\n,What?\n", 'q.csv:2: "id" is empty'),
     ],
 )

@@ -48,7 +48,7 @@ def test_what_came_of_it_is_json_and_notes_go_to_stderr(rollouts: str, tmp_path:
         "card": str(to / "README.md"),
     }
     assert "rollouts.jsonl:4" in err
-    assert "--split: the shares add up to 2 and not to 1; each is taken as its part of that: train 0.5, test 0.5" in err
+    assert "train 0.5, test 0.5" in err
 
 
 def test_the_settings_of_a_format_reach_it(rollouts: str, tmp_path: Path):

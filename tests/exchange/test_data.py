@@ -159,7 +159,7 @@ def test_mistakes_are_told_all_at_once_with_their_lines_and_nothing_is_written(t
         f'{source}:3: no "q" in it, or it is null (there are: a)',
         f'{source}:4: no "q" in it, or it is null (there are: a, q)',
         f"{source}:5: a row is a JSON object",
-        f'{source}:6: "q" is empty, so that nothing is asked',
+        f'{source}:6: "q" is empty, so the prompt asks nothing',
         f'{source}:7: no "q" in it, or it is null (there are: no fields)',
         "nothing is written; --skip-bad leaves such rows out",
     )

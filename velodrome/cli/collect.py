@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from velodrome import scope
 from velodrome.cli import main
-from velodrome.cli.options import ConnectionLimits, ServerOptions, WatchOptions, load_options
+from velodrome.cli.options import ServerOptions, WatchOptions, load_options
 from velodrome.cli.streams import say
 from velodrome.cli.verb import Verb
 from velodrome.cli.watching import watching
@@ -27,6 +27,7 @@ from velodrome.errors import InputError
 from velodrome.profiling.profile_text import profile_tree, verdict_text
 from velodrome.records.rollout import beside
 from velodrome.serving.connect import Servers
+from velodrome.serving.process.options import ConnectionLimits
 from velodrome.settings import Config, find_file
 from velodrome.settings.files import way_to_data
 from velodrome.timing.invisible import printed_json

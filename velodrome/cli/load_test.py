@@ -116,7 +116,7 @@ async def served(config: Config, options: CollectSettings, watchers: Sequence[Wa
                 loop.add_signal_handler(number, up.interrupt)
             up.stop()
 
-    await Supervisor(config, serving.make_options(config), say).run(while_up=while_up)
+    await Supervisor(config, read_options(serving.RunOptions, config), say).run(while_up=while_up)
     if not work:
         return None
     await asyncio.wait(work)

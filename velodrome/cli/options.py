@@ -7,14 +7,14 @@ docs, then those of the groups from left to right.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import Field
 
+from velodrome.serving.process.options import ProfilingOptions
 from velodrome.settings import Config, load
 from velodrome.settings.model import Settings, read_settings, setting_names
-from velodrome.settings.values import Amount, Count, FilePath, Port, Text
+from velodrome.settings.values import Count, FilePath, Port, Text
 
 O = TypeVar("O", bound=Settings)  # noqa: E741 - options
 
@@ -30,31 +30,6 @@ class ServerOptions(HeadOptions):
     """Whether running servers are used."""
 
     embedded: bool = Field(False, description="run everything in this process, even if servers are running")
-
-
-class ConnectionLimits(Settings):
-    """How many connections the HTTP client opens."""
-
-    max_connections: Count = Field(
-        102400, alias="global_aiohttp_connector_limit", description="the most HTTP connections"
-    )
-    max_connections_per_host: Count = Field(
-        1024, alias="global_aiohttp_connector_limit_per_host", description="the most HTTP connections to one server"
-    )
-
-
-class ProfilingOptions(Settings):
-    """Profiles of every function that a process runs."""
-
-    profiling_enabled: bool = Field(False, description="measure every function while it runs")
-    profiling_results_dirpath: FilePath | None = Field(None, description="the folder for profiles")
-    profiling_save_every_s: Amount = Field(5.0, description="seconds between two saves of a profile")
-
-    def profile_folder(self) -> Path | None:
-        """The folder for profiles, ready to be written to; None if there are to be none."""
-        from velodrome.timing.profiles import place
-
-        return place(self.profiling_enabled, self.profiling_results_dirpath)
 
 
 class WatchOptions(ProfilingOptions):

@@ -13,7 +13,7 @@ from velodrome.cli.collect import (
     run_async,
     use_limits,
 )
-from velodrome.cli.options import ConnectionLimits, ServerOptions, load_options
+from velodrome.cli.options import ServerOptions, load_options
 from velodrome.cli.streams import say
 from velodrome.cli.verb import Verb
 from velodrome.collector import verify as verification
@@ -24,6 +24,7 @@ from velodrome.collector.settings import VerifySettings
 from velodrome.collector.stop import Stop
 from velodrome.errors import InputError
 from velodrome.serving.connect import Servers
+from velodrome.serving.process.options import ConnectionLimits
 from velodrome.settings import Config
 from velodrome.timing.stop_signals import on_stop_signal
 

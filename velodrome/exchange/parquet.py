@@ -1,4 +1,4 @@
-"""pyarrow, imported when a Parquet file is really asked for."""
+"""pyarrow, imported when a Parquet file is read or written."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from velodrome.errors import InputError
 def arrow(what: str) -> Any:
     """The package pyarrow; without it an `InputError` says how to get it."""
     try:
-        found = importlib.import_module("pyarrow")
+        package = importlib.import_module("pyarrow")
         importlib.import_module("pyarrow.parquet")
     except ImportError as error:
         raise InputError(f"{what}: Parquet needs pyarrow; pip install 'velodrome[parquet]'") from error
-    return found
+    return package

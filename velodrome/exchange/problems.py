@@ -1,41 +1,63 @@
-"""What is wrong with a file a user gave: each kind of mistake once, with the first place it stands in."""
+"""The mistakes in a user's file: each kind once, with the first place it occurs in."""
 
 from __future__ import annotations
 
-from velodrome.errors import InputError
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import orjson
+
+from velodrome.errors import InputError, ModelError, describe
 
 _MOST_KINDS = 20
 
+# What reading a row of a wrong shape can raise: fields that are missing, or of another type.
+FLAWS = (ModelError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+
 
 class Problems:
-    """A bounded list of mistakes. `count` is how many places are wrong in all."""
+    """A bounded list of mistakes. `count` is the number of wrong places."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._places: dict[str, list[str | int]] = {}  # what -> first place, how often
-        self._untold = 0
+        self._first: dict[str, str] = {}  # kind of mistake -> its first place
+        self._times: Counter[str] = Counter()
 
     def add(self, where: str, what: str) -> None:
         """Note one wrong place; `where` is a file with its line."""
         self.count += 1
-        if what in self._places:
-            self._places[what][1] = int(self._places[what][1]) + 1
-        elif len(self._places) < _MOST_KINDS:
-            self._places[what] = [where, 1]
-        else:
-            self._untold += 1
+        if what in self._first or len(self._first) < _MOST_KINDS:
+            self._first.setdefault(what, where)
+            self._times[what] += 1
+
+    @contextmanager
+    def at(self, where: str) -> Iterator[None]:
+        """Note the mistake that reading a row raises; the rest of the block is skipped."""
+        try:
+            yield
+        except FLAWS as error:
+            self.add(where, mistake(error))
 
     def lines(self) -> list[str]:
-        """One line a kind of mistake."""
-        found = [
-            f"{where}: {what}" + (f" (and {int(times) - 1} more like it)" if int(times) > 1 else "")
-            for what, (where, times) in self._places.items()
-        ]
-        if self._untold:
-            found.append(f"and {self._untold} more places with mistakes of other kinds")
-        return found
+        """One line per kind of mistake."""
+        lines = []
+        for what, where in self._first.items():
+            more = self._times[what] - 1
+            lines.append(f"{where}: {what}" + (f" (and {more} more like it)" if more else ""))
+        others = self.count - self._times.total()
+        return [*lines, f"and {others} more places with mistakes of other kinds"] if others else lines
 
     def refuse(self, *hints: str) -> None:
         """Raise if anything is wrong."""
         if self.count:
             raise InputError(*self.lines(), *hints)
+
+
+def mistake(error: Exception) -> str:
+    """What is wrong with a row, from the error that reading it raised."""
+    if isinstance(error, orjson.JSONDecodeError):
+        return f"not JSON: {error.msg} (character {error.pos + 1} of the line)"
+    if isinstance(error, ModelError | ValueError):
+        return str(error)
+    return f"not a line of this format ({describe(error):.80})"

@@ -1,9 +1,9 @@
 """From the name of an instance to the live object.
 
-A block with a `url` is a server somewhere else, and one whose server runs already is asked there: both are clients. Any
-other component is made here, by keyword: it is the one public class of `<kind>/<implementation>/app.py` that has the
-contract's methods. What its block refers to is made first and passed as the live object under the same key. Each
-instance is made once.
+A block with a `url` is a server somewhere else, and one whose server already runs is called there: both are clients.
+Any other component is made here, by keyword. Its class is the one public class of `<kind>/<implementation>/app.py` that
+has the contract's methods. What its block refers to is made first and passed as the live object under the same key.
+Each instance is made once.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PACKAGE = Path(__file__).parent.parent
 _WANTED = {  # what an author writes, where that is not the contract itself
     "resources_servers": "derived from Environment with def verify(self, task, response) (see docs/environments.md)"
 }
-_METHODS = {
-    "responses_api_models": ("respond",),
-    "resources_servers": ("open", "call", "score", "close"),
-    "responses_api_agents": ("run", "respond"),
+METHODS = {  # what makes a component what it is; an agent also has a model's method, so it comes first
+    AGENTS: ("run", "respond"),
+    RESOURCES: ("open", "call", "score", "close"),
+    MODELS: ("respond",),
 }
 
 
@@ -49,7 +49,7 @@ class Servers:
 
 
 class Components:
-    """The live objects of one configuration, made as they are asked for."""
+    """The live objects of one configuration, made when they are first needed."""
 
     def __init__(self, config: Config, cwd: Path | None = None, *, servers: Servers | None = None) -> None:
         self._config = config
@@ -171,7 +171,7 @@ def unknown(what: str, name: str, names: list[str]) -> str:
 def component_class(instance: Instance, cwd: Path) -> type[Any]:
     """The class that an instance's block names."""
     module = _module(instance, cwd)
-    methods = _METHODS[instance.kind]
+    methods = METHODS[instance.kind]
     classes = [
         thing
         for name, thing in vars(module).items()

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.errors import InputError
 from velodrome.serving.connect import Servers
 from velodrome.serving.process.listen import head_address, is_wildcard, reachable, server_token
@@ -25,8 +26,6 @@ from velodrome.settings.names import AGENTS
 
 TIMEOUT_S = 5.0
 _PLACE = frozenset(("host", "port", "num_workers", "entrypoint"))  # where a server runs, not what it does
-
-Json = dict[str, Any]
 
 
 class _ForeignError(InputError):

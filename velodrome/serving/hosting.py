@@ -18,21 +18,16 @@ from velodrome.serving.apps.openapi import description_routes
 from velodrome.serving.apps.resources_app import resources_routes
 from velodrome.serving.apps.sessions import SESSION_TTL_S, Seal, Sessions
 from velodrome.serving.apps.web_app import Background, RequestLimits, Status, get, make_app
+from velodrome.serving.connect import METHODS
 from velodrome.serving.process.listen import LOOPBACK, listening, reachable
 from velodrome.serving.profiling import ProcessProfile, stats
 from velodrome.serving.web_server import running
-from velodrome.settings.names import AGENTS, MODELS, RESOURCES
-
-_CONTRACTS = {  # the methods that make a component what it is; an agent also has a model's, so it comes first
-    AGENTS: ("run", "respond"),
-    RESOURCES: ("open", "call", "score", "close"),
-    MODELS: ("respond",),
-}
+from velodrome.settings.names import AGENTS, MODELS
 
 
 def kind_of(component: Any) -> str:
     """What a live component is: a model, an environment or an agent, by the methods it has."""
-    for kind, methods in _CONTRACTS.items():
+    for kind, methods in METHODS.items():
         if all(callable(getattr(component, method, None)) for method in methods):
             return kind
     raise InputError(f"{type(component).__name__} is not a model, an environment or an agent (see docs/python.md)")

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -28,7 +28,6 @@ from velodrome.timing.tables import as_text
 if TYPE_CHECKING:
     from velodrome.serving.apps.web_app import Handler
 
-Json = dict[str, Any]
 
 EVERY_S = 5.0
 PATIENCE_S = 10.0  # a busy worker needs a second or two to read its own table

@@ -26,15 +26,18 @@ _MAX_TARGETS = 1000  # models make up names
 ONCE = http.Retry(max_retries=8, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0, replay=False)
 
 
-class _Remote:
-    """One server: its routes as targets, its errors as ours."""
+class RemoteServer:
+    """One server: its routes as targets, its errors as ours. The connections are shared, so there is none to close."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._targets: dict[str, http.Target] = {}
 
-    async def post(
+    async def aclose(self) -> None:
+        """Part of every component's contract; nothing to do."""
+
+    async def _post(
         self,
         route: str,
         body: Any,
@@ -52,7 +55,7 @@ class _Remote:
         _graft(reply.headers.get(wire.SPANS))
         return reply
 
-    async def get(self, route: str, kind: type[RolloutError]) -> Any:
+    async def _get(self, route: str, kind: type[RolloutError]) -> Any:
         """The JSON of a route, or None if the server has no such thing. One that does not answer is a fault."""
         try:
             reply = await http.shared().get(self._target(route), REPEATED)
@@ -95,34 +98,31 @@ def decoded(reply: http.Reply, kind: type[RolloutError]) -> Json:
     return data
 
 
-class HttpModel:
+class HttpModel(RemoteServer):
     """A model behind `/v1/responses`."""
 
     def __init__(self, url: str, token: str | None = None, policy: http.Retry = REPEATED) -> None:
-        self._server = _Remote(url, token)
+        super().__init__(url, token)
         self._policy = policy
 
     async def respond(self, request: Json) -> Json:
         """One model call."""
-        answer = decoded(await self._server.post("/v1/responses", request, ModelError, self._policy), ModelError)
+        answer = decoded(await self._post("/v1/responses", request, ModelError, self._policy), ModelError)
         if not isinstance(answer.get("output"), list):
-            raise ModelError(f'{self._server.url}: the response has no "output" list')
+            raise ModelError(f'{self.url}: the response has no "output" list')
         return answer
 
-    async def aclose(self) -> None:
-        """The pool is shared; nothing of its own to close."""
 
-
-class HttpResources:
+class HttpResources(RemoteServer):
     """An environment behind its routes. A session's handle is the cookie header that belongs to it."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        self._server = _Remote(url, token)
+        super().__init__(url, token)
         self._about: Json | None = None
 
     async def _report(self) -> Json:
         if self._about is None:
-            report = await self._server.get("/", ToolError)
+            report = await self._get("/", ToolError)
             self._about = report if isinstance(report, dict) else {}
         return self._about
 
@@ -130,7 +130,7 @@ class HttpResources:
         """Start a session; none with a server that keeps none."""
         if (await self._report()).get("sessions") is False:
             return ""
-        reply = await self._server.post("/seed_session", task, ToolError, ONCE)
+        reply = await self._post("/seed_session", task, ToolError, ONCE)
         return "; ".join(value.partition(";")[0] for value in reply.headers.getall("Set-Cookie", []))
 
     async def call(self, session: str, name: str, arguments: Any) -> str:
@@ -138,7 +138,7 @@ class HttpResources:
         if name in _ROUTES or name in ("", ".", "..") or "/" in name or len(name) > _MAX_NAME:
             return no_such_tool(name, [str(each.get("name")) for each in await self.tools()])
         try:
-            reply = await self._server.post(f"/{quote(name, safe='')}", arguments, ToolError, ONCE, _cookie(session))
+            reply = await self._post(f"/{quote(name, safe='')}", arguments, ToolError, ONCE, _cookie(session))
         except ToolError as error:
             cause = error.__cause__
             if isinstance(cause, CallError) and cause.status in (400, 404, 405, 422) and not wire.error_in(cause.body):
@@ -150,53 +150,47 @@ class HttpResources:
         """Verify."""
         headers = {**_cookie(session), wire.BRIEF: "yes"}
         body = {**task, "response": response}
-        return decoded(await self._server.post("/verify", body, VerifyError, REPEATED, headers), VerifyError)
+        return decoded(await self._post("/verify", body, VerifyError, REPEATED, headers), VerifyError)
 
     async def close(self, session: str) -> None:
         """Forget the session."""
         if session:
-            await self._server.post("/close_session", {}, ToolError, REPEATED, _cookie(session))
+            await self._post("/close_session", {}, ToolError, REPEATED, _cookie(session))
 
     async def tools(self) -> list[Json]:
         """The tools on offer; a server that does not say offers none by itself."""
-        tools = await self._server.get("/tools", ToolError)
+        tools = await self._get("/tools", ToolError)
         return tools if isinstance(tools, list) else []
 
     async def deferrable(self) -> bool:
         """As the server says."""
         return (await self._report()).get("deferrable") is not False
 
-    async def aclose(self) -> None:
-        """The pool is shared; nothing of its own to close."""
 
-
-class HttpAgent:
+class HttpAgent(RemoteServer):
     """An agent behind `/run`."""
 
     def __init__(self, url: str, token: str | None = None, policy: http.Retry = ONCE) -> None:
-        self._server = _Remote(url, token)
+        super().__init__(url, token)
         self._policy = policy
 
     async def run(self, task: Json, *, verify: bool = True) -> Json:
         """One task, from its prompt to its score."""
         headers = None if verify else {wire.VERIFY: "no"}
-        reply = await self._server.post("/run", task, AgentError, self._policy, headers)
+        reply = await self._post("/run", task, AgentError, self._policy, headers)
         result = decoded(reply, AgentError)
         if not isinstance(result.get("response"), dict):
-            raise AgentError(f'{self._server.url}: the result has no "response" object')
+            raise AgentError(f'{self.url}: the result has no "response" object')
         return result
 
     async def respond(self, request: Json) -> Json:
         """Continue one conversation."""
-        return decoded(await self._server.post("/v1/responses", request, AgentError, self._policy), AgentError)
+        return decoded(await self._post("/v1/responses", request, AgentError, self._policy), AgentError)
 
     async def deferrable(self) -> bool:
         """As the server says."""
-        report = await self._server.get("/", AgentError)
+        report = await self._get("/", AgentError)
         return not isinstance(report, dict) or report.get("deferrable") is not False
-
-    async def aclose(self) -> None:
-        """The pool is shared; nothing of its own to close."""
 
 
 def _cookie(session: str) -> dict[str, str]:

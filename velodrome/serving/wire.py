@@ -11,16 +11,14 @@ import uuid
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.errors import AgentError, Away, ModelError, RolloutError, TaskError, ToolError, VerifyError
 from velodrome.settings import mask_text
 from velodrome.timing import spans
 from velodrome.timing.spans import Span
-
-Json = dict[str, Any]
 
 VERIFY = "x-velodrome-verify"  # "no" on /run: leave the score out
 BRIEF = "x-velodrome-brief"  # on /verify: answer with the score alone

@@ -108,10 +108,10 @@ class Shop:
     def convert(self, name: str, rows: Iterable[Json], *, split: str = "train", **settings: Any) -> list[Json]:
         """The records of one unit; a row that is left out is an error here."""
 
-        def tell(row: Json, error: Exception) -> None:
+        def leave_out(row: Json, error: Exception) -> None:
             raise error
 
-        return list(FORMATS[name].start(ExportSettings(**settings), tell)(Unit(split, list(rows))))
+        return list(FORMATS[name].start(ExportSettings(**settings), leave_out)(Unit(split, list(rows))))
 
 
 @pytest.fixture

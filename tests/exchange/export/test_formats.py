@@ -192,7 +192,7 @@ def test_verl_has_no_form_for_calls_or_images_in_a_prompt(shop: Any):
     row["responses_create_params"] = {
         "input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,x"}]}]
     }
-    with pytest.raises(Unfit, match=r"^its prompt has content that is not text$"):
+    with pytest.raises(Unfit, match="content that is not text"):
         shop.convert("verl", [row])
 
 

@@ -10,10 +10,9 @@ from typing import Any, TypeGuard
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.errors import ModelError
 from velodrome.responses_api_models.conversion import responses_request
-
-Json = dict[str, Any]
 
 _ROLES = frozenset(("system", "developer", "user", "assistant", "tool"))
 
@@ -25,30 +24,30 @@ def is_messages(value: Any) -> TypeGuard[list[Json]]:
 
 def conversation(value: list[Json], name: str, system: str | None) -> list[Json]:
     """The messages of a column as a task has them; a `ValueError` says what is wrong with them."""
-    found: list[Json] = [_without_nulls(message) for message in value]
-    for message in found:
+    messages: list[Json] = [_without_nulls(message) for message in value]
+    for message in messages:
         if message.get("role") not in _ROLES:
             raise ValueError(f'"{name}" has a message of the role {message.get("role")!r:.40}')
         if "content" not in message and "tool_calls" not in message:
             raise ValueError(f'"{name}" has a message without content')
-    if found[-1]["role"] == "assistant":
+    if messages[-1]["role"] == "assistant":
         raise ValueError(f'"{name}" ends with a message of the assistant, so the question would hold its answer')
     if system is not None:
-        if found[0]["role"] in ("system", "developer"):
+        if messages[0]["role"] in ("system", "developer"):
             raise ValueError(f'"{name}" has a system message of its own; leave --system out')
-        found.insert(0, {"role": "system", "content": system})
-    return list(_request({"messages": found}, name)["input"])
+        messages.insert(0, {"role": "system", "content": system})
+    return list(_request({"messages": messages}, name)["input"])
 
 
 def offered(value: Any, name: str) -> list[Json]:
     """The tools of a column: a list, or one as JSON text, in the shape of chat or of a task."""
     try:
-        found = orjson.loads(value) if isinstance(value, str) else _without_nulls(value)
+        tools = orjson.loads(value) if isinstance(value, str) else _without_nulls(value)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, list) or not all(isinstance(tool, dict) for tool in found):
+        tools = None
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise ValueError(f'"{name}" is not a list of tools, nor one as JSON text')
-    return list(_request({"messages": [], "tools": found}, name).get("tools") or ())
+    return list(_request({"messages": [], "tools": tools}, name).get("tools") or ())
 
 
 def _request(chat: Json, name: str) -> Json:

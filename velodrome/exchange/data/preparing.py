@@ -1,6 +1,7 @@
 """A data set -> tasks: every row through one prompt, checked as the collector would check it.
 
-Every mistake is told at once, with its place. A file with mistakes becomes nothing, unless bad rows may be skipped.
+All mistakes are reported together, each with its place. A file with mistakes is not converted unless bad rows may be
+skipped.
 Shuffling holds no rows: tasks are written once in order, then copied in another order by their offsets.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.errors import InputError
 from velodrome.exchange.data.messages import conversation, is_messages, offered
 from velodrome.exchange.data.sources import HUB, read_rows
@@ -21,8 +23,6 @@ from velodrome.exchange.data.template import Missing, Template, as_text, field
 from velodrome.exchange.problems import Problems
 from velodrome.records.outfile import OutFile, refuse_existing
 from velodrome.records.task import parse_task
-
-Json = dict[str, Any]
 
 ANSWER = "expected_answer"
 _TAKEN = frozenset(("responses_create_params", "agent_ref", "id"))
@@ -76,26 +76,26 @@ class Maker:
     def task(self, row: Json) -> Json:
         """The task of one row; a `ValueError` says what is missing."""
         order = self._order
-        found: Json = {}
+        task: Json = {}
         if order.id is not None:
-            found["id"] = as_text(field(row, order.id))
-            if not found["id"].strip():
+            task["id"] = as_text(field(row, order.id))
+            if not task["id"].strip():
                 raise Missing(f'"{order.id}" is empty')
-        found["responses_create_params"] = {"input": self._asked(row), **self._tools(row)}
+        task["responses_create_params"] = {"input": self._question(row), **self._tools(row)}
         if order.answer is not None:
             answer = field(row, order.answer)
             if answer == "":
                 raise Missing(f'"{order.answer}" is empty')
-            found[ANSWER] = answer if isinstance(answer, list | dict) else as_text(answer)
+            task[ANSWER] = answer if isinstance(answer, list | dict) else as_text(answer)
         for name in order.keep:
             if name not in row:
                 field(row, name)
-            found[name] = row.get(name)
+            task[name] = row.get(name)
         if order.agent is not None:
-            found["agent_ref"] = {"name": order.agent}
-        return found
+            task["agent_ref"] = {"name": order.agent}
+        return task
 
-    def _asked(self, row: Json) -> list[Json]:
+    def _question(self, row: Json) -> list[Json]:
         system = self._system.fill(row) if self._system is not None else None
         name = self._prompt.alone
         value = field(row, name) if name is not None else None
@@ -103,19 +103,19 @@ class Maker:
             return conversation(value, name, system)
         text = self._prompt.fill(row)
         if all(not as_text(field(row, name)).strip() for name in self._prompt.fields):
-            raise Missing(f'"{", ".join(self._prompt.fields)}" is empty, so that nothing is asked')
-        asked = [{"role": "user", "content": text}]
-        return asked if system is None else [{"role": "system", "content": system}, *asked]
+            raise Missing(f'"{", ".join(self._prompt.fields)}" is empty, so the prompt asks nothing')
+        question = [{"role": "user", "content": text}]
+        return question if system is None else [{"role": "system", "content": system}, *question]
 
     def _tools(self, row: Json) -> Json:
         if self._order.tools is None:
             return {}
         try:
-            found = offered(field(row, self._order.tools), self._order.tools)
+            tools = offered(field(row, self._order.tools), self._order.tools)
         except Missing:  # exports leave the field out where there are none
             return {}
         self.with_tools += 1
-        return {"tools": found} if found else {}
+        return {"tools": tools} if tools else {}
 
 
 def prepare(order: PrepareOrder) -> PrepareResult:
@@ -130,13 +130,10 @@ def prepare(order: PrepareOrder) -> PrepareResult:
             if order.limit is not None and not order.shuffle and len(offsets) > order.limit:
                 break
             rows += 1
-            try:
+            with problems.at(where):
                 line = _line(maker, row, ids)
-            except ValueError as error:
-                problems.add(where, str(error))
-                continue
-            out.write(line)
-            offsets.append(offsets[-1] + len(line))
+                out.write(line)
+                offsets.append(offsets[-1] + len(line))
         if not order.skip_bad:
             problems.refuse("nothing is written; --skip-bad leaves such rows out")
         if len(offsets) == 1:

@@ -1,6 +1,6 @@
 """Rows of a data set, one at a time: CSV, JSON lines, Parquet, or what Hugging Face's `datasets` loads.
 
-Each row comes with the place it stands in, or with what is wrong there: a reader goes on after a bad row.
+Each row comes with its place, or with what is wrong there: reading continues after a bad row.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import csv
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.errors import InputError, blame
 from velodrome.exchange.parquet import arrow
+from velodrome.exchange.problems import mistake
 from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
 
-Json = dict[str, Any]
-Found = tuple[str, Json | str]  # the place, and the row or what is wrong with it
+PlacedRow = tuple[str, Json | str]  # the place, and the row or what is wrong with it
 
 HUB = "hf:"
 _BATCH_ROWS = 512
 _KINDS = ".csv, .tsv, .jsonl, .jsonl.zst, .parquet, a folder, or hf:name[:split]"
 
 
-def read_rows(source: str) -> Iterator[Found]:
+def read_rows(source: str) -> Iterator[PlacedRow]:
     """Every row of a source, by the end of its name."""
     if source.startswith(HUB):
         yield from _hub_rows(source[len(HUB) :])
@@ -46,17 +46,16 @@ def read_rows(source: str) -> Iterator[Found]:
         raise InputError(f"{source}: not a kind of data that is known here; {_KINDS}")
 
 
-def _json_rows(path: Path) -> Iterator[Found]:
+def _json_rows(path: Path) -> Iterator[PlacedRow]:
     for number, line in read_lines(path):
         try:
             row = orjson.loads(line)
+            yield f"{path}:{number}", row if isinstance(row, dict) else "a row is a JSON object"
         except orjson.JSONDecodeError as error:
-            yield f"{path}:{number}", f"not JSON: {error.msg} (character {error.pos + 1} of the line)"
-            continue
-        yield f"{path}:{number}", row if isinstance(row, dict) else "a row is a JSON object"
+            yield f"{path}:{number}", mistake(error)
 
 
-def _csv_rows(path: Path) -> Iterator[Found]:
+def _csv_rows(path: Path) -> Iterator[PlacedRow]:
     csv.field_size_limit(MAX_LINE_BYTES)
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -77,7 +76,7 @@ def _csv_rows(path: Path) -> Iterator[Found]:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _parquet_rows(path: Path) -> Iterator[Found]:
+def _parquet_rows(path: Path) -> Iterator[PlacedRow]:
     package = arrow(str(path))
     number = 0
     with blame(InputError, f"{path}: cannot be read"):
@@ -87,7 +86,7 @@ def _parquet_rows(path: Path) -> Iterator[Found]:
                 yield f"{path}: row {number}", row
 
 
-def _hub_rows(name: str) -> Iterator[Found]:
+def _hub_rows(name: str) -> Iterator[PlacedRow]:
     """Rows of a data set that `datasets` finds: in a folder of this machine, in its cache, or on its hub."""
     try:
         datasets = importlib.import_module("datasets")

@@ -11,10 +11,9 @@ from typing import Any
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.errors import InputError
 from velodrome.exchange.data.messages import is_messages
-
-Json = dict[str, Any]
 
 _PIECE = re.compile(r"(?P<text>[^{}]+)|(?P<brace>\{\{|\}\})|\{(?P<name>[^{}]+)\}|(?P<bad>[{}])")
 
@@ -28,14 +27,14 @@ class Template:
 
     def __init__(self, text: str, what: str) -> None:
         self._pieces: list[tuple[str, bool]] = []  # text, or the name of a field
-        for found in _PIECE.finditer(text):
-            if found["bad"]:
+        for match in _PIECE.finditer(text):
+            if match["bad"]:
                 raise InputError(
-                    f'{what}, character {found.start() + 1}: a "{found["bad"]}" alone; '
+                    f'{what}, character {match.start() + 1}: a "{match["bad"]}" alone; '
                     'fields stand as {name}, a brace itself is doubled: "{{"'
                 )
-            name = found["name"]
-            self._pieces.append((name.strip(), True) if name else (found["text"] or found["brace"][0], False))
+            name = match["name"]
+            self._pieces.append((name.strip(), True) if name else (match["text"] or match["brace"][0], False))
         self.fields = tuple(dict.fromkeys(text for text, is_field in self._pieces if is_field))
 
     @property

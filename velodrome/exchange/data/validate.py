@@ -1,4 +1,4 @@
-"""What a file of tasks holds: how many, how long, which fields, tools and agents, and every line that is no task."""
+"""What a file of tasks holds: how many, how long, which fields, tools and agents, and every line that is not a task."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from velodrome.contracts import Json
 from velodrome.errors import InputError
 from velodrome.exchange.problems import Problems
 from velodrome.records.conversation import text_of
 from velodrome.records.jsonl import read_lines
 from velodrome.records.task import agent_of, parse_task, task_id
 from velodrome.settings.files import way_to_data
-
-Json = dict[str, Any]
 
 ANSWER = "expected_answer"
 _MOST_NAMES = 200
@@ -38,13 +36,13 @@ class NameTally:
 
     def table(self) -> dict[str, int]:
         """Most frequent first."""
-        found = dict(self.counts.most_common())
-        return {**found, "(others)": self.others} if self.others else found
+        counts = dict(self.counts.most_common())
+        return {**counts, "(others)": self.others} if self.others else counts
 
 
 @dataclass
 class Survey:
-    """What was found. Memory grows by some bytes a task: its length, and a hash of its name."""
+    """The statistics of a file. Memory grows by a few bytes per task: its length, and a hash of its name."""
 
     rows: int = 0
     duplicates: int = 0
@@ -106,24 +104,20 @@ def _tool_name(tool: Json) -> str:
 
 
 def prompt_length(params: Json) -> int:
-    """How many characters the model is asked with: instructions and messages."""
-    asked, instructions = params["input"], params.get("instructions")
+    """The number of characters in the prompt: instructions and messages."""
+    prompt, instructions = params["input"], params.get("instructions")
     length = len(instructions) if isinstance(instructions, str) else 0
-    if isinstance(asked, str):
-        return length + len(asked)
-    return length + sum(len(text_of(message.get("content"))) for message in asked)
+    if isinstance(prompt, str):
+        return length + len(prompt)
+    return length + sum(len(text_of(message.get("content"))) for message in prompt)
 
 
 def survey(path: Path) -> Survey:
     """Read a file of tasks, line by line."""
     if not path.is_file():
         raise InputError(f"{path}: {'not a regular file' if path.exists() else f'no such file{way_to_data(path)}'}")
-    found = Survey()
+    report = Survey()
     for number, line in read_lines(path):
-        try:
-            task = parse_task(line)
-        except ValueError as error:
-            found.problems.add(f"{path}:{number}", str(error))
-            continue
-        found.add(task)
-    return found
+        with report.problems.at(f"{path}:{number}"):
+            report.add(parse_task(line))
+    return report

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.exchange.export.format import Format
 from velodrome.records.rollout import beside
-
-Json = dict[str, Any]
 
 _LONGEST = 4000
 
@@ -57,20 +56,20 @@ def _cell(value: Any) -> str:
 
 def _origin(source: Path) -> list[str]:
     """One source: the file, and what its run file says."""
-    found = [f"### {source.name}", "", f"- size: {source.stat().st_size} bytes"]
+    lines = [f"### {source.name}", "", f"- size: {source.stat().st_size} bytes"]
     try:
         run = orjson.loads(beside(source, "run.json").read_bytes())
     except (OSError, orjson.JSONDecodeError):
         run = None
     if not isinstance(run, dict):
-        return [*found, "- no run file beside it: how its rollouts came to be is not known", ""]
+        return [*lines, "- no run file beside it: how its rollouts came to be is not known", ""]
     runs = run.get("runs") if isinstance(run.get("runs"), list) else []
     inputs = dict.fromkeys(str(each.get("input")) for each in runs or () if isinstance(each, dict))
-    found += [f"- versions: {_cell(run.get('versions'))}", f"- inputs: {_cell(', '.join(inputs))}"]
+    lines += [f"- versions: {_cell(run.get('versions'))}", f"- inputs: {_cell(', '.join(inputs))}"]
     recipe = orjson.dumps(run.get("recipe"), option=orjson.OPT_INDENT_2).decode()
     if len(recipe) > _LONGEST:
         recipe = f"{recipe[:_LONGEST]}\n… ({len(recipe) - _LONGEST} more characters in the run file)"
-    return [*found, "- recipe:", "", *_fenced(recipe), ""]
+    return [*lines, "- recipe:", "", *_fenced(recipe), ""]
 
 
 def _fenced(text: str) -> list[str]:

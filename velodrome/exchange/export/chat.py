@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import orjson
 
+from velodrome.contracts import Json
+from velodrome.records.conversation import text_of
 from velodrome.responses_api_models.turns import chat_messages, nested
 
-Json = dict[str, Any]
 Arguments = Literal["text", "object"]
 Reasoning = Literal["keep", "drop", "inline"]
 
@@ -40,21 +41,28 @@ class Style:
 def prompt(row: Json, style: Style) -> list[Json]:
     """What the model was asked."""
     params = row["responses_create_params"]
-    asked = params.get("input")
-    found = _chat([{"role": "user", "content": asked}] if isinstance(asked, str) else asked, style)
+    question = params.get("input")
+    messages = _chat([{"role": "user", "content": question}] if isinstance(question, str) else question, style)
     if params.get("instructions"):
-        found.insert(0, {"role": "system", "content": params["instructions"]})
-    if not found or found[-1]["role"] == "system":
+        messages.insert(0, {"role": "system", "content": params["instructions"]})
+    if not messages or messages[-1]["role"] == "system":
         raise Unfit("its prompt asks nothing")
-    return found
+    return messages
 
 
 def completion(row: Json, style: Style) -> list[Json]:
     """What the agent made of it, tool results included."""
-    found = _chat(row["output"], style)
-    if not found or found[0]["role"] != "assistant":
-        raise Unfit("it has no answer" if not found else "its output does not begin with the model")
-    return found
+    messages = _chat(row["output"], style)
+    if not messages or messages[0]["role"] != "assistant":
+        raise Unfit("it has no answer" if not messages else "its output does not begin with the model")
+    return messages
+
+
+def text_only(content: Any) -> str:
+    """The content of a message as text; an image has no form there."""
+    if not isinstance(content, str) and any("text" not in part for part in content):
+        raise Unfit("it has content that is not text")
+    return text_of(content)
 
 
 def answered(messages: list[Json]) -> list[Json]:
@@ -83,15 +91,15 @@ def _chat(conversation: list[Json], style: Style) -> list[Json]:
         if kind not in _KINDS or item.get("role") == "other":
             raise Unfit(f"it has a step of the kind {kind!r:.40}, which chat has no form for")
     names: dict[str, str] = {}
-    found = chat_messages(conversation)
-    for message in found:
+    messages = chat_messages(conversation)
+    for message in messages:
         if message["role"] == "assistant":
             _finish(message, style)
             for call in message.get("tool_calls", ()):
                 names[call["id"]] = call["function"]["name"]
         elif message["role"] == "tool" and message["tool_call_id"] in names:
             message["name"] = names[message["tool_call_id"]]
-    return found
+    return messages
 
 
 def _finish(message: Json, style: Style) -> None:
@@ -109,9 +117,9 @@ def _finish(message: Json, style: Style) -> None:
 def parsed_arguments(text: str) -> Json:
     """A call's arguments as the object they stand for."""
     try:
-        found = orjson.loads(text or b"{}")
+        arguments = orjson.loads(text or b"{}")
     except orjson.JSONDecodeError as error:
         raise Unfit("a call's arguments are not JSON") from error
-    if not isinstance(found, dict):
+    if not isinstance(arguments, dict):
         raise Unfit("a call's arguments are not an object")
-    return found
+    return arguments

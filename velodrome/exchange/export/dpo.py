@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
 
+from velodrome.contracts import Json
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, each_fit, only, reward_of
-
-Json = dict[str, Any]
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, Unit, each_fit, only, scored
 
 
 def pairs(
@@ -27,33 +25,30 @@ def pairs(
     falling = sorted(range(len(rewards)), key=lambda at: -rewards[at])
     rising = sorted(range(len(rewards)), key=rewards.__getitem__)
     used: Counter[int] = Counter()
-    found: list[tuple[int, int]] = []
+    chosen_pairs: list[tuple[int, int]] = []
     rounds = [(0, 0), *((a, b) for shift in range(1, min(uses, len(rewards))) for a, b in ((0, shift), (shift, 0)))]
     for better_from, worse_from in rounds:
         for better, worse in zip(falling[better_from:], rising[worse_from:], strict=False):
             gap = rewards[better] - rewards[worse]
-            if gap <= 0 or gap < margin or len(found) == most:
+            if gap <= 0 or gap < margin or len(chosen_pairs) == most:
                 break  # the gaps only shrink from here
             if used[better] < uses and used[worse] < uses and not same(better, worse):
                 used.update((better, worse))
-                found.append((better, worse))
-    return found
+                chosen_pairs.append((better, worse))
+    return chosen_pairs
 
 
-def start(settings: ExportSettings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     """Tasks -> pairs."""
     style = settings.style
 
     def build(row: Json) -> tuple[float, list[Json], list[Json], list[Json]]:
-        reward = reward_of(row)
-        if reward is None:
-            raise chat.Unfit("it has no reward")
-        return reward, chat.completion(row, style), chat.prompt(row, style), chat.tools(row)
+        return scored(row), chat.completion(row, style), chat.prompt(row, style), chat.tools(row)
 
     def convert(unit: Unit) -> Iterator[Json]:
-        found = each_fit(unit, build, tell)
-        rewards = [built[0] for _, built in found]
-        answers = [built[1:] for _, built in found]
+        fitting = each_fit(unit, build, leave_out)
+        rewards = [built[0] for _, built in fitting]
+        answers = [built[1:] for _, built in fitting]
 
         def same(better: int, worse: int) -> bool:
             """Whether the answers are equal, or were not to the same question."""
@@ -69,7 +64,7 @@ def start(settings: ExportSettings, tell: Tell) -> Convert:
                 "score_rejected": rewards[worse],
                 "task": unit.task,
             }
-            yield chat.with_tools(record, found[better][0])
+            yield chat.with_tools(record, fitting[better][0])
 
     return convert
 

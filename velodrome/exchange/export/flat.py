@@ -8,13 +8,12 @@ from typing import Any
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.errors import ModelError
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, only
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, Unit, only
 from velodrome.records.conversation import text_of
 from velodrome.records.facts import TOKENS, RowFacts
-
-Json = dict[str, Any]
 
 _TEXTS = ("source", "key", "task", "agent", "model", "status", "system", "prompt", "answer", "expected_answer")
 _COUNTS = ("repeat", "task_index", "input_tokens", "output_tokens", "total_tokens", "tool_calls", "turns", "retries")
@@ -24,7 +23,7 @@ _OWN = frozenset((*_TEXTS, *_COUNTS, *_SECONDS, *_JSON, "reward", "finished_at")
 _NOT_FIELDS = frozenset(("responses_create_params", "output", "response", "usage", "reward", "meta"))
 
 
-def start(settings: ExportSettings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     """Rollouts -> rows."""
 
     def convert(unit: Unit) -> Iterator[Json]:
@@ -39,7 +38,7 @@ def _columns(row: Json, style: chat.Style) -> Json:
     facts = RowFacts(row)
     if facts.task is None:
         raise KeyError("meta.key")
-    asked, made = _conversation(row, style)
+    prompt, made = _conversation(row, style)
     expected = row.get("expected_answer")
     extra = {name: float(value) for name, value in facts.numbers.items() if name not in _OWN}
     return extra | {
@@ -57,29 +56,29 @@ def _columns(row: Json, style: chat.Style) -> Json:
         "turns": sum(message.get("role") == "assistant" for message in made),
         "retries": facts.count("retries"),
         **{name: facts.seconds(name) for name in _SECONDS},
-        "system": _said("system", asked),
-        "prompt": _said("user", asked),
+        "system": _said("system", prompt),
+        "prompt": _said("user", prompt),
         "answer": _text((facts.row.get("response") or {}).get("content")),
         "expected_answer": expected if isinstance(expected, str) or expected is None else _json(expected),
-        "messages": _json(asked + made),
+        "messages": _json(prompt + made),
         "tools": _json(chat.tools(row)),
         "fields": _json({name: value for name, value in row.items() if name not in _NOT_FIELDS}),
     }
 
 
 def _conversation(row: Json, style: chat.Style) -> tuple[list[Json], list[Json]]:
-    """What was asked and what was made of it, as chat messages; as it stands if chat has no form for it."""
+    """The prompt and the answer as chat messages; unchanged if chat has no form for them."""
     try:
         return chat.prompt(row, style), chat.completion(row, style)
     except (chat.Unfit, ModelError):
-        asked = row["responses_create_params"].get("input")
-        return [{"role": "user", "content": asked}] if isinstance(asked, str) else list(asked or ()), row["output"]
+        prompt = row["responses_create_params"].get("input")
+        return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt or ()), row["output"]
 
 
 def _said(role: str, messages: list[Json]) -> str | None:
     """The last thing somebody said."""
-    found = [text_of(message.get("content")) for message in messages if message.get("role") == role]
-    return found[-1] if found else None
+    texts = [text_of(message.get("content")) for message in messages if message.get("role") == role]
+    return texts[-1] if texts else None
 
 
 def _json(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a format is: how rollouts become its records, and what is said about them.
+"""What a format is: how rollouts become its records, and how they are described.
 
 A format is one module with one `FORMAT`. It sees one unit at a time, a rollout or all chosen rollouts of a task, and
 knows nothing of files, filters and splits.
@@ -12,18 +12,16 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
+from velodrome.contracts import Json
 from velodrome.errors import ModelError
 from velodrome.exchange.export.chat import Arguments, Reasoning, Style, Unfit
+from velodrome.exchange.problems import FLAWS
 from velodrome.records.facts import RowFacts
 from velodrome.records.mending import mended
 from velodrome.records.rollout import split_key
 from velodrome.settings.model import Settings
 
-Json = dict[str, Any]
 Made = TypeVar("Made")
-
-# What reading a row that is no rollout can raise: fields that are missing, or of another kind.
-FLAWS = (ModelError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Unit:
 
 
 class ExportSettings(Settings):
-    """What formats can be told. Each format names those it uses."""
+    """The settings of all formats. Each format names those it uses."""
 
     arguments: Arguments = Field("text", description="of tool calls: JSON text or objects")
     reasoning: Reasoning = Field("keep", description="a field of its own, left out, or <think> in the text")
@@ -59,7 +57,7 @@ class ExportSettings(Settings):
 
 
 Convert = Callable[[Unit], Iterable[Json]]
-Tell = Callable[[Json, Exception], None]  # a row that is left out, and why
+LeaveOut = Callable[[Json, Exception], None]  # a row that is left out, and why
 
 
 @dataclass(frozen=True)
@@ -68,14 +66,14 @@ class Format:
 
     name: str
     about: str
-    fields: dict[str, str]  # what stands in a record, for people
-    start: Callable[[ExportSettings, Tell], Convert]  # a fresh converter; it may count across units
+    fields: dict[str, str]  # what a record holds, for people
+    start: Callable[[ExportSettings, LeaveOut], Convert]  # a fresh converter; it may count across units
     content: Callable[[Json], Any]  # what makes two records the same, for --dedupe
     by_task: bool = False
-    where: str = ""  # the filter unless another is given
+    where: str = ""  # the default filter
     needs: str = ""  # what a record takes beyond a rollout that fits, for people who got none
     settings: tuple[str, ...] = ()
-    episodes: bool = False  # whether it takes rows that are no conversations
+    episodes: bool = False  # whether it takes rows that are not conversations
     schema: Callable[[Any, Sequence[str]], Any] | None = None  # pyarrow, numeric fields -> the schema of a Parquet file
 
     @property
@@ -89,10 +87,23 @@ def only(*names: str) -> Callable[[Json], Any]:
     return lambda record: [record.get(name) for name in names]
 
 
+def per_rollout(make: Callable[[Json], Json]) -> Convert:
+    """The converter of a format with one record for each rollout."""
+    return lambda unit: map(make, unit.rows)
+
+
 def reward_of(row: Json) -> float | None:
     """The reward, or None while there is none that is a number."""
     reward = row.get("reward")
     return float(reward) if isinstance(reward, int | float) else None
+
+
+def scored(row: Json) -> float:
+    """The reward; a rollout without one is unfit."""
+    reward = reward_of(row)
+    if reward is None:
+        raise Unfit("it has no reward")
+    return reward
 
 
 def reason(row: Json, error: Exception) -> str:
@@ -105,12 +116,12 @@ def reason(row: Json, error: Exception) -> str:
     return f"it is not a rollout: {', '.join(flaws) or 'a part of it has a wrong type'}"
 
 
-def each_fit(unit: Unit, build: Callable[[Json], Made], tell: Tell) -> list[tuple[Json, Made]]:
-    """The rows of a task with what is built from each; those that it cannot be built from are told."""
-    found = []
+def each_fit(unit: Unit, build: Callable[[Json], Made], leave_out: LeaveOut) -> list[tuple[Json, Made]]:
+    """The rows of a task with what is built from each; rows it cannot be built from are reported."""
+    fitting = []
     for row in unit.rows:
         try:
-            found.append((row, build(row)))
+            fitting.append((row, build(row)))
         except FLAWS as error:
-            tell(row, error)
-    return found
+            leave_out(row, error)
+    return fitting

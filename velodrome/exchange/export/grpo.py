@@ -3,59 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from velodrome.contracts import Json
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, each_fit, only, reward_of
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, Unit, each_fit, only, scored
 from velodrome.records.conversation import TOKEN_FIELDS
 
-Json = dict[str, Any]
 
-
-def start(settings: ExportSettings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     """Tasks -> groups."""
     style = settings.style
-    asked: list[Json] = []
+    first_prompt: list[Json] = []
 
     def build(row: Json) -> tuple[list[Json], float, list[Json]]:
-        reward = reward_of(row)
-        if reward is None:
-            raise chat.Unfit("it has no reward")
-        prompt = chat.prompt(row, style)
-        if prompt != (asked or prompt):
+        reward, prompt = scored(row), chat.prompt(row, style)
+        if prompt != (first_prompt or prompt):
             raise chat.Unfit("its prompt is not that of the task's first rollout")
-        asked[:] = prompt
+        first_prompt[:] = prompt
         return chat.completion(row, style), reward, _turns(row)
 
     def convert(unit: Unit) -> Iterator[Json]:
-        asked.clear()
-        found = each_fit(unit, build, tell)
-        if not found:
+        first_prompt.clear()
+        fitting = each_fit(unit, build, leave_out)
+        if not fitting:
             return
         record: Json = {
             "task": unit.task,
-            "prompt": list(asked),
-            "completions": [built[0] for _, built in found],
-            "rewards": [built[1] for _, built in found],
-            "keys": [row["meta"]["key"] for row, _ in found],
+            "prompt": list(first_prompt),
+            "completions": [built[0] for _, built in fitting],
+            "rewards": [built[1] for _, built in fitting],
+            "keys": [row["meta"]["key"] for row, _ in fitting],
         }
-        if any(built[2] for _, built in found):
-            record["turns"] = [built[2] for _, built in found]
-        answer = found[0][0].get(settings.answer)
+        if any(built[2] for _, built in fitting):
+            record["turns"] = [built[2] for _, built in fitting]
+        answer = fitting[0][0].get(settings.answer)
         if answer is not None and settings.answer not in record:
             record[settings.answer] = answer
-        yield chat.with_tools(record, found[0][0])
+        yield chat.with_tools(record, fitting[0][0])
 
     return convert
 
 
 def _turns(row: Json) -> list[Json]:
-    """The model's turns that came with token ids, each with what it was given and what it made of it."""
-    found = []
+    """The model's turns that came with token ids, each with its prompt and what it generated."""
+    turns = []
     for message in row["output"]:
         if message.get("role") == "assistant" and "generation_token_ids" in message:
-            found.append({name: message[name] for name in TOKEN_FIELDS if name in message})
-    return found
+            turns.append({name: message[name] for name in TOKEN_FIELDS if name in message})
+    return turns
 
 
 FORMAT = Format(

@@ -5,46 +5,43 @@ Whatever of a rollout would not come back from their fields alone is kept in `_v
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
+from velodrome.contracts import Json
 from velodrome.exchange.export.chat import Unfit
-from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, per_rollout
 from velodrome.exchange.imports.from_nemo_gym import OURS, ROLLOUT_INDEX, TASK_INDEX, check, plain_rollout
 from velodrome.records.rollout import OWN_FIELDS, response_of, split_key
-
-Json = dict[str, Any]
 
 _ID = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
 
 
-def start(settings: ExportSettings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     """Rollouts -> theirs."""
     numbers = Numbers()
 
-    def convert(unit: Unit) -> Iterator[Json]:
-        for row in unit.rows:
-            found = record(row, *numbers.of(row["meta"]))
-            try:
-                check(found)
-            except ValueError as error:
-                raise Unfit(str(error)) from error
-            yield found
+    def checked_record(row: Json) -> Json:
+        made = record(row, *numbers.of(row["meta"]))
+        try:
+            check(made)
+        except ValueError as error:
+            raise Unfit(str(error)) from error
+        return made
 
-    return convert
+    return per_rollout(checked_record)
 
 
 class NumberPool:
-    """Numbers that are given away."""
+    """Numbers that are in use."""
 
     def __init__(self) -> None:
-        self._given: set[int] = set()
+        self._used: set[int] = set()
         self._most = -1
 
     def take(self, wanted: int) -> int:
         """The number that is wanted, or one beyond all if it is gone."""
-        number = wanted if wanted not in self._given else self._most + 1
-        self._given.add(number)
+        number = wanted if wanted not in self._used else self._most + 1
+        self._used.add(number)
         self._most = max(self._most, number)
         return number
 
@@ -70,17 +67,17 @@ class Numbers:
 
 def record(row: Json, task: int, repeat: int) -> Json:
     """One rollout as they write it."""
-    found: Json = {"responses_create_params": row["responses_create_params"], "response": _response(row)}
-    found |= {name: value for name, value in row.items() if name not in (*OWN_FIELDS, *found)}
-    found |= {TASK_INDEX: task, ROLLOUT_INDEX: repeat}
+    made: Json = {"responses_create_params": row["responses_create_params"], "response": _response(row)}
+    made |= {name: value for name, value in row.items() if name not in (*OWN_FIELDS, *made)}
+    made |= {TASK_INDEX: task, ROLLOUT_INDEX: repeat}
     if isinstance(row["meta"].get("agent"), str):
-        found["agent_ref"] = {"name": row["meta"]["agent"]}
-    back = plain_rollout(found)
+        made["agent_ref"] = {"name": row["meta"]["agent"]}
+    back = plain_rollout(made)
     exact = {name: value for name, value in row.items() if name != "meta" and not _same(back, name, value)}
     absent = [name for name in back if name not in row]
     ours = {"meta": row["meta"], "exact": exact, "absent": absent}
-    found[OURS] = {name: value for name, value in ours.items() if value}
-    return found
+    made[OURS] = {name: value for name, value in ours.items() if value}
+    return made
 
 
 def _same(back: Json, name: str, value: Any) -> bool:
@@ -90,9 +87,9 @@ def _same(back: Json, name: str, value: Any) -> bool:
 def _response(row: Json) -> Json:
     """The OpenAI Response, with the fields that its readers insist on."""
     params, meta = row["responses_create_params"], row["meta"]
-    found = response_of(row)
-    found["output"] = [_with_id(item, at) for at, item in enumerate(found["output"])]
-    usage = found["usage"]
+    response = response_of(row)
+    response["output"] = [_with_id(item, at) for at, item in enumerate(response["output"])]
+    usage = response["usage"]
     details = {
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens_details": {"reasoning_tokens": 0},
@@ -107,7 +104,7 @@ def _response(row: Json) -> Json:
         "error": None,
         "incomplete_details": None,
         "instructions": params.get("instructions"),
-        **found,
+        **response,
         "usage": {**details, **usage} if usage else None,
     }
 

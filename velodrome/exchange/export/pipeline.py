@@ -1,7 +1,7 @@
 """Export: choose rollouts, turn them into records, deal them out to splits, write the files and their card.
 
 Rows stream: what is held is a number for each chosen rollout, and with `dedupe` a hash for each record. A rollout
-that the format has no form for is left out, counted and told; it never stops the others.
+that the format has no form for is left out, counted and reported; the others continue.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from typing import Any
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.errors import InputError
 from velodrome.exchange.export.card import SplitFile, data_card
 from velodrome.exchange.export.chat import Unfit
-from velodrome.exchange.export.format import FLAWS, ExportSettings, Format, Tell, Unit, reason
+from velodrome.exchange.export.format import ExportSettings, Format, LeaveOut, Unit, reason
 from velodrome.exchange.export.selection import Remade, Selection
 from velodrome.exchange.export.split_files import Files, output_files
 from velodrome.exchange.export.splits import ALL, Splits, parts
-from velodrome.exchange.problems import Problems
+from velodrome.exchange.problems import FLAWS, Problems
 from velodrome.records.facts import is_episode
 from velodrome.records.foreign import foreign_file
 from velodrome.records.other_files import other_file
 from velodrome.records.outfile import OutFile, refuse_existing
-
-Json = dict[str, Any]
 
 _CHANGED = "NaN and infinite numbers are null, broken text has U+FFFD"
 _EPISODE = "an episode of a policy and no conversation"
@@ -117,61 +116,61 @@ def _check_sources(sources: Sequence[Path]) -> None:
 
 def _write(order: ExportOrder, selection: Selection, paths: dict[str, Path], card: Path) -> ExportResult:
     fmt = order.format
-    found = ExportResult(rollouts=selection.read, chosen=len(selection), notes=list(selection.notes))
+    result = ExportResult(rollouts=selection.read, chosen=len(selection), notes=list(selection.notes))
     problems = Problems()
     with Files(paths, fmt.schema, selection.numeric) as files, OutFile(card) as card_file:
         units = _units(order, selection)
-        for split, record, row in _records(order, units, problems, found):
+        for split, record, row in _records(order, units, problems, result):
             try:
                 files.write(split, record)
             except TypeError as error:  # nested deeper than JSON is written; nothing of it is in the file
                 problems.add(_name(row), f"it cannot be written: {error}")
             if order.limit is not None and sum(files.counts.values()) >= order.limit:
                 break
-        found.unfit, found.changed = problems.count, selection.changed
-        found.notes += [f"{line}; left out" for line in problems.lines()]
-        if found.changed:
-            found.notes.append(f"changed rollouts: {found.changed} ({_CHANGED})")
+        result.unfit, result.changed = problems.count, selection.changed
+        result.notes += [f"{line}; left out" for line in problems.lines()]
+        if result.changed:
+            result.notes.append(f"changed rollouts: {result.changed} ({_CHANGED})")
         if not any(files.counts.values()):
-            raise InputError(*_nothing(order, selection, found))
+            raise InputError(*_nothing(order, selection, result))
         selection.check()
         files.commit()
         empty = [paths[name] for name, count in files.counts.items() if not count]
-        found.notes += [f"{path}: not written: no record is of this split" for path in empty]
-        found.records = {str(paths[name]): count for name, count in files.counts.items() if count}
+        result.notes += [f"{path}: not written: no record is of this split" for path in empty]
+        result.records = {str(paths[name]): count for name, count in files.counts.items() if count}
         made = [SplitFile(name, paths[name].name, count) for name, count in files.counts.items()]
-        told = data_card(fmt, made, _facts(order, found), order.sources, now=time.time())
-        card_file.write(told.encode("utf-8", "backslashreplace"))
+        text = data_card(fmt, made, _facts(order, result), order.sources, now=time.time())
+        card_file.write(text.encode("utf-8", "backslashreplace"))
         card_file.commit()
-    found.files = [*map(Path, found.records), card]
-    return found
+    result.files = [*map(Path, result.records), card]
+    return result
 
 
-def _nothing(order: ExportOrder, selection: Selection, found: ExportResult) -> list[str]:
-    """Why there is not one record, as far as the counts tell."""
-    if found.chosen and found.episodes == found.chosen:
-        chosen = "the chosen rollout is" if found.chosen == 1 else f"all {found.chosen:,} chosen rollouts are each"
+def _nothing(order: ExportOrder, selection: Selection, result: ExportResult) -> list[str]:
+    """Why there is not one record, as far as the counts show."""
+    if result.chosen and result.episodes == result.chosen:
+        chosen = "the chosen rollout is" if result.chosen == 1 else f"all {result.chosen:,} chosen rollouts are each"
         return [f"nothing to export: {chosen} {_EPISODE}; {_TAKES_EPISODES}"]
-    why = f" and {found.unfit} of them have no form in it" if found.unfit else ""
-    told = (
-        f"nothing to export: {found.chosen} of {found.rollouts} rollouts are chosen "
+    why = f" and {result.unfit} of them have no form in it" if result.unfit else ""
+    summary = (
+        f"nothing to export: {result.chosen} of {result.rollouts} rollouts are chosen "
         f"by the filter {order.filter or '(none)'!r}{why}"
     )
     reasons = []
-    if selection.deferred and found.unfit == found.chosen:
+    if selection.deferred and result.unfit == result.chosen:
         (source, count), *more = selection.deferred.items()
         rest = f" (and {sum(n for _, n in more)} in other files)" if more else ""
         reasons.append(f"{count} rollouts of {source} have no reward yet{rest}; velo verify {source} gives them one")
-    elif not found.chosen and "reward" in order.filter and (between := selection.rewards()) is not None:
+    elif not result.chosen and "reward" in order.filter and (between := selection.rewards()) is not None:
         low, high = between
         reasons.append(f"every reward is {low:g}" if low == high else f"the rewards go from {low:g} to {high:g}")
-    elif found.chosen > found.unfit and order.format.needs:
+    elif result.chosen > result.unfit and order.format.needs:
         tasks, several, varied = selection.spread()
         counts = f"tasks: {tasks}, with several rollouts: {several}, with different rewards: {varied}"
         reasons += [order.format.needs, counts]
-    if not (found.chosen or order.format.episodes) and (first := selection.first()) and is_episode(first):
-        return [f"{told}; the first rollout is {_EPISODE}; {_TAKES_EPISODES}"]
-    return [told, *reasons, *found.notes]
+    if not (result.chosen or order.format.episodes) and (first := selection.first()) and is_episode(first):
+        return [f"{summary}; the first rollout is {_EPISODE}; {_TAKES_EPISODES}"]
+    return [summary, *reasons, *result.notes]
 
 
 def _units(order: ExportOrder, selection: Selection) -> Iterator[Unit]:
@@ -182,37 +181,37 @@ def _units(order: ExportOrder, selection: Selection) -> Iterator[Unit]:
 
 
 def _records(
-    order: ExportOrder, units: Iterable[Unit], problems: Problems, found: ExportResult
+    order: ExportOrder, units: Iterable[Unit], problems: Problems, result: ExportResult
 ) -> Iterator[tuple[str, Json, Json]]:
     """Every record with its split and its first rollout; what cannot be one is noted."""
 
-    def tell(row: Json, error: Exception) -> None:
+    def leave_out(row: Json, error: Exception) -> None:
         problems.add(_name(row), reason(row, error))
 
-    convert = order.format.start(order.settings, tell)
+    convert = order.format.start(order.settings, leave_out)
     seen: set[bytes] = set()
-    for unit in units if order.format.episodes else _conversations(units, tell, found):
+    for unit in units if order.format.episodes else _conversations(units, leave_out, result):
         try:
             for record in convert(unit):
                 if order.dedupe:
                     digest = _digest(order.format.content(record))
                     if digest in seen:
-                        found.duplicates += 1
+                        result.duplicates += 1
                         continue
                     seen.add(digest)
                 yield unit.split, record, unit.rows[0]
         except FLAWS as error:
-            tell(unit.rows[0], error)
+            leave_out(unit.rows[0], error)
 
 
-def _conversations(units: Iterable[Unit], tell: Tell, found: ExportResult) -> Iterator[Unit]:
-    """The units without the episodes in them, which are told: text made of one would be of its stand-in sentences."""
+def _conversations(units: Iterable[Unit], leave_out: LeaveOut, result: ExportResult) -> Iterator[Unit]:
+    """The units without the episodes in them, which are reported: an episode has no text of its own."""
     for unit in units:
         kept = [(row, source) for row, source in zip(unit.rows, unit.sources, strict=True) if not is_episode(row)]
         if len(kept) < len(unit.rows):
-            found.episodes += len(unit.rows) - len(kept)
+            result.episodes += len(unit.rows) - len(kept)
             for row in filter(is_episode, unit.rows):
-                tell(row, Unfit(_EPISODE))
+                leave_out(row, Unfit(_EPISODE))
         if kept:
             yield replace(unit, rows=[row for row, _ in kept], sources=[source for _, source in kept])
 
@@ -226,18 +225,18 @@ def _digest(content: Any) -> bytes:
     return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=12).digest()
 
 
-def _facts(order: ExportOrder, found: ExportResult) -> Json:
+def _facts(order: ExportOrder, result: ExportResult) -> Json:
     """What the card says about the choice."""
     facts: Json = {
-        "rollouts in the sources": found.rollouts,
+        "rollouts in the sources": result.rollouts,
         "filter": order.filter.strip() or "none: every rollout",
-        "chosen by it": found.chosen,
-        "no form in this format": found.unfit,
+        "chosen by it": result.chosen,
+        "no form in this format": result.unfit,
     }
-    if found.changed:
-        facts[f"changed: {_CHANGED}"] = found.changed
+    if result.changed:
+        facts[f"changed: {_CHANGED}"] = result.changed
     if order.dedupe:
-        facts["equal records left out"] = found.duplicates
+        facts["equal records left out"] = result.duplicates
     if order.shares:
         facts["split by task"] = ", ".join(f"{name} {share:.4g}" for name, share in order.shares)
     if order.shuffle or order.shares:

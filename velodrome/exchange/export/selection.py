@@ -13,17 +13,15 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from math import isnan, nan
 from pathlib import Path
-from typing import Any
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.errors import InputError
 from velodrome.exchange.export.splits import drawn, task_hash
 from velodrome.index import Index, Query, Sort
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.records.lenient import loads
-
-Json = dict[str, Any]
 
 
 class Remade(InputError):
@@ -86,8 +84,8 @@ class Selection:
         """The first rollout of the files, chosen or not."""
         for index in self._indexes:
             for entry in index.page(Query.parse(""), Sort(), limit=1).entries:
-                found: Json = loads(index.line(entry.number), finite=True)
-                return found
+                row: Json = loads(index.line(entry.number), finite=True)
+                return row
         return None
 
     def rewards(self) -> tuple[float, float] | None:
@@ -127,10 +125,10 @@ class Selection:
         return order
 
     def _groups(self, order: Sequence[int] | None = None) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        groups: dict[int, list[int]] = {}
         for place in range(len(self)) if order is None else order:
-            found.setdefault(self._task[place], []).append(place)
-        return found
+            groups.setdefault(self._task[place], []).append(place)
+        return groups
 
     def _line(self, place: int) -> bytes:
         index = self._indexes[self._source[place]]
@@ -145,13 +143,13 @@ class Selection:
 
     def _row(self, place: int) -> Json:
         line = self._line(place)
-        found: Json
+        row: Json
         try:
-            found = orjson.loads(line)
+            row = orjson.loads(line)
         except orjson.JSONDecodeError:
-            found = loads(line, finite=True)
+            row = loads(line, finite=True)
             self.changed += 1
-        return found
+        return row
 
     def check(self) -> None:
         """Raise if a file was replaced since its rollouts were chosen: the rows read would be of two files."""

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
+from velodrome.contracts import Json
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, only
-
-Json = dict[str, Any]
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, only, per_rollout
 
 
-def start(settings: ExportSettings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     """Rollouts -> whole conversations."""
     style = settings.style
 
-    def convert(unit: Unit) -> Iterator[Json]:
-        for row in unit.rows:
-            messages = chat.prompt(row, style) + chat.answered(chat.completion(row, style))
-            yield chat.with_tools({"messages": messages}, row)
+    def record(row: Json) -> Json:
+        messages = chat.prompt(row, style) + chat.answered(chat.completion(row, style))
+        return chat.with_tools({"messages": messages}, row)
 
-    return convert
+    return per_rollout(record)
 
 
 FORMAT = Format(

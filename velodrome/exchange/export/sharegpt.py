@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, only
-from velodrome.records.conversation import text_of
-
-Json = dict[str, Any]
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, only, per_rollout
 
 _FROM = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
 
 
-def start(settings: ExportSettings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     """Rollouts -> conversations of tagged turns."""
     style = chat.Style(arguments="object", reasoning="drop" if settings.style.reasoning == "drop" else "keep")
 
-    def convert(unit: Unit) -> Iterator[Json]:
-        for row in unit.rows:
-            messages = chat.prompt(row, style) + chat.answered(chat.completion(row, style))
-            record: Json = {"conversations": _turns(messages)}
-            offered = [tool["function"] for tool in chat.tools(row)]
-            yield {**record, "tools": orjson.dumps(offered).decode()} if offered else record
+    def record(row: Json) -> Json:
+        conversations = _turns(chat.prompt(row, style) + chat.answered(chat.completion(row, style)))
+        functions = [tool["function"] for tool in chat.tools(row)]
+        tools = {"tools": orjson.dumps(functions).decode()} if functions else {}
+        return {"conversations": conversations, **tools}
 
-    return convert
+    return per_rollout(record)
 
 
 def _turns(messages: list[Json]) -> list[Json]:
@@ -35,28 +29,26 @@ def _turns(messages: list[Json]) -> list[Json]:
 
     Reasoning stands between `<think>` and `</think>` before what it led to.
     """
-    found: list[Json] = []
+    turns: list[Json] = []
     results: list[str] = []
     for at, message in enumerate(messages):
-        if not isinstance(message["content"], str) and any("text" not in part for part in message["content"]):
-            raise chat.Unfit("it has content that is not text")
-        text = text_of(message["content"])
+        text = chat.text_only(message["content"])
         if message["role"] == "tool":
             results.append(text)
             if at + 1 == len(messages) or messages[at + 1]["role"] != "tool":
                 value = results[0] if len(results) == 1 else orjson.dumps(results).decode()
-                found.append({"from": "observation", "value": value})
+                turns.append({"from": "observation", "value": value})
                 results = []
             continue
         thought = f"<think>\n{message['reasoning_content']}\n</think>\n\n" if "reasoning_content" in message else ""
         calls = [call["function"] for call in message.get("tool_calls", ())]
         if text or not calls:
-            found.append({"from": _FROM[message["role"]], "value": thought + text})
+            turns.append({"from": _FROM[message["role"]], "value": thought + text})
             thought = ""
         if calls:
             value = orjson.dumps(calls[0] if len(calls) == 1 else calls).decode()
-            found.append({"from": "function_call", "value": thought + value})
-    return found
+            turns.append({"from": "function_call", "value": thought + value})
+    return turns
 
 
 FORMAT = Format(

@@ -9,11 +9,10 @@ from typing import Any
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.errors import InputError, StorageError
 from velodrome.exchange.parquet import arrow
 from velodrome.records.outfile import OutFile
-
-Json = dict[str, Any]
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS = 1000

@@ -17,17 +17,17 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 def parse_shares(text: str) -> list[tuple[str, float]]:
     """`train=0.9,test=0.1` taken apart, as it stands there."""
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for part in text.split(","):
         name, _, share = part.partition("=")
         try:
             number = float(share)
         except ValueError:
             number = -1.0
-        if not _NAME.fullmatch(name.strip()) or not isfinite(number) or number <= 0 or name.strip() in found:
+        if not _NAME.fullmatch(name.strip()) or not isfinite(number) or number <= 0 or name.strip() in shares:
             raise InputError(f"--split: {part!r:.60} is not a name with its share; train=0.9,test=0.1")
-        found[name.strip()] = number
-    return list(found.items())
+        shares[name.strip()] = number
+    return list(shares.items())
 
 
 def parts(shares: Sequence[tuple[str, float]]) -> tuple[list[tuple[str, float]], str | None]:
@@ -35,9 +35,9 @@ def parts(shares: Sequence[tuple[str, float]]) -> tuple[list[tuple[str, float]],
     whole = sum(share for _, share in shares)
     if not shares or isclose(whole, 1.0):
         return list(shares), None
-    found = [(name, share / whole) for name, share in shares]
-    told = ", ".join(f"{name} {share:.4g}" for name, share in found)
-    return found, f"--split: the shares add up to {whole:.4g} and not to 1; each is taken as its part of that: {told}"
+    normalised = [(name, share / whole) for name, share in shares]
+    listed = ", ".join(f"{name} {share:.4g}" for name, share in normalised)
+    return normalised, f"--split: the shares add up to {whole:.4g}, not to 1; they are scaled to {listed}"
 
 
 def task_hash(task: str) -> int:
@@ -55,11 +55,11 @@ class Splits:
         if len(shares) < 2:
             return
         order = sorted({drawn(task, seed) for task in tasks})
-        share, given = 0.0, 0
+        share, dealt = 0.0, 0
         for _, part in shares[:-1]:
             share += part
-            given = max(given, round(share * len(order)))
-            self._ends.append(order[given] if given < len(order) else 2**64)
+            dealt = max(dealt, round(share * len(order)))
+            self._ends.append(order[dealt] if dealt < len(order) else 2**64)
 
     def of(self, task: int) -> str:
         """The split of a task."""

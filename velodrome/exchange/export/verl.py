@@ -11,23 +11,21 @@ from typing import Any
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, ExportSettings, Format, Tell, Unit, each_fit, only, reward_of
-from velodrome.records.conversation import text_of
+from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, Unit, each_fit, only, reward_of
 from velodrome.stats.metrics import PASS_REWARD
 
-Json = dict[str, Any]
 
-
-def start(settings: ExportSettings, tell: Tell) -> Convert:
+def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     """Tasks -> prompts."""
     counts: Counter[str] = Counter()
 
     def convert(unit: Unit) -> Iterator[Json]:
-        found = each_fit(unit, _prompt, tell)
-        if not found:
+        fitting = each_fit(unit, _prompt, leave_out)
+        if not fitting:
             return
-        row, prompt = found[0]
+        row, prompt = fitting[0]
         rewards = [reward for reward in map(reward_of, unit.rows) if reward is not None]
         answer = row.get(settings.answer)
         offered = chat.tools(row)
@@ -55,14 +53,12 @@ def start(settings: ExportSettings, tell: Tell) -> Convert:
 
 
 def _prompt(row: Json) -> list[Json]:
-    found = []
+    messages = []
     for message in chat.prompt(row, chat.Style(reasoning="drop")):
         if "tool_calls" in message or message["role"] == "tool":
             raise chat.Unfit("its prompt has tool calls, which verl's prompts have no form for")
-        if not isinstance(message["content"], str) and any("text" not in part for part in message["content"]):
-            raise chat.Unfit("its prompt has content that is not text")
-        found.append({"role": message["role"], "content": text_of(message["content"])})
-    return found
+        messages.append({"role": message["role"], "content": chat.text_only(message["content"])})
+    return messages
 
 
 def _own(row: Json, name: str) -> str | None:

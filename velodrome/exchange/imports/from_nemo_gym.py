@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from velodrome.contracts import Json
 from velodrome.records.rollout import SCHEMA, make_rollout, split_key, task_of
 from velodrome.records.task import agent_of, check_task, digest, own_id
-
-Json = dict[str, Any]
 
 TASK_INDEX, ROLLOUT_INDEX, OURS = "_ng_task_index", "_ng_rollout_index", "_velodrome"
 _ASKED = ("input", "instructions", "tools")
@@ -24,8 +23,8 @@ _NOT_TASK = frozenset(("response", "reward", TASK_INDEX, ROLLOUT_INDEX, OURS))
 def rollout(row: Any) -> Json:
     """One of theirs -> one of ours; a `ValueError` says what is wrong with it."""
     check(row)
-    found = plain_rollout(row)
-    return _restored(found, row[OURS]) if OURS in row else found
+    plain = plain_rollout(row)
+    return _restored(plain, row[OURS]) if OURS in row else plain
 
 
 def check(row: Any) -> None:
@@ -42,26 +41,26 @@ def check(row: Any) -> None:
 
 def plain_rollout(row: Json) -> Json:
     """The rollout as far as their fields tell it."""
-    asked = {name: value for name, value in row["responses_create_params"].items() if value is not None}
+    params = {name: value for name, value in row["responses_create_params"].items() if value is not None}
     theirs = {name: value for name, value in row.items() if name not in (TASK_INDEX, ROLLOUT_INDEX, OURS)}
-    theirs["responses_create_params"] = asked
+    theirs["responses_create_params"] = params
     task_index, repeat = _whole(row.get(TASK_INDEX)), _whole(row.get(ROLLOUT_INDEX))
-    name = own_id(row) or _content(row, asked)
+    name = own_id(row) or _content(row, params)
     meta: Json = {"key": f"{name}/{repeat or 0}", "task_index": task_index or 0, "rollout_index": repeat or 0}
     agent = agent_of(row)
     if agent is not None:
         meta["agent"] = agent
     meta["schema"] = SCHEMA
-    given = {name: value for name, value in theirs.items() if name not in _NOT_TASK}
-    return make_rollout(given, theirs, meta, deferred=row.get("reward") is None)
+    task = {name: value for name, value in theirs.items() if name not in _NOT_TASK}
+    return make_rollout(task, theirs, meta, deferred=row.get("reward") is None)
 
 
-def _content(row: Json, asked: Json) -> str:
+def _content(row: Json, params: Json) -> str:
     """A digest of the task: of what is asked, without how it is sampled, and of what the verifier compares with.
 
     So all repeats have it, in every file; a task's number does not tell, for every file has a task 0.
     """
-    content = {name: asked[name] for name in _ASKED if name in asked}
+    content = {name: params[name] for name in _ASKED if name in params}
     return digest(content | {name: row[name] for name in _REFERENCES if row.get(name) is not None})
 
 
@@ -69,13 +68,13 @@ def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _restored(found: Json, ours: Any) -> Json:
+def _restored(plain: Json, ours: Any) -> Json:
     """The rollout with what was kept beside their fields."""
     meta, exact, absent = ours.get("meta"), ours.get("exact", {}), ours.get("absent", [])
     if not isinstance(meta, dict) or not isinstance(meta.get("key"), str) or not isinstance(exact, dict):
         raise ValueError(f'"{OURS}" is not what velo export writes there; without it the rollout can be read')
     split_key(meta["key"])
-    whole = {name: value for name, value in found.items() if name not in (*absent, "meta")}
+    whole = {name: value for name, value in plain.items() if name not in (*absent, "meta")}
     return {**whole, **exact, "meta": meta}
 
 
@@ -84,7 +83,7 @@ def task(row: Any) -> Json:
     check_task(row)
     if OURS in row:
         return task_of(rollout(row))
-    found = {name: value for name, value in row.items() if name not in _NOT_TASK}
+    fields = {name: value for name, value in row.items() if name not in _NOT_TASK}
     params = row["responses_create_params"]
-    found["responses_create_params"] = {name: value for name, value in params.items() if value is not None}
-    return found
+    fields["responses_create_params"] = {name: value for name, value in params.items() if value is not None}
+    return fields

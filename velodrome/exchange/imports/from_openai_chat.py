@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from velodrome.contracts import Json
 from velodrome.records.rollout import SCHEMA, make_rollout
 from velodrome.records.task import check_task, digest, own_id
 from velodrome.responses_api_models.conversion import response_from_chat, responses_request
 from velodrome.responses_api_models.turns import response_items
-
-Json = dict[str, Any]
 
 # What is about one call and not about what is asked.
 _PER_CALL = frozenset(("model", "stream", "stream_options", "n", "store", "user", "service_tier"))
@@ -33,11 +32,11 @@ class Chats:
 
     def rollouts(self, row: Any, place: int) -> Iterator[Json]:
         """One rollout for each answer in a line; a `ValueError` says what is wrong with it."""
-        asked, answers = read_line(row, place)
+        task, answers = read_line(row, place)
         if not answers:
             raise ValueError("no answer in it; questions alone are imported with --as tasks")
         for answer in answers:
-            name = (None if "custom_id" in row else own_id(asked)) or content(asked)
+            name = (None if "custom_id" in row else own_id(task)) or content(task)
             index = self._numbers.setdefault(name, len(self._numbers))
             repeat = self._repeats[name]
             self._repeats[name] += 1
@@ -45,14 +44,14 @@ class Chats:
             if self._agent is not None:
                 meta["agent"] = self._agent
             meta["schema"] = SCHEMA
-            yield make_rollout(asked, {**asked, "response": answer}, meta, deferred=True)
+            yield make_rollout(task, {**task, "response": answer}, meta, deferred=True)
 
 
 def content(task: Json) -> str:
     """A digest of what is asked, without how it is sampled. A `custom_id` numbers the lines of one file, not tasks."""
     params = task["responses_create_params"]
-    asked = {name: params[name] for name in ("input", "instructions", "tools") if name in params}
-    return digest({**task, "id": None, "responses_create_params": asked})
+    question = {name: params[name] for name in ("input", "instructions", "tools") if name in params}
+    return digest({**task, "id": None, "responses_create_params": question})
 
 
 def read_line(row: Any, place: int) -> tuple[Json, list[Json]]:

@@ -1,7 +1,7 @@
 """Read somebody else's file line by line and write ours beside it.
 
-Every line is looked at, and every mistake told at once with its line. A file with mistakes becomes nothing, unless
-bad lines may be skipped.
+All mistakes are reported together, each with its line. A file with mistakes is not imported unless bad lines may be
+skipped.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, Literal
 
 import orjson
 
-from velodrome.errors import InputError, ModelError, describe
+from velodrome.contracts import Json
+from velodrome.errors import InputError
 from velodrome.exchange.imports import from_nemo_gym, from_openai_chat
-from velodrome.exchange.problems import Problems
+from velodrome.exchange.problems import FLAWS, Problems
 from velodrome.records.jsonl import read_lines
 from velodrome.records.outfile import OutFile, refuse_existing
 from velodrome.records.rollout import encode, split_key
 from velodrome.records.task import task_id
 
-Json = dict[str, Any]
 Kind = Literal["rollouts", "tasks"]
 Convert = Callable[[Any, int], Iterable[Json]]  # a line's value and number -> what it becomes
 
@@ -30,7 +30,6 @@ FORMATS = {
     "openai_chat": "logs of chat completions: requests and answers, or conversations",
 }
 _MOST_RENAMED = 20
-_WRONG = (ModelError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -72,15 +71,12 @@ def import_file(order: ImportOrder) -> ImportResult:
     with OutFile(order.to) as out:
         for number, line in read_lines(order.source):
             lines += 1
-            try:
+            with problems.at(f"{order.source}:{number}"):
                 rows = [kept.admit(row, number) for row in convert(orjson.loads(line), number)]
                 data = [encode(row) for row in rows if row is not None]
-            except _WRONG as error:
-                problems.add(f"{order.source}:{number}", _what(error))
-                continue
-            for each in data:
-                out.write(each)
-            written += len(data)
+                for each in data:
+                    out.write(each)
+                written += len(data)
         if not order.skip_bad:
             problems.refuse("nothing is written; --skip-bad leaves such lines out")
         if not written:
@@ -96,16 +92,8 @@ def _all_keys(order: ImportOrder) -> Iterator[str]:
     for number, line in read_lines(order.source):
         try:
             yield from [row["meta"]["key"] for row in convert(orjson.loads(line), number)]
-        except _WRONG:
-            continue  # told when its turn comes
-
-
-def _what(error: Exception) -> str:
-    if isinstance(error, orjson.JSONDecodeError):
-        return f"not JSON: {error.msg}"
-    if isinstance(error, ModelError | ValueError):
-        return str(error)
-    return f"not a line of this format ({describe(error):.80})"
+        except FLAWS:
+            continue  # reported when the line itself is imported
 
 
 def _converter(order: ImportOrder) -> Convert:

@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from velodrome.contracts import Agent
+from velodrome.contracts import Agent, Json
 from velodrome.errors import AgentError, blame
 from velodrome.records.task import check_task
 from velodrome.serving import wire
-from velodrome.serving.apps.web_app import BadRequest, Json, RequestLimits, json_response, post, read_json, timed
+from velodrome.serving.apps.web_app import BadRequest, RequestLimits, json_response, post, read_json, timed
 
 
 def agent_routes(server: str, agent: Agent, limits: RequestLimits) -> list[Route]:

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from velodrome.contracts import Json
 from velodrome.serving.apps.measures import Measures
 from velodrome.serving.apps.web_app import RequestLimits, Status, get, json_response, make_app
-
-Json = dict[str, Any]
 
 
 def head_app(status: Status, state: Path, config_yaml: str, limits: RequestLimits) -> ASGIApp:

@@ -17,14 +17,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from velodrome.contracts import Model
+from velodrome.contracts import Json, Model
 from velodrome.errors import ModelError, RolloutError, blame
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.serving import wire
 from velodrome.serving.apps.event_stream import Event, chat_events, response_events
 from velodrome.serving.apps.web_app import (
     BadRequest,
-    Json,
     RequestLimits,
     get,
     json_response,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from velodrome.contracts import Json
 from velodrome.serving.apps.web_app import Status, get, json_response
-
-Json = dict[str, Any]
 
 _ERROR: Json = {
     "type": "object",
@@ -63,7 +61,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 def description_routes(status: Status, tools: list[Json]) -> list[Route]:
-    """Where the description is found."""
+    """The routes of the description."""
 
     async def description_json(request: Request) -> Response:
         return json_response(description(status, tools))

@@ -6,6 +6,7 @@ is passed on, so any number of workers can share one port.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -15,14 +16,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from velodrome import http
-from velodrome.contracts import Resources
+from velodrome.contracts import Json, Resources
 from velodrome.errors import CallError, ToolError, VerifyError, blame
 from velodrome.serving import wire
-from velodrome.serving.apps.sessions import COOKIE, Sessions
+from velodrome.serving.apps.sessions import COOKIE, Sessions, Ticket
 from velodrome.serving.apps.web_app import (
     BadRequest,
     Handler,
-    Json,
     RequestLimits,
     get,
     json_response,
@@ -32,6 +32,7 @@ from velodrome.serving.apps.web_app import (
     timed,
 )
 
+SessionHandler = Callable[[Request, Any, Ticket | None], Awaitable[Response]]
 _PASS_ON = http.Retry(max_retries=0, timeout_s=3600.0, total_timeout_s=3600.0)
 
 
@@ -62,24 +63,27 @@ def resources_routes(
         answer.set_cookie(COOKIE, cookie, httponly=True, samesite="strict")
         return answer
 
-    async def call(request: Request) -> Response:
+    def in_session(handle: SessionHandler, read: Callable[..., Awaitable[Any]] = read_json) -> Handler:
+        """The handler of requests that belong to a session; another worker's are passed on to it."""
+
+        async def handler(request: Request) -> Response:
+            body = await read(request, limits)
+            ticket = sessions.ticket(request)
+            other = sessions.elsewhere(ticket)
+            if other is not None:
+                return await pass_on(request, body, other)
+            return await handle(request, body, ticket)
+
+        return handler
+
+    async def call(request: Request, arguments: Any, ticket: Ticket | None) -> Response:
         name = request.path_params["name"]
-        arguments = await read_any(request, limits)  # what is wrong with them is reported to the model
-        ticket = sessions.ticket(request)
-        other = sessions.elsewhere(ticket)
-        if other is not None:
-            return await pass_on(request, arguments, other)
         with blame(ToolError, name):
             async with sessions.session(ticket, {}) as handle:
                 text = await resources.call(handle, name, arguments)
         return Response(text.encode("utf-8", "replace"), media_type="text/plain")
 
-    async def verify(request: Request) -> Response:
-        body = await read_json(request, limits)
-        ticket = sessions.ticket(request)
-        other = sessions.elsewhere(ticket)
-        if other is not None:
-            return await pass_on(request, body, other)
+    async def verify(request: Request, body: Json, ticket: Ticket | None) -> Response:
         response = body.get("response")
         if not isinstance(response, dict):
             raise BadRequest(422, "the body must be a task with its response; it has no response object")
@@ -89,33 +93,12 @@ def resources_routes(
                 score = await resources.score(handle, task, response)
             return json_response(score if wire.BRIEF in request.headers else body | score)
 
-    async def close(request: Request) -> Response:
-        body = await read_json(request, limits)
-        ticket = sessions.ticket(request)
-        other = sessions.elsewhere(ticket)
-        if other is not None:
-            return await pass_on(request, body, other)
+    async def close(request: Request, body: Json, ticket: Ticket | None) -> Response:
         if ticket is not None:
             await sessions.close(ticket)
         return json_response({})
 
-    async def offered(request: Request) -> Response:
-        return json_response(tools)
-
-    return [
-        get("/tools", offered),
-        post("/seed_session", timed(server, seed)),
-        post("/verify", timed(server, verify)),
-        post("/close_session", close),
-        post("/aggregate_metrics", _mean_of_rows(limits)),
-        post("/{name}", timed(server, call)),
-    ]
-
-
-def _mean_of_rows(limits: RequestLimits) -> Handler:
-    """`/aggregate_metrics`: rows in, the mean of every number out."""
-
-    async def handle(request: Request) -> Response:
+    async def mean_of_rows(request: Request) -> Response:
         rows = (await read_json(request, limits)).get("rows")
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise BadRequest(422, 'the body must be {"rows": [rollouts]}')
@@ -126,4 +109,14 @@ def _mean_of_rows(limits: RequestLimits) -> Handler:
                     values.setdefault(name, []).append(value)
         return json_response({name: sum(each) / len(each) for name, each in values.items()})
 
-    return handle
+    async def offered(request: Request) -> Response:
+        return json_response(tools)
+
+    return [
+        get("/tools", offered),
+        post("/seed_session", timed(server, seed)),
+        post("/verify", timed(server, in_session(verify))),
+        post("/close_session", in_session(close)),
+        post("/aggregate_metrics", mean_of_rows),
+        post("/{name}", timed(server, in_session(call, read_any))),  # wrong arguments are reported to the model
+    ]

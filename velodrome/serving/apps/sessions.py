@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from velodrome import http
-from velodrome.contracts import Resources
+from velodrome.contracts import Json, Resources
 from velodrome.errors import RolloutError, ToolError, blame, describe
-from velodrome.serving.apps.web_app import BadRequest, Json
+from velodrome.serving.apps.web_app import BadRequest
 
 log = logging.getLogger(__name__)
 

@@ -24,6 +24,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from velodrome import http
+from velodrome.contracts import Json
 from velodrome.errors import RolloutError, VelodromeError
 from velodrome.serving import wire
 from velodrome.serving.apps.measures import CORE, Core, Measures
@@ -34,7 +35,6 @@ from velodrome.timing.deadline import deadline
 from velodrome.timing.exposition import PATH as METRICS
 from velodrome.timing.spans import Span, put, root
 
-Json = dict[str, Any]
 Background = Callable[[], AbstractAsyncContextManager[None]]
 Handler = Callable[[Request], Awaitable[Response]]
 log = logging.getLogger(__name__)

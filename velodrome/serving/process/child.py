@@ -20,6 +20,7 @@ import orjson
 
 from velodrome.errors import InputError, ServerError
 from velodrome.serving.process.brief import problems_file
+from velodrome.serving.process.options import ServingOptions
 from velodrome.serving.process.probe import fetch
 
 HEALTHY_S = 30.0
@@ -55,9 +56,7 @@ class Orders:
     private: tuple[str, int]
     log: Path
     environment: Mapping[str, str]
-    start_timeout_s: float
-    health_timeout_s: float = 30.0
-    health_misses: int = 4
+    options: ServingOptions
 
 
 @dataclass(eq=False)
@@ -172,7 +171,7 @@ class Child:
             )
 
     async def _become_ready(self, process: asyncio.subprocess.Process) -> None:
-        limit_s = self.orders.start_timeout_s
+        limit_s = self.orders.options.start_timeout_s
         health = asyncio.ensure_future(self._healthy(limit_s))
         ended = asyncio.ensure_future(process.wait())
         try:
@@ -187,14 +186,14 @@ class Child:
 
     async def _watch_health(self) -> None:
         """End a process that hangs, so that it is started again: one that is stopped, or whose loop is stuck."""
-        (host, port), orders, missed = self.orders.private, self.orders, 0
+        (host, port), options, missed = self.orders.private, self.orders.options, 0
         if self._ready_at is None:
             return
-        while missed < orders.health_misses:
-            await asyncio.sleep(min(HEALTH_EVERY_S, orders.health_timeout_s))
-            answer = await fetch(host, port, "/health", timeout_s=orders.health_timeout_s)
+        while missed < options.health_misses:
+            await asyncio.sleep(min(HEALTH_EVERY_S, options.health_timeout_s))
+            answer = await fetch(host, port, "/health", timeout_s=options.health_timeout_s)
             missed = 0 if answer is not None else missed + 1
-        self.say(f"{orders.label}: hangs: no answer to {missed} health checks in a row; it is ended")
+        self.say(f"{self.orders.label}: hangs: no answer to {missed} health checks in a row; it is ended")
         self._signal(signal.SIGKILL)
 
     async def _healthy(self, limit_s: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import secrets
@@ -15,12 +16,13 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from velodrome.contracts import Json
 from velodrome.errors import InputError, ServerError
 from velodrome.serving.process.brief import HEAD, Brief
 from velodrome.serving.process.child import Child, Orders
@@ -33,6 +35,7 @@ from velodrome.serving.process.listen import (
     reachable,
     server_token,
 )
+from velodrome.serving.process.options import ServingOptions
 from velodrome.serving.process.run_folder import run_folder
 from velodrome.serving.profiling import claimed
 from velodrome.settings import Config, Instance
@@ -41,28 +44,7 @@ from velodrome.settings.masking import MIN_INSIDE
 from velodrome.settings.names import AGENTS, MODELS, RESOURCES
 from velodrome.timing.stop_signals import on_stop_signal
 
-Json = dict[str, Any]
 _KILL_AFTER_S = 2.0  # on top of drain_s: what a worker has to close its component
-
-
-@dataclass(frozen=True)
-class ServingOptions:
-    """How servers are run, under inner names."""
-
-    log_dir: Path
-    workers: int = 1
-    host: str = LOOPBACK
-    drain_s: float = 10.0
-    start_timeout_s: float = 120.0
-    health_timeout_s: float = 30.0
-    health_misses: int = 4
-    max_body_bytes: int = 64 * 1024 * 1024
-    body_timeout_s: float = 60.0
-    cors_origins: Sequence[str] = ()
-    allowed_hosts: Sequence[str] = ()
-    connections: Json = field(default_factory=dict)
-    profiling: Json = field(default_factory=dict)
-    verbose: bool = False
 
 
 @dataclass
@@ -116,6 +98,7 @@ class Supervisor:
         self.servers: dict[str, Server] = {}
         self._print = say
         self._token = server_token(config.settings)
+        self._profiles = options.profile_folder()
         self._directory = Path()
         self._alive = (-1, -1)  # a pipe: read end for the workers, write end for this process alone
         self._stop = asyncio.Event()
@@ -213,16 +196,15 @@ class Supervisor:
 
     def _claimed(self) -> contextlib.ExitStack:
         """The profiles of all servers, begun; those of the run before are put away."""
-        where = self.options.profiling.get("directory")
-        return claimed(where and Path(where), [name for name in self.servers if name != HEAD])
+        return claimed(self._profiles, [name for name in self.servers if name != HEAD])
 
     def _server(self, instance: Instance) -> Server:
         settings = instance.settings
         what = f"{instance.source}: {instance.name}" if instance.source else instance.name
-        workers = settings.get("num_workers") or self.options.workers
+        workers = settings.get("num_workers") or self.options.num_workers
         if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= 256:
             raise InputError(f"{what}: num_workers is a whole number from 1 to 256, not {workers!r:.80}")
-        host, port = checked_address(what, settings.get("host") or self.options.host, settings.get("port"), 0)
+        host, port = checked_address(what, settings.get("host") or self.options.default_host, settings.get("port"), 0)
         shared = listening(what, host, port, self._token)
         private = [listening(what, LOOPBACK, 0, None) for _ in range(workers)]
         return Server(instance, host, shared.getsockname()[1], shared, private)
@@ -265,9 +247,7 @@ class Supervisor:
                 private=sock.getsockname()[:2],
                 log=self.options.log_dir / f"{_file_name(server.instance.name)}.log",
                 environment=environment,
-                start_timeout_s=self.options.start_timeout_s,
-                health_timeout_s=self.options.health_timeout_s,
-                health_misses=self.options.health_misses,
+                options=self.options,
             )
             child = Child(orders, self._write_state, self._say)
             server.children.append(child)
@@ -283,38 +263,32 @@ class Supervisor:
             self._say(f"  {server.instance.name + workers:<36} {server.url:<28} {time.monotonic() - began:.1f} s")
 
     def _brief(self, server: Server, index: int) -> Brief:
-        options, instance = self.options, server.instance
-        brief = Brief(
+        instance = server.instance
+        others = [self.config.instances[name] for name in set(instance.references().values())]
+        head = instance.kind == HEAD
+        return Brief(
             name=instance.name,
             kind=instance.kind,
             implementation=instance.implementation,
             settings=dict(instance.settings),
             source=instance.source,
+            host=server.host,
             index=index,
             sockets=[server.shared.fileno(), server.private[index].fileno()],
             alive_fd=self._alive[0],
             peers=[f"http://{LOOPBACK}:{sock.getsockname()[1]}" for sock in server.private],
             key=server.key,
-            token=self._token,
-            max_body_bytes=options.max_body_bytes,
-            body_timeout_s=options.body_timeout_s,
-            cors_origins=list(options.cors_origins),
-            allowed_hosts=[server.host, *options.allowed_hosts],
-            drain_s=options.drain_s,
-            connections=options.connections,
-            verbose=options.verbose,
-            profiling=options.profiling,
-        )
-        if instance.kind == HEAD:
-            return replace(brief, state=str(self._state), config_yaml=self._config_yaml())
-        others = [self.config.instances[name] for name in set(instance.references().values())]
-        return replace(
-            brief,
+            options=self.options,
             blocks={
                 each.name: {"kind": each.kind, "settings": dict(each.settings) if "url" in each.settings else {}}
                 for each in others
             },
             urls={each.name: self.servers[each.name].url for each in others if each.name in self.servers},
+            token=self._token,
+            verbose=logging.getLogger().isEnabledFor(logging.INFO),
+            profiles=None if self._profiles is None else str(self._profiles),
+            state=str(self._state) if head else "",
+            config_yaml=self._config_yaml() if head else "",
         )
 
     def _config_yaml(self) -> str:

@@ -43,7 +43,7 @@ _orphaned = threading.Event()
 def main(argv: list[str]) -> int:
     """Serve until stopped. The exit code is 2 if the user's configuration cannot be served."""
     path = Path(argv[1])
-    brief = Brief.read(path)
+    brief = Brief.model_validate(orjson.loads(path.read_bytes()))
     watch = threading.Thread(target=_await_orphanhood, args=(brief.alive_fd, path.parent), daemon=True)
     watch.start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -74,17 +74,17 @@ async def serve(brief: Brief, secrets: frozenset[str]) -> None:
     from velodrome import http
     from velodrome.serving.web_server import WebServer
 
-    if brief.connections:
-        http.configure(**brief.connections)
+    options = brief.options
+    http.configure(limit=options.max_connections, limit_per_host=options.max_connections_per_host)
     profile = _profile(brief)
     async with contextlib.AsyncExitStack() as closing:
         closing.push_async_callback(http.close_shared)
         app = await _app(brief, secrets, profile, closing)
         gc.freeze()
         gc.set_threshold(*GARBAGE)
-        if brief.cors_origins:
-            app = CORSMiddleware(app, allow_origins=brief.cors_origins, allow_methods=["*"], allow_headers=["*"])
-        server = WebServer(app, drain_s=brief.drain_s)
+        if options.cors_origins:
+            app = CORSMiddleware(app, allow_origins=options.cors_origins, allow_methods=["*"], allow_headers=["*"])
+        server = WebServer(app, drain_s=options.drain_s)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
         with nullcontext() if profile is None else profile.running():
             await server.serve(sockets=[socket.socket(fileno=number) for number in brief.sockets])
@@ -92,13 +92,13 @@ async def serve(brief: Brief, secrets: frozenset[str]) -> None:
 
 def _profile(brief: Brief) -> ProcessProfile | None:
     """What measures this process, if it is to be measured. The head is not: nothing waits for it."""
-    if not brief.profiling or brief.kind == HEAD:
+    if brief.profiles is None or brief.kind == HEAD:
         return None
     from velodrome.serving.profiling import ProcessProfile
     from velodrome.timing.profiles import Profiles
 
-    profiles = Profiles(Path(brief.profiling["directory"]), brief.name)
-    return ProcessProfile(profiles, worker=brief.index, workers=len(brief.peers), every_s=brief.profiling["every_s"])
+    profiles, every_s = Profiles(Path(brief.profiles), brief.name), brief.options.profiling_save_every_s
+    return ProcessProfile(profiles, worker=brief.index, workers=len(brief.peers), every_s=every_s)
 
 
 async def _app(
@@ -108,8 +108,9 @@ async def _app(
     from velodrome.serving.callers import Callers
 
     status = Status(brief.name, brief.kind, brief.implementation)
-    callers = Callers(brief.allowed_hosts, brief.cors_origins)
-    limits = RequestLimits(brief.max_body_bytes, brief.body_timeout_s, brief.token, secrets, callers)
+    options = brief.options
+    callers = Callers([brief.host, *options.allowed_hosts], options.cors_origins)
+    limits = RequestLimits(options.max_body_bytes, options.body_timeout_s, brief.token, secrets, callers)
     if brief.kind == HEAD:
         from velodrome.serving.apps.head_app import head_app
 
