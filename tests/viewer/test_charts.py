@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from velodrome.viewer.parts.charts import MOST_BARS, MOST_POINTS, Bar, histogram, line, share_bar, waterfall
+from velodrome.viewer.parts.charts import MOST_BARS, MOST_POINTS, histogram, line, share_bar, waterfall
+from velodrome.viewer.parts.charts import WaterfallBar as Bar
 
 HOSTILE = "</title><script>alert(1)</script>\" onload='x' &\x00\n\u202e"
 

@@ -100,7 +100,7 @@ def test_what_is_not_there_is_left_out_and_a_task_may_have_a_field_of_that_name(
         ({"palette": TOO_MANY}, f"its palette does not have 1 to {len(ALPHABET)} colours"),
         ({"actions": [[0, 1], [1, 1.5]]}, "actions, step 2: not one number of the right kind for each agent"),
         ({"rewards": [[0, float("nan")], [1, 0]]}, "rewards, step 1: not one number of the right kind for each agent"),
-        ({"action_names": [1]}, "action_names is no list of names"),
+        ({"action_names": [1]}, "action_names is not a list of names"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_it_is_told_in_our_own_words(changed: Json, why: str):

@@ -72,7 +72,7 @@ def run(argv: Sequence[str]) -> int:
     from velodrome.serving.process.listen import server_token
     from velodrome.viewer.serve import serve
 
-    serve(files, host=flags.host, port=flags.port, token=server_token({}), tell=say, look=flags.open)
+    serve(files, host=flags.host, port=flags.port, token=server_token({}), say=say, look=flags.open)
     return 0
 
 

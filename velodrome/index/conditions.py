@@ -158,7 +158,7 @@ def _is_frequent(columns: Columns, term: Words) -> bool:
 
 
 def _holds_in_failures(columns: Columns, term: Words) -> Mask:
-    """A term asked of failures alone; true for all others. Failures are at an end of many orders, and few."""
+    """A term tested for failures only; true for all others. Failures are few, and at one end of many orders."""
     listed = "SELECT rowid FROM search WHERE search MATCH ? AND rowid > ?"
     rows = columns.connection.execute(listed, (_phrase(term), FAILED)).fetchall()
     mask: Mask = (columns["number"] < FAILED) | (columns.mask([row[0] for row in rows]) != term.negated)

@@ -205,8 +205,8 @@ def same_file(path: Path, mark: FileMark) -> bool:
         status = os.stat(path)
     except OSError:
         return mark == FileMark()
-    told = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    return told == (mark.device, mark.inode, mark.size, mark.mtime_ns)
+    seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    return seen == (mark.device, mark.inode, mark.size, mark.mtime_ns)
 
 
 def _hash(data: bytes) -> str:

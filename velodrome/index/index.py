@@ -77,7 +77,7 @@ class Index:
     def refresh(
         self, budget_s: float | None = None, *, search: bool = True, stopped: Callable[[], bool] = lambda: False
     ) -> State:
-        """Read on from where the index ends: rows first, then, unless told otherwise, what can be searched.
+        """Read on from where the index ends: rows first, then (by default) the text for searching.
 
         With a budget it returns within about that time and continues at the next call. `stopped` ends it early.
         """
@@ -338,7 +338,7 @@ def matching_lines(path: Path, where: str, *, sort: str = "") -> Iterator[tuple[
 
     `where` is what the viewer's filter takes (`reward<1 tools>3`), `sort` a numeric field (`-total_s`); without it
     the order is that of the file. A mistake in either is an `InputError` with its place. The index beside the file is
-    built or brought up to date first; lines are read one by one as they are asked for.
+    built or brought up to date first; lines are read one by one on demand.
     """
     query, order = Query.parse(where), Sort.parse(sort)
     with closing(Index(path)) as index:

@@ -23,7 +23,7 @@ from velodrome.index.query import Sort
 Keys = list[NDArray[np.float64]]
 
 _WRONG = "page: not a cursor of this list; start at its first page"
-_MANY_ROWS = 4096  # from here on `holds` is asked of all rows at once
+_MANY_ROWS = 4096  # from here on `holds` is tested for all rows at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Order:
     ) -> tuple[Positions, str | None, str | None]:
         """The rows of a page in order, and the cursors of the next and the previous one.
 
-        `holds` is a further condition that is too slow to ask of all rows. It is asked of those that may be shown.
+        `holds` is a further condition, too slow to test for all rows. It is tested for those that may be shown.
         """
         text, backwards = (after, False) if before is None else (before, True)
         cursor = None if text is None else Cursor.decode(text, self._sort, len(self._ties))

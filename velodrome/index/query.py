@@ -1,6 +1,6 @@
 """The filter language: `reward<1 tools>3 0<pass_rate<1 error:timeout -agent:x "some text"`. All terms must hold.
 
-Parsing knows nothing of a file: whether a field exists is asked where the filter is used, and said with the place
+Parsing knows nothing of a file: whether a field exists is checked where the filter is used, and reported with the place
 it stands in. Nothing of what a user typed ever becomes SQL.
 """
 
@@ -133,9 +133,9 @@ class Sort:
 class _Parser:
     def __init__(self, text: str) -> None:
         self._tokens = [
-            _Token(str(found.lastgroup), found[found.lastgroup or 0], found.start(found.lastgroup or 0), found.end())
-            for found in _TOKEN.finditer(text)
-            if found.lastgroup
+            _Token(str(match.lastgroup), match[match.lastgroup or 0], match.start(match.lastgroup or 0), match.end())
+            for match in _TOKEN.finditer(text)
+            if match.lastgroup
         ]
         self._at = 0
 
@@ -250,7 +250,7 @@ def _plain(op: str) -> str:
 
 def typed(text: str) -> str:
     """A filter as it can be shown and typed again: what cannot be seen in it stands by its code."""
-    return INVISIBLE.sub(lambda found: "".join(f"\\u{{{ord(each):x}}}" for each in found.group()), text)
+    return INVISIBLE.sub(lambda match: "".join(f"\\u{{{ord(each):x}}}" for each in match.group()), text)
 
 
 def _unquoted(token: _Token) -> str:
@@ -263,11 +263,11 @@ def _decoded(text: str) -> str:
     return re.sub(_BY_CODE, _character, text)
 
 
-def _character(found: re.Match[str]) -> str:
-    if found[1] is None:
-        return found[2]
-    code = int(found[1], 16)
-    return chr(code) if code <= sys.maxunicode and not 0xD800 <= code < 0xE000 else found[0]
+def _character(match: re.Match[str]) -> str:
+    if match[1] is None:
+        return match[2]
+    code = int(match[1], 16)
+    return chr(code) if code <= sys.maxunicode and not 0xD800 <= code < 0xE000 else match[0]
 
 
 def _number(token: _Token) -> float:

@@ -52,7 +52,7 @@ def _texts(lines: list[Line], last: int, *, failed: bool) -> Texts:
 
 
 def _searched(facts: RowFacts) -> tuple[str, str]:
-    """The start of all that was asked, the user's words first, and the end of all that was answered."""
+    """The start of the prompt, the user's messages first, and the end of the output."""
     said = [text_of(each.get("content")) for each in facts.messages if each.get("role") == "assistant"]
     said = said or [facts.answer]
     if facts.failed:

@@ -39,31 +39,31 @@ class ZstLines(FollowedFile):
 
     def lines(self, place: Place, *, chunk: int = CHUNK_BYTES) -> Iterator[tuple[list[Line], Place]]:
         """The whole lines from `place` on, some at a time, each time with the place behind them."""
-        found: list[Line] = []
+        lines: list[Line] = []
         size, end = 0, place
         damage: InputError | None = None
         try:
             for line, end in self._walk(place):
-                found.append(line)
+                lines.append(line)
                 size += len(line[3] or b"")
                 if size >= chunk:
-                    yield found, end
-                    found, size = [], 0
+                    yield lines, end
+                    lines, size = [], 0
         except InputError as error:
             damage = error
-        if found:
-            yield found, end  # what stands before a damaged frame counts
+        if lines:
+            yield lines, end  # lines before a damaged frame count
         if damage:
             raise damage
 
     def line_at(self, offset: int, within: int, size: int) -> bytes:
         """One line, by where it was."""
-        found = b""
+        data = b""
         for frame, at, text, _ in self._texts(offset):
-            found += text[max(0, within - at) :] if frame == offset else text
-            if len(found) >= size:
+            data += text[max(0, within - at) :] if frame == offset else text
+            if len(data) >= size:
                 break
-        return found[:size]
+        return data[:size]
 
     def _walk(self, place: Place) -> Iterator[tuple[Line, Place]]:
         """Every whole line with the place behind it."""
@@ -147,7 +147,7 @@ class ZstLines(FollowedFile):
             raise InputError(f"{self.path}: not zstd from byte {offset} on")
         try:
             at = offset + zstandard.frame_header_size(head)
-            told = zstandard.get_frame_parameters(head)
+            parameters = zstandard.get_frame_parameters(head)
         except zstandard.ZstdError:
             return None, -1
         last = False
@@ -160,9 +160,9 @@ class ZstLines(FollowedFile):
             if kind == _RESERVED:
                 raise InputError(f"{self.path}: not zstd from byte {offset} on")
             at += 3 + (1 if kind == _RLE else value >> 3)
-        end = at + (4 if told.has_checksum else 0)
-        known = told.content_size not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
-        return (end if end <= self.size else None), (told.content_size if known else -1)
+        end = at + (4 if parameters.has_checksum else 0)
+        known = parameters.content_size not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
+        return (end if end <= self.size else None), (parameters.content_size if known else -1)
 
     def _peek(self, offset: int, size: int) -> bytes:
         start, window = self._window
@@ -180,6 +180,6 @@ class _Stretch:
 
     def read(self, size: int = -1) -> bytes:
         left = self._end - self._at
-        found = self._source.bytes_at(self._at, left if size < 0 else min(size, left))
-        self._at += len(found)
-        return found
+        data = self._source.bytes_at(self._at, left if size < 0 else min(size, left))
+        self._at += len(data)
+        return data

@@ -1,4 +1,4 @@
-"""Who may look: this machine under its own name, or whoever has the token. And what a browser may do with a page.
+"""Who may see the pages: this machine under its own name, or anyone with the token. And what a browser may do.
 
 The host a request names is checked, so that no web page can reach the viewer by having its own name resolve to
 loopback. Nothing on a page runs or loads but the viewer's own files.
@@ -38,7 +38,7 @@ Message_ = Callable[..., str]  # a page with a few words on it
 
 
 class AccessCheck:
-    """Stands before every page. Without a token only requests to loopback by its own name come in."""
+    """In front of every page. Without a token, only requests to loopback by its own name are let in."""
 
     def __init__(self, app: ASGIApp, *, token: str | None, message: Message_, callers: Callers) -> None:
         self._app = app
@@ -63,25 +63,25 @@ class AccessCheck:
         await (refused or self._app)(scope, receive, guarded)
 
     async def _refusal(self, request: Request) -> Response | None:
-        """The answer to a request that may not come in; None if it may."""
+        """The answer to a request that is refused, or None."""
         if self._token is None:
             refused = self._callers.refusal(request.method, request.scope["headers"])
             if refused is None:
                 return None
-            told = "The viewer answers to 127.0.0.1 and localhost only; give it a token to reach it by another name."
-            return HTMLResponse(self._message("Not here", told), refused.status)
+            text = "The viewer answers to 127.0.0.1 and localhost only; give it a token to reach it by another name."
+            return HTMLResponse(self._message("Not here", text), refused.status)
         if request.url.path.startswith("/static/") or self._known(request):
             return None
         if request.url.path == SIGN_IN and request.method == "POST":
             return await self._sign_in(request)
         to = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        page = self._message("A token is wanted", "It is the one the viewer was started with.", sign_in=to)
+        page = self._message("A token is needed", "It is the one the viewer was started with.", sign_in=to)
         return HTMLResponse(page, 401, {"WWW-Authenticate": "Bearer"})
 
     def _known(self, request: Request) -> bool:
-        given = request.headers.get("authorization", "").encode()
+        header = request.headers.get("authorization", "").encode()
         cookie = request.cookies.get(_COOKIE, "").encode()
-        return hmac.compare_digest(given, f"Bearer {self._token}".encode()) or hmac.compare_digest(
+        return hmac.compare_digest(header, f"Bearer {self._token}".encode()) or hmac.compare_digest(
             cookie, self._pass.encode()
         )
 
@@ -90,7 +90,7 @@ class AccessCheck:
         async for chunk in request.stream():
             body += chunk
             if len(body) > _MOST_FORM_BYTES:
-                return HTMLResponse(self._message("Too long", "That is no token."), 413)
+                return HTMLResponse(self._message("Too long", "That is not a token."), 413)
         form = parse_qs(body.decode("utf-8", "replace"))
         to = form.get("to", ["/"])[0]
         if not to.startswith("/") or to.startswith(("//", "/\\")):

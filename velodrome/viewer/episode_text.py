@@ -1,7 +1,7 @@
-"""A trained policy's episode in a rollout: how readers know one, and what a terminal is told of it.
+"""A trained policy's episode in a rollout, as a terminal shows it.
 
-Such a row is no conversation: its two sentences stand in for one, and its reward is a return of any size. What is under
-`episode` comes from a file nobody vouches for; whatever is not as it should be is left out, and nothing raises.
+Such a row is not a conversation: two sentences take its place, and its reward is a return of any size. What is under
+`episode` is untrusted: whatever is malformed is left out, and nothing raises.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ ENDS = {
 
 def episode_lines(row: Json) -> list[str]:
     """What happened in an episode, in a few lines and two pictures."""
-    told: Json = row["episode"]
-    lines = [_summary(row, told)]
-    returns = [f"{each:.6g}" for each in told["returns"] if _is_number(each)] if _is_list(told, "returns") else []
+    episode: Json = row["episode"]
+    lines = [_summary(row, episode)]
+    returns = [f"{each:.6g}" for each in episode["returns"] if _is_number(each)] if _is_list(episode, "returns") else []
     if returns:
         more = len(returns) - _MOST_RETURNS
         lines.append(f"returns: {', '.join(returns[:_MOST_RETURNS])}{f' and {more:,} more' if more > 0 else ''}")
     agreement = row.get("agreement_alone")
     if _is_number(agreement) and 0 <= agreement <= 1:
         lines.append(f"agreement with the teacher: {agreement:.1%}")
-    frames = told["frames"] if _is_list(told, "frames") else []
+    frames = episode["frames"] if _is_list(episode, "frames") else []
     for title, picture in (("first", frames[:1]), ("last", frames)) if len(frames) > 1 else (("only", frames),):
         lines += _shown(f"the {title} picture", _drawn(picture))
-    if any(_is_list(told, name) for name in ("actions", "frames")):
+    if any(_is_list(episode, name) for name in ("actions", "frames")):
         lines.append("velo view plays it")
     return lines
 
 
-def _summary(row: Json, told: Json) -> str:
-    steps = next((len(told[name]) for name in _BY_STEP if _is_list(told, name)), row.get("length"))
-    parts = [counted(each, noun) for each, noun in ((told["agents"], "agent"), (steps, "step")) if _is_count(each)]
-    ended = told.get("ended")
+def _summary(row: Json, episode: Json) -> str:
+    steps = next((len(episode[name]) for name in _BY_STEP if _is_list(episode, name)), row.get("length"))
+    parts = [counted(each, noun) for each, noun in ((episode["agents"], "agent"), (steps, "step")) if _is_count(each)]
+    ended = episode.get("ended")
     parts += [ENDS[ended]] if isinstance(ended, str) and ended in ENDS else []
-    return ", ".join(parts) or "its agents and steps are not told"
+    return ", ".join(parts) or "its agents and steps are not known"
 
 
 def _shown(title: str, rows: list[str]) -> list[str]:
@@ -80,8 +80,8 @@ def _drawn(frames: list[Any]) -> list[str]:
     return ["".join(cells[start : start + width]) for start in range(0, len(cells), width)]
 
 
-def _is_list(told: Json, name: str) -> bool:
-    return isinstance(told.get(name), list)
+def _is_list(episode: Json, name: str) -> bool:
+    return isinstance(episode.get(name), list)
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

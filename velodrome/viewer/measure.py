@@ -1,12 +1,13 @@
 """Numbers that take a pass over a whole file: metrics, profile, checks, a comparison of two files.
 
 For a large file this runs as a process of its own (`python -m velodrome.viewer.measure KIND FILE…`, JSON on stdout), so
-that pages keep answering at once meanwhile.
+that pages stay quick meanwhile.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,18 +20,32 @@ from velodrome.errors import InputError, VelodromeError, blame
 
 Json = dict[str, Any]
 
+_ROOT = Path(__file__).parents[2]
+
 
 def measured(kind: str, paths: Sequence[Path]) -> Any:
-    """The numbers of one kind. Whatever a file makes go wrong is an `InputError`."""
+    """The numbers of one kind. Any error because of a file is an `InputError`."""
     with blame(InputError, f"{', '.join(path.name for path in paths)}"):
         return _KINDS[kind](*paths)
+
+
+def start_child(module: str, *words: str) -> subprocess.Popen[bytes]:
+    """`python -m MODULE WORD…`, with pipes for what it prints."""
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *words],
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def _metrics(path: Path) -> Json:
     from velodrome.stats.metrics import read_metrics
 
-    found, notes = read_metrics(path)
-    return {"metrics": found, "notes": notes[:20]}
+    values, notes = read_metrics(path)
+    return {"metrics": values, "notes": notes[:20]}
 
 
 def _profile(path: Path) -> Json:
@@ -65,11 +80,11 @@ def main() -> int:
         os.nice(10)
     kind, *words = sys.argv[1:]
     try:
-        found = measured(kind, [Path(word) for word in words])
+        value = measured(kind, [Path(word) for word in words])
     except VelodromeError as error:
-        print(str(error).splitlines()[0], file=sys.stderr)  # noqa: T201 - a program's last word
+        print(str(error).splitlines()[0], file=sys.stderr)  # noqa: T201 - the error message of a program
         return 2
-    sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY))
+    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY))
     return 0
 
 

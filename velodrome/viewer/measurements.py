@@ -1,7 +1,7 @@
-"""What is measured of whole files: made in the background, kept until the file changes, shown when ready.
+"""Measurements of whole files: made in the background, kept until the file changes, shown when ready.
 
-A page never waits for it longer than it chose to. While a file grows the last numbers stay, marked as old; those of
-another file in its place do not. `updates` tells a page that was given old numbers about new ones.
+A page never waits longer than it chose to. While a file grows the last numbers stay, marked as stale; if another file
+takes its place they do not. `updates` tells a page with stale numbers about new ones.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import orjson
 
 from velodrome.errors import InputError, blame
 from velodrome.records.rollout import beside
-from velodrome.viewer.measure import measured
-from velodrome.viewer.subprocesses import start_child
+from velodrome.viewer.measure import measured, start_child
 
 SMALL_BYTES = 8_000_000  # up to here reading a file is quicker than starting a process
 _PAUSE_S = 2.0  # between two readings of a file that grows
@@ -27,7 +26,7 @@ _PAUSE_SHARE = 4.0  # and at least so many times as long as the last one took
 
 
 class Watched(Protocol):
-    """What is known of a file by whoever follows it."""
+    """A file that is followed, as far as measurements need it."""
 
     @property
     def rebuilt_at(self) -> float:
@@ -67,7 +66,7 @@ class _Known:
         self.versions: Versions | None = None
         self.running: Future[None] | None = None
         self.next_at = 0.0
-        self.wanted = False  # a page has old numbers, and no new ones are being made
+        self.wanted = False  # a page has stale numbers, and no new ones are being made
         self.updates = 0
 
 
@@ -84,11 +83,11 @@ class Measurements:
         self._closed = False
 
     def watch(self, path: Path, watched: Watched) -> None:
-        """Learn more of a file than its size and its time."""
+        """Use more about a file than its size and time."""
         self._watched[path] = watched
 
     def read(self, kind: str, *paths: Path, patience_s: float = 0.0) -> Measurement:
-        """What is known now. If that is nothing or old, measuring begins, and is waited for this long."""
+        """What is known now. If it is missing or stale, measuring starts, and this waits up to `patience_s` for it."""
         versions = self._versions(paths)
         with self._lock:
             known = self._known.setdefault((kind, paths), _Known())
@@ -105,7 +104,7 @@ class Measurements:
             return Measurement(known.value, stale, known.error)
 
     def updates(self, *paths: Path) -> int:
-        """Grows whenever something new is known of one of these files. Begins what is wanted and may be made now."""
+        """Grows whenever something new is known about one of these files. Starts what is wanted and due."""
         with self._lock:
             entries = [(key, known) for key, known in self._known.items() if set(key[1]) & set(paths)]
             for (kind, own), known in entries:
@@ -115,13 +114,13 @@ class Measurements:
             return sum(known.updates for _, known in entries)
 
     def _begin(self, known: _Known, kind: str, paths: tuple[Path, ...]) -> None:
-        """Measure, unless that is being done or was done a moment ago."""
+        """Measure, unless it is running or ran a moment ago."""
         if known.running is None and time.monotonic() >= known.next_at and not self._closed:
             known.wanted = False
             known.running = self._pool.submit(self._update, known, kind, paths)
 
     def close(self) -> None:
-        """End what runs."""
+        """Stop measuring."""
         with self._lock:
             self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -178,7 +177,7 @@ def _version(path: Path, watched: Watched | None) -> Version:
 
 
 def _replaced(before: Versions, now: Versions) -> bool:
-    """Whether a file is not the one it was, grown: gone, shorter, rewritten, or replaced by another."""
+    """Whether a file is not merely longer, but gone, shorter, rewritten or replaced."""
     return any(
         old.inode and (new.inode != old.inode or new.size < old.size or new.rebuilt_at != old.rebuilt_at)
         for old, new in zip(before, now, strict=True)

@@ -30,7 +30,7 @@ async def viewing(files: Sequence[Path], *, host: str, port: int, token: str | N
 
 
 def serve(
-    files: Sequence[Path], *, host: str, port: int, token: str | None, tell: Callable[[str], None], look: bool
+    files: Sequence[Path], *, host: str, port: int, token: str | None, say: Callable[[str], None], look: bool
 ) -> None:
     """Answer until Ctrl-C or SIGTERM. `look` opens a browser."""
 
@@ -39,19 +39,19 @@ def serve(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
         async with viewing(files, host=host, port=port, token=token) as url:
-            _told(url, token, tell, look)
+            _announce(url, token, say, look)
             await stop.wait()
 
     asyncio.run(serving())
 
 
-def _told(url: str, token: str | None, tell: Callable[[str], None], look: bool) -> None:
-    wanted = "it asks for the token; " if token else ""
-    tell(f"{url}  ({wanted}Ctrl-C ends it)")  # a blank first: a terminal's link reaches up to the next one
+def _announce(url: str, token: str | None, say: Callable[[str], None], look: bool) -> None:
+    asks = "it asks for the token; " if token else ""
+    say(f"{url}  ({asks}Ctrl-C ends it)")  # a blank first: a terminal's link reaches up to the next one
     if look:
-        threading.Thread(target=_open, args=(url, tell), daemon=True).start()  # some browsers take their time
+        threading.Thread(target=_open, args=(url, say), daemon=True).start()  # some browsers take their time
 
 
-def _open(url: str, tell: Callable[[str], None]) -> None:
+def _open(url: str, say: Callable[[str], None]) -> None:
     if not webbrowser.open(url):
-        tell("no browser could be opened; open the address in one")
+        say("no browser could be opened; open the address in one")

@@ -1,11 +1,11 @@
-"""The viewer in a terminal: a list, a page at a time, and one rollout as text. Lines in, lines out; no cursor tricks.
+"""The viewer in a terminal: a list, a page at a time, and one rollout as text. Lines in, lines out; no cursor control.
 
-Keys and texts come from files nobody vouches for: whatever could do something to a terminal is shown as an escape.
+Keys and texts come from untrusted files: characters that could affect the terminal are escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from velodrome.errors import InputError
@@ -25,10 +25,10 @@ Json = dict[str, Any]
 
 HELP = """  Enter, n, p     next and previous page; of a rollout: next and previous within the filter
   o N, or N       open rollout N          t       the repeats of its task
-  /FILTER         filter: /reward<1 tools>3 error:timeout "some text"     /  takes it away
+  /FILTER         filter: /reward<1 tools>3 error:timeout "some text"     /  clears it
   s FIELD         sort: s reward, s -total_s; s alone: as in the file
-  f               failures by kind        r       what the run comes to
-  u               back to the list        ?  this      q  quit"""
+  f               failures by kind        r       summary of the run
+  u               back to the list        ?  help      q  quit"""
 _WIDEST = 160
 
 
@@ -39,7 +39,7 @@ class Terminal:
         self,
         source: ViewedFile,
         ask: Callable[[str], str | None],
-        tell: Callable[[str], None],
+        print_line: Callable[[str], None],
         *,
         width: int = 100,
         height: int = 30,
@@ -47,7 +47,7 @@ class Terminal:
     ) -> None:
         self._source = source
         self._ask = ask
-        self._tell = tell
+        self._print = print_line
         self._width = min(max(width, 40), _WIDEST)
         self._rows = max(height - 6, 5)
         self._query = Query.parse(where, self._index.fields()) if where else Query()
@@ -61,7 +61,7 @@ class Terminal:
 
     def run(self) -> None:
         """Until `q` or the end of the input."""
-        self._tell(f"{clean(self._source.name, longest=80)}: ? for help, q to quit")
+        self._print(f"{clean(self._source.name, longest=80)}: ? for help, q to quit")
         self._list()
         while True:
             line = self._ask("> ")
@@ -71,7 +71,7 @@ class Terminal:
                 self._do(line.strip())
             except InputError as error:
                 for problem in error.problems:
-                    self._tell(plain(problem))
+                    self._print(plain(problem))
 
     def _do(self, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -96,27 +96,27 @@ class Terminal:
             raise InputError(f"{line!r:.60} is not understood; ? for help")
 
     def _next(self) -> None:
-        if self._open is not None:
-            self._step(1)
-        elif self._page.next is None:
-            self._tell("that was all")
-        else:
+        if self._open is None and self._page.next is None:
+            self._print("this is the last page")
+        elif self._open is None:
             self._list(after=self._page.next)
+        else:
+            self._show_neighbour(1)
 
     def _previous(self) -> None:
-        if self._open is not None:
-            self._step(0)
-        elif self._page.previous is None:
-            self._tell("this is the first page")
-        else:
+        if self._open is None and self._page.previous is None:
+            self._print("this is the first page")
+        elif self._open is None:
             self._list(before=self._page.previous)
-
-    def _step(self, way: int) -> None:
-        found = self._index.neighbours(self._query, self._sort, self._open or 0)[way]
-        if found is None:
-            self._tell("there is none within the filter")
         else:
-            self._show(found)
+            self._show_neighbour(0)
+
+    def _show_neighbour(self, side: int) -> None:
+        number = self._index.neighbours(self._query, self._sort, self._open or 0)[side]
+        if number is None:
+            self._print("there are no more within the filter")
+        else:
+            self._show(number)
 
     def _list(self, *, after: str | None = None, before: str | None = None) -> None:
         index = self._index
@@ -124,23 +124,23 @@ class Terminal:
         self._page, self._open = page, None
         state = index.state
         if self._query.terms:
-            told = f"{index.count(self._query):,} of {state.entries:,} match {self._query.text}"
+            summary = f"{index.count(self._query):,} of {state.entries:,} match {self._query.text}"
         else:
-            told = f"{state.rows:,} kept, {state.failed:,} failed"
+            summary = f"{state.rows:,} kept, {state.failed:,} failed"
         live = ", live" if state.live else ""
-        self._tell(f"{clean(told, longest=self._width)}{live}; sorted by {clean(str(self._sort))}")
+        self._print(f"{clean(summary, longest=self._width)}{live}; sorted by {clean(str(self._sort))}")
         for note in self._source.notes[:3]:
-            self._tell(f"  {plain(note)}")
+            self._print(f"  {plain(note)}")
         for entry in page.entries:
-            self._tell(self._line(entry))
+            self._print(self._line(entry))
         if not page.entries:
-            self._tell("  nothing here")
+            self._print("  nothing here")
 
     def _line(self, entry: Entry) -> str:
-        worth = "failed" if entry.state == "failed" else "-" if entry.reward is None else number(entry.reward)
+        reward = "failed" if entry.state == "failed" else "-" if entry.reward is None else number(entry.reward)
         total_s = entry.numbers.get("total_s")
         took = "" if total_s is None else duration(total_s * 1000)
-        head = f"{short(entry.number):>6}  {padded(worth, 7)}{padded(took, 9)}"
+        head = f"{short(entry.number):>6}  {padded(reward, 7)}{padded(took, 9)}"
         key = clean(entry.key, longest=20)
         text = entry.error or entry.prompt
         return f"{head}{padded(key, 21)} {clean(text or '', longest=max(self._width - 46, 20))}".rstrip()
@@ -149,51 +149,47 @@ class Terminal:
         row = self._index.row(wanted)
         self._open = wanted
         try:
-            told = transcript(row)
+            text = transcript(row)
         except HOSTILE:
-            told = plain(pretty(row))
-        lines = told.splitlines()
+            text = plain(pretty(row))
+        lines = text.splitlines()
         for at, line in enumerate(lines):
-            self._tell(line)
+            self._print(line)
             if (at + 1) % self._rows == 0 and at + 1 < len(lines):
-                said = self._ask(f"-- {len(lines) - at - 1} more lines: Enter, or q to leave --")
-                if said is None or said.strip().startswith("q"):
+                reply = self._ask(f"-- {len(lines) - at - 1} more lines: Enter, or q to leave --")
+                if reply is None or reply.strip().startswith("q"):
                     break
 
     def _task(self) -> None:
         if self._open is None:
             raise InputError("open a rollout first: o 17")
         task = self._index.entry(self._open).task
-        found = self._index.repeats(task)
-        for entry in found.entries if found else ():
-            self._tell(self._line(entry))
-        more = found.task.n + found.task.failed - len(found.entries) if found else 0
+        repeats = self._index.repeats(task)
+        for entry in repeats.entries if repeats else ():
+            self._print(self._line(entry))
+        more = repeats.task.n + repeats.task.failed - len(repeats.entries) if repeats else 0
         if more > 0:
-            self._tell(f"and {more:,} more; /task={clean(typed(quoted(task)), longest=_WIDEST)} lists them all")
+            self._print(f"and {more:,} more; /task={clean(typed(quoted(task)), longest=_WIDEST)} lists them all")
 
     def _failures(self) -> None:
-        for line in self._told_failures():
-            self._tell(line)
-
-    def _told_failures(self) -> Iterator[str]:
         groups = self._index.failures()
         if not groups:
-            yield "nothing failed"
+            self._print("nothing failed")
         for group in groups[: self._rows]:
-            yield f"{group.count:>7}  {clean(group.example, longest=self._width - 10)}"
-            yield f"         /{clean(filter_of(group), longest=self._width)}"
+            self._print(f"{group.count:>7}  {clean(group.example, longest=self._width - 10)}")
+            self._print(f"         /{clean(filter_of(group), longest=self._width)}")
 
     def _overview(self) -> None:
         state = self._index.state
         rewards = self._index.histogram("reward")
-        self._tell(_account(account(state, read_runs(self._source), live=False)))
-        self._tell(f"mean reward {number(rewards.mean)} over {rewards.count:,}")
+        self._print(_equation(account(state, read_runs(self._source), live=False)))
+        self._print(f"mean reward {number(rewards.mean)} over {rewards.count:,}")
         for each in rewards.bins:
             if each.count:
-                self._tell(f"  {number(each.low):>8} to {number(each.high):<8} {each.count:>8,}")
+                self._print(f"  {number(each.low):>8} to {number(each.high):<8} {each.count:>8,}")
 
     def _help(self) -> None:
-        self._tell(HELP)
+        self._print(HELP)
 
     _words: dict[str, Callable[[Terminal], None]] = {  # noqa: RUF012 - never changed
         "": _next,
@@ -210,10 +206,10 @@ class Terminal:
     }
 
 
-def _account(found: Json) -> str:
-    told = f"kept {found['kept']:,} + failed {found['failed']:,}"
-    if found["left"]:
-        told += f" + {found['left']:,} not run"
-    if found["requested"] is not None:
-        return f"requested {found['requested']:,} = {told}"
-    return f"{told} of {found['of']:,} so far" if found["of"] is not None else f"{told} so far"
+def _equation(account: Json) -> str:
+    total = f"kept {account['kept']:,} + failed {account['failed']:,}"
+    if account["left"]:
+        total += f" + {account['left']:,} not run"
+    if account["requested"] is not None:
+        return f"requested {account['requested']:,} = {total}"
+    return f"{total} of {account['of']:,} so far" if account["of"] is not None else f"{total} so far"

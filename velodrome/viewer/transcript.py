@@ -1,7 +1,6 @@
-"""A rollout as a person reads it: who said what, which tool answered what, and what it was worth.
+"""A rollout as text: the conversation, the tool results and the score.
 
-Text from a model is untrusted: what could move the cursor, recolour a terminal, turn a line around or hide in it is
-shown as an escape.
+Model output is untrusted: characters that move the cursor, change colours, reverse or hide text are escaped.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LONGEST = 4000
 
 
 def plain(text: str) -> str:
-    """Text that can do nothing to a terminal, and is not endless."""
+    """Text that is safe in a terminal, and bounded."""
     shown = escaped(text.replace("\r\n", "\n"))
     if len(shown) > _LONGEST:
         shown = f"{shown[:_LONGEST]}… ({len(shown) - _LONGEST} more characters)"
@@ -31,20 +30,20 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same without line ends, which could pass text off as another block."""
+    """The same on one line, so that it cannot imitate another block."""
     return plain(" ".join(text.split()))
 
 
 def transcript(row: Json) -> str:
-    """The whole rollout as text. What has a wrong type raises one of `parts.HOSTILE`."""
+    """The whole rollout as text. A value of a wrong type raises one of `HOSTILE`."""
     lines = [_title(row)]
     params = row.get("responses_create_params") or {}
-    asked = params.get("input")
+    prompt = params.get("input")
     if params.get("instructions"):
         lines += _block("system", params["instructions"])
-    if isinstance(asked, str):
-        lines += _block("user", asked)
-    for message in _asked(asked) if isinstance(asked, list) else ():
+    if isinstance(prompt, str):
+        lines += _block("user", prompt)
+    for message in _prompt(prompt) if isinstance(prompt, list) else ():
         lines += _message(message)
     tools = [str(tool.get("name", "?")) for tool in params.get("tools") or ()]
     if tools:
@@ -65,8 +64,8 @@ def transcript(row: Json) -> str:
     return "\n".join(lines)
 
 
-def _asked(items: list[Json]) -> Iterator[Json]:
-    """What was asked, as messages; an earlier tool result is told with the name of its tool."""
+def _prompt(items: list[Json]) -> Iterator[Json]:
+    """The prompt as messages; an earlier tool result has the name of its tool."""
     names = {item.get("call_id"): item.get("name") for item in items if item.get("type") == "function_call"}
     for item in items:
         for message in messages([item]) if item.get("type", "message") != "message" else [item]:

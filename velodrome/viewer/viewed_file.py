@@ -1,4 +1,4 @@
-"""One rollouts file that is viewed: its index, kept up to date in the background, and what is measured of it."""
+"""One rollouts file that is viewed: its index, kept up to date in the background, and its measurements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from velodrome.index import Index, Query, State
 from velodrome.index.followed_file import GONE
 from velodrome.records.foreign import foreign_file
 from velodrome.records.rollout import beside
+from velodrome.viewer.measure import start_child
 from velodrome.viewer.measurements import Measurement, Measurements
 from velodrome.viewer.saved_results import saved_result
-from velodrome.viewer.subprocesses import start_child
 
 _FIRST_S = 1.0
 _AT_ONCE_S = 0.05  # how long a page reads on before it answers
@@ -28,7 +28,7 @@ _IDLE_S = 1.0
 _LOOK_S = 0.25
 _FAR_BEHIND_BYTES = 64_000_000
 _MOST_COUNTS = 64
-_FEW = 50_000  # rollouts that are counted in no time
+_FEW = 50_000  # rollouts that are counted at once
 _FEW_PATIENCE_S, _MANY_PATIENCE_S = 10.0, 0.1
 _MOST_NOTES = 6
 _NOTED_S = 120.0  # how long the note that a file was read again stays
@@ -37,7 +37,7 @@ _SUFFIX = re.compile(r"\.jsonl(\.zst)?$")
 
 
 class ViewedFile:
-    """A file under the name it has in addresses. Close it to stop following."""
+    """A file with its name in addresses. Close it to stop following."""
 
     def __init__(
         self, path: Path, slug: str, measurements: Measurements, *, clock: Callable[[], float] = time.monotonic
@@ -56,7 +56,7 @@ class ViewedFile:
         self._counter = ThreadPoolExecutor(1, thread_name_prefix=f"count-{slug}")
         self._rebuilt: tuple[str | None, float] = (None, 0.0)  # why it was read again, and when that was first noted
         self.problem: str | None = None  # why the file cannot be read on, while that is so
-        self.rebuilt_at = 0.0  # when the index found it to be another file than the one that was read
+        self.rebuilt_at = 0.0  # when the index noticed that it is another file
         measurements.watch(self.path, self)
         self._follower = threading.Thread(target=self._follow, name=f"follow-{slug}", daemon=True)
 
@@ -80,7 +80,7 @@ class ViewedFile:
     def count(self, query: Query, *, patience_s: float | None = None) -> int | None:
         """How many match, counted once for all pages of a list.
 
-        Counting a frequent word in a large file may take longer than a page should: then it is None, and known later.
+        Counting a frequent word in a large file can take longer than a page should: then it is None for now.
         """
         state = self._index.state
         wanted = (query.text, (state.rows, state.failed, state.searchable, state.rebuilt))
@@ -101,11 +101,11 @@ class ViewedFile:
             self._counted += 1
 
     def measure(self, kind: str, *, patience_s: float) -> Measurement:
-        """Something measured of the whole file."""
+        """A measurement of the whole file."""
         return self.measurements.read(kind, self.path, patience_s=patience_s)
 
     def saved(self, kind: str) -> Any:
-        """What the collection saved beside the file, if it describes the file as it is."""
+        """The result that the collection saved beside the file, if it describes the file as it is."""
         return saved_result(kind, self.path, self.index())
 
     @property
@@ -121,7 +121,7 @@ class ViewedFile:
 
     @property
     def notes(self) -> list[str]:
-        """What is said about the file above every page."""
+        """Notes about the file, shown above every page."""
         state = self._index.state
         rebuilt = self._read_again(state)
         return [*([rebuilt] if rebuilt else []), *state.notes][:_MOST_NOTES]
@@ -151,7 +151,7 @@ class ViewedFile:
         self._index.close()
 
     def _refresh(self, budget_s: float) -> bool:
-        """Read on; whether everything is read now. What goes wrong is a note: what was read before stays."""
+        """Read on; whether everything is read now. An error becomes a note, and what was read before stays."""
         try:
             with blame(InputError, f"{self.name}: cannot be indexed"):
                 state = self._index.refresh(budget_s)

@@ -1,4 +1,4 @@
-"""The page of two runs: their metrics side by side, how sure each difference is, and the tasks that flipped."""
+"""The page of two runs: their metrics side by side, the confidence of each difference, and the tasks that flipped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def compare_page(sources: Sequence[ViewedFile], a: ViewedFile, b: ViewedFile, on
     """What the template needs. `only` chooses from the flips, `since` is how many of them come before."""
     only = only if only in ("better", "worse") else ""
     result = a.measurements.read("compare", a.path, b.path, patience_s=PATIENCE_S)
-    found: Json = {
+    values: Json = {
         "a": a,
         "b": b,
         "choices": sources,
@@ -37,13 +37,13 @@ def compare_page(sources: Sequence[ViewedFile], a: ViewedFile, b: ViewedFile, on
         "which": [(label, _at(a, b, each), each == only) for label, each in _WHICH],
     }
     if result.value:
-        found |= _flips(result.value, a, b, only, since)
-        found |= {
+        values |= _flips(result.value, a, b, only, since)
+        values |= {
             "level": f"{result.value.get('level', 0.95):.0%}",
             "paired": any(each.get("paired") for each in result.value["fields"]),
             "fields": _fields(result.value["fields"]),
         }
-    return found
+    return values
 
 
 def _at(a: ViewedFile, b: ViewedFile, only: str, since: int = 0) -> str:
@@ -94,7 +94,7 @@ def _sure(each: Json) -> bool:
 
 
 def interval(difference: float | None, low: float | None, high: float | None) -> str:
-    """A difference and how far it may be off, about zero in the middle. The numbers stand beside it as text."""
+    """A difference and how far it may be off, about zero in the middle. The numbers are beside it as text."""
     if difference is None or low is None or high is None or not all(map(isfinite, (difference, low, high))):
         return ""
     widest = max(abs(low), abs(high), abs(difference)) or 1.0

@@ -1,4 +1,4 @@
-"""The page of failures: grouped by whose fault they were and by what was said, the commonest first."""
+"""The page of failures: grouped by boundary and by message, the most frequent first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 _MOST_GROUPS = 100  # of one boundary
 _ABOUT = {
     "model": "The model server answered with an error, garbage, or not at all.",
-    "tool": "A tool's own code failed in a way the model cannot be told about.",
+    "tool": "A tool's own code failed in a way that cannot be reported to the model.",
     "verify": "The verifier raised, hung, or returned something that is not a score.",
     "agent": "The agent itself failed, or ran out of its time.",
     "input": "The task row turned out to be unusable.",
@@ -35,8 +35,8 @@ def failures_page(index: Index, links: Links) -> Json:
 
 
 def _boundary(name: str, groups: list[FailureGroup]) -> Json:
-    told = _ABOUT.get(name, "No boundary that is known.")
-    return {"title": name.capitalize() or "?", "about": told, "count": sum(group.count for group in groups)}
+    about = _ABOUT.get(name, "Not a known boundary.")
+    return {"title": name.capitalize() or "?", "about": about, "count": sum(group.count for group in groups)}
 
 
 def _groups(groups: list[FailureGroup], links: Links) -> list[Json]:
@@ -54,6 +54,6 @@ def _groups(groups: list[FailureGroup], links: Links) -> list[Json]:
 
 
 def filter_of(group: FailureGroup) -> str:
-    """A filter that finds the failures of a group, by the longest part of their message that is the same in all."""
+    """A filter for the failures of a group: the longest part of the message that all of them share."""
     part = max(group.pattern.split("#"), key=len).strip()
     return f"state:failed error:{typed(quoted(part))}" if len(part) > 3 else "state:failed"

@@ -180,7 +180,7 @@ def _histogram(rewards: FieldHistogram | None) -> Markup:
         return Markup("")
     edges = [bins[0].low, *(each.high for each in bins)]
     label = f"Reward: {many(rewards.count, 'rollout')}, mean {number(rewards.mean)}"
-    return Markup(charts.histogram(edges, [each.count for each in bins], label=label, tell=number))
+    return Markup(charts.histogram(edges, [each.count for each in bins], label=label, shown=number))
 
 
 def _throughput(index: Index, runs: list[Json]) -> Markup:

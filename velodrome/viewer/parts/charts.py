@@ -24,7 +24,7 @@ _PLOT = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class WaterfallBar:
     """One bar of a waterfall. `kind` is one of KINDS and decides its colour; `note` is shown when pointed at."""
 
     name: str
@@ -40,7 +40,7 @@ def text(value: str, longest: int = 60) -> str:
     return escape(clean(value, longest=longest), quote=True)
 
 
-def waterfall(bars: Sequence[Bar], total_ms: float, *, label: str) -> str:
+def waterfall(bars: Sequence[WaterfallBar], total_ms: float, *, label: str) -> str:
     """When each stretch began and how long it lasted, one below the other, against the whole."""
     shown = list(bars[:MOST_BARS])
     more = len(bars) - len(shown)
@@ -64,7 +64,7 @@ def _time_axis(total_ms: float, bottom: int) -> str:
     return "".join(parts)
 
 
-def _row(bar: Bar, y: int, total_ms: float) -> str:
+def _row(bar: WaterfallBar, y: int, total_ms: float) -> str:
     scale = (100 - _LABELS) / total_ms
     start = _LABELS + max(bar.start_ms, 0.0) * scale
     width = max(bar.length_ms, 0.0) * scale
@@ -144,9 +144,9 @@ def histogram(
     *,
     label: str,
     noun: str = "rollouts",
-    tell: Callable[[float], str] = duration,
+    shown: Callable[[float], str] = duration,
 ) -> str:
-    """How many fell between each two edges, times in ms unless told otherwise; empty bins at both ends are left out."""
+    """How many fell between each two edges, times in ms by default; empty bins at both ends are left out."""
     filled = [index for index, count in enumerate(counts) if count > 0]
     if not filled:
         return ""
@@ -159,14 +159,14 @@ def histogram(
         height = counts[index] / top * _PLOT
         if counts[index]:
             height = max(height, 1.0)
-        between = f"{tell(edges[index])} to {tell(edges[index + 1])}"
+        between = f"{shown(edges[index])} to {shown(edges[index + 1])}"
         parts.append(
             f"<g><title>{text(f'{between}: {_many(counts[index], noun)}')}</title>"
             f'<rect class="bin" x="{_number((index - first) * share + share * 0.06)}%" '
             f'y="{_number(bottom - height)}" width="{_number(share * 0.88)}%" height="{_number(height)}" rx="1"/></g>'
         )
     parts.append(f'<text class="tick" x="0" y="12">{text(f"tallest bar: {_many(top, noun)}")}</text>')
-    parts += _ends(tell(edges[first]), tell(edges[last + 1]), bottom)
+    parts += _ends(shown(edges[first]), shown(edges[last + 1]), bottom)
     return _svg("histogram", bottom + _AXIS, label, parts)
 
 
@@ -189,10 +189,10 @@ def _ends(first: str, last: str, bottom: int) -> list[str]:
 
 
 def _svg(kind: str, height: int, label: str, parts: Sequence[str]) -> str:
-    told = text(label, 200)
+    title = text(label, 200)
     return (
-        f'<svg class="chart {kind}" width="100%" height="{height}" role="img" aria-label="{told}">'
-        f"<title>{told}</title>{''.join(parts)}</svg>"
+        f'<svg class="chart {kind}" width="100%" height="{height}" role="img" aria-label="{title}">'
+        f"<title>{title}</title>{''.join(parts)}</svg>"
     )
 
 

@@ -1,7 +1,7 @@
-"""A policy's episode as it stands in a rollout: what was done, what it paid, and what the world looked like.
+"""A policy's episode in a rollout: the actions, the rewards, and the pictures of the world.
 
-A row may hold anything under this name. What comes out of here has been looked at value by value, is bounded, and has
-no text in it but names of actions: colours are `#rrggbb`, and pictures are written in letters of our own.
+A row may hold anything under `episode`. What this module returns has been checked value by value, is bounded, and has
+no text but the names of actions: colours are `#rrggbb`, and pictures use letters from `ALPHABET`.
 """
 
 from __future__ import annotations
@@ -73,25 +73,25 @@ class Episode:
 
 
 class _Flaw(ValueError):
-    """Why this is no episode, in words of ours."""
+    """Why this is not an episode."""
 
 
 def read_episode(row: Json) -> Episode | str | None:
-    """The episode of a rollout; a few words if there is one that cannot be shown; None if there is none."""
-    told = row.get("episode")
-    if not isinstance(told, dict) or not told.keys() & {"frames", "actions"}:
+    """The episode of a rollout; the reason if it cannot be shown; None if there is none."""
+    value = row.get("episode")
+    if not isinstance(value, dict) or not value.keys() & {"frames", "actions"}:
         return None
     try:
-        return _episode(told)
+        return _episode(value)
     except _Flaw as flaw:
         return str(flaw)
 
 
-def _episode(told: Json) -> Episode:
-    agents = told.get("agents")
+def _episode(value: Json) -> Episode:
+    agents = value.get("agents")
     if not isinstance(agents, int) or isinstance(agents, bool) or not 1 <= agents <= MOST_AGENTS:
         raise _Flaw(f"the number of its agents is not one from 1 to {MOST_AGENTS:,}")
-    columns = {name: told[name] for name in ("frames", "actions", "teacher_actions", "rewards") if name in told}
+    columns = {name: value[name] for name in ("frames", "actions", "teacher_actions", "rewards") if name in value}
     for name, values in columns.items():
         if not isinstance(values, list):
             raise _Flaw(f"{name} is no list")
@@ -100,19 +100,19 @@ def _episode(told: Json) -> Episode:
         raise _Flaw("its columns have no steps, or not the same number of them")
     (steps,) = lengths
     shown = min(steps, MOST_STEPS, max(1, MOST_ENTRIES // agents))
-    pictures = _pictures(told.get("palette"), columns["frames"][:shown]) if "frames" in columns else None
+    pictures = _pictures(value.get("palette"), columns["frames"][:shown]) if "frames" in columns else None
     if pictures is not None:
         shown = len(pictures.frames)
 
     def column(name: str, fits: Callable[[Any], bool]) -> list[list[Any]] | None:
         return _column(name, columns[name][:shown], agents, fits) if name in columns else None
 
-    ended = told.get("ended")
+    ended = value.get("ended")
     return Episode(
         agents,
         steps,
         ENDS.get(ended, "") if isinstance(ended, str) else "",
-        _names(told.get("action_names", [])),
+        _names(value.get("action_names", [])),
         column("actions", _is_action),
         column("teacher_actions", _is_action),
         column("rewards", _is_reward),
@@ -128,10 +128,10 @@ def _column(name: str, rows: list[Any], agents: int, fits: Callable[[Any], bool]
     return rows
 
 
-def _names(told: Any) -> list[str]:
-    if not isinstance(told, list) or len(told) > _MOST_NAMES or not all(isinstance(name, str) for name in told):
-        raise _Flaw("action_names is no list of names")
-    return told
+def _names(names: Any) -> list[str]:
+    if not isinstance(names, list) or len(names) > _MOST_NAMES or not all(isinstance(name, str) for name in names):
+        raise _Flaw("action_names is not a list of names")
+    return names
 
 
 def _pictures(palette: Any, frames: list[Any]) -> Pictures:
@@ -142,7 +142,7 @@ def _pictures(palette: Any, frames: list[Any]) -> Pictures:
         if len(letter) != 1 or not isinstance(colour, str) or not _COLOUR.fullmatch(colour):
             raise _Flaw("its palette is not a colour (#rrggbb) for each of some letters")
     ours = {ord(letter): ALPHABET[place] for place, letter in enumerate(palette)}
-    found: list[Whole | FrameChange] = []
+    checked: list[Whole | FrameChange] = []
     size = taken = 0
     for step, frame in enumerate(frames, 1):
         try:
@@ -151,15 +151,15 @@ def _pictures(palette: Any, frames: list[Any]) -> Pictures:
             raise _Flaw(f"frame {step:,}: {flaw}") from None
         size = len(one.cells) if isinstance(one, Whole) else size
         taken += size if isinstance(one, Whole) else _CHANGE_LETTERS * len(one.at)
-        if found and taken > MOST_LETTERS:
+        if checked and taken > MOST_LETTERS:
             break
-        found.append(one)
+        checked.append(one)
     shared = Counter(colour.lower() for colour in palette.values())
     marks = [
         letter if letter.isascii() and letter.isalnum() and shared[colour.lower()] > 1 else ""
         for letter, colour in palette.items()
     ]
-    return Pictures(list(palette.values()), marks, found)
+    return Pictures(list(palette.values()), marks, checked)
 
 
 def _whole(frame: list[Any], ours: dict[int, str]) -> Whole:

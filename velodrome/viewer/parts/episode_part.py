@@ -24,56 +24,56 @@ _STRIP_CELLS = 60_000  # of all its pictures
 _NAME = 40  # characters of an action's name
 
 
-def episode_part(found: Episode | str | None) -> Json | None:
+def episode_part(episode: Episode | str | None) -> Json | None:
     """What the template needs; None if there is no episode."""
-    if found is None:
+    if episode is None:
         return None
-    if isinstance(found, str):
-        return {"flaw": found}
-    agents = min(found.agents, _MOST_AGENTS)
-    listed = min(found.shown, max(1, _MOST_ENTRIES // agents))
-    names = [attribute(name, _NAME) for name in found.names]
+    if isinstance(episode, str):
+        return {"flaw": episode}
+    agents = min(episode.agents, _MOST_AGENTS)
+    listed = min(episode.shown, max(1, _MOST_ENTRIES // agents))
+    names = [attribute(name, _NAME) for name in episode.names]
     return {
         "flaw": None,
         "agents": agents,
-        "more_agents": found.agents - agents,
-        "steps": found.steps,
-        "shown": found.shown,
-        "ended": found.ended,
-        "taught": found.taught is not None,
-        "acted": found.actions is not None,
-        "paid": found.rewards is not None,
-        "drawn": found.pictures is not None,
-        "film": Markup(_quoted(_film(found, names, agents))),
-        "strip": _strip(found.pictures, listed) if found.pictures else [],
-        "table": _table(found, names, agents, listed),
+        "more_agents": episode.agents - agents,
+        "steps": episode.steps,
+        "shown": episode.shown,
+        "ended": episode.ended,
+        "taught": episode.taught is not None,
+        "acted": episode.actions is not None,
+        "paid": episode.rewards is not None,
+        "drawn": episode.pictures is not None,
+        "film": Markup(_quoted(_film(episode, names, agents))),
+        "strip": _strip(episode.pictures, listed) if episode.pictures else [],
+        "table": _table(episode, names, agents, listed),
         "listed": listed,
     }
 
 
-def _means(found: Episode) -> list[float]:
+def _means(episode: Episode) -> list[float]:
     """The reward of an agent in each step, over all of them."""
-    return [sum(row) / found.agents for row in found.rewards or ()]
+    return [sum(row) / episode.agents for row in episode.rewards or ()]
 
 
-def _film(found: Episode, names: list[str], agents: int) -> Json:
-    """What the player reads. All of it is numbers, colours and letters that were looked at, and names made harmless."""
+def _film(episode: Episode, names: list[str], agents: int) -> Json:
+    """What the player reads. Everything in it is a checked number, colour or letter, or an escaped name."""
 
     def cut(column: list[list[Any]] | None) -> list[list[Any]] | None:
         return column and [row[:agents] for row in column]
 
     film: Json = {
-        "steps": found.shown,
-        "of": found.steps,
+        "steps": episode.shown,
+        "of": episode.steps,
         "names": names,
-        "actions": cut(found.actions),
-        "taught": cut(found.taught),
-        "rewards": cut(found.rewards),
-        "means": _means(found) if found.rewards else None,
+        "actions": cut(episode.actions),
+        "taught": cut(episode.taught),
+        "rewards": cut(episode.rewards),
+        "means": _means(episode) if episode.rewards else None,
     }
-    if found.pictures:
-        frames = [[f.width, f.cells] if isinstance(f, Whole) else [f.at, f.put] for f in found.pictures.frames]
-        film |= {"letters": ALPHABET, "colours": found.pictures.colours, "marks": found.pictures.marks}
+    if episode.pictures:
+        frames = [[f.width, f.cells] if isinstance(f, Whole) else [f.at, f.put] for f in episode.pictures.frames]
+        film |= {"letters": ALPHABET, "colours": episode.pictures.colours, "marks": episode.pictures.marks}
         film["frames"] = frames
     return film
 
@@ -84,7 +84,7 @@ def _quoted(film: Json) -> str:
 
 
 def _strip(pictures: Pictures, listed: int) -> list[Json]:
-    """Some pictures over the whole episode, each with the step it is of and where the table tells more of it."""
+    """Some pictures over the whole episode, each with its step and a link into the table."""
     largest = max(len(frame.cells) for frame in pictures.frames if isinstance(frame, Whole))
     last = len(pictures.frames) - 1
     room = max(1, min(_STRIP, last + 1, _STRIP_CELLS // largest))
@@ -108,7 +108,7 @@ def _drawn(pictures: Pictures, wanted: set[int]) -> Iterator[tuple[int, str]]:
 
 
 def picture(cells: Sequence[str], width: int, colours: Sequence[str]) -> str:
-    """Cells as an SVG: a path for each colour, on the commonest of them. What it shows is told beside it."""
+    """Cells as an SVG: a path for each colour, on the commonest of them. The text beside it says what it shows."""
     stretches: dict[str, list[str]] = {}
     held: dict[str, int] = {}
     for begin in range(0, len(cells), width):
@@ -121,32 +121,32 @@ def picture(cells: Sequence[str], width: int, colours: Sequence[str]) -> str:
             held[letter] = held.get(letter, 0) + x - start
     commonest = max(held, key=lambda letter: held[letter])
     colour = {letter: colours[ALPHABET.index(letter)] for letter in held}
-    paths = "".join(
-        f'<path fill="{colour[letter]}" d="{"".join(found)}"/>'
-        for letter, found in stretches.items()
+    shapes = "".join(
+        f'<path fill="{colour[letter]}" d="{"".join(paths)}"/>'
+        for letter, paths in stretches.items()
         if letter != commonest
     )
     height = len(cells) // width
     return (
         f'<svg viewBox="0 0 {width} {height}" shape-rendering="crispEdges" aria-hidden="true">'
-        f'<rect fill="{colour[commonest]}" width="{width}" height="{height}"/>{paths}</svg>'
+        f'<rect fill="{colour[commonest]}" width="{width}" height="{height}"/>{shapes}</svg>'
     )
 
 
-def _table(found: Episode, names: list[str], agents: int, listed: int) -> list[Json]:
-    means = _means(found)[:listed]
+def _table(episode: Episode, names: list[str], agents: int, listed: int) -> list[Json]:
+    means = _means(episode)[:listed]
     running = list(accumulate(means))
 
-    def told(action: int) -> str:
+    def named(action: int) -> str:
         return names[action] if 0 <= action < len(names) else str(action)
 
     def cell(step: int, agent: int) -> Json:
-        acted = found.actions[step][agent] if found.actions else None
-        taught = found.taught[step][agent] if found.taught else None
+        acted = episode.actions[step][agent] if episode.actions else None
+        taught = episode.taught[step][agent] if episode.taught else None
         return {
-            "action": "" if acted is None else told(acted),
-            "teacher": told(taught) if taught is not None and taught != acted else "",
-            "reward": found.rewards[step][agent] if found.rewards else 0,
+            "action": "" if acted is None else named(acted),
+            "teacher": named(taught) if taught is not None and taught != acted else "",
+            "reward": episode.rewards[step][agent] if episode.rewards else 0,
         }
 
     return [

@@ -18,7 +18,7 @@ from velodrome.timing.invisible import INVISIBLE
 
 FOLD_OVER = 6_000  # characters; a text that is longer is folded
 HEAD, TAIL = 4_000, 1_000  # what is left of it then
-MOST_SHOWN = 4_000_000  # of one text that is asked for in full
+MOST_SHOWN = 4_000_000  # of one text that is shown in full
 _MOST_MARKS = 5_000  # of one text; beyond that a code stands without its frame
 
 _NAMES = {"\x1b": "escape", "\x00": "null", "\r": "carriage return", "\x7f": "delete", "\x08": "backspace"}
@@ -40,9 +40,9 @@ def visible(text: str) -> Markup:
     """The whole text, harmless: escaped, and every odd character by its code."""
     marks = 0
 
-    def shown(found: re.Match[str]) -> str:
+    def shown(match: re.Match[str]) -> str:
         nonlocal marks
-        run = found.group()
+        run = match.group()
         parts = []
         for each in run[:_MOST_IN_A_ROW]:
             marks += 1
@@ -55,7 +55,7 @@ def visible(text: str) -> Markup:
 
 
 def folded(text: str, *, whole: bool = False, over: int = FOLD_OVER, head: int = HEAD, tail: int = TAIL) -> Folded:
-    """The text, with its middle left out if it is long and nobody asked for the whole of it."""
+    """The text, with its middle left out if it is long and not wanted `whole`."""
     if whole:
         over, head, tail = MOST_SHOWN, MOST_SHOWN - tail, tail
     if len(text) <= over:
@@ -74,7 +74,7 @@ def plain_line(text: str, longest: int = 200) -> Markup:
 def attribute(text: str, longest: int = 200) -> str:
     """The text for a document's title or a label, where no frame can stand: codes without one, on one line."""
     line = " ".join(text[: longest * 2].split())[:longest]
-    return INVISIBLE.sub(lambda found: "".join(map(_code, found.group()[:_MOST_IN_A_ROW])), line)
+    return INVISIBLE.sub(lambda match: "".join(map(_code, match.group()[:_MOST_IN_A_ROW])), line)
 
 
 @cache

@@ -32,21 +32,21 @@ def rates(points: Sequence[Point], runs: Sequence[Json]) -> Rates:
     width_s = points[0].width_s
     long = sum(round((each[-1].at - each[0].at) / width_s) + 1 for each in stretches)
     every_s = width_s * ceil(long / _MOST)
-    found = Rates([], [], every_s)
+    curve = Rates([], [], every_s)
     for stretch in stretches:
         first = stretch[0].at
         finished = [0] * (int((stretch[-1].at - first) // every_s) + 1)
         for point in stretch:
             finished[int((point.at - first) // every_s)] += point.kept + point.failed
-        found.at_s.extend(first - points[0].at + place * every_s for place in range(len(finished)))
-        found.per_s.extend(count / every_s for count in finished)
-    return found
+        curve.at_s.extend(first - points[0].at + place * every_s for place in range(len(finished)))
+        curve.per_s.extend(count / every_s for count in finished)
+    return curve
 
 
 def _stretches(points: Sequence[Point], runs: Sequence[Json]) -> list[list[Point]]:
     """What finished without a stop in between."""
     starts = [run["started_at"] for run in runs[1:] if isinstance(run.get("started_at"), int | float)]
-    found = [[points[0]]]
+    stretches = [[points[0]]]
     for before, point in pairwise(points):
         gap_s = point.at - before.at
         if runs:
@@ -54,6 +54,6 @@ def _stretches(points: Sequence[Point], runs: Sequence[Json]) -> list[list[Point
         else:
             stopped = gap_s > _QUIET * point.width_s
         if stopped and gap_s > 1.5 * point.width_s:
-            found.append([])
-        found[-1].append(point)
-    return found
+            stretches.append([])
+        stretches[-1].append(point)
+    return stretches

@@ -1,4 +1,4 @@
-"""The spans of one rollout as the bars of a waterfall. The tree is the file's: what is no span in it is passed over."""
+"""The spans of one rollout as the bars of a waterfall. The tree is untrusted: what is not a span is skipped."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def kind(part: str) -> str:
     return family or _PARTS.get(part, "other")
 
 
-def _bars(nodes: Any, depth: int) -> Iterator[charts.Bar]:
+def _bars(nodes: Any, depth: int) -> Iterator[charts.WaterfallBar]:
     """Parents first."""
     for node in nodes if isinstance(nodes, list) else ():
         if not (isinstance(node, list) and len(node) == 5 and all(map(_is_time, node[1:3]))):
             continue
         name, start_us, length_us, counts, children = node
-        told = counts.items() if isinstance(counts, dict) else ()
-        note = ", ".join(f"{key!s:.40} {value:g}" for key, value in islice(told, 8) if _is_time(value))
+        items = counts.items() if isinstance(counts, dict) else ()
+        note = ", ".join(f"{key!s:.40} {value:g}" for key, value in islice(items, 8) if _is_time(value))
         shown = str(name).removeprefix("tool:")
-        yield charts.Bar(shown, start_us / 1000, length_us / 1000, depth, kind(str(name)), note)
+        yield charts.WaterfallBar(shown, start_us / 1000, length_us / 1000, depth, kind(str(name)), note)
         if depth < _DEEPEST:
             yield from _bars(children, depth + 1)
 
