@@ -37,7 +37,7 @@ class Environment(Component):
     """Tools, sessions and a score. Subclass it, mark tools with `@tool`, write `verify`.
 
     Annotated attributes are settings, of the YAML block and by keyword; `self.config` holds all of them by name. One
-    that is a model has `ask`.
+    that is a model has `ask`. A class that declares none takes any key of its block in `self.config`.
     A parameter named `session` of a tool or of `verify` is given what `seed_session` returned.
     """
 
@@ -64,7 +64,9 @@ class Environment(Component):
             from velodrome.resources_servers.linked import link_models
 
             link_models(self, models, self.judge_max_concurrent)
-        self.config: Mapping[str, Any] = MappingProxyType({name: getattr(self, name) for name in names})
+        self.config: Mapping[str, Any] = MappingProxyType(
+            {**self.undeclared, **{name: getattr(self, name) for name in names}}
+        )
         self.keeps_sessions = self._shape.seed is not None or self._shape.close is not None
         self._sessions: dict[str, Any] = {}
         self._handles = itertools.count(1)

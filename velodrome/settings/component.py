@@ -6,6 +6,7 @@ The annotated attributes of the class are its settings:
         unit: str = Field("C", description="C or F")     # Weather(unit="F"), or `unit: F` in YAML; then self.unit
 
 Names that start with an underscore, class variables and methods are not settings. `setup` runs once they are set.
+A user's class that declares no setting of its own takes any key: they are in `self.undeclared`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
-from pydantic import Field, PlainValidator, create_model
+from pydantic import ConfigDict, Field, PlainValidator, create_model
 
 from velodrome.errors import InputError, blame, defined_at
 from velodrome.settings.model import Settings, find_mistakes, read_settings, setting_keys
@@ -36,6 +37,7 @@ class Component:
         checked = read_settings(model, settings, type(self).__name__)
         for name in model.model_fields:
             setattr(self, name, getattr(checked, name))
+        self.undeclared: Mapping[str, Any] = checked.model_extra or {}
         self._prepare()
         self.setup()
 
@@ -58,8 +60,23 @@ def settings_of(owner: type) -> type[Settings]:
                 for name, kind in get_type_hints(owner, include_extras=True).items()
                 if not name.startswith("_") and get_origin(kind) is not ClassVar and kind is not ClassVar
             }
-            _models[owner] = create_model(f"{owner.__name__}Settings", __base__=Settings, **fields)  # type: ignore[call-overload]
+            base = OpenSettings if _declares_nothing(owner, fields) else Settings
+            _models[owner] = create_model(f"{owner.__name__}Settings", __base__=base, **fields)  # type: ignore[call-overload]
     return _models[owner]
+
+
+class OpenSettings(Settings):
+    """Settings of a class that does not say which it has."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def _declares_nothing(owner: type, fields: Collection[str]) -> bool:
+    """Whether a user's class has no settings but those it inherits from ours."""
+    if owner.__module__.startswith("velodrome."):
+        return False
+    ours = next(base for base in owner.__mro__ if base.__module__.startswith("velodrome."))
+    return set(fields) == set(settings_of(ours).model_fields)
 
 
 def _accepting(kind: Any) -> Any:
