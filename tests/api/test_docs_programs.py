@@ -1,4 +1,4 @@
-"""The programs of docs/python.md run as scripts and inside a running loop, in one folder, from top to bottom."""
+"""The programs of docs/python.md and of the README run as scripts and inside a running loop, from top to bottom."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "python.md"
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "docs" / "python.md", ROOT / "README.md"]
+
+
+def programs(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -20,16 +24,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_programs_run_as_scripts(folder: Path):
-    for program in PROGRAMS:
-        exec(compile(program, str(PAGE), "exec"), {"__name__": "__main__"})
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_programs_run_as_scripts(folder: Path, page: Path):
+    for program in programs(page):
+        exec(compile(program, str(page), "exec"), {"__name__": "__main__"})
 
 
-def test_the_programs_run_inside_a_running_loop(folder: Path):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_programs_run_inside_a_running_loop(folder: Path, page: Path):
     async def notebook() -> None:
-        for program in PROGRAMS:
+        for program in programs(page):
             cell = program.replace("asyncio.run(main())", "await main()")
-            code = compile(cell, str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            code = compile(cell, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             result = eval(code, {"__name__": "__main__"})
             if inspect.isawaitable(result):
                 await result
