@@ -99,7 +99,7 @@ def test_a_row_becomes_a_task(tmp_path: Path):
     ]
 
 
-def asked(tasks: list[Json]) -> list[str]:
+def prompts(tasks: list[Json]) -> list[str]:
     return [task["responses_create_params"]["input"][-1]["content"] for task in tasks]
 
 
@@ -109,7 +109,7 @@ def test_csv_is_read_with_quotes_line_ends_and_a_mark(tmp_path: Path, name: str)
     text = '\ufeffq,a\r\n"1 + 1\nnow",2\r\n\r\n"say ""hi""",x\r\n'.replace(",", mark)
     (tmp_path / name).write_text(text, encoding="utf-8", newline="")
     _, tasks = prepared(tmp_path, str(tmp_path / name), answer="a")
-    assert asked(tasks) == ["What is 1 + 1\nnow?", 'What is say "hi"?']
+    assert prompts(tasks) == ["What is 1 + 1\nnow?", 'What is say "hi"?']
     assert [task["expected_answer"] for task in tasks] == ["2", "x"]
 
 
@@ -142,7 +142,7 @@ def test_parquet_is_read(tmp_path: Path):
     )
     pyarrow.parquet.write_table(table, path)
     _, tasks = prepared(tmp_path, str(path), answer="a", keep=("when",))
-    assert asked(tasks) == ["What is 1 + 1?", "What is 2 + 2?"]
+    assert prompts(tasks) == ["What is 1 + 1?", "What is 2 + 2?"]
     assert [(task["expected_answer"], task["when"]) for task in tasks] == [("2.5", "2026-01-02"), ("4.0", None)]
     with pytest.raises(InputError, match=r"a field that is kept has no form in JSON \(it holds bytes\)"):
         prepared(tmp_path, str(path), keep=("raw",), overwrite=True)
@@ -166,7 +166,7 @@ def test_mistakes_are_told_all_at_once_with_their_lines_and_nothing_is_written(t
     assert caught.value.problems[0].startswith(f"{source}:2: not JSON: ")
     assert os.listdir(tmp_path) == ["rows.jsonl"]
     outcome, tasks = prepared(tmp_path, source, skip_bad=True)
-    assert (asked(tasks), outcome.bad) == (["What is x?"], 6)
+    assert (prompts(tasks), outcome.bad) == (["What is x?"], 6)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_shuffle_is_decided_by_the_seed_and_a_limit_draws_from_it(tmp_path: Pa
     source = jsonl(tmp_path, *({"q": number} for number in range(40)))
 
     def order(**options: Any) -> list[str]:
-        return asked(prepared(tmp_path, source, overwrite=True, **options)[1])
+        return prompts(prepared(tmp_path, source, overwrite=True, **options)[1])
 
     plain, first, again, other = order(), *(order(shuffle=True, seed=seed) for seed in (1, 1, 2))
     assert first == again != other
@@ -244,8 +244,8 @@ def test_a_survey_counts_what_is_there(tmp_path: Path):
         {"responses_create_params": {"input": [{"role": "user", "content": "x" * 90}], "instructions": "y" * 10}},
         {"responses_create_params": {"input": "Hi", "tools": [tool, {"type": "web_search"}]}, "more": [1]},
     )
-    found = survey(path)
-    assert found.summary() == {
+    result = survey(path)
+    assert result.summary() == {
         "tasks": 5,
         "bad": 0,
         "duplicates": 1,
@@ -266,9 +266,9 @@ def test_a_survey_counts_what_is_there(tmp_path: Path):
 
 def test_a_survey_tells_every_line_that_is_no_task(tmp_path: Path):
     path = tasks_file(tmp_path, TASK, b"{\n", {}, {"responses_create_params": {"input": ""}}, [1], {})
-    found = survey(path)
-    lines = found.problems.lines()
-    assert found.problems.count == 5
+    result = survey(path)
+    lines = result.problems.lines()
+    assert result.problems.count == 5
     assert [line.split(": ")[0] for line in lines] == [f"{path}:{number}" for number in (2, 3, 4, 5)]
     assert lines[1] == f'{path}:3: no "responses_create_params" (see docs/rollouts.md#task) (and 1 more like it)'
 

@@ -122,13 +122,13 @@ def test_the_key_is_the_tasks_own_name_else_its_content(tmp_path: Path):
 
 
 def test_the_same_task_has_one_key_in_two_files_and_another_task_has_another(tmp_path: Path):
-    def asked(text: str, **more: Any) -> Json:
+    def request(text: str, **more: Any) -> Json:
         return {"input": [{"role": "user", "content": text}], **more}
 
-    one = [without(responses_create_params=asked(f"q{n}"), _ng_task_index=n, expected_answer="1") for n in (0, 1, 2)]
-    two = [without(responses_create_params=asked(f"r{n}"), _ng_task_index=n, expected_answer="1") for n in (0, 1)]
-    two.append(without(responses_create_params=asked("q2", temperature=0.1), _ng_task_index=2, expected_answer="1"))
-    two.append(without(responses_create_params=asked("q1"), _ng_task_index=3, expected_answer="2"))
+    one = [without(responses_create_params=request(f"q{n}"), _ng_task_index=n, expected_answer="1") for n in (0, 1, 2)]
+    two = [without(responses_create_params=request(f"r{n}"), _ng_task_index=n, expected_answer="1") for n in (0, 1)]
+    two.append(without(responses_create_params=request("q2", temperature=0.1), _ng_task_index=2, expected_answer="1"))
+    two.append(without(responses_create_params=request("q1"), _ng_task_index=3, expected_answer="2"))
     first = [task_of_key(row) for row in imported(tmp_path, "nemo_gym", *one)[1]]
     second = [task_of_key(row) for row in imported(tmp_path, "nemo_gym", *two, overwrite=True)[1]]
     assert [task_of_key(row) for row in imported(tmp_path, "nemo_gym", *one, overwrite=True)[1]] == first
@@ -138,8 +138,8 @@ def test_the_same_task_has_one_key_in_two_files_and_another_task_has_another(tmp
 
 def test_without_other_fields_an_empty_prompt_is_told_apart_by_what_the_verifier_compares_with(tmp_path: Path):
     rows = [without(responses_create_params={"input": []}, verifier_metadata={"level": n}) for n in (1, 2)]
-    _, found = imported(tmp_path, "nemo_gym", *rows)
-    assert len({task_of_key(row) for row in found}) == 2
+    _, result = imported(tmp_path, "nemo_gym", *rows)
+    assert len({task_of_key(row) for row in result}) == 2
 
 
 def test_a_rollout_without_a_reward_is_deferred(tmp_path: Path):
@@ -180,17 +180,17 @@ def test_mistakes_are_told_all_at_once_with_their_lines_and_nothing_is_written(t
             without(_velodrome=7),
         )
     source = tmp_path / "theirs.jsonl"
-    told = caught.value.problems
-    assert told[0].startswith(f"{source}:2: not JSON: ")
-    assert told[1:5] == (
+    report = caught.value.problems
+    assert report[0].startswith(f"{source}:2: not JSON: ")
+    assert report[1:5] == (
         f'{source}:3: no "response" in it; a file of tasks is imported with --as tasks (and 1 more like it)',
         f"{source}:4: \"reward\" is not a number but 'high'",
         f'{source}:6: no list "response.output" in it',
         f"{source}:7: a task is a JSON object, not a list (see docs/rollouts.md#task)",
     )
-    assert told[5].startswith(f'{source}:8: "_velodrome" is not what velo export writes there')
-    assert told[6].startswith(f"{source}:9: not a line of this format (")
-    assert told[7:] == ("nothing is written; --skip-bad leaves such lines out",)
+    assert report[5].startswith(f'{source}:8: "_velodrome" is not what velo export writes there')
+    assert report[6].startswith(f"{source}:9: not a line of this format (")
+    assert report[7:] == ("nothing is written; --skip-bad leaves such lines out",)
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.jsonl"]
 
 

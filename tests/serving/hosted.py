@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import httpx2
 import orjson
 import uvloop
 from patience import DEADLINE_S
@@ -21,11 +22,11 @@ from velodrome.serving.web_server import running
 
 def listening() -> socket.socket:
     """A socket on a free loopback port."""
-    found = socket.socket()
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    found.bind(("127.0.0.1", 0))
-    found.listen(1024)
-    return found
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    sock.listen(1024)
+    return sock
 
 
 def address(sock: socket.socket) -> str:
@@ -36,31 +37,12 @@ async def ask(
     app: Any, method: str, path: str, body: Any = None, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> tuple[int, bytes]:
     """Status and body of one request to an app, without a socket."""
-    sent: list[dict[str, Any]] = []
-    usual = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "query_string": b"",
-        "scheme": "http",
-        "headers": [*usual, *headers],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-    }
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"" if body is None else orjson.dumps(body), "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await app(scope, receive, send)
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+    usual = [(b"content-type", b"application/json")]
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        content = None if body is None else orjson.dumps(body)
+        reply = await client.request(method, path, content=content, headers=[*usual, *headers])
+    return reply.status_code, reply.content
 
 
 @contextmanager

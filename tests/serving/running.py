@@ -32,8 +32,8 @@ TASK = {"expected_answer": "36", "responses_create_params": {"input": "15% of 24
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        found: int = sock.getsockname()[1]
-        return found
+        result: int = sock.getsockname()[1]
+        return result
 
 
 def http(url: str, body: Any = None, token: str | None = None) -> tuple[int, Any]:
@@ -96,8 +96,8 @@ class Session:
         with self._news:
             while self.said.count(text) < times:
                 alive = self._reader.is_alive()
-                told = self._news.wait(deadline - time.monotonic()) if alive else False
-                assert told or self.said.count(text) >= times, f"never said {text!r}:\n{self.said}"
+                report = self._news.wait(deadline - time.monotonic()) if alive else False
+                assert report or self.said.count(text) >= times, f"never said {text!r}:\n{self.said}"
 
     def up(self) -> Session:
         """Wait until all servers are ready."""
@@ -106,16 +106,16 @@ class Session:
 
     def instances(self, token: str | None = None) -> dict[str, dict[str, Any]]:
         """The servers by name, as the head tells it."""
-        status, found = http(f"{self.head}/server_instances", token=token)
-        assert status == 200, found
-        return {each["name"]: each for each in found}
+        status, result = http(f"{self.head}/server_instances", token=token)
+        assert status == 200, result
+        return {each["name"]: each for each in result}
 
     def pids(self) -> list[int]:
         """Of all workers."""
-        found: list[int] = []
+        result: list[int] = []
         for each in self.instances().values():
-            found += each["pid"] if isinstance(each["pid"], list) else [each["pid"]]
-        return found
+            result += each["pid"] if isinstance(each["pid"], list) else [each["pid"]]
+        return result
 
     def ends(self, number: signal.Signals | None = None) -> int:
         """Its exit code, after a signal if one is given."""

@@ -137,5 +137,5 @@ def added(chunks: list[Any]) -> Json:
 
 
 async def collected(model: Streaming, request: Json | None = None) -> list[Json]:
-    found = [event async for event in model.stream(request or {"input": "Go."})]
-    return [{**event, "sequence_number": number} for number, event in enumerate(found)]
+    result = [event async for event in model.stream(request or {"input": "Go."})]
+    return [{**event, "sequence_number": number} for number, event in enumerate(result)]

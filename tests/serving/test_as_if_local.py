@@ -43,17 +43,17 @@ def over_http(url: str, use: Callable[[HttpResources], Awaitable[Any]]) -> Any:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_model_reaches_nothing_but_tools_whatever_it_calls(workers: int) -> None:
     async def use(counters: Any) -> list[str]:
-        found = []
+        result = []
         for name, arguments in [
             *((name, {}) for name in NAMES),
             ("increment_counter", [1]),
             ("increment_counter", None),
         ]:
             session = await counters.open({"initial_count": 7})
-            found.append(await counters.call(session, name, arguments))
-            found.append(await counters.call(session, "get_counter_value", {}))
+            result.append(await counters.call(session, name, arguments))
+            result.append(await counters.call(session, "get_counter_value", {}))
             await counters.close(session)
-        return found
+        return result
 
     with hosting.hosted(KIND, ExampleSessionStateMgmt, workers=workers) as url:
         served = over_http(url, use)
@@ -132,17 +132,6 @@ def test_a_cookie_from_before_a_restart_closes_nobody_elses_session() -> None:
         assert asyncio.run(use(before, after)) == '{"count":3}'
 
 
-def test_the_open_door_of_health_leads_to_no_tool() -> None:
-    async def use(url: str) -> list[int]:
-        async with aiohttp.ClientSession() as session:
-            return [
-                (await session.request(method, f"{url}/health")).status for method in ("GET", "HEAD", "POST", "PUT")
-            ]
-
-    with hosting.hosted(KIND, Calculator, limits=RequestLimits(token="s3cret-token")) as url:
-        assert asyncio.run(use(url))[2:] == [401, 401]
-
-
 class Talkative(Environment):
     @tool
     def act(self) -> str:
@@ -186,12 +175,12 @@ def test_a_secret_of_the_config_is_not_told_in_an_error() -> None:
 
 def test_a_component_that_raises_what_it_should_not_is_blamed_in_its_own_words() -> None:
     async def use(url: str) -> list[tuple[int, str]]:
-        found = []
+        result = []
         async with aiohttp.ClientSession() as session:
             for path, body in (("act", {}), ("verify", {"response": {"output": []}})):
                 async with session.post(f"{url}/{path}", json=body) as reply:
-                    found.append((reply.status, (await reply.json())["error"]["boundary"]))
-        return found
+                    result.append((reply.status, (await reply.json())["error"]["boundary"]))
+        return result
 
     with hosting.hosted(KIND, Stranger) as url:
         assert asyncio.run(use(url)) == [(502, "tool"), (502, "verify")]

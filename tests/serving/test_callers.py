@@ -129,7 +129,7 @@ def test_a_body_is_json(kind: str | None, refused: int | None):
     assert status("GET", content_type=kind) is None
 
 
-def asked(url: str, body: bytes | None = None, **headers: str) -> int:
+def status_at(url: str, body: bytes | None = None, **headers: str) -> int:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, body, sent), timeout=running.LIMIT_S) as reply:
@@ -149,8 +149,8 @@ def test_the_scripted_models_own_server_lets_no_page_spend_its_answers():
                 {"Content_Type": JSON},
             ]
             url, body = f"{server.url}/responses", b'{"input": "hi"}'
-            found = [await asyncio.to_thread(asked, url, body, **headers) for headers in tries]
-            return [*found, await asyncio.to_thread(asked, f"{server.url}/models", Host="evil.example")]
+            result = [await asyncio.to_thread(status_at, url, body, **headers) for headers in tries]
+            return [*result, await asyncio.to_thread(status_at, f"{server.url}/models", Host="evil.example")]
 
     assert asyncio.run(run()) == [415, 403, 421, 200, 421]
 
@@ -158,6 +158,6 @@ def test_the_scripted_models_own_server_lets_no_page_spend_its_answers():
 def test_the_numbers_of_a_collection_are_told_to_nobody_who_gives_another_name():
     server = ScrapeServer(0, lambda: b"numbers")
     try:
-        assert [asked(server.url), asked(server.url, Host="evil.example")] == [200, 421]
+        assert [status_at(server.url), status_at(server.url, Host="evil.example")] == [200, 421]
     finally:
         server.close()

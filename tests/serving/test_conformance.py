@@ -109,12 +109,12 @@ def test_a_fault_has_the_same_place_wherever_the_code_runs(where: int, caplog: p
         return places
 
     web_app._logged.clear()
-    found = resources(where, Faulty, use)
-    assert [str(place).partition(":")[0] for place in found] == ["tests/serving/test_conformance.py"] * 4
-    assert [str(place).rpartition(" in ")[2] for place in found] == [
+    result = resources(where, Faulty, use)
+    assert [str(place).partition(":")[0] for place in result] == ["tests/serving/test_conformance.py"] * 4
+    assert [str(place).rpartition(" in ")[2] for place in result] == [
         f"Faulty.{name}" for name in ("act", "verify", "verify", "seed_session")
     ]
-    assert found == resources(0, Faulty, use)
+    assert result == resources(0, Faulty, use)
     if where:
         logged = "\n".join(record.getMessage() for record in caplog.records)
         assert logged.count("failed: ") == 4
@@ -126,7 +126,7 @@ def test_calculator_answers_the_same(where: int) -> None:
     async def use(calculator: Any) -> Any:
         task = {"responses_create_params": {"input": "15% of 240?"}, "expected_answer": "36"}
         session = await calculator.open(task)
-        found = [
+        result = [
             await outcome(calculator.call(session, "calculator", {"expression": "240 * 0.15"})),
             await outcome(calculator.call(session, "calculator", {"expression": "1/0"})),
             await outcome(calculator.call(session, "calculator", {"wrong": 1})),
@@ -138,13 +138,13 @@ def test_calculator_answers_the_same(where: int) -> None:
         ]
         await calculator.close(session)
         await calculator.close(session)
-        return found
+        return result
 
-    found = resources(where, Calculator, use)
-    assert found[0] == "36.0"
-    assert [text.startswith("error: ") for text in found[1:4]] == [True] * 3
-    assert (found[4]["reward"], found[5]["reward"], found[6:]) == (1.0, 0.0, [["calculator"], True])
-    assert found == resources(0, Calculator, use)
+    result = resources(where, Calculator, use)
+    assert result[0] == "36.0"
+    assert [text.startswith("error: ") for text in result[1:4]] == [True] * 3
+    assert (result[4]["reward"], result[5]["reward"], result[6:]) == (1.0, 0.0, [["calculator"], True])
+    assert result == resources(0, Calculator, use)
 
 
 def test_sessions_are_kept_apart_and_their_faults_blamed_the_same(where: int) -> None:
@@ -153,24 +153,24 @@ def test_sessions_are_kept_apart_and_their_faults_blamed_the_same(where: int) ->
         session = await outcome(faulty.open(task))
         if not isinstance(session, str):
             return [session]
-        found = [await outcome(faulty.call(session, "act", {})) for _ in range(3)]
-        found.append(await outcome(faulty.score(session, task, answer("done"))))
+        result = [await outcome(faulty.call(session, "act", {})) for _ in range(3)]
+        result.append(await outcome(faulty.score(session, task, answer("done"))))
         await faulty.close(session)
-        return found
+        return result
 
     async def use(faulty: Any) -> Any:
         hows = [None, "raise", "mistake", "verify raises", "verify lies", "seed"] * 6
         return await asyncio.gather(*(one(faulty, how) for how in hows))
 
-    found = resources(where, Faulty, use)
-    assert found == resources(0, Faulty, use)
-    assert found[0] == [*(f'{{"calls":{n},"text":"ünïcode ☃"}}' for n in (1, 2, 3)), found[0][3]]
-    assert found[0][3] == {"reward": 0.5, "calls": 3, "text": "done"}
-    assert found[1][0][:2] == (ToolError, "tool")
-    assert found[2][0] == "error: not like this"
-    assert found[3][3][:2] == (VerifyError, "verify")
-    assert found[4][3][:2] == (VerifyError, "verify")
-    assert found[5][0][:2] == (ToolError, "tool")
+    result = resources(where, Faulty, use)
+    assert result == resources(0, Faulty, use)
+    assert result[0] == [*(f'{{"calls":{n},"text":"ünïcode ☃"}}' for n in (1, 2, 3)), result[0][3]]
+    assert result[0][3] == {"reward": 0.5, "calls": 3, "text": "done"}
+    assert result[1][0][:2] == (ToolError, "tool")
+    assert result[2][0] == "error: not like this"
+    assert result[3][3][:2] == (VerifyError, "verify")
+    assert result[4][3][:2] == (VerifyError, "verify")
+    assert result[5][0][:2] == (ToolError, "tool")
 
 
 def test_the_counter_is_each_session_s_own(where: int) -> None:
@@ -187,25 +187,25 @@ def test_the_counter_is_each_session_s_own(where: int) -> None:
     async def use(counters: Any) -> Any:
         return await asyncio.gather(*(one(counters, start) for start in range(64))), await counters.deferrable()
 
-    found, deferrable = resources(where, ExampleSessionStateMgmt, use)
-    assert (found, deferrable) == resources(0, ExampleSessionStateMgmt, use)
-    assert [reward for _, reward in found] == [1.0] * 64
+    result, deferrable = resources(where, ExampleSessionStateMgmt, use)
+    assert (result, deferrable) == resources(0, ExampleSessionStateMgmt, use)
+    assert [reward for _, reward in result] == [1.0] * 64
     assert deferrable is False
 
 
 def test_the_weather_and_the_maths_answer_the_same(where: int) -> None:
     async def weather(component: Any) -> Any:
         session = await component.open({})
-        told = await component.call(session, "get_weather", {"city": "Paris"})
+        report = await component.call(session, "get_weather", {"city": "Paris"})
         await component.close(session)
-        return told, await component.tools()
+        return report, await component.tools()
 
     async def maths(component: Any) -> Any:
         task = {"responses_create_params": {"input": "x"}, "question": "1/2 + 1/2", "expected_answer": "1"}
         session = await component.open(task)
-        found = [await outcome(component.score(session, task, answer(text))) for text in ("\\boxed{1}", "\\boxed{2}")]
+        result = [await outcome(component.score(session, task, answer(text))) for text in ("\\boxed{1}", "\\boxed{2}")]
         await component.close(session)
-        return found
+        return result
 
     def fast() -> MathWithJudge:
         return MathWithJudge(fast_mode=True)
@@ -243,9 +243,9 @@ def test_a_model_answers_the_same_and_fails_with_the_same_status(where: int) -> 
             return error.status, error.boundary, str(error)
 
     kind = "responses_api_models"
-    found = at(where, kind, HttpModel, make, use)
-    assert found == at(0, kind, HttpModel, make, use)
-    assert found[0][0]["name"] == "calculator"
+    result = at(where, kind, HttpModel, make, use)
+    assert result == at(0, kind, HttpModel, make, use)
+    assert result[0][0]["name"] == "calculator"
     assert at(where, kind, HttpModel, failing, fail) == (400, "model", "scripted fault: status 400")
 
 
@@ -267,18 +267,18 @@ def test_an_agent_runs_the_same_rollout_and_blames_the_same(where: int) -> None:
         return whole, unscored, talk, len(ids), await agent.deferrable()
 
     async def fail(agent: Any) -> Any:
-        found = []
+        result = []
         for how in ("raise", "verify raises", "seed"):
             try:
                 await agent.run({"responses_create_params": {"input": "x"}, "how": how})
             except RolloutError as error:
-                found.append((type(error), str(error), [item.get("type") for item in error.partial or []]))
-        return found
+                result.append((type(error), str(error), [item.get("type") for item in error.partial or []]))
+        return result
 
     kind = "responses_api_agents"
-    found = at(where, kind, HttpAgent, make, use)
-    assert found == at(0, kind, HttpAgent, make, use)
-    assert (found[0]["reward"], "reward" in found[1], found[4]) == (1.0, False, True)
+    result = at(where, kind, HttpAgent, make, use)
+    assert result == at(0, kind, HttpAgent, make, use)
+    assert (result[0]["reward"], "reward" in result[1], result[4]) == (1.0, False, True)
     failed = at(where, kind, HttpAgent, broken, fail)
     assert failed == at(0, kind, HttpAgent, broken, fail)
     assert [each[0] for each in failed] == [ToolError, VerifyError, ToolError]
@@ -304,10 +304,10 @@ def test_a_server_that_is_not_there_is_blamed_by_kind() -> None:
 class Counting(Environment):
     """Counts how often it is asked to verify, and refuses."""
 
-    asked = 0
+    calls = 0
 
     def verify(self, task: dict[str, Any], response: Any) -> object:
-        Counting.asked += 1
+        Counting.calls += 1
         raise RuntimeError("not today")
 
 
@@ -321,8 +321,8 @@ def test_a_failure_that_was_settled_there_is_not_asked_for_again(where: int) -> 
         return (await outcome(component.score(session, {}, answer("x"))))[:2]
 
     models: list[ScriptedModel] = []
-    Counting.asked = 0
+    Counting.calls = 0
     assert resources(where, Counting, verify) == (VerifyError, "verify")
-    found = at(where, "responses_api_models", HttpModel, failing, lambda model: outcome(model.respond({"input": "x"})))
-    assert found[:2] == (ModelError, "model")
-    assert (Counting.asked, sum(model.calls for model in models)) == (1, 1)
+    result = at(where, "responses_api_models", HttpModel, failing, lambda model: outcome(model.respond({"input": "x"})))
+    assert result[:2] == (ModelError, "model")
+    assert (Counting.calls, sum(model.calls for model in models)) == (1, 1)

@@ -65,20 +65,20 @@ def trio(**agent: Any) -> list[Instance]:
     ]
 
 
-def problem(found: Components, name: str) -> str:
+def problem(result: Components, name: str) -> str:
     with pytest.raises(InputError) as caught:
-        found.connect(name)
+        result.connect(name)
     return str(caught.value)
 
 
 def test_a_component_is_made_once_with_what_it_refers_to(tmp_path: Path):
     write(tmp_path, RESOURCES, "mine", ENV)
-    found = components(tmp_path, *trio())
-    agent = found.connect("a")
+    result = components(tmp_path, *trio())
+    agent = result.connect("a")
     assert isinstance(agent, SimpleAgent)
-    assert agent is found.agent("a")
-    assert agent.model is found.connect("m")
-    assert agent.environment is found.resources_of("a")
+    assert agent is result.agent("a")
+    assert agent.model is result.connect("m")
+    assert agent.environment is result.resources_of("a")
     assert isinstance(agent.model, ScriptedModel)
     assert type(agent.environment).__name__ == "Mine"
 
@@ -101,10 +101,12 @@ class {name}:
     log = str(tmp_path / "log")
     write(tmp_path, MODEL, "one", code.format(name="One", log=log))
     write(tmp_path, AGENT, "two", code.format(name="Two", log=log))
-    found = components(tmp_path, block("m", MODEL, "one"), block("a", AGENT, "two", model={"type": MODEL, "name": "m"}))
-    found.connect("a")
-    asyncio.run(found.aclose())
-    asyncio.run(found.aclose())
+    result = components(
+        tmp_path, block("m", MODEL, "one"), block("a", AGENT, "two", model={"type": MODEL, "name": "m"})
+    )
+    result.connect("a")
+    asyncio.run(result.aclose())
+    asyncio.run(result.aclose())
     assert Path(log).read_text() == "Two One "
 
 
@@ -118,8 +120,8 @@ def test_a_component_of_the_working_directory_goes_before_the_packages(tmp_path:
 
 def test_an_entrypoint_may_have_another_name(tmp_path: Path):
     write(tmp_path, RESOURCES, "mine", ENV, "server.py")
-    found = components(tmp_path, block("env", RESOURCES, "mine", entrypoint="server.py"))
-    assert type(found.connect("env")).__name__ == "Mine"
+    result = components(tmp_path, block("env", RESOURCES, "mine", entrypoint="server.py"))
+    assert type(result.connect("env")).__name__ == "Mine"
 
 
 @pytest.mark.parametrize("line", ["from .grade import REWARD", "from resources_servers.graded.grade import REWARD"])
@@ -133,8 +135,8 @@ sys.path.remove("")
 import asyncio
 from velodrome.settings import Config, Instance
 from velodrome.serving.connect import Components
-found = Components(Config({}, {"e": Instance("e", "resources_servers", "graded", {}, "my.yaml")})).connect("e")
-print(asyncio.run(found.score("1", {}, {})))
+environment = Components(Config({}, {"e": Instance("e", "resources_servers", "graded", {}, "my.yaml")})).connect("e")
+print(asyncio.run(environment.score("1", {}, {})))
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -152,34 +154,34 @@ def test_the_family_of_an_agent_is_all_it_refers_to_near_or_far():
     blocks = trio()
     blocks[1] = block("env", RESOURCES, "mine", judge_model_server=judge)
     blocks += [block("judge", MODEL, "scripted_model"), block("stranger", MODEL, "scripted_model")]
-    found = components(Path("/nowhere"), *blocks)
-    assert sorted(found.family(["a"])) == ["a", "env", "judge", "m"]
-    assert list(found.family(["m", "nobody"])) == ["m"]
+    result = components(Path("/nowhere"), *blocks)
+    assert sorted(result.family(["a"])) == ["a", "env", "judge", "m"]
+    assert list(result.family(["m", "nobody"])) == ["m"]
 
 
 def test_names_nobody_knows_are_answered_with_the_nearest(tmp_path: Path):
-    found = components(tmp_path, *trio())
-    assert problem(found, "enw") == "no instance is called 'enw'; did you mean 'env'?"
+    result = components(tmp_path, *trio())
+    assert problem(result, "enw") == "no instance is called 'enw'; did you mean 'env'?"
     with pytest.raises(InputError, match=r"^no agent is called 'm'; there are: a$"):
-        found.agent("m")
+        result.agent("m")
     with pytest.raises(InputError, match=r"^no agent is called 'zzz'; there are: a$"):
-        found.resources_of("zzz")
+        result.resources_of("zzz")
     assert unknown("agent", "x", []) == (
         "no agent is called 'x', and the config has none; give its file in config_paths (see docs/config.md)"
     )
 
 
 def test_an_implementation_nobody_wrote_is_answered_with_the_nearest(tmp_path: Path):
-    found = components(tmp_path, block("m", MODEL, "scripted_modle"))
-    assert problem(found, "m") == (
+    result = components(tmp_path, block("m", MODEL, "scripted_modle"))
+    assert problem(result, "m") == (
         "my.yaml: m: no implementation is called 'scripted_modle'; did you mean 'scripted_model'?"
     )
 
 
 def test_an_agent_without_an_environment_has_nothing_to_verify_with():
-    found = components(Path("/nowhere"), block("a", AGENT, "simple_agent"))
+    result = components(Path("/nowhere"), block("a", AGENT, "simple_agent"))
     with pytest.raises(InputError, match=r"^a: no resources_server in its block, so there is nothing to verify with$"):
-        found.resources_of("a")
+        result.resources_of("a")
 
 
 def test_code_that_cannot_be_imported_or_made_is_one_clear_line(tmp_path: Path):
@@ -204,8 +206,8 @@ def test_every_mistake_in_the_blocks_of_an_agent_is_named_with_its_place(tmp_pat
     plain = "class P:\n    def __init__(self, size, judge=None): ...\n    async def respond(self, r): ...\n"
     write(tmp_path, MODEL, "plain", plain)
     agent, environment = trio(max_step=1)[2], block("env", RESOURCES, "mine", thread=3, verify_timeout_s="x", port=1)
-    found = components(tmp_path, agent, environment, block("m", MODEL, "plain", sise=1))
-    assert sorted(line.split(": ", 2)[1] for line in problem(found, "a").splitlines()) == [
+    result = components(tmp_path, agent, environment, block("m", MODEL, "plain", sise=1))
+    assert sorted(line.split(": ", 2)[1] for line in problem(result, "a").splitlines()) == [
         f"a.{AGENT}.simple_agent",
         f"env.{RESOURCES}.mine",
         f"env.{RESOURCES}.mine",
@@ -213,7 +215,7 @@ def test_every_mistake_in_the_blocks_of_an_agent_is_named_with_its_place(tmp_pat
         f"m.{MODEL}.plain",
     ]
     for nearest in ("max_steps", "threads", "size"):
-        assert f'did you mean "{nearest}"?' in problem(found, "a")
+        assert f'did you mean "{nearest}"?' in problem(result, "a")
 
 
 def test_a_class_made_with_config_and_links_is_told_the_new_way(tmp_path: Path):

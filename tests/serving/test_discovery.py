@@ -24,7 +24,7 @@ AGENT = "responses_api_agents"
 RESOURCES = "resources_servers"
 
 
-def told(name: str, kind: str, port: int, host: str = "127.0.0.1") -> dict[str, Any]:
+def running_server(name: str, kind: str, port: int, host: str = "127.0.0.1") -> dict[str, Any]:
     return {
         "name": name,
         "type": kind,
@@ -42,9 +42,9 @@ BLOCKS = {
     "a": {AGENT: {"simple_agent": {"model_server": {"type": MODEL, "name": "m"}, "host": "0.0.0.0", "port": 7002}}},
 }
 RUNNING = [
-    told("m", MODEL, 7001),
-    told("a", AGENT, 7002, "0.0.0.0"),
-    told("head_server", "head_server", 7000),
+    running_server("m", MODEL, 7001),
+    running_server("a", AGENT, 7002, "0.0.0.0"),
+    running_server("head_server", "head_server", 7000),
 ]
 
 
@@ -96,29 +96,31 @@ def closed_port() -> int:
 
 def test_without_a_config_it_is_the_one_of_the_servers_that_run():
     with head() as port:
-        found, servers = find(config(port, limit=3))
+        result, servers = find(config(port, limit=3))
     assert servers == Servers(
         {"m": "http://127.0.0.1:7001", "a": "http://127.0.0.1:7002"},
         None,
         f"using the servers that run at 127.0.0.1:{port}: a, m",
     )
-    assert found.agents() == ["a"]
-    assert found.instances["a"].references() == {"model_server": "m"}
-    assert found.settings == {"head_server": {"port": port}, "limit": 3}
+    assert result.agents() == ["a"]
+    assert result.instances["a"].references() == {"model_server": "m"}
+    assert result.settings == {"head_server": {"port": port}, "limit": 3}
 
 
-def test_a_server_that_runs_is_used_and_what_does_not_run_is_made_here():
+def test_a_server_that_runs_or_has_a_url_is_used_and_any_other_component_is_made_here():
     links = {"model_server": {"type": MODEL, "name": "m"}, "resources_server": {"type": RESOURCES, "name": "r"}}
     mine = Instance("mine", AGENT, "simple_agent", links, "my.yaml")
-    theirs = Instance("r", RESOURCES, "any", {"url": "http://127.0.0.1:2"}, "my.yaml")
+    theirs = [
+        Instance(name, kind, "any", {"url": "http://127.0.0.1:2/", "token": "theirs"}, "my.yaml")
+        for name, kind in (("r", RESOURCES), ("other_model", MODEL), ("other_agent", AGENT))
+    ]
     same = model(answers=["x"], api_key="a real secret", port=9999)
     with head() as port:
-        found, servers = find(config(port, mine, same, theirs))
-    components = Components(found, servers=servers)
+        result, servers = find(config(port, mine, same, *theirs))
+    components = Components(result, servers=servers)
     assert type(components.connect("mine")).__name__ == "SimpleAgent"
-    assert isinstance(components.connect("r"), HttpResources)
-    assert isinstance(components.connect("m"), HttpModel)
-    assert isinstance(components.connect("a"), HttpAgent)
+    clients = {"r": HttpResources, "m": HttpModel, "a": HttpAgent, "other_model": HttpModel, "other_agent": HttpAgent}
+    assert {name: type(components.connect(name)) for name in clients} == clients
 
 
 def test_a_block_that_runs_with_other_settings_is_refused():
@@ -219,16 +221,6 @@ def test_what_answers_but_is_no_head_is_said_with_a_way_out(instances: Any, bloc
         f"what answers at 127.0.0.1:{port} is not a Velodrome head server ({why}); "
         "give +head_server.port=…, or +embedded=true to run without servers"
     )
-
-
-def test_a_block_with_a_url_is_a_client_of_its_kind_with_its_own_token():
-    blocks = [
-        Instance("m", MODEL, "any", {"url": "http://127.0.0.1:1/", "token": "theirs"}, "my.yaml"),
-        Instance("r", RESOURCES, "any", {"url": "http://127.0.0.1:2"}, "my.yaml"),
-        Instance("a", AGENT, "any", {"url": "http://127.0.0.1:3"}, "my.yaml"),
-    ]
-    found = Components(Config({}, {each.name: each for each in blocks}), servers=Servers(token="ours"))
-    assert [type(found.connect(name)) for name in "mra"] == [HttpModel, HttpResources, HttpAgent]
 
 
 @pytest.mark.parametrize(

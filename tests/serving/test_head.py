@@ -94,8 +94,8 @@ def test_the_config_is_yaml_in_a_json_string_and_the_servers_are_a_list(tmp_path
 
 def test_a_token_is_wanted_for_all_but_health(tmp_path: Path):
     async def act(port: int) -> Any:
-        asked = [("/health", None), ("/server_instances", None), ("/server_instances", "wrong"), ("/", "right")]
-        answers = [await fetch("127.0.0.1", port, path, timeout_s=DEADLINE_S, token=token) for path, token in asked]
+        request = [("/health", None), ("/server_instances", None), ("/server_instances", "wrong"), ("/", "right")]
+        answers = [await fetch("127.0.0.1", port, path, timeout_s=DEADLINE_S, token=token) for path, token in request]
         return [answer[0] for answer in answers if answer is not None]
 
     assert with_head(tmp_path, act, token="right") == [200, 401, 401, 200]

@@ -29,27 +29,23 @@ def post(url: str, body: Any, **options: Any) -> tuple[int, str]:
     return asyncio.run(ask(url, body, **options))
 
 
-def message(told: tuple[int, str]) -> tuple[int, str]:
-    return told[0], json.loads(told[1])["error"]["message"]
+def message(reply: tuple[int, str]) -> tuple[int, str]:
+    return reply[0], json.loads(reply[1])["error"]["message"]
 
 
-def test_a_body_that_is_too_large_or_no_json_is_refused_with_words() -> None:
-    with hosting.hosted(KIND, Calculator, limits=RequestLimits(max_body_bytes=1000)) as url:
-        assert message(post(f"{url}/calculator", b"x" * 2000))[0] == 413
-        assert message(post(f"{url}/calculator", b"{"))[0] == 400
-        assert message(post(f"{url}/verify", b"[1]"))[0] == 400
-        assert message(post(f"{url}/verify", b"{}"))[0] == 422
-        assert message(post(f"{url}/no/such", b"{}"))[0] == 404
-        assert post(f"{url}/calculator", b'{"expression": "6 * 7"}') == (200, "42")
-
-
-def test_a_body_of_unknown_length_is_bounded_too() -> None:
+def test_a_body_that_is_too_large_or_not_json_is_refused_with_a_message() -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(20):
             yield b"x" * 100
 
     with hosting.hosted(KIND, Calculator, limits=RequestLimits(max_body_bytes=1000)) as url:
+        assert message(post(f"{url}/calculator", b"x" * 2000))[0] == 413
         assert message(post(f"{url}/calculator", pieces()))[0] == 413
+        assert message(post(f"{url}/calculator", b"{"))[0] == 400
+        assert message(post(f"{url}/verify", b"[1]"))[0] == 400
+        assert message(post(f"{url}/verify", b"{}"))[0] == 422
+        assert message(post(f"{url}/no/such", b"{}"))[0] == 404
+        assert post(f"{url}/calculator", b'{"expression": "6 * 7"}') == (200, "42")
 
 
 def test_a_body_that_drips_is_given_up_and_holds_up_nobody() -> None:
@@ -74,31 +70,15 @@ def test_a_body_that_drips_is_given_up_and_holds_up_nobody() -> None:
     assert slow.startswith(b"HTTP/1.1 408")
 
 
-def test_without_the_token_nobody_gets_in_but_health_is_open() -> None:
-    async def use(url: str) -> list[int]:
-        found = []
-        async with aiohttp.ClientSession() as session:
-            for path, token in (("/tools", None), ("/tools", "wrong"), ("/tools", "s3cret"), ("/health", None)):
-                headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-                async with session.get(url + path, headers=headers) as reply:
-                    found.append(reply.status)
-                    assert "s3cret" not in await reply.text()
-        return found
-
-    with hosting.hosted(KIND, Calculator, limits=RequestLimits(token="s3cret")) as url:
-        assert asyncio.run(use(url)) == [401, 401, 200, 200]
-
-
-@pytest.mark.parametrize("cookie", ["velodrome_session=1.0.abc.def", "velodrome_session=x", "velodrome_session="])
-def test_a_session_cookie_that_was_made_up_is_refused(cookie: str) -> None:
+def test_a_session_cookie_that_was_made_up_is_refused() -> None:
     with hosting.hosted(KIND, ExampleSessionStateMgmt) as url:
-        status, words = post(f"{url}/get_counter_value", b"{}", headers={"Cookie": cookie})
-        assert (status, "not made by this server" in words) == (401, True)
+        for value in ("1.0.abc.def", "x", ""):
+            headers = {"Cookie": f"velodrome_session={value}"}
+            assert post(f"{url}/get_counter_value", b"{}", headers=headers)[0] == 401
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_thousand_rollouts_leave_no_session_behind(workers: int) -> None:
+def test_a_thousand_rollouts_leave_no_session_in_any_worker() -> None:
     """Each seeds, counts, verifies and closes; 64 are in flight; each sees its own counter only."""
 
     async def rollout(session: aiohttp.ClientSession, url: str, number: int) -> None:
@@ -123,11 +103,11 @@ def test_a_thousand_rollouts_leave_no_session_behind(workers: int) -> None:
                     await rollout(session, url, number)
 
             await asyncio.gather(*(worker() for _ in range(64)))
-        found = set()
+        counts = set()
         for _ in range(12):  # a new connection each time, so that every worker is met
             async with aiohttp.ClientSession() as session, session.get(url) as reply:
-                found.add((await reply.json())["open_sessions"])
-        return found
+                counts.add((await reply.json())["open_sessions"])
+        return counts
 
-    with hosting.hosted(KIND, ExampleSessionStateMgmt, workers=workers) as url:
+    with hosting.hosted(KIND, ExampleSessionStateMgmt, workers=3) as url:
         assert asyncio.run(use(url)) == {0}

@@ -52,12 +52,12 @@ def named(samples: Samples, name: str) -> dict[tuple[Any, ...], float]:
 
 def requests(samples: Samples) -> dict[tuple[str, str, str], float]:
     """How many requests, by route, method and status, over all workers."""
-    found: dict[tuple[str, str, str], float] = {}
+    result: dict[tuple[str, str, str], float] = {}
     for labels, value in named(samples, REQUESTS).items():
         of = dict(labels)
         key = of["route"], of["method"], of["status"]
-        found[key] = found.get(key, 0) + value
-    return found
+        result[key] = result.get(key, 0) + value
+    return result
 
 
 def test_requests_are_counted_by_route_method_and_status_and_what_is_no_route_as_other():
@@ -68,7 +68,7 @@ def test_requests_are_counted_by_route_method_and_status_and_what_is_no_route_as
         running.http(f"{url}/verify", {"response": 1})
         running.http(f"{url}/not/a/route")
         running.http(f"{url}/verify")
-        running.http(f"{url}/openapi.json")
+        _, description = running.http(f"{url}/openapi.json")
         first = scraped(url)
         second = scraped(url)
     expected = {
@@ -79,6 +79,7 @@ def test_requests_are_counted_by_route_method_and_status_and_what_is_no_route_as
         ("/verify", "GET", "405"): 1,
         ("/openapi.json", "GET", "200"): 1,
     }
+    assert list(description["paths"]["/metrics"]["get"]["responses"]["200"]["content"]) == ["text/plain"]
     assert requests(first) == expected
     assert requests(second) == expected | {("/metrics", "GET", "200"): 1}
     counts = named(first, "velodrome_http_request_duration_seconds_count")
@@ -99,8 +100,8 @@ def test_a_request_behind_middleware_is_counted_as_well():
     with TestClient(app, base_url="http://127.0.0.1") as client:
         client.post("/calculator", json=SUM)
         client.post("/verify", json={"response": 1})
-        found = requests(parsed(client.get("/metrics").text))
-    assert found == {("/calculator", "POST", "200"): 1, ("/verify", "POST", "422"): 1}
+        result = requests(parsed(client.get("/metrics").text))
+    assert result == {("/calculator", "POST", "200"): 1, ("/verify", "POST", "422"): 1}
 
 
 def test_a_fault_of_ours_is_counted_as_500_and_leaves_nothing_in_flight():
@@ -164,31 +165,31 @@ def test_sessions_that_are_open_are_told_and_what_the_server_is():
     with hosting.hosted("resources_servers", ExampleSessionStateMgmt) as url:
         for _ in range(2):
             running.http(f"{url}/seed_session", {})
-        found = scraped(url)
-    assert found["velodrome_open_sessions", ("worker", "0")] == 2
-    (info,) = named(found, "velodrome_server_info")
-    told = dict(info)
-    assert (told["type"], told["implementation"], told["worker"]) == ("resources_servers", "test", "0")
-    assert found["process_open_fds", ("worker", "0")] > 3
+        result = scraped(url)
+    assert result["velodrome_open_sessions", ("worker", "0")] == 2
+    (info,) = named(result, "velodrome_server_info")
+    report = dict(info)
+    assert (report["type"], report["implementation"], report["worker"]) == ("resources_servers", "test", "0")
+    assert result["process_open_fds", ("worker", "0")] > 3
 
 
 def test_a_server_without_sessions_tells_none_and_streams_count_until_their_end():
     with hosting.hosted("responses_api_models", lambda: ScriptedModel(answers=["one two"])) as url:
         status, text = running.http(f"{url}/v1/responses", {"input": "hi", "stream": True})
         assert (status, "response.completed" in text) == (200, True)
-        found = scraped(url)
-    assert named(found, "velodrome_open_sessions") == {}
-    assert requests(found) == {("/v1/responses", "POST", "200"): 1}
+        result = scraped(url)
+    assert named(result, "velodrome_open_sessions") == {}
+    assert requests(result) == {("/v1/responses", "POST", "200"): 1}
 
 
 def test_a_scrape_tells_of_all_workers_each_under_its_number():
     with hosting.hosted("resources_servers", Calculator, workers=2) as url:
         for _ in range(20):
             running.http(f"{url}/calculator", SUM)
-        found = scraped(url)
-    assert requests(found)["/calculator", "POST", "200"] == 20
-    assert {dict(labels)["worker"] for labels in named(found, "process_open_fds")} == {"0", "1"}
-    assert (found["velodrome_workers",], found["velodrome_workers_silent",]) == (2, 0)
+        result = scraped(url)
+    assert requests(result)["/calculator", "POST", "200"] == 20
+    assert {dict(labels)["worker"] for labels in named(result, "process_open_fds")} == {"0", "1"}
+    assert (result["velodrome_workers",], result["velodrome_workers_silent",]) == (2, 0)
 
 
 def test_a_peer_that_gives_no_answer_is_left_out_and_counted(wire: Any):
@@ -206,17 +207,17 @@ def test_a_peer_that_gives_no_answer_is_left_out_and_counted(wire: Any):
         return parsed(answer.body.decode())
 
     for answer in (wire.NEVER, wire.RESET, wire.reply(500), wire.reply(200, b"not JSON"), wire.reply(200, {})):
-        found = asyncio.run(run(answer))
-        assert (found["velodrome_workers",], found["velodrome_workers_silent",]) == (3, 2)
-        assert found["velodrome_http_requests_in_flight", ("worker", "1")] == 0
+        result = asyncio.run(run(answer))
+        assert (result["velodrome_workers",], result["velodrome_workers_silent",]) == (3, 2)
+        assert result["velodrome_http_requests_in_flight", ("worker", "1")] == 0
 
 
 def test_peers_are_asked_once_each_and_at_the_same_time(wire: Any):
     async def run() -> tuple[dict[int, bytes | None], int]:
         async with wire(wire.NEVER) as silent, wire(wire.reply(200, b"here")) as good:
-            found = await ask_peers([silent.url, "http://127.0.0.1:9", good.url, silent.url], 1, "/stats", None)
+            result = await ask_peers([silent.url, "http://127.0.0.1:9", good.url, silent.url], 1, "/stats", None)
             await close_shared()
-            return found, silent.most_open
+            return result, silent.most_open
 
     assert asyncio.run(run()) == ({0: None, 2: b"here", 3: None}, 2)
 
@@ -225,9 +226,9 @@ def test_a_token_is_wanted_where_one_is_set_and_peers_have_it():
     limits = RequestLimits(token="a-token-for-tests")
     with hosting.hosted("resources_servers", Calculator, workers=2, limits=limits) as url:
         assert running.http(f"{url}/metrics")[0] == 401
-        found = scraped(url, token="a-token-for-tests")
-    assert requests(found)["/metrics", "GET", "401"] == 1
-    assert found["velodrome_workers_silent",] == 0
+        result = scraped(url, token="a-token-for-tests")
+    assert requests(result)["/metrics", "GET", "401"] == 1
+    assert result["velodrome_workers_silent",] == 0
 
 
 def test_the_lag_of_the_event_loop_is_looked_at_with_one_timer():
@@ -250,10 +251,10 @@ def test_the_lag_of_the_event_loop_is_looked_at_with_one_timer():
         return parsed((await measures.report(Request())).body.decode())
 
     with asyncio.Runner(loop_factory=Loop) as runner:
-        found = runner.run(run())
-    assert found["velodrome_event_loop_lag_seconds_count", ("worker", "0")] == 3
-    assert found["velodrome_event_loop_lag_seconds_sum", ("worker", "0")] == pytest.approx(4.03)
-    assert found["velodrome_event_loop_lag_seconds_bucket", ("le", "0.0005"), ("worker", "0")] == 1
+        result = runner.run(run())
+    assert result["velodrome_event_loop_lag_seconds_count", ("worker", "0")] == 3
+    assert result["velodrome_event_loop_lag_seconds_sum", ("worker", "0")] == pytest.approx(4.03)
+    assert result["velodrome_event_loop_lag_seconds_bucket", ("le", "0.0005"), ("worker", "0")] == 1
 
 
 class Times:
@@ -297,8 +298,8 @@ def test_an_answer_tells_that_its_process_is_busy_when_it_is(used: float, counts
     with core.watched():
         times.pass_by(1.0, used)
         core.look()
-        found = asyncio.run(timed("math", answer, core=core)(Request()))  # type: ignore[arg-type]
-    header = found.headers.get(wire.SPANS)
+        result = asyncio.run(timed("math", answer, core=core)(Request()))  # type: ignore[arg-type]
+    header = result.headers.get(wire.SPANS)
     assert (None if header is None else orjson.loads(header)["tree"][3]) == counts
 
 
@@ -307,15 +308,15 @@ def test_every_server_of_a_run_has_metrics_and_a_worker_that_hangs_is_told(tmp_p
     overrides = ["+calculator.resources_servers.calculator.num_workers=2"]
     with running.Session(tmp_path, running.calculator(tmp_path), *overrides) as session:
         session.up()
-        found = session.instances()
-        agent = next(each for each in found.values() if each["type"] == "responses_api_agents")
+        result = session.instances()
+        agent = next(each for each in result.values() if each["type"] == "responses_api_agents")
         assert running.http(f"{agent['url']}/run", running.TASK)[0] == 200
-        for each in found.values():
+        for each in result.values():
             samples = scraped(each["url"])
             assert len(named(samples, "velodrome_server_info")) == (2 if each["name"] == "calculator" else 1)
         assert requests(scraped(session.head))["/server_instances", "GET", "200"] == 1
         assert requests(scraped(agent["url"]))["/run", "POST", "200"] == 1
-        calculator = found["calculator"]
+        calculator = result["calculator"]
         os.kill(calculator["pid"][1], signal.SIGSTOP)
         try:
             alive = scraped(calculator["url"])
@@ -323,9 +324,3 @@ def test_every_server_of_a_run_has_metrics_and_a_worker_that_hangs_is_told(tmp_p
             os.kill(calculator["pid"][1], signal.SIGCONT)
     assert (alive["velodrome_workers",], alive["velodrome_workers_silent",]) == (2, 1)
     assert {dict(labels)["worker"] for labels in named(alive, "process_open_fds")} == {"0"}
-
-
-def test_the_route_is_in_the_description():
-    with hosting.hosted("resources_servers", Calculator) as url:
-        _, told = running.http(f"{url}/openapi.json")
-    assert list(told["paths"]["/metrics"]["get"]["responses"]["200"]["content"]) == ["text/plain"]

@@ -58,10 +58,10 @@ def test_ten_thousand_rollouts_leave_no_session_behind_and_memory_flat(tmp_path:
         warm_mb = resident_mb(server["pid"])
         rewards += asyncio.run(rollouts(server["url"], range(WARM_UP, WARM_UP + REST)))
         grown_mb = resident_mb(server["pid"]) - warm_mb
-        status, told = running.http(f"{server['url']}/health")
+        status, report = running.http(f"{server['url']}/health")
         same = session.instances()["example_session_state_mgmt"]
 
     assert rewards == [1.0] * (WARM_UP + REST)
-    assert (status, told["open_sessions"]) == (200, 0)
+    assert (status, report["open_sessions"]) == (200, 0)
     assert (same["pid"], same["restarts"]) == (server["pid"], 0)
     assert grown_mb < MOST_MB, f"from {warm_mb:.1f} MB"

@@ -41,7 +41,7 @@ EVERY_WAY = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.N
 def test_no_request_that_the_description_leads_to_is_met_by_a_fault_of_ours(kind: str, make: Callable[[], Any]) -> None:
     with hosting.hosted(kind, make) as url:
         schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
-        operations = [found.ok() for found in schema.get_all_operations()]
+        operations = [result.ok() for result in schema.get_all_operations()]
         assert len(operations) >= 4
         for operation in operations:
             for mode in EVERY_WAY if operation.method == "post" else EVERY_WAY[:1]:  # nothing to get wrong in a GET

@@ -88,21 +88,21 @@ def read_log(text: str) -> dict[str, Cost]:
     """The project's functions of a log, after a look at its columns."""
     head, *lines = text.partition("\n\n")[0].splitlines()
     assert head.split() == ["name", "ncall", "tsub", "ttot", "tavg"]
-    found = {}
+    result = {}
     for line in lines:
         name, ncall, *times = line.rsplit(maxsplit=4)
-        found[name] = Cost(int(ncall), *map(float, times))
-    assert [cost.ttot for cost in found.values()] == sorted((cost.ttot for cost in found.values()), reverse=True)
-    return found
+        result[name] = Cost(int(ncall), *map(float, times))
+    assert [cost.ttot for cost in result.values()] == sorted((cost.ttot for cost in result.values()), reverse=True)
+    return result
 
 
 def until(there: Callable[[], Any]) -> Any:
     """What a question answers once it is true; bounded."""
     deadline = time.monotonic() + running.LIMIT_S
     while time.monotonic() < deadline:
-        found = there()
-        if found:
-            return found
+        result = there()
+        if result:
+            return result
         time.sleep(0.02)
     raise AssertionError("it never came true")
 
@@ -120,9 +120,9 @@ def start(cwd: Path, *more: str, every_s: float = 60.0) -> running.Session:
 
 
 def verify(url: str, times: int, token: str | None = None, **task: float) -> list[dict[str, Any]]:
-    found = [running.http(f"{url}/verify", {**task, "response": {"output": []}}, token) for _ in range(times)]
-    assert {status for status, _ in found} == {200}
-    return [score for _, score in found]
+    result = [running.http(f"{url}/verify", {**task, "response": {"output": []}}, token) for _ in range(times)]
+    assert {status for status, _ in result} == {200}
+    return [score for _, score in result]
 
 
 def stats(url: str, *, accept: str = "*/*", token: str | None = None) -> tuple[int, str]:
@@ -226,8 +226,8 @@ def test_the_log_of_a_server_is_the_sum_of_its_workers(finished: Finished):
 
 def test_the_standard_library_reads_the_pstat_file(finished: Finished):
     stats: Any = pstats.Stats(str(finished.folder / "busy.pstat"))
-    found = {name: (primitive, calls) for (_, _, name), (primitive, calls, *_) in stats.stats.items()}
-    assert found["Busy.verify"] == (12, 12)
+    result = {name: (primitive, calls) for (_, _, name), (primitive, calls, *_) in stats.stats.items()}
+    assert result["Busy.verify"] == (12, 12)
     callers = {name: {above[2] for above in each[4]} for (_, _, name), each in stats.stats.items()}
     assert callers["burn"] == {"Busy.compute"}
 
@@ -357,9 +357,9 @@ def embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_process_without_servers_is_profiled_in_the_same_way(embedded: Path):
     async def scores(component: Any) -> float:
-        found = [await component.score("1", {"wait_s": 0.02}, {"output": []}) for _ in range(5)]
+        result = [await component.score("1", {"wait_s": 0.02}, {"output": []}) for _ in range(5)]
         await component.aclose()
-        return sum(score["waited_s"] for score in found)
+        return sum(score["waited_s"] for score in result)
 
     with profiled(embedded / "prof", "collector"):
         component = Components(load(["+config_paths=[servers.yaml]"], known=[])).connect("busy")

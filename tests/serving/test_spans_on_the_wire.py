@@ -41,9 +41,9 @@ def test_a_strangers_header_ends_no_rollout(tree: Any, at_us: Any, pid: Any) -> 
     header = json.dumps({"host": wire.host(), "pid": pid, "at_us": at_us, "tree": tree})
     with spans.root("rollout") as rollout:
         wire.graft(header, rollout)
-    found = timing(rollout)
-    assert orjson.loads(orjson.dumps(found)) == found
-    assert all(value >= 0 for name, value in found.items() if name.endswith("_s") and name != "other_s")
+    result = timing(rollout)
+    assert orjson.loads(orjson.dumps(result)) == result
+    assert all(value >= 0 for name, value in result.items() if name.endswith("_s") and name != "other_s")
 
 
 def test_a_tree_that_is_too_deep_is_no_tree() -> None:

@@ -16,18 +16,14 @@ import hosted as hosting
 import httpx2
 import openai
 import pytest
-import streams
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import DEADLINE_S
+from streams import BEGUN, TURN, added, client, collected, consistent, responses, scripted, without_ids
 
 from velodrome.errors import ModelError
 from velodrome.responses_api_models.local_model import constrained, weights
 from velodrome.responses_api_models.local_model.app import LocalModel
-
-BEGUN, TURN = streams.BEGUN, streams.TURN
-added, client, collected, consistent = streams.added, streams.client, streams.collected, streams.consistent
-responses, scripted, without_ids = streams.responses, streams.scripted, streams.without_ids
 
 Json = dict[str, Any]
 MODEL = "responses_api_models"
@@ -73,22 +69,6 @@ def test_a_whole_answer_is_told_in_consistent_events_and_its_end_is_the_answer(a
         assert events[-1]["response"] == whole == REFUSED
 
 
-def test_the_clients_stream_helper_adds_up_to_the_same_response() -> None:
-    tools: Any = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("add", "mul")]
-    with hosting.hosted(MODEL, scripted(TURN)) as url, client(url) as asker:
-        with asker.responses.stream(model="m", input="Go.", tools=tools) as stream:
-            deltas = [event.delta for event in stream if event.type == "response.function_call_arguments.delta"]
-            final = stream.get_final_response()
-        plain = asker.responses.create(model="m", input="Go.", stream=True)
-        last = list(plain)[-1]
-    assert deltas == ['{"a": 1}', '{"b": "ü☃"}']
-    assert final.output_text == "Let me see."
-    assert [item.type for item in final.output] == ["reasoning", "message", "function_call", "function_call"]
-    assert last.type == "response.completed"
-    told = [without_ids(response.to_dict(exclude_none=True)) for response in (last.response, final)]
-    assert told[0]["output"] == told[1]["output"]
-
-
 def test_chat_chunks_add_up_to_the_completion_with_its_calls_and_usage() -> None:
     with hosting.hosted(MODEL, scripted(TURN)) as url, client(url) as asker:
         messages: Any = [{"role": "user", "content": "Go."}]
@@ -121,15 +101,6 @@ def test_chat_tells_a_refusal_a_summary_and_the_reason_for_the_end() -> None:
     assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason == "content_filter"
     probs = [chunk.choices[0].logprobs.content[0].token for chunk in chunks if chunk.choices[0].logprobs]
     assert probs == ["W"]
-
-
-def test_an_error_before_the_stream_has_its_own_status() -> None:
-    faults = [{"kind": "status", "status": 429}]
-    with hosting.hosted(MODEL, scripted("x", faults=faults)) as url, client(url) as asker:
-        with pytest.raises(openai.RateLimitError, match="scripted fault"):
-            asker.responses.create(model="m", input="Go.", stream=True)
-        with pytest.raises(openai.RateLimitError, match="scripted fault"):
-            asker.chat.completions.create(model="m", messages=[{"role": "user", "content": "?"}], stream=True)
 
 
 # A model that streams as a test says
@@ -190,11 +161,11 @@ def test_an_error_in_the_middle_is_raised_by_the_client_with_its_boundary(then: 
     with hosting.hosted(MODEL, lambda: Staged(BEGUN, then)) as url, client(url) as asker:
         events, error = until_broken(asker.responses.create(model="m", input="Go.", stream=True))
         messages: Any = [{"role": "user", "content": "?"}]
-        chunks, told = until_broken(asker.chat.completions.create(model="m", messages=messages, stream=True))
+        chunks, report = until_broken(asker.chat.completions.create(model="m", messages=messages, stream=True))
         last = responses(url)[-1]
     assert [event.type for event in events] == [event["type"] for event in BEGUN]
     assert [chunk.choices[0].delta.content for chunk in chunks] == ["", "Half an"]
-    for each in (error, told):
+    for each in (error, report):
         assert isinstance(each.body, dict)
         assert (each.message, each.body["boundary"], each.body["type"]) == (message, "model", "ModelError")
     assert (last["type"], last["message"], last["sequence_number"]) == ("error", message, len(BEGUN))
@@ -246,8 +217,8 @@ def test_a_constrained_answer_is_read_the_same_however_it_is_cut(text: str, esca
 def test_an_answer_cut_off_by_the_token_limit_is_told_as_far_as_it_goes() -> None:
     message = {"role": "assistant", "content": '{"answer": "It is \\u00fc and \\ud83d\\ude'}
     choice = {"finish_reason": "length", "message": message}
-    told = constrained.interpret({"id": "1", "choices": [choice]})["choices"]
-    assert told == [{"finish_reason": "length", "message": {"role": "assistant", "content": "It is ü and "}}]
+    report = constrained.interpret({"id": "1", "choices": [choice]})["choices"]
+    assert report == [{"finish_reason": "length", "message": {"role": "assistant", "content": "It is ü and "}}]
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from typing import Any
 import hosted as hosting
 import orjson
 import pytest
-import streams
 from patience import DEADLINE_S
+from streams import BEGUN, TURN, added, client, collected, consistent, responses, scripted, without_ids
 
 from velodrome import http
 from velodrome.contracts import Streaming
@@ -18,10 +18,6 @@ from velodrome.errors import ModelError
 from velodrome.responses_api_models.openai_model.app import OpenAI
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.scripted import ScriptedServer
-
-BEGUN, TURN = streams.BEGUN, streams.TURN
-added, client, collected, consistent = streams.added, streams.client, streams.collected, streams.consistent
-responses, scripted, without_ids = streams.responses, streams.scripted, streams.without_ids
 
 Json = dict[str, Any]
 MODEL = "responses_api_models"
@@ -376,9 +372,9 @@ FLAWED = {
 
 @pytest.mark.parametrize("name", FLAWED)
 def test_a_stream_that_no_model_can_have_made_is_the_models_error(name: str) -> None:
-    told, words = FLAWED[name]
+    report, words = FLAWED[name]
     endpoint = name.partition(":")[0]
-    error = upstream(lambda model, _: failure(model), [sse(*told, "[DONE]")], settings={"endpoint": endpoint})
+    error = upstream(lambda model, _: failure(model), [sse(*report, "[DONE]")], settings={"endpoint": endpoint})
     assert words in str(error)
 
 

@@ -63,15 +63,15 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Any:
     config = running.calculator(cwd)
     running.write_component(cwd, "responses_api_models", "noisy", NOISY)
     (cwd / "noisy.yaml").write_text(NOISY_BLOCK)
-    with running.Session(cwd, config.replace("]", ",noisy.yaml]"), env={"NOISY_KEY": SECRET}) as found:
-        yield found.up()
-        assert found.ends(signal.SIGINT) == 0
+    with running.Session(cwd, config.replace("]", ",noisy.yaml]"), env={"NOISY_KEY": SECRET}) as result:
+        yield result.up()
+        assert result.ends(signal.SIGINT) == 0
 
 
 def test_every_server_answers_and_the_head_knows_them(session: Any):
-    found = session.instances()
+    results = session.instances()
     assert {
-        name: (each["type"], each["implementation"], each["status"], each["restarts"]) for name, each in found.items()
+        name: (each["type"], each["implementation"], each["status"], each["restarts"]) for name, each in results.items()
     } == {
         "calculator": ("resources_servers", "calculator", "ok", 0),
         "calculator_simple_agent": ("responses_api_agents", "simple_agent", "ok", 0),
@@ -79,10 +79,10 @@ def test_every_server_answers_and_the_head_knows_them(session: Any):
         "noisy": ("responses_api_models", "noisy", "ok", 0),
         "head_server": ("head_server", "head", "ok", 0),
     }
-    for name, each in found.items():
-        status, told = running.http(f"{each['url']}/health")
-        assert (status, told["name"], told["pid"]) == (200, name, each["pid"])
-    status, result = running.http(f"{found['calculator_simple_agent']['url']}/run", running.TASK)
+    for name, each in results.items():
+        status, report = running.http(f"{each['url']}/health")
+        assert (status, report["name"], report["pid"]) == (200, name, each["pid"])
+    status, result = running.http(f"{results['calculator_simple_agent']['url']}/run", running.TASK)
     assert (status, result["reward"], result["expected_answer"]) == (200, 1.0, "36")
 
 
@@ -230,9 +230,9 @@ def test_a_mistake_in_a_block_is_passed_on_as_it_is(tmp_path: Path):
 def test_workers_share_one_address_and_one_may_die(tmp_path: Path):
     running.calculator(tmp_path)
     with running.Session(tmp_path, "+config_paths=[model.yaml]", "+num_workers=3") as session:
-        found = session.up().instances()
-        model = found["policy_model"]
-        assert (len(set(model["pid"])), isinstance(found["head_server"]["pid"], int)) == (3, True)
+        result = session.up().instances()
+        model = result["policy_model"]
+        assert (len(set(model["pid"])), isinstance(result["head_server"]["pid"], int)) == (3, True)
 
         def ask(_: int = 0) -> int:
             status: int = running.http(f"{model['url']}/v1/responses", {"input": "?"})[0]

@@ -18,7 +18,7 @@ from velodrome.responses_api_models.openai_model.app import OpenAI
 from velodrome.serving.remote import HttpAgent, HttpModel, HttpResources
 from velodrome.timing import trace
 
-GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+VALID = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TASK = {"responses_create_params": {"input": "go"}}
 
 
@@ -54,8 +54,8 @@ class Upstream:
     async def respond(self, request: web.Request) -> web.Response:
         self.seen.append(("upstream", request.headers.get("traceparent")))
         body = await request.json()
-        asked = body["input"] if isinstance(body["input"], list) else []
-        if any(item.get("type") == "function_call_output" for item in asked):
+        items = body["input"] if isinstance(body["input"], list) else []
+        if any(item.get("type") == "function_call_output" for item in items):
             content = [{"type": "output_text", "text": "done", "annotations": []}]
             item: dict[str, Any] = {"type": "message", "role": "assistant", "content": content}
         else:
@@ -120,22 +120,26 @@ def test_one_rollout_carries_one_trace_to_every_server_and_the_next_rollout_anot
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    "header",
     [
-        (GIVEN, True),
-        ("00-" + "0" * 32 + "-b7ad6b7169203331-01", False),
-        ("00-0af7651916cd43dd8448eb211c80319c-" + "0" * 16 + "-01", False),
-        (GIVEN.upper(), False),
-        (GIVEN + "-more", False),
-        ("nonsense", False),
-        (None, False),
+        "00-" + "0" * 32 + "-b7ad6b7169203331-01",
+        "00-0af7651916cd43dd8448eb211c80319c-" + "0" * 16 + "-01",
+        VALID.upper(),
+        VALID + "-more",
+        "nonsense",
+        None,
     ],
 )
-def test_a_valid_header_of_the_caller_is_passed_on_and_an_invalid_one_is_as_good_as_none(
-    given: str | None, kept: bool
-) -> None:
+def test_an_invalid_header_begins_a_new_trace(header: str | None) -> None:
+    fresh = trace.Trace(header).header
+    assert fresh != header
+    assert trace.Trace(fresh).header == fresh
+
+
+@pytest.mark.parametrize(("header", "kept"), [(VALID, True), ("nonsense", False)])
+def test_a_valid_header_of_the_caller_is_passed_on_and_an_invalid_one_is_not(header: str, kept: bool) -> None:
     async def curl(agent_url: str) -> None:
-        headers = {} if given is None else {"traceparent": given}
+        headers = {"traceparent": header}
         async with (
             aiohttp.ClientSession() as session,
             session.post(f"{agent_url}/run", json=TASK, headers=headers) as r,
@@ -145,15 +149,13 @@ def test_a_valid_header_of_the_caller_is_passed_on_and_an_invalid_one_is_as_good
     seen = asyncio.run(served(curl))
 
     assert sorted(where for where, _ in seen) == WHERE
-    [found] = {header for _, header in seen}
-    assert found is not None
-    assert trace.Trace(found).header == found
-    assert (found == given) is kept
+    [passed_on] = {each for _, each in seen}
+    assert (passed_on == header) is kept
 
 
 def test_a_later_version_is_passed_on_in_the_one_that_is_known() -> None:
-    assert trace.Trace("cc" + GIVEN[2:] + "-what-comes-next").header == GIVEN
-    assert trace.Trace("ff" + GIVEN[2:]).header != GIVEN
+    assert trace.Trace("cc" + VALID[2:] + "-what-comes-next").header == VALID
+    assert trace.Trace("ff" + VALID[2:]).header != VALID
 
 
 def test_outside_of_a_trace_a_call_carries_none() -> None:

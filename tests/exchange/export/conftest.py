@@ -63,7 +63,7 @@ def make_row(key: str, reward: float | None = 1.0, answer: str = "36", **fields:
     return {**row, **fields, "meta": row["meta"]}
 
 
-ASKED = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is a?"}]
+PROMPT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is a?"}]
 CALLED = {
     "role": "assistant",
     "content": "",
@@ -80,7 +80,7 @@ class Shop:
     """One folder. Rollouts go in, exports come out."""
 
     row = staticmethod(make_row)
-    asked, called, result, tools = ASKED, CALLED, RESULT, TOOLS
+    prompt, called, result, tools = PROMPT, CALLED, RESULT, TOOLS
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -101,8 +101,8 @@ class Shop:
         if path.endswith(".parquet"):
             import pyarrow.parquet
 
-            found: list[Any] = pyarrow.parquet.read_table(self.folder / path).to_pylist()
-            return found
+            results: list[Any] = pyarrow.parquet.read_table(self.folder / path).to_pylist()
+            return results
         return [orjson.loads(line) for line in (self.folder / path).read_bytes().splitlines()]
 
     def convert(self, name: str, rows: Iterable[Json], *, split: str = "train", **settings: Any) -> list[Json]:

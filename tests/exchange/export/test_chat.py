@@ -10,8 +10,8 @@ from velodrome.exchange.export import chat
 from velodrome.exchange.export.chat import Style, Unfit
 
 
-def row(asked: Any, output: list[Any], **params: Any) -> dict[str, Any]:
-    return {"responses_create_params": {"input": asked, **params}, "output": output}
+def row(request: Any, output: list[Any], **params: Any) -> dict[str, Any]:
+    return {"responses_create_params": {"input": request, **params}, "output": output}
 
 
 def test_a_text_is_what_the_user_says_and_instructions_are_the_system():
@@ -23,7 +23,7 @@ def test_a_text_is_what_the_user_says_and_instructions_are_the_system():
 
 
 def test_earlier_turns_of_a_prompt_keep_their_calls_and_results():
-    asked = [
+    request = [
         {"role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]},
         {"role": "user", "content": "What is 1 + 1?"},
         {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"},
@@ -31,7 +31,7 @@ def test_earlier_turns_of_a_prompt_keep_their_calls_and_results():
         {"role": "assistant", "content": "2"},
         {"role": "user", "content": "And 2 + 2?"},
     ]
-    assert chat.prompt(row(asked, []), Style()) == [
+    assert chat.prompt(row(request, []), Style()) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "What is 1 + 1?"},
         {

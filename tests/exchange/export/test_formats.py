@@ -20,7 +20,7 @@ def said(text: str) -> dict[str, str]:
 
 def test_sft_is_the_whole_conversation_with_its_tools(shop: Any):
     assert shop.convert("sft", [shop.row("a/0")]) == [
-        {"messages": [*shop.asked, shop.called, shop.result, said("36")], "tools": shop.tools}
+        {"messages": [*shop.prompt, shop.called, shop.result, said("36")], "tools": shop.tools}
     ]
 
 
@@ -57,7 +57,7 @@ def test_dpo_sets_the_best_answer_against_the_worst(shop: Any):
     rows = [shop.row("a/0", 0.5, "so so"), shop.row("a/1", 1.0, "good"), shop.row("a/2", 0.0, "bad")]
     assert shop.convert("dpo", rows, pairs=5) == [
         {
-            "prompt": shop.asked,
+            "prompt": shop.prompt,
             "chosen": [shop.called, shop.result, said("good")],
             "rejected": [shop.called, shop.result, said("bad")],
             "score_chosen": 1.0,
@@ -108,12 +108,12 @@ def test_pairs_go_from_the_widest_gap_on(rewards: list[float], options: dict[str
     alike=st.sets(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=10),
 )
 def test_pairs_keep_to_their_rules(rewards: list[float], most: int, uses: int, margin: float, alike: set[Any]):
-    found = pairs(rewards, lambda *both: both in alike, most=most, margin=margin, uses=uses)
-    assert len(found) == len(set(found)) <= most
-    assert all(rewards[better] > rewards[worse] for better, worse in found)
-    assert all(rewards[better] - rewards[worse] >= margin for better, worse in found)
-    assert alike.isdisjoint(found)
-    times = [each for pair in found for each in pair]
+    result = pairs(rewards, lambda *both: both in alike, most=most, margin=margin, uses=uses)
+    assert len(result) == len(set(result)) <= most
+    assert all(rewards[better] > rewards[worse] for better, worse in result)
+    assert all(rewards[better] - rewards[worse] >= margin for better, worse in result)
+    assert alike.isdisjoint(result)
+    times = [each for pair in result for each in pair]
     assert all(times.count(each) <= uses for each in times)
 
 
@@ -121,7 +121,7 @@ def test_grpo_is_a_task_with_all_its_answers_and_their_rewards(shop: Any):
     assert shop.convert("grpo", [shop.row("a/0", 1.0, "36"), shop.row("a/1", 0.0, "35")]) == [
         {
             "task": "a",
-            "prompt": shop.asked,
+            "prompt": shop.prompt,
             "completions": [[shop.called, shop.result, said("36")], [shop.called, shop.result, said("35")]],
             "rewards": [1.0, 0.0],
             "keys": ["a/0", "a/1"],
@@ -153,7 +153,7 @@ def test_verl_is_a_prompt_with_its_answer_and_how_hard_it_is(shop: Any):
     assert shop.convert("verl", rows, split="test") == [
         {
             "data_source": "calculator_agent",
-            "prompt": shop.asked,
+            "prompt": shop.prompt,
             "ability": "agent",
             "reward_model": {"style": "rule", "ground_truth": "36"},
             "extra_info": {
@@ -171,10 +171,10 @@ def test_verl_is_a_prompt_with_its_answer_and_how_hard_it_is(shop: Any):
 
 def test_verl_takes_its_names_from_the_settings_then_from_the_task(shop: Any):
     row = shop.row("a/0", data_source="own", ability="math", answers=[1, 2])
-    [told] = shop.convert("verl", [row], data_source="told", ability="code", answer="answers")
+    [report] = shop.convert("verl", [row], data_source="told", ability="code", answer="answers")
     [own] = shop.convert("verl", [row], answer="nothing")
-    assert (told["data_source"], told["ability"]) == ("told", "code")
-    assert told["reward_model"] == {"style": "rule", "ground_truth": "[1,2]"}
+    assert (report["data_source"], report["ability"]) == ("told", "code")
+    assert report["reward_model"] == {"style": "rule", "ground_truth": "[1,2]"}
     assert (own["data_source"], own["ability"]) == ("own", "math")
     assert own["reward_model"] == {"style": "rule", "ground_truth": None}
 
@@ -198,7 +198,7 @@ def test_verl_has_no_form_for_calls_or_images_in_a_prompt(shop: Any):
 
 def test_parquet_is_a_row_of_ids_numbers_and_texts(shop: Any):
     [row] = shop.convert("parquet", [shop.row("a/1", 0.5, extra={"x": 1})])
-    assert orjson.loads(row.pop("messages")) == [*shop.asked, shop.called, shop.result, said("36")]
+    assert orjson.loads(row.pop("messages")) == [*shop.prompt, shop.called, shop.result, said("36")]
     assert orjson.loads(row.pop("tools")) == shop.tools
     assert orjson.loads(row.pop("fields")) == {"id": "a", "expected_answer": "36", "accuracy": 0.5, "extra": {"x": 1}}
     assert row == {
@@ -257,5 +257,5 @@ def test_nemo_gym_has_the_conversation_as_items_and_the_fields_side_by_side(shop
 def test_no_two_rollouts_have_the_same_numbers_in_nemo_gym(shop: Any):
     numbers = Numbers()
     metas = [("a/0", 5, 0), ("a/1", 5, 1), ("b/0", 5, 0), ("a/0", 5, 0), ("c/0", 6, 0)]
-    found = [numbers.of({"key": key, "task_index": task, "rollout_index": at}) for key, task, at in metas]
-    assert found == [(5, 0), (5, 1), (6, 0), (5, 2), (7, 0)]
+    result = [numbers.of({"key": key, "task_index": task, "rollout_index": at}) for key, task, at in metas]
+    assert result == [(5, 0), (5, 1), (6, 0), (5, 2), (7, 0)]

@@ -30,11 +30,11 @@ def test_what_is_no_share_is_told(text: str):
 @given(tasks=st.sets(st.integers(0, 2**64 - 1), min_size=1, max_size=200), seed=st.integers(-(2**70), 2**70))
 def test_the_splits_have_their_share_of_the_tasks(tasks: set[int], seed: int):
     splits = Splits([("train", 0.7), ("dev", 0.2), ("test", 0.1)], tasks, seed)
-    found = Counter(splits.of(task) for task in tasks)
+    result = Counter(splits.of(task) for task in tasks)
     total = len(tasks)
-    assert found["train"] == round(0.7 * total)
-    assert found["train"] + found["dev"] == round((0.7 + 0.2) * total)
-    assert sum(found.values()) == total
+    assert result["train"] == round(0.7 * total)
+    assert result["train"] + result["dev"] == round((0.7 + 0.2) * total)
+    assert sum(result.values()) == total
 
 
 def test_the_seed_decides_which_tasks_go_where():

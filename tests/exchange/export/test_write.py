@@ -251,7 +251,7 @@ def test_a_choice_of_nothing_is_told_with_its_counts_and_leaves_nothing(shop: An
     assert not (shop.folder / "out").exists()
 
 
-def told(shop: Any, name: str, *rows: Any, **options: Any) -> tuple[str, ...]:
+def refusal(shop: Any, name: str, *rows: Any, **options: Any) -> tuple[str, ...]:
     """Why there was nothing to export."""
     with pytest.raises(InputError) as caught:
         shop.export(name, shop.file(*rows), to="deep/out", **options)
@@ -265,7 +265,7 @@ def deferred(row: Any) -> Any:
 
 def test_a_task_that_gives_no_pair_is_told_with_what_a_pair_takes(shop: Any):
     rows = [shop.row("a/0", 1.0), shop.row("a/1", 1.0), shop.row("b/0", 0.5)]
-    assert told(shop, "dpo", *rows) == (
+    assert refusal(shop, "dpo", *rows) == (
         "nothing to export: 3 of 3 rollouts are chosen by the filter '(none)'",
         "a pair takes two answers to one task that differ in their reward (at least by --margin) and in their words",
         "tasks: 2, with several rollouts: 1, with different rewards: 0",
@@ -274,14 +274,14 @@ def test_a_task_that_gives_no_pair_is_told_with_what_a_pair_takes(shop: Any):
 
 @pytest.mark.parametrize("name", ["sft", "dpo"])
 def test_where_every_reward_is_deferred_it_says_how_to_have_them(shop: Any, name: str):
-    problems = told(shop, name, deferred(shop.row("a/0")), deferred(shop.row("a/1")))
+    problems = refusal(shop, name, deferred(shop.row("a/0")), deferred(shop.row("a/1")))
     source = shop.folder / "rollouts.jsonl"
     assert problems[1] == f"2 rollouts of {source} have no reward yet; velo verify {source} gives them one"
 
 
 def test_rewards_that_a_filter_passes_over_are_told(shop: Any):
     rows = [shop.row("a/0", 0.25), shop.row("a/1", 0.75)]
-    assert told(shop, "sft", *rows)[1] == "the rewards go from 0.25 to 0.75"
+    assert refusal(shop, "sft", *rows)[1] == "the rewards go from 0.25 to 0.75"
 
 
 def test_sources_that_cannot_be_meant_are_told_all_at_once(shop: Any):
@@ -394,8 +394,8 @@ def test_datasets_loads_the_splits_of_a_folder_without_a_word(shop: Any, name: s
     datasets = pytest.importorskip("datasets")
     source = shop.file(*(shop.row(f"t{at}/0") for at in range(4)))
     shop.export(name, source, to="data", shares=[("train", 0.7), ("dev-1", 0.25), ("none", 0.05)])
-    found = datasets.load_dataset(str(shop.folder / "data"), cache_dir=str(shop.folder / "cache"))
-    assert {split: len(rows) for split, rows in found.items()} == {"train": 3, "dev_1": 1}
+    result = datasets.load_dataset(str(shop.folder / "data"), cache_dir=str(shop.folder / "cache"))
+    assert {split: len(rows) for split, rows in result.items()} == {"train": 3, "dev_1": 1}
     assert [record for record in caplog.records if "card" in record.message] == []
 
 
