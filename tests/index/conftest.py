@@ -1,81 +1,34 @@
-"""Rollouts to put into files, small ones and odd ones."""
+"""Indexes that are closed at the end of a test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
+from index_rows import Json, write
 
-Json = dict[str, Any]
-
-
-def rollout(task: str = "a", repeat: int = 0, **fields: Any) -> Json:
-    """A row as the collector writes it. `prompt`, `answer`, `tools`, `tokens`, `timing`, … find their places."""
-    answer, tools = fields.pop("answer", "it is 36"), fields.pop("tools", 0)
-    calls = [{"id": f"c{call}", "name": "calculator", "arguments": "{}"} for call in range(tools)]
-    tokens = fields.pop("tokens", 39)
-    meta = {
-        "key": f"{task}/{repeat}",
-        "task_index": 0,
-        "rollout_index": repeat,
-        "agent": fields.pop("agent", "solver"),
-        "schema": 1,
-        "finished_at": fields.pop("finished_at", 1_790_000_000.0),
-        "timing": {"queue_s": 0.0, "model_s": 0.5, "tools_s": 0.0, "verify_s": 0.0, "total_s": 0.75}
-        | fields.pop("timing", {}),
-    } | fields.pop("meta", {})
-    return {
-        "responses_create_params": {
-            "input": [{"role": "user", "content": fields.pop("prompt", "What is 15% of 240?")}]
-        },
-        "output": [{"role": "assistant", "tool_calls": calls}, {"role": "assistant", "content": answer}],
-        "response": {"id": "r", "model": "m", "status": "completed", "content": answer},
-        "usage": {"input_tokens": 26, "output_tokens": tokens - 26, "total_tokens": tokens},
-        "reward": 1.0,
-        **fields,
-        "meta": meta,
-    }
+from velodrome.index import Index
 
 
-def failure(task: str = "a", repeat: int = 0, **fields: Any) -> Json:
-    """A line of the failures file."""
-    return {
-        "key": f"{task}/{repeat}",
-        "task_index": 0,
-        "rollout_index": repeat,
-        "agent": "solver",
-        "schema": 1,
-        "boundary": "model",
-        "error": "POST http://127.0.0.1:8155/v1/responses: 401 Unauthorized",
-        "finished_at": 1_790_000_001.0,
-        "timing": {"total_s": 0.25},
-        "partial": [],
-        "attempt": 1,
-        **fields,
-    }
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Index]]:
+    """Opens the index of a file."""
+    with ExitStack() as stack:
+        yield lambda path, **options: stack.enter_context(closing(Index(path, **options)))
 
 
-def written(path: Path, rows: Iterable[Json | bytes], mode: str = "wb") -> Path:
-    """The rows as lines of a file; bytes as they are."""
-    with path.open(mode) as stream:
-        for row in rows:
-            stream.write(row if isinstance(row, bytes) else orjson.dumps(row) + b"\n")
-    return path
+@pytest.fixture
+def index_of(tmp_path: Path, opened: Callable[..., Index]) -> Callable[..., Index]:
+    """The index, up to date, of a file with these rows and, beside it, these failures."""
 
+    def make(rows: list[Json | bytes], failures: list[Json] | None = None, **options: Any) -> Index:
+        if failures:
+            write(tmp_path / "r.failures.jsonl", failures)
+        index = opened(write(tmp_path / "r.jsonl", rows), **options)
+        index.refresh()
+        return index
 
-@pytest.fixture(scope="session")
-def make_rollout() -> Callable[..., Json]:
-    return rollout
-
-
-@pytest.fixture(scope="session")
-def make_failure() -> Callable[..., Json]:
-    return failure
-
-
-@pytest.fixture(scope="session")
-def write() -> Callable[..., Path]:
-    return written
+    return make

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from index_rows import OpenIndex, failure, rollout, write
 
-from velodrome.index import FAILED, Bin, FieldHistogram, Index, Point, Query, Sort, TaskSummary
+from velodrome.index import FAILED, Bin, FieldHistogram, Point, Query, Sort, TaskSummary
 
 Json = dict[str, Any]
 ASKED = "What is 15% of 240?"  # by every row that is made here
-Make = Callable[..., Json]
-Write = Callable[..., Path]
 
 
-@pytest.fixture
-def opened(tmp_path: Path, write: Write) -> Callable[..., Index]:
-    def make(rows: list[Json], lost: list[Json] | None = None) -> Index:
-        path = write(tmp_path / "r.jsonl", rows)
-        if lost:
-            write(tmp_path / "r.failures.jsonl", lost)
-        index = Index(path)
-        index.refresh()
-        return index
-
-    return make
-
-
-def test_a_task_tells_how_many_there_are_and_how_many_passed(opened: Any, make_rollout: Make, make_failure: Make):
-    rows = [make_rollout("a", repeat, reward=reward) for repeat, reward in enumerate((0.0, 0.5, 1.0, 2.0))]
-    rows += [make_rollout("b", 0, reward=None, meta={"verification": "deferred"}), make_rollout("c", 0, reward=0.0)]
-    index = opened(rows, [make_failure("a", 4), make_failure("d", 0), make_failure("d", 1)])
+def test_a_task_tells_how_many_there_are_and_how_many_passed(index_of: OpenIndex):
+    rows = [rollout("a", repeat, reward=reward) for repeat, reward in enumerate((0.0, 0.5, 1.0, 2.0))]
+    rows += [rollout("b", 0, reward=None, meta={"verification": "deferred"}), rollout("c", 0, reward=0.0)]
+    index = index_of(rows, [failure("a", 4), failure("d", 0), failure("d", 1)])
     assert index.tasks().tasks == (
         TaskSummary("a", 4, 1, 4, 2, 0.5, 0.875, 1, ASKED),
         TaskSummary("b", 1, 0, 0, 0, None, None, 5, ASKED),
@@ -44,21 +29,17 @@ def test_a_task_tells_how_many_there_are_and_how_many_passed(opened: Any, make_r
     index.close()
 
 
-def test_the_mean_of_a_task_does_not_depend_on_the_order_of_rows(opened: Any, make_rollout: Make):
+def test_the_mean_of_a_task_does_not_depend_on_the_order_of_rows(index_of: OpenIndex):
     rewards = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1)]
-    index = opened(
-        [make_rollout(f"t{task}", at, reward=own[at]) for task, own in enumerate(rewards) for at in range(3)]
-    )
+    index = index_of([rollout(f"t{task}", at, reward=own[at]) for task, own in enumerate(rewards) for at in range(3)])
     assert {task.mean_reward for task in index.tasks().tasks} == {0.2}
     assert len(index.tasks(Query.parse("mean_reward=0.2")).tasks) == 3
     index.close()
 
 
-def test_tasks_are_filtered_sorted_and_paged(opened: Any, make_rollout: Make):
-    rows = [
-        make_rollout(f"t{task}", repeat, reward=float(repeat < task % 4)) for task in range(20) for repeat in range(3)
-    ]
-    index = opened(rows)
+def test_tasks_are_filtered_sorted_and_paged(index_of: OpenIndex):
+    rows = [rollout(f"t{task}", repeat, reward=float(repeat < task % 4)) for task in range(20) for repeat in range(3)]
+    index = index_of(rows)
 
     def names(text: str, sort: str, **options: Any) -> list[str]:
         page = index.tasks(Query.parse(text), Sort.parse(sort), **options)
@@ -83,18 +64,18 @@ def test_tasks_are_filtered_sorted_and_paged(opened: Any, make_rollout: Make):
     index.close()
 
 
-def test_failures_alike_but_for_numbers_and_ids_are_one_kind(opened: Any, make_failure: Make):
+def test_failures_alike_but_for_numbers_and_ids_are_one_kind(index_of: OpenIndex):
     url = "POST http://127.0.0.1:{port}/v1/responses"
     lost = [
-        make_failure("a", 0, error=url.format(port=8001) + ": 401 (request req_1f3a9b)"),
-        make_failure("b", 0, error=url.format(port=8155) + ": 401 (request req_77ffee)"),
-        make_failure("c", 0, error="no answer within 30.5 s", boundary="tool"),
-        make_failure("d", 0, error=url.format(port=1) + ": 401 (request 0xdeadbeef)", boundary="model"),
-        make_failure("e", 0, error=None, boundary=None),
-        make_failure("f", 0, error="429 Too Many Requests after 450 s"),
-        make_failure("g", 0, error="503 Service Unavailable after 9 s"),
+        failure("a", 0, error=url.format(port=8001) + ": 401 (request req_1f3a9b)"),
+        failure("b", 0, error=url.format(port=8155) + ": 401 (request req_77ffee)"),
+        failure("c", 0, error="no answer within 30.5 s", boundary="tool"),
+        failure("d", 0, error=url.format(port=1) + ": 401 (request 0xdeadbeef)", boundary="model"),
+        failure("e", 0, error=None, boundary=None),
+        failure("f", 0, error="429 Too Many Requests after 450 s"),
+        failure("g", 0, error="503 Service Unavailable after 9 s"),
     ]
-    index = opened([], lost)
+    index = index_of([], lost)
     assert [(group.boundary, group.pattern, group.count) for group in index.failures()] == [
         ("model", "POST http://#:#/v1/responses: # (request #)", 3),
         ("?", "", 1),
@@ -109,20 +90,18 @@ def test_failures_alike_but_for_numbers_and_ids_are_one_kind(opened: Any, make_f
     index.close()
 
 
-def test_a_key_that_was_tried_again_is_listed_once(
-    tmp_path: Path, opened: Any, make_rollout: Make, make_failure: Make, write: Write
-):
+def test_a_key_that_was_tried_again_is_listed_once(tmp_path: Path, index_of: OpenIndex):
     lost = [
-        make_failure("a", 0, error="first"),
-        make_failure("a", 0, error="second"),
-        make_failure("b", 0, error="third"),
+        failure("a", 0, error="first"),
+        failure("a", 0, error="second"),
+        failure("b", 0, error="third"),
     ]
-    index = opened([make_rollout("c", 0)], lost)
+    index = index_of([rollout("c", 0)], lost)
     assert [(entry.key, entry.error) for entry in index.page(Query.parse("state:failed"), Sort()).entries] == [
         ("a/0", "model: second"),
         ("b/0", "model: third"),
     ]
-    write(index.rollouts, [make_rollout("a", 0, reward=1.0)], "ab")
+    write(index.rollouts, [rollout("a", 0, reward=1.0)], "ab")
     state = index.refresh()
     assert (state.rows, state.failed) == (2, 1)
     assert [entry.state for entry in index.repeats("a").entries] == ["kept"]
@@ -130,9 +109,7 @@ def test_a_key_that_was_tried_again_is_listed_once(
     assert index.page(Query.parse("second"), Sort()).entries == ()
     assert index.count(Query.parse("-second")) == index.count(Query()) == 3
     assert index.tasks(Query.parse("task=a")).tasks == (TaskSummary("a", 1, 0, 1, 1, 1.0, 1.0, 2, ASKED),)
-    write(
-        tmp_path / "r.failures.jsonl", [make_failure("a", 0, error="late"), make_failure("b", 0, error="again")], "ab"
-    )
+    write(tmp_path / "r.failures.jsonl", [failure("a", 0, error="late"), failure("b", 0, error="again")], "ab")
     state = index.refresh()
     assert (state.rows, state.failed, [group.pattern for group in index.failures()]) == (2, 1, ["again"])
     assert index.find("b/0") == FAILED + 5
@@ -140,11 +117,9 @@ def test_a_key_that_was_tried_again_is_listed_once(
     index.close()
 
 
-def test_a_histogram_counts_every_value_once(opened: Any, make_rollout: Make):
+def test_a_histogram_counts_every_value_once(index_of: OpenIndex):
     rewards = [0.0, 0.1, 0.25, 0.5, 0.5, 0.99, 1.0, None]
-    index = opened(
-        [make_rollout("a", repeat, reward=reward, tools=repeat % 2) for repeat, reward in enumerate(rewards)]
-    )
+    index = index_of([rollout("a", repeat, reward=reward, tools=repeat % 2) for repeat, reward in enumerate(rewards)])
     assert index.histogram("reward", 4) == FieldHistogram(
         "reward",
         (Bin(0.0, 0.25, 2), Bin(0.25, 0.5, 1), Bin(0.5, 0.75, 2), Bin(0.75, 1.0, 2)),
@@ -162,19 +137,19 @@ def test_a_histogram_counts_every_value_once(opened: Any, make_rollout: Make):
     index.close()
 
 
-def test_a_histogram_of_nothing_is_empty(opened: Any, make_failure: Make):
-    index = opened([], [make_failure("a")])
+def test_a_histogram_of_nothing_is_empty(index_of: OpenIndex):
+    index = index_of([], [failure("a")])
     assert index.histogram("reward") == FieldHistogram("reward", (), 0, 1, None)
     index.close()
 
 
-def test_the_course_over_time_leaves_gaps_out(opened: Any, make_rollout: Make, make_failure: Make):
+def test_the_course_over_time_leaves_gaps_out(index_of: OpenIndex):
     start = 1_790_000_000
     rows = [
-        make_rollout("a", repeat, finished_at=start + at, reward=float(repeat % 2), tokens=100)
+        rollout("a", repeat, finished_at=start + at, reward=float(repeat % 2), tokens=100)
         for repeat, at in enumerate((0.2, 0.9, 1.5, 500_000.0))
     ]
-    index = opened(rows, [make_failure("b", 0, finished_at=start + 1.9)])
+    index = index_of(rows, [failure("b", 0, finished_at=start + 1.9)])
     assert index.series() == [
         Point(start, 1.0, 2, 0, 200, 0.5),
         Point(start + 1, 1.0, 1, 1, 100, 0.0),
@@ -185,17 +160,17 @@ def test_the_course_over_time_leaves_gaps_out(opened: Any, make_rollout: Make, m
     index.close()
 
 
-def test_a_long_course_becomes_coarser_and_loses_nothing(opened: Any, make_rollout: Make):
-    rows = [make_rollout("a", repeat, finished_at=1_790_000_000.0 + repeat) for repeat in range(2500)]
-    index = opened(rows)
+def test_a_long_course_becomes_coarser_and_loses_nothing(index_of: OpenIndex):
+    rows = [rollout("a", repeat, finished_at=1_790_000_000.0 + repeat) for repeat in range(2500)]
+    index = index_of(rows)
     points = index.series(1000)
     assert (sum(point.kept for point in points), len(points) <= 1000) == (2500, True)
     assert sum(point.tokens for point in points) == 2500 * 39
     index.close()
 
 
-def test_the_fields_are_those_of_rollouts_and_tasks(opened: Any, make_rollout: Make):
-    index = opened([make_rollout("a", accuracy=0.5, correct=True, note="text", id=7)])
+def test_the_fields_are_those_of_rollouts_and_tasks(index_of: OpenIndex):
+    index = index_of([rollout("a", accuracy=0.5, correct=True, note="text", id=7)])
     assert index.fields()[-5:] == ["accuracy", "correct", "n", "pass_rate", "mean_reward"]
     assert index.entry(1).numbers == {
         "reward": 1.0,
@@ -220,11 +195,9 @@ def test_the_fields_are_those_of_rollouts_and_tasks(opened: Any, make_rollout: M
     index.close()
 
 
-def test_prompts_and_names_that_repeat_are_told_in_full_each_time(opened: Any, make_rollout: Make):
-    rows = [
-        make_rollout("a", repeat, prompt=f"How far is {repeat % 2}?", agent="ab"[repeat % 2]) for repeat in range(4)
-    ]
-    index = opened([*rows, make_rollout("b", prompt="", agent="completed")])
+def test_prompts_and_names_that_repeat_are_told_in_full_each_time(index_of: OpenIndex):
+    rows = [rollout("a", repeat, prompt=f"How far is {repeat % 2}?", agent="ab"[repeat % 2]) for repeat in range(4)]
+    index = index_of([*rows, rollout("b", prompt="", agent="completed")])
     assert [(entry.prompt, entry.agent) for entry in index.page(Query(), Sort()).entries] == [
         ("How far is 0?", "a"),
         ("How far is 1?", "b"),

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from index_rows import OpenIndex, failure, rollout, write
 
 from velodrome.errors import InputError
 from velodrome.index import FAILED, Index, Query, Sort, State
 from velodrome.records.jsonl import MAX_LINE_BYTES
 
 Json = dict[str, Any]
-Make = Callable[..., Json]
-Write = Callable[..., Path]
 
 
 class Clock:
@@ -29,20 +27,6 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def opened() -> Iterator[Callable[..., Index]]:
-    """Indexes that are closed in the end."""
-    found: list[Index] = []
-
-    def make(path: Path, **options: Any) -> Index:
-        found.append(Index(path, **options))
-        return found[-1]
-
-    yield make
-    for index in found:
-        index.close()
-
-
 def keys(index: Index, text: str = "") -> list[str]:
     return [entry.key for entry in index.page(Query.parse(text), Sort(), limit=1000).entries]
 
@@ -51,13 +35,11 @@ def told(state: State) -> tuple[int, int, int, int]:
     return state.rows, state.failed, state.unreadable, state.searchable
 
 
-def test_rows_that_are_appended_are_read_on_from_where_it_was(
-    tmp_path: Path, opened: Any, make_rollout: Make, write: Write
-):
-    path = write(tmp_path / "r.jsonl", [make_rollout("a", repeat) for repeat in range(3)])
+def test_rows_that_are_appended_are_read_on_from_where_it_was(tmp_path: Path, opened: OpenIndex):
+    path = write(tmp_path / "r.jsonl", [rollout("a", repeat) for repeat in range(3)])
     index = opened(path)
     assert told(index.refresh()) == (3, 0, 0, 3)
-    write(path, [make_rollout("b", 0, answer="quite another thing")], "ab")
+    write(path, [rollout("b", 0, answer="quite another thing")], "ab")
     state = index.refresh()
     assert told(state) == (4, 0, 0, 4)
     assert (state.bytes, state.size, state.complete, state.rebuilt, state.notes) == (
@@ -71,10 +53,8 @@ def test_rows_that_are_appended_are_read_on_from_where_it_was(
     assert keys(index, '"another thing"') == ["b/0"]
 
 
-def test_the_numbers_of_entries_are_the_lines_of_the_file(
-    tmp_path: Path, opened: Any, make_rollout: Make, write: Write
-):
-    rows = [make_rollout("a"), b"\n", b"not json\n", make_rollout("b"), b'"a text"\n', make_rollout("c")]
+def test_the_numbers_of_entries_are_the_lines_of_the_file(tmp_path: Path, opened: OpenIndex):
+    rows = [rollout("a"), b"\n", b"not json\n", rollout("b"), b'"a text"\n', rollout("c")]
     index = opened(write(tmp_path / "r.jsonl", rows))
     state = index.refresh()
     assert told(state) == (3, 0, 2, 3)
@@ -88,86 +68,74 @@ def test_the_numbers_of_entries_are_the_lines_of_the_file(
     ]
 
 
-def test_notes_are_bounded_and_the_rest_is_counted(tmp_path: Path, opened: Any, make_rollout: Make, write: Write):
-    state = opened(write(tmp_path / "r.jsonl", [b"garbage\n"] * 500 + [make_rollout()])).refresh()
+def test_notes_are_bounded_and_the_rest_is_counted(tmp_path: Path, opened: OpenIndex):
+    state = opened(write(tmp_path / "r.jsonl", [b"garbage\n"] * 500 + [rollout()])).refresh()
     assert (state.rows, state.unreadable, len(state.notes)) == (1, 500, 21)
     assert state.notes[-1] == "r.jsonl: and 480 more lines like these"
 
 
-def test_a_torn_last_line_waits_until_it_is_whole(tmp_path: Path, opened: Any, make_rollout: Make, write: Write):
-    line = orjson.dumps(make_rollout("b")) + b"\n"
-    path = write(tmp_path / "r.jsonl", [make_rollout("a"), line[:50]])
+def test_a_torn_last_line_waits_until_it_is_whole(tmp_path: Path, opened: OpenIndex):
+    line = orjson.dumps(rollout("b")) + b"\n"
+    path = write(tmp_path / "r.jsonl", [rollout("a"), line[:50]])
     index = opened(path)
     state = index.refresh()
     assert (told(state), state.complete, state.bytes) == ((1, 0, 0, 1), True, path.stat().st_size - 50)
     write(path, [line[50:-1]], "ab")  # all but its line end
     assert told(index.refresh()) == (2, 0, 0, 2)
-    write(path, [b"\n", make_rollout("c")], "ab")
+    write(path, [b"\n", rollout("c")], "ab")
     assert told(index.refresh()) == (3, 0, 0, 3)
     assert [index.find(f"{name}/0") for name in "abc"] == [1, 2, 3]
     assert index.state.rebuilt is None
 
 
-def test_a_torn_line_that_the_collector_cuts_is_no_change(
-    tmp_path: Path, opened: Any, make_rollout: Make, write: Write
-):
-    path = write(tmp_path / "r.jsonl", [make_rollout("a")])
+def test_a_torn_line_that_the_collector_cuts_is_no_change(tmp_path: Path, opened: OpenIndex):
+    path = write(tmp_path / "r.jsonl", [rollout("a")])
     whole = path.stat().st_size
     write(path, [b'{"torn": '], "ab")
     index = opened(path)
     index.refresh()
     os.truncate(path, whole)
-    write(path, [make_rollout("b")], "ab")
+    write(path, [rollout("b")], "ab")
     state = index.refresh()
     assert (keys(index), state.rebuilt) == (["a/0", "b/0"], None)
 
 
-def test_a_cut_file_is_read_again_with_a_note(tmp_path: Path, opened: Any, make_rollout: Make, write: Write):
-    path = write(tmp_path / "r.jsonl", [make_rollout("a"), make_rollout("b")])
-    index = opened(path)
-    index.refresh()
+def test_a_cut_file_is_read_again_with_a_note(index_of: OpenIndex):
+    index = index_of([rollout("a"), rollout("b")])
+    path = index.rollouts
     size = path.stat().st_size
-    first = len(orjson.dumps(make_rollout("a"))) + 1
+    first = len(orjson.dumps(rollout("a"))) + 1
     os.truncate(path, first)
     state = index.refresh()
     assert keys(index) == ["a/0"]
     assert state.rebuilt == f"r.jsonl: the file was cut from {size} to {first} bytes; read again from the start"
 
 
-def test_a_replaced_file_is_read_again_even_if_it_begins_alike(
-    tmp_path: Path, opened: Any, make_rollout: Make, write: Write
-):
-    path = write(tmp_path / "r.jsonl", [make_rollout("a"), make_rollout("b")])
-    index = opened(path)
-    index.refresh()
-    other = write(tmp_path / "other", [make_rollout("a"), make_rollout("c"), make_rollout("d")])
+def test_a_replaced_file_is_read_again_even_if_it_begins_alike(index_of: OpenIndex, tmp_path: Path):
+    index = index_of([rollout("a"), rollout("b")])
+    path = index.rollouts
+    other = write(tmp_path / "other", [rollout("a"), rollout("c"), rollout("d")])
     other.rename(path)
     state = index.refresh()
     assert keys(index) == ["a/0", "c/0", "d/0"]
     assert state.rebuilt == "r.jsonl: the file was replaced by another; read again from the start"
 
 
-def test_a_file_that_was_emptied_and_filled_again_is_read_again(
-    tmp_path: Path, opened: Any, make_rollout: Make, write: Write
-):
-    path = write(tmp_path / "r.jsonl", [make_rollout("a"), make_rollout("b")])
-    index = opened(path)
-    index.refresh()
+def test_a_file_that_was_emptied_and_filled_again_is_read_again(index_of: OpenIndex):
+    index = index_of([rollout("a"), rollout("b")])
+    path = index.rollouts
     os.truncate(path, 0)
-    write(path, [make_rollout("a"), make_rollout("c"), make_rollout("d")], "ab")
+    write(path, [rollout("a"), rollout("c"), rollout("d")], "ab")
     state = index.refresh()
     assert keys(index) == ["a/0", "c/0", "d/0"]
     assert state.rebuilt == "r.jsonl: the start of the file is another; read again from the start"
 
 
-def test_a_line_changed_in_place_is_noticed_once_the_file_is_quiet(
-    tmp_path: Path, opened: Any, make_rollout: Make, write: Write
-):
+def test_a_line_changed_in_place_is_noticed_once_the_file_is_quiet(index_of: OpenIndex):
     clock = Clock()
-    rows = [make_rollout("a", repeat, reward=0.0, prompt="x" * 70_000) for repeat in range(3)]
-    path = write(tmp_path / "r.jsonl", rows)
-    index = opened(path, clock=clock)
-    index.refresh()
+    rows = [rollout("a", repeat, reward=0.0, prompt="x" * 70_000) for repeat in range(3)]
+    index = index_of(rows, clock=clock)
+    path = index.rollouts
     rows[1]["reward"] = 1.0
     with path.open("rb+") as stream:
         stream.write(b"".join(orjson.dumps(row) + b"\n" for row in rows))
@@ -181,18 +149,15 @@ def test_a_line_changed_in_place_is_noticed_once_the_file_is_quiet(
     assert [entry.reward for entry in index.repeats("a").entries] == [0.0, 1.0, 0.0]
 
 
-def test_a_row_is_compared_with_what_was_read_before_it_is_given_out(
-    tmp_path: Path, opened: Any, make_rollout: Make, write: Write
-):
-    rows = [make_rollout("a", repeat, prompt="x" * 70_000) for repeat in range(4)]
-    path = write(tmp_path / "r.jsonl", rows)
-    index = opened(path)
-    index.refresh()
+def test_a_row_is_compared_with_what_was_read_before_it_is_given_out(index_of: OpenIndex):
+    rows = [rollout("a", repeat, prompt="x" * 70_000) for repeat in range(4)]
+    index = index_of(rows)
+    path = index.rollouts
     assert index.row(2) == rows[1]
     text = path.read_bytes().replace(b'"a/1"', b'"b/1"')
     with path.open("rb+") as stream:
         stream.write(text)
-    write(path, [make_rollout("c")], "ab")  # it grew as well, so nothing else tells
+    write(path, [rollout("c")], "ab")  # it grew as well, so nothing else tells
     with pytest.raises(InputError, match="changed since it was indexed; it is being read again"):
         index.row(2)
     state = index.refresh()
@@ -200,8 +165,8 @@ def test_a_row_is_compared_with_what_was_read_before_it_is_given_out(
     assert keys(index) == ["a/0", "b/1", "a/2", "a/3", "c/0"]
 
 
-def test_a_copied_folder_needs_no_new_index(tmp_path: Path, opened: Any, make_rollout: Make, write: Write):
-    path = write(tmp_path / "r.jsonl", [make_rollout("a"), make_rollout("b")])
+def test_a_copied_folder_needs_no_new_index(tmp_path: Path, opened: OpenIndex):
+    path = write(tmp_path / "r.jsonl", [rollout("a"), rollout("b")])
     first = Index(path)
     first.refresh()
     first.close()
@@ -216,16 +181,13 @@ def test_a_copied_folder_needs_no_new_index(tmp_path: Path, opened: Any, make_ro
     assert index.refresh().rebuilt is None
 
 
-def test_a_file_that_goes_away_leaves_an_empty_list_and_a_note(
-    tmp_path: Path, opened: Any, make_rollout: Make, write: Write
-):
-    path = write(tmp_path / "r.jsonl", [make_rollout("a")])
-    index = opened(path)
-    index.refresh()
+def test_a_file_that_goes_away_leaves_an_empty_list_and_a_note(index_of: OpenIndex):
+    index = index_of([rollout("a")])
+    path = index.rollouts
     path.unlink()
     state = index.refresh()
     assert (keys(index), state.rebuilt) == ([], "r.jsonl: the file is gone; read again from the start")
-    write(path, [make_rollout("b")])
+    write(path, [rollout("b")])
     index.refresh()
     assert keys(index) == ["b/0"]
 
@@ -236,27 +198,25 @@ def test_a_missing_file_or_a_folder_is_one_line(tmp_path: Path):
             Index(path)
 
 
-def test_a_line_that_is_too_long_is_passed_over(tmp_path: Path, opened: Any, make_rollout: Make, write: Write):
+def test_a_line_that_is_too_long_is_passed_over(tmp_path: Path, opened: OpenIndex):
     long = b'{"x":"' + b"y" * MAX_LINE_BYTES + b'"}\n'
-    index = opened(write(tmp_path / "r.jsonl", [make_rollout("a"), long, make_rollout("b")]))
+    index = opened(write(tmp_path / "r.jsonl", [rollout("a"), long, rollout("b")]))
     state = index.refresh()
     assert (keys(index), state.unreadable) == (["a/0", "b/0"], 1)
     assert state.notes == ["r.jsonl:2: longer than 32 MiB; it is not shown"]
     assert index.find("b/0") == 3
 
 
-def test_line_ends_and_byte_order_marks_of_other_systems_are_fine(
-    tmp_path: Path, opened: Any, make_rollout: Make, write: Write
-):
-    lines = [b"\xef\xbb\xbf" + orjson.dumps(make_rollout("a")) + b"\r\n", orjson.dumps(make_rollout("b")) + b"\r\n"]
+def test_line_ends_and_byte_order_marks_of_other_systems_are_fine(tmp_path: Path, opened: OpenIndex):
+    lines = [b"\xef\xbb\xbf" + orjson.dumps(rollout("a")) + b"\r\n", orjson.dumps(rollout("b")) + b"\r\n"]
     index = opened(write(tmp_path / "r.jsonl", lines))
     state = index.refresh()
     assert (keys(index), state.notes) == (["a/0", "b/0"], [])
     assert [index.row(line)["meta"]["key"] for line in (1, 2)] == ["a/0", "b/0"]
 
 
-def test_a_budget_is_kept_and_the_next_call_goes_on(tmp_path: Path, opened: Any, make_rollout: Make, write: Write):
-    rows = [make_rollout("a", repeat, prompt="word " * 4000) for repeat in range(100)]  # some parts of a file
+def test_a_budget_is_kept_and_the_next_call_goes_on(tmp_path: Path, opened: OpenIndex):
+    rows = [rollout("a", repeat, prompt="word " * 4000) for repeat in range(100)]  # some parts of a file
     index = opened(write(tmp_path / "r.jsonl", rows))
     first = index.refresh(0.0)
     assert 0 < first.rows < 100
@@ -269,11 +229,10 @@ def test_a_budget_is_kept_and_the_next_call_goes_on(tmp_path: Path, opened: Any,
     assert keys(index) == [f"a/{repeat}" for repeat in range(100)]
 
 
-def test_a_search_says_what_it_does_not_cover_yet(tmp_path: Path, opened: Any, make_rollout: Make, write: Write):
-    path = write(tmp_path / "r.jsonl", [make_rollout("a", answer="quick")])
-    index = opened(path)
-    index.refresh()
-    write(path, [make_rollout("b", answer="quick")], "ab")
+def test_a_search_says_what_it_does_not_cover_yet(index_of: OpenIndex):
+    index = index_of([rollout("a", answer="quick")])
+    path = index.rollouts
+    write(path, [rollout("b", answer="quick")], "ab")
     state = index.refresh(search=False)
     page = index.page(Query.parse("quick"), Sort())
     assert (state.rows, state.searchable) == (2, 1)
@@ -283,11 +242,9 @@ def test_a_search_says_what_it_does_not_cover_yet(tmp_path: Path, opened: Any, m
     assert ([entry.key for entry in page.entries], page.note) == (["a/0", "b/0"], None)
 
 
-def test_live_means_that_it_was_written_to_within_seconds(
-    tmp_path: Path, opened: Any, make_rollout: Make, write: Write
-):
+def test_live_means_that_it_was_written_to_within_seconds(tmp_path: Path, opened: OpenIndex):
     clock = Clock()
-    path = write(tmp_path / "r.jsonl", [make_rollout("a")])
+    path = write(tmp_path / "r.jsonl", [rollout("a")])
     index = opened(path, clock=clock)
     os.utime(path, (0, clock.now - 4))
     assert index.state.live
@@ -295,12 +252,10 @@ def test_live_means_that_it_was_written_to_within_seconds(
     assert not index.state.live
 
 
-def test_a_file_of_many_parts_is_read_to_its_end(
-    tmp_path: Path, opened: Any, make_rollout: Make, make_failure: Make, write: Write
-):
-    rows = [make_rollout(f"t{number // 4}", number % 4, score=number, prompt="x" * 4000) for number in range(3000)]
+def test_a_file_of_many_parts_is_read_to_its_end(tmp_path: Path, opened: OpenIndex):
+    rows = [rollout(f"t{number // 4}", number % 4, score=number, prompt="x" * 4000) for number in range(3000)]
     path = write(tmp_path / "r.jsonl", [*rows[:2000], b"garbage\n", *rows[2000:]])
-    write(tmp_path / "r.failures.jsonl", [make_failure("t1", 0), make_failure("z", 0)])
+    write(tmp_path / "r.failures.jsonl", [failure("t1", 0), failure("z", 0)])
     index = opened(path)
     state = index.refresh()
     assert (told(state), state.complete) == ((3000, 1, 1, 3001), True)

@@ -10,12 +10,11 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from index_rows import OpenIndex, rollout, write
 
 from velodrome.index import FAILED, Entry, Index, Query, Sort
 
 Json = dict[str, Any]
-Make = Callable[..., Json]
-Write = Callable[..., Path]
 
 JSON = st.recursive(
     st.none()
@@ -29,11 +28,11 @@ JSON = st.recursive(
 
 
 @pytest.fixture
-def shown(tmp_path: Path, make_rollout: Make, write: Write) -> Callable[..., tuple[Index, Entry]]:
+def shown(tmp_path: Path) -> Callable[..., tuple[Index, Entry]]:
     """The index of a file with this one line between two good ones, and the entry of the line."""
 
     def show(line: Json | bytes) -> tuple[Index, Entry]:
-        path = write(tmp_path / "r.jsonl", [make_rollout("first"), line, make_rollout("last")])
+        path = write(tmp_path / "r.jsonl", [rollout("first"), line, rollout("last")])
         index = Index(path)
         index.refresh()
         assert [index.find("first/0"), index.find("last/0")] == [1, 3]
@@ -55,8 +54,8 @@ def shown(tmp_path: Path, make_rollout: Make, write: Write) -> Callable[..., tup
         ({"response": "text", "output": None}, "no usable response; shown without"),
     ],
 )
-def test_what_has_the_wrong_type_is_left_out_with_a_note(shown: Any, make_rollout: Make, change: Json, flaw: str):
-    index, entry = shown(make_rollout("odd", **change))
+def test_what_has_the_wrong_type_is_left_out_with_a_note(shown: Any, change: Json, flaw: str):
+    index, entry = shown(rollout("odd", **change))
     assert index.state.notes == [f"r.jsonl:2: {flaw}"]
     assert (index.state.rows, index.state.unreadable) == (3, 0)
     assert entry.key == ("line 2" if "meta.key" in flaw else "odd/0")
@@ -72,8 +71,8 @@ def test_a_row_without_any_bookkeeping_is_listed_by_its_line(shown: Any):
 
 
 @pytest.mark.parametrize("reward", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b'"1"', b"[1]", b"null"])
-def test_a_reward_that_is_no_number_is_none(shown: Any, make_rollout: Make, reward: bytes):
-    line = orjson.dumps(make_rollout("odd", reward="HERE")).replace(b'"HERE"', reward) + b"\n"
+def test_a_reward_that_is_no_number_is_none(shown: Any, reward: bytes):
+    line = orjson.dumps(rollout("odd", reward="HERE")).replace(b'"HERE"', reward) + b"\n"
     index, entry = shown(line)
     assert (entry.key, entry.reward, entry.state) == ("odd/0", None, "kept")
     assert index.tasks(Query.parse("task=odd")).tasks[0].pass_rate is None
@@ -81,61 +80,56 @@ def test_a_reward_that_is_no_number_is_none(shown: Any, make_rollout: Make, rewa
     index.close()
 
 
-def test_numbers_beyond_sixty_four_bits_are_as_near_as_can_be(shown: Any, make_rollout: Make):
-    index, entry = shown(make_rollout("odd", huge=2**63, meta={"task_index": 2**64 - 1}))
+def test_numbers_beyond_sixty_four_bits_are_as_near_as_can_be(shown: Any):
+    index, entry = shown(rollout("odd", huge=2**63, meta={"task_index": 2**64 - 1}))
     assert (entry.numbers["huge"], entry.numbers["task_index"]) == (float(2**63), float(2**64))
     index.close()
 
 
-def test_lone_surrogates_and_control_characters_can_be_written_out_again(shown: Any, make_rollout: Make):
-    line = orjson.dumps(make_rollout("odd", answer="HERE")).replace(b"HERE", rb"a\ud800b\u0000c\u202ed") + b"\n"
+def test_lone_surrogates_and_control_characters_can_be_written_out_again(shown: Any):
+    line = orjson.dumps(rollout("odd", answer="HERE")).replace(b"HERE", rb"a\ud800b\u0000c\u202ed") + b"\n"
     index, entry = shown(line)
     assert entry.answer.encode() == b"a?b\x00c\xe2\x80\xaed"
     assert orjson.loads(orjson.dumps(index.row(2)))["response"]["content"] == "a?b\x00c\u202ed"
     index.close()
 
 
-def test_deep_nesting_is_a_note_and_not_the_end(tmp_path: Path, make_rollout: Make, write: Write):
+def test_deep_nesting_is_a_note_and_not_the_end(opened: OpenIndex, tmp_path: Path):
     deep = b'{"meta":{"key":"deep/0"},"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
-    index = Index(write(tmp_path / "r.jsonl", [make_rollout("first"), deep, make_rollout("last")]))
+    index = opened(write(tmp_path / "r.jsonl", [rollout("first"), deep, rollout("last")]))
     state = index.refresh()
     assert (state.rows, state.unreadable) == (2, 1)
     assert state.notes == ["r.jsonl:2: not a rollout; it is not shown"]
-    index.close()
 
 
-def test_a_megabyte_of_text_is_found_by_its_ends(shown: Any, make_rollout: Make):
+def test_a_megabyte_of_text_is_found_by_its_ends(shown: Any):
     text = "opening " + "x" * 1_000_000 + " closing"
-    index, entry = shown(make_rollout("odd", answer=text, prompt=text))
+    index, entry = shown(rollout("odd", answer=text, prompt=text))
     assert (entry.numbers["length"], len(entry.prompt), len(entry.answer)) == (len(text), 200, 200)
     found = [[each.key for each in index.page(Query.parse(word), Sort()).entries] for word in ("opening", "closing")]
     assert (found, index.row(2)["response"]["content"] == text) == ([["odd/0"], ["odd/0"]], True)
     index.close()
 
 
-def test_excerpts_are_one_line(shown: Any, make_rollout: Make):
-    index, entry = shown(make_rollout("odd", prompt="two\nlines\tand\u2028more", answer="  an\r\nanswer  "))
+def test_excerpts_are_one_line(shown: Any):
+    index, entry = shown(rollout("odd", prompt="two\nlines\tand\u2028more", answer="  an\r\nanswer  "))
     assert (entry.prompt, entry.answer) == ("two lines and more", "an answer")
     index.close()
 
 
-def test_more_fields_than_columns_are_kept_all_the_same(tmp_path: Path, make_rollout: Make, write: Write):
-    rows = [make_rollout("a", repeat, **{f"f{number}": number for number in range(repeat, 90)}) for repeat in range(2)]
-    index = Index(write(tmp_path / "r.jsonl", rows))
-    index.refresh()
+def test_more_fields_than_columns_are_kept_all_the_same(index_of: OpenIndex):
+    rows = [rollout("a", repeat, **{f"f{number}": number for number in range(repeat, 90)}) for repeat in range(2)]
+    index = index_of(rows)
     extra = index.fields()[16:-3]
     assert extra == [f"f{number}" for number in range(90)]
     assert [index.entry(number).numbers["f89"] for number in (1, 2)] == [89, 89]
     assert "f0" not in index.entry(2).numbers
     assert [entry.number for entry in index.page(Query.parse("f63=63 f0:none"), Sort()).entries] == [2]
-    index.close()
 
 
-def test_the_same_key_twice_is_two_rollouts_and_the_first_is_found(tmp_path: Path, make_rollout: Make, write: Write):
-    index = Index(write(tmp_path / "r.jsonl", [make_rollout("a", reward=1.0), make_rollout("a", reward=0.0)]))
-    index.refresh()
+def test_the_same_key_twice_is_two_rollouts_and_the_first_is_found(index_of: OpenIndex):
+    index = index_of([rollout("a", reward=1.0), rollout("a", reward=0.0)])
     assert (index.find("a/0"), [entry.reward for entry in index.repeats("a").entries]) == (1, [1.0, 0.0])
-    index.close()
 
 
 OWN = ("responses_create_params", "output", "response", "usage", "reward", "meta", "partial", "x")
@@ -146,6 +140,7 @@ odd_meta = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rows=st.lists(odd_rows | st.builds(lambda meta: {"meta": meta}, odd_meta), min_size=1, max_size=4))
 def test_any_objects_at_all_are_listed_once_each(tmp_path_factory: pytest.TempPathFactory, rows: list[Json]):

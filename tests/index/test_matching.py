@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
+from index_rows import failure, rollout, write
 
 from velodrome.errors import InputError
 from velodrome.index import matching_lines
 
 
-def test_lines_that_match_come_in_order_without_failures(
-    tmp_path: Path, make_rollout: Any, make_failure: Any, write: Any
-):
-    rows = [make_rollout("a", repeat, reward=float(repeat % 2), tools=repeat) for repeat in range(6)]
+def test_lines_that_match_come_in_order_without_failures(tmp_path: Path):
+    rows = [rollout("a", repeat, reward=float(repeat % 2), tools=repeat) for repeat in range(6)]
     path = write(tmp_path / "r.jsonl", rows)
-    write(tmp_path / "r.failures.jsonl", [make_failure("b")])
+    write(tmp_path / "r.failures.jsonl", [failure("b")])
     matches = list(matching_lines(path, "reward<1 tools>=2", sort="-tools"))
     assert [(number, orjson.loads(line)) for number, line in matches] == [(5, rows[4]), (3, rows[2])]
     assert [number for number, _ in matching_lines(path, "")] == [1, 2, 3, 4, 5, 6]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from index_rows import OpenIndex, failure, rollout, write
 
 from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Query, Sort
@@ -26,7 +26,7 @@ OPS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: Any, make_rollout: Any, make_failure: Any, write: Any) -> Iterator[Index]:
+def index(tmp_path_factory: Any) -> Iterator[Index]:
     """Rollouts with many equal values, absent ones and deferred rewards, and failures beside them."""
     folder = tmp_path_factory.mktemp("pages")
     rows = []
@@ -46,10 +46,10 @@ def index(tmp_path_factory: Any, make_rollout: Any, make_failure: Any, write: An
             fields["flag"] = number % 2 == 0
         if number % 22 == 0:
             fields["meta"] = {"verification": "deferred"}
-        rows.append(make_rollout(f"Task/{number // 5}", number % 5, **fields))
+        rows.append(rollout(f"Task/{number // 5}", number % 5, **fields))
     path = write(folder / "r.jsonl", rows)
     errors = ("Timeout after 30 s", "401 Unauthorized")
-    lost = [make_failure(f"lost{number % 4}", number // 4, error=errors[number % 2]) for number in range(10)]
+    lost = [failure(f"lost{number % 4}", number // 4, error=errors[number % 2]) for number in range(10)]
     write(folder / "r.failures.jsonl", lost)
     found = Index(path)
     found.refresh()
@@ -289,11 +289,10 @@ def test_sql_and_search_syntax_are_only_text(index: Index, text: str):
     assert index.count(Query()) == COUNT + 10
 
 
-def test_a_field_whose_name_is_sql_is_only_a_name(tmp_path: Path, make_rollout: Any, write: Any):
+def test_a_field_whose_name_is_sql_is_only_a_name(index_of: OpenIndex):
     names = ["a b", "x); DROP TABLE rollout; --", 'quo"te', "c0", "rowid", "select", "tokens", "über", "n"]
-    rows = [{**make_rollout("a", repeat), **dict.fromkeys(names, repeat)} for repeat in range(2)]
-    index = Index(write(tmp_path / "r.jsonl", rows))
-    index.refresh()
+    rows = [{**rollout("a", repeat), **dict.fromkeys(names, repeat)} for repeat in range(2)]
+    index = index_of(rows)
     extra = [name for name in index.fields() if name not in ("pass_rate", "mean_reward")][16:-1]
     assert extra == [
         "a b",
@@ -314,4 +313,3 @@ def test_a_field_whose_name_is_sql_is_only_a_name(tmp_path: Path, make_rollout: 
         "a/0",
     ]
     assert index.entry(2).numbers["a b"] == 1
-    index.close()

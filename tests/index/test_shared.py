@@ -5,21 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from index_rows import OpenIndex, failure, rollout, write
 from patience import DEADLINE_S
 
 from velodrome.errors import InputError
 from velodrome.index import Index, Query, Sort, database, store
 
 Json = dict[str, Any]
-Make = Callable[..., Json]
-Write = Callable[..., Path]
 
 
 def count(index: Index) -> int:
@@ -27,13 +25,13 @@ def count(index: Index) -> int:
 
 
 @pytest.fixture
-def path(tmp_path: Path, make_rollout: Make, make_failure: Make, write: Write) -> Path:
-    write(tmp_path / "r.failures.jsonl", [make_failure("z", 0)])
-    return write(tmp_path / "r.jsonl", [make_rollout(f"t{number // 4}", number % 4) for number in range(40)])
+def path(tmp_path: Path) -> Path:
+    write(tmp_path / "r.failures.jsonl", [failure("z", 0)])
+    return write(tmp_path / "r.jsonl", [rollout(f"t{number // 4}", number % 4) for number in range(40)])
 
 
-def test_two_processes_that_index_one_file_count_nothing_twice(path: Path, make_rollout: Make, write: Write):
-    write(path, [make_rollout(f"u{number}", prompt="x" * 2000) for number in range(4_000)], "ab")
+def test_two_processes_that_index_one_file_count_nothing_twice(path: Path):
+    write(path, [rollout(f"u{number}", prompt="x" * 2000) for number in range(4_000)], "ab")
     script = (
         "import sys; from pathlib import Path; from velodrome.index import Index\n"
         "index = Index(Path(sys.argv[1])); state = index.refresh(); index.close()\n"
@@ -49,7 +47,7 @@ def test_two_processes_that_index_one_file_count_nothing_twice(path: Path, make_
     index.close()
 
 
-def test_readers_in_many_threads_see_whole_states_while_rows_are_added(path: Path, make_rollout: Make, write: Write):
+def test_readers_in_many_threads_see_whole_states_while_rows_are_added(path: Path):
     index, other = Index(path), Index(path)
     index.refresh()
     wrong: list[Any] = []
@@ -66,7 +64,7 @@ def test_readers_in_many_threads_see_whole_states_while_rows_are_added(path: Pat
     for reader in readers:
         reader.start()
     for more in range(30):
-        write(path, [make_rollout(f"new{more}", repeat) for repeat in range(5)], "ab")
+        write(path, [rollout(f"new{more}", repeat) for repeat in range(5)], "ab")
         index.refresh()
     done.set()
     for reader in readers:
@@ -76,10 +74,10 @@ def test_readers_in_many_threads_see_whole_states_while_rows_are_added(path: Pat
     other.close()
 
 
-def test_a_writer_that_holds_the_index_is_waited_for_and_reading_goes_on(path: Path, make_rollout: Make, write: Write):
-    index = Index(path)
+def test_a_writer_that_holds_the_index_is_waited_for_and_reading_goes_on(opened: OpenIndex, path: Path):
+    index = opened(path)
     index.refresh()
-    write(path, [make_rollout("new")], "ab")
+    write(path, [rollout("new")], "ab")
     holder = database.connect(index.path)
     holder.execute("BEGIN IMMEDIATE")
     assert count(index) == 41
@@ -90,12 +88,11 @@ def test_a_writer_that_holds_the_index_is_waited_for_and_reading_goes_on(path: P
     holder.close()
     waiting.join()
     assert count(index) == 42
-    index.close()
 
 
-def test_who_has_the_lease_builds_and_others_go_on_when_it_runs_out(path: Path):
+def test_who_has_the_lease_builds_and_others_go_on_when_it_runs_out(opened: OpenIndex, path: Path):
     now = [1000.0]
-    index = Index(path, clock=lambda: now[0])
+    index = opened(path, clock=lambda: now[0])
     holder = database.connect(index.path)
     holder.execute("INSERT INTO note VALUES ('builder', '[\"somebody\",1004.0]')")
     assert index.refresh(0.1).rows == 0
@@ -103,20 +100,18 @@ def test_who_has_the_lease_builds_and_others_go_on_when_it_runs_out(path: Path):
     assert index.refresh().rows == 40
     assert holder.execute("SELECT count(*) FROM note WHERE name = 'builder'").fetchone() == (0,)
     holder.close()
-    index.close()
 
 
-def test_an_index_that_is_no_database_is_made_anew(path: Path):
+def test_an_index_that_is_no_database_is_made_anew(opened: OpenIndex, path: Path):
     place = database.index_path(path)
     place.write_bytes(b"this is not a database, and never was one" * 100)
-    index = Index(path)
+    index = opened(path)
     state = index.refresh()
     assert (state.rows, state.failed, state.rebuilt) == (40, 1, "the index file was damaged (file is not a database)")
-    index.close()
 
 
-def test_an_index_damaged_while_it_is_open_is_made_anew(path: Path):
-    index = Index(path)
+def test_an_index_damaged_while_it_is_open_is_made_anew(opened: OpenIndex, path: Path):
+    index = opened(path)
     index.refresh()
     before = index.page(Query(), Sort())
     with database.connect(index.path) as connection:
@@ -130,22 +125,20 @@ def test_an_index_damaged_while_it_is_open_is_made_anew(path: Path):
     other.close()
     assert index.page(Query(), Sort()) == before
     assert index.refresh().rows == 40
-    index.close()
 
 
-def test_an_index_that_is_deleted_is_made_anew(path: Path, make_rollout: Make, write: Write):
-    index = Index(path)
+def test_an_index_that_is_deleted_is_made_anew(opened: OpenIndex, path: Path):
+    index = opened(path)
     index.refresh()
     database.discard(index.path)
     assert count(index) == 41
     database.discard(index.path)
-    write(path, [make_rollout("new")], "ab")
+    write(path, [rollout("new")], "ab")
     state = index.refresh()
     assert (state.rows, state.failed, state.rebuilt) == (41, 1, "the index file was gone")
-    index.close()
 
 
-def test_an_index_that_is_deleted_while_it_is_made_is_not_waited_for(path: Path):
+def test_an_index_that_is_deleted_while_it_is_made_is_not_waited_for(opened: OpenIndex, path: Path):
     building = threading.Event()
 
     def clock() -> float:  # it stands, so that somebody else's lease never runs out
@@ -153,7 +146,7 @@ def test_an_index_that_is_deleted_while_it_is_made_is_not_waited_for(path: Path)
             building.set()
         return 1000.0
 
-    index = Index(path, clock=clock)
+    index = opened(path, clock=clock)
     holder = database.connect(index.path)
     holder.execute("INSERT INTO note VALUES ('builder', '[\"somebody\",1004.0]')")
     holder.close()
@@ -169,30 +162,27 @@ def test_an_index_that_is_deleted_while_it_is_made_is_not_waited_for(path: Path)
         reader.join(DEADLINE_S)
     builder.join(DEADLINE_S)
     assert (rows, builder.is_alive()) == ([40, 40, 40], False)
-    index.close()
 
 
-def test_an_index_of_another_version_is_made_anew(path: Path):
+def test_an_index_of_another_version_is_made_anew(opened: OpenIndex, path: Path):
     place = database.index_path(path)
     with database.connect(place) as connection:
         connection.execute("PRAGMA user_version=99")
         connection.execute("CREATE TABLE rollout (x)")
     connection.close()
-    index = Index(path)
+    index = opened(path)
     state = index.refresh()
     assert (state.rows, state.rebuilt) == (40, f"the index was of version 99, not {database.VERSION}")
-    index.close()
 
 
 def test_where_the_folder_cannot_be_written_the_index_lies_in_the_cache(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: OpenIndex, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path.with_name("r.jsonl.index.sqlite").mkdir()  # something is in the way
-    index = Index(path)
+    index = opened(path)
     assert index.refresh().rows == 40
     assert index.path.parent == tmp_path / "cache" / "velodrome" / "index"
-    index.close()
     again = Index(path)
     assert (again.path, again.state.rows) == (index.path, 40)
     again.close()
@@ -206,20 +196,19 @@ def test_no_place_for_an_index_is_one_line(path: Path, tmp_path: Path, monkeypat
         Index(path)
 
 
-def test_progress_survives_its_way_into_the_index_file(path: Path):
-    index = Index(path)
+def test_progress_survives_its_way_into_the_index_file(opened: OpenIndex, path: Path):
+    index = opened(path)
     index.refresh()
     with database.connect(index.path) as connection:
         progress = store.read_progress(connection)
         assert store.ReadProgress.decode(progress.encode()) == progress
         assert (progress.rows, progress.failed, progress.places[store.KEPT].line) == (40, 1, 40)
     connection.close()
-    index.close()
 
 
 @pytest.mark.parametrize("place", [8192, 20_000, 60_000, 100_000])
-def test_random_bytes_within_a_small_index_change_no_answer(path: Path, make_rollout: Make, write: Write, place: int):
-    write(path, [make_rollout(f"more{at}", answer=f"it is {at}, zebra{at}") for at in range(300)], "ab")
+def test_random_bytes_within_a_small_index_change_no_answer(path: Path, place: int):
+    write(path, [rollout(f"more{at}", answer=f"it is {at}, zebra{at}") for at in range(300)], "ab")
 
     def answers() -> object:
         with closing(Index(path)) as index:

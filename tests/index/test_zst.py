@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from index_rows import OpenIndex, rollout
 
 from velodrome.index import Index, Query, Sort
 from velodrome.index.followed_file import Place, is_object
@@ -22,7 +22,6 @@ from velodrome.records.rows import read_rows
 from velodrome.records.zst import pack
 
 Json = dict[str, Any]
-Make = Callable[..., Json]
 TEXT = st.lists(
     st.sampled_from([b'{"a":1}\n', b"\n", b"x\n", b'{"b":"' + b"y" * 300 + b'"}\n', b'{"c":2}\r\n']), max_size=12
 )
@@ -36,13 +35,13 @@ def lines(rows: list[Json]) -> list[bytes]:
     return [orjson.dumps(row) + b"\n" for row in rows]
 
 
-def test_a_file_the_collector_writes_is_followed_frame_by_frame(tmp_path: Path, make_rollout: Make):
+def test_a_file_the_collector_writes_is_followed_frame_by_frame(opened: OpenIndex, tmp_path: Path):
     path = tmp_path / "r.jsonl.zst"
-    rows = [make_rollout("a", repeat, answer=f"word{repeat}") for repeat in range(5)]
+    rows = [rollout("a", repeat, answer=f"word{repeat}") for repeat in range(5)]
     writer = Appender(path)
     for line in lines(rows[:3]):
         writer.append(line)
-    index = Index(path)
+    index = opened(path)
     first = index.refresh()
     for line in lines(rows[3:]):
         writer.append(line)
@@ -53,14 +52,13 @@ def test_a_file_the_collector_writes_is_followed_frame_by_frame(tmp_path: Path, 
     assert [index.row(number) for number in range(1, 6)] == rows
     assert [entry.key for entry in index.page(Query.parse("word4"), Sort()).entries] == ["a/4"]
     assert index.path.name == "r.jsonl.zst.index.sqlite"
-    index.close()
 
 
-def test_a_torn_frame_waits_and_one_that_is_cut_is_no_change(tmp_path: Path, make_rollout: Make):
+def test_a_torn_frame_waits_and_one_that_is_cut_is_no_change(opened: OpenIndex, tmp_path: Path):
     path = tmp_path / "r.jsonl.zst"
-    first, second, third = map(pack, lines([make_rollout(name) for name in "abc"]))
+    first, second, third = map(pack, lines([rollout(name) for name in "abc"]))
     path.write_bytes(first + second[:-7])
-    index = Index(path)
+    index = opened(path)
     state = index.refresh()
     assert (keys(index), state.bytes, state.notes, state.complete) == (["a/0"], len(first), [], True)
     os.truncate(path, len(first))
@@ -71,63 +69,58 @@ def test_a_torn_frame_waits_and_one_that_is_cut_is_no_change(tmp_path: Path, mak
     path.write_bytes(second)
     assert index.refresh().rows == 1
     assert keys(index) == ["b/0"]
-    index.close()
 
 
 @pytest.mark.parametrize("sized", [True, False])
-def test_a_file_in_one_frame_is_read_the_same(tmp_path: Path, make_rollout: Make, sized: bool):
+def test_a_file_in_one_frame_is_read_the_same(opened: OpenIndex, tmp_path: Path, sized: bool):
     path = tmp_path / "r.jsonl.zst"
-    rows = [make_rollout("a", repeat, prompt="x" * 5000 * repeat) for repeat in range(30)]
+    rows = [rollout("a", repeat, prompt="x" * 5000 * repeat) for repeat in range(30)]
     text = b"".join(lines(rows))
     packer = zstandard.ZstdCompressor(write_checksum=True, write_content_size=sized)
     path.write_bytes(packer.compress(text))
-    index = Index(path)
+    index = opened(path)
     state = index.refresh()
     assert (state.rows, state.bytes, state.searchable) == (30, path.stat().st_size, 30)
     assert [index.row(number) for number in (1, 30, 7)] == [rows[0], rows[29], rows[6]]
-    index.close()
 
 
-def test_a_long_frame_that_is_cut_short_gives_what_is_whole(tmp_path: Path, make_rollout: Make):
+def test_a_long_frame_that_is_cut_short_gives_what_is_whole(opened: OpenIndex, tmp_path: Path):
     path = tmp_path / "r.jsonl.zst"
-    rows = [make_rollout("a", repeat, prompt=os.urandom(20_000).hex()) for repeat in range(60)]
+    rows = [rollout("a", repeat, prompt=os.urandom(20_000).hex()) for repeat in range(60)]
     packed = zstandard.ZstdCompressor(write_content_size=False).compress(b"".join(lines(rows)))
     path.write_bytes(packed[: len(packed) // 2])
-    index = Index(path)
+    index = opened(path)
     state = index.refresh()
     assert 20 < state.rows < 40
     assert (index.row(state.rows), state.complete) == (rows[state.rows - 1], True)
     path.write_bytes(packed)
     assert index.refresh().rows == 60
-    index.close()
 
 
-def test_a_damaged_frame_is_passed_over_with_a_note(tmp_path: Path, make_rollout: Make):
+def test_a_damaged_frame_is_passed_over_with_a_note(opened: OpenIndex, tmp_path: Path):
     path = tmp_path / "r.jsonl.zst"
-    first, second, third = map(pack, lines([make_rollout(name) for name in "abc"]))
+    first, second, third = map(pack, lines([rollout(name) for name in "abc"]))
     path.write_bytes(first + second + b"garbage, not zstd" + third)
-    index = Index(path)
+    index = opened(path)
     state = index.refresh()
     where = len(first) + len(second)
     note = f"r.jsonl.zst:3: 17 bytes from byte {where} cannot be decompressed; it is not shown"
     assert (keys(index), state.notes) == (["a/0", "b/0", "c/0"], [note])
     assert index.refresh().notes == [note]
-    assert index.row(4) == make_rollout("c")
-    index.close()
+    assert index.row(4) == rollout("c")
 
 
-def test_garbage_at_the_end_ends_the_list_with_a_note(tmp_path: Path, make_rollout: Make):
+def test_garbage_at_the_end_ends_the_list_with_a_note(opened: OpenIndex, tmp_path: Path):
     path = tmp_path / "r.jsonl.zst"
-    [first] = map(pack, lines([make_rollout("a")]))
+    [first] = map(pack, lines([rollout("a")]))
     path.write_bytes(first + b"garbage, not zstd")
-    index = Index(path)
+    index = opened(path)
     state = index.refresh()
     assert (keys(index), state.notes) == (["a/0"], [f"{path}: not zstd from byte {len(first)} on"])
-    index.close()
 
 
-def test_one_bad_byte_costs_the_same_rows_here_and_to_every_other_reader(tmp_path: Path, make_rollout: Make):
-    frames = list(map(pack, lines([make_rollout(name) for name in "abcde"])))
+def test_one_bad_byte_costs_the_same_rows_here_and_to_every_other_reader(tmp_path: Path):
+    frames = list(map(pack, lines([rollout(name) for name in "abcde"])))
     start = len(frames[0] + frames[1])
     for place in range(start, start + len(frames[2])):
         data = bytearray(b"".join(frames))
@@ -142,14 +135,14 @@ def test_one_bad_byte_costs_the_same_rows_here_and_to_every_other_reader(tmp_pat
         assert len(rows) >= 4
 
 
-def test_frames_that_unpack_to_far_too_much_do_not_fill_the_memory(tmp_path: Path, make_rollout: Make):
+@pytest.mark.slow
+def test_frames_that_unpack_to_far_too_much_do_not_fill_the_memory(opened: OpenIndex, tmp_path: Path):
     path = tmp_path / "r.jsonl.zst"
     bomb = zstandard.ZstdCompressor().compress(b" " * 100_000_000 + b"\n")
-    path.write_bytes(bomb + pack(lines([make_rollout("a")])[0]))
-    index = Index(path)
+    path.write_bytes(bomb + pack(lines([rollout("a")])[0]))
+    index = opened(path)
     state = index.refresh()
     assert (keys(index), state.notes) == (["a/0"], ["r.jsonl.zst:1: longer than 32 MiB; it is not shown"])
-    index.close()
 
 
 @settings(max_examples=60, deadline=None)

@@ -124,6 +124,12 @@ def profile() -> Json:
     }
 
 
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run that the test may change."""
+    return make_run(tmp_path / "baseline.jsonl")
+
+
 @pytest.fixture(scope="session")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that no test changes, with another beside it."""

@@ -196,8 +196,8 @@ def make_run(
         )
     run = {"started_at": START, "input": "tasks.jsonl", "limit": None, "repeats": repeats, "finished_at": START + 30,
            "requested": tasks * repeats, "kept": len(rows), "failed": failed, "left": 0, "stopped": None}  # fmt: skip
-    told = {"recipe": {}, "config": {}, "versions": {"velodrome": "0.1.0"}, "runs": [run]}
-    path.with_name(path.name.replace(".jsonl", ".run.json")).write_bytes(orjson.dumps(told))
+    record = {"recipe": {}, "config": {}, "versions": {"velodrome": "0.1.0"}, "runs": [run]}
+    path.with_name(path.name.replace(".jsonl", ".run.json")).write_bytes(orjson.dumps(record))
     os.utime(path, (START + 30, START + 30))  # it is over
     return path
 

@@ -6,16 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import make_run
 from starlette.testclient import TestClient
-from viewing import told, viewing
+from viewing import page_at, viewing
 
 Json = dict[str, Any]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "baseline.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +35,7 @@ def run(tmp_path: Path) -> Path:
     ],
 )
 def test_what_is_not_there_is_said_kindly(client: TestClient, path: str):
-    page = told(client, path, 404)
+    page = page_at(client, path, 404)
     assert "Not there" in page.words
     assert "Traceback" not in page.words
     assert "/" in page.links()

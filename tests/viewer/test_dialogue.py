@@ -135,8 +135,8 @@ def test_items_of_the_responses_shape_stand_in_the_output_too_whatever_they_are(
     ],
 )
 def test_a_message_that_says_nothing_by_its_own_rules_is_shown_as_it_is(message: dict[str, Any]):
-    told = conversation({"output": [message]})
-    assert told == [ShownMessage("other", pretty(message), name="")]
+    shown = conversation({"output": [message]})
+    assert shown == [ShownMessage("other", pretty(message), name="")]
 
 
 def test_an_assistant_that_said_nothing_is_not_passed_over():
@@ -154,11 +154,11 @@ def test_a_picture_is_named_and_not_shown():
 @given(JSON | st.lists(MESSAGES, max_size=5), JSON | st.lists(MESSAGES, max_size=5), JSON)
 def test_no_row_is_too_strange(asked: Any, made: Any, response: Any):
     row = {"responses_create_params": {"input": asked, "instructions": response}, "output": made, "response": response}
-    told = conversation(row)
-    assert all(isinstance(said.text, str) and isinstance(said.name, str) for said in told)
+    shown = conversation(row)
+    assert all(isinstance(said.text, str) and isinstance(said.name, str) for said in shown)
     assert isinstance(final_answer(row), str)
-    assert len(divergence([told, told[1:], told]).repeats) == 3
-    assert [said for said in told if said.role == "other" and not said.text] == []
+    assert len(divergence([shown, shown[1:], shown]).repeats) == 3
+    assert [said for said in shown if said.role == "other" and not said.text] == []
 
 
 @pytest.mark.parametrize("row", [{}, {"output": None}, {"responses_create_params": 7}, {"output": "text"}])
@@ -167,5 +167,5 @@ def test_a_row_without_a_conversation_has_none_or_shows_what_stands_there(row: d
 
 
 def test_a_conversation_has_its_largest_length():
-    told = conversation({"output": [{"role": "assistant", "content": "a"}] * 10_000})
-    assert (len(told), told[-1].role) == (2001, "other")
+    shown = conversation({"output": [{"role": "assistant", "content": "a"}] * 10_000})
+    assert (len(shown), shown[-1].role) == (2001, "other")

@@ -11,7 +11,7 @@ import orjson
 import pytest
 from parsed_page import Page
 from small_run import small
-from viewing import TAGS, told, viewing
+from viewing import TAGS, page_at, viewing
 
 from velodrome.training.loop import run_training as train
 from velodrome.viewer.static_copy import write_copy
@@ -68,7 +68,7 @@ def test_the_page_has_every_step_of_the_file(episodes: Path):
     row = json.loads(episodes.read_text().splitlines()[0])
     episode, names = row["episode"], row["episode"]["action_names"]
     with viewing(episodes) as client:
-        page = told(client, "/run/episodes_drawn/rollout/1")
+        page = page_at(client, "/run/episodes_drawn/rollout/1")
         assert client.get("/static/player.js").headers["content-type"].startswith("text/javascript")
     sent = film(page)
     assert pictures(sent) == replayed(episode)

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from made_runs import HOSTILE, hostile_row, make_run, rollout, rows_of, write
+from made_runs import HOSTILE, hostile_row, rollout, rows_of, write
 from parsed_page import Page
 
 from velodrome.errors import InputError
@@ -22,15 +22,11 @@ def copied(path: Path, folder: Path, **chosen: object) -> Copied:
         return write_copy(source, folder, **chosen)  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "baseline.jsonl")
-
-
 def pages(folder: Path) -> dict[str, Page]:
     return {path.name: Page(path.read_text()) for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_every_page_leads_only_to_pages_that_are_there(run: Path, tmp_path: Path):
     done = copied(run, tmp_path / "copy")
     found = pages(tmp_path / "copy")
@@ -80,6 +76,7 @@ def test_a_selection_holds_what_matches_and_no_more_than_the_limit(run: Path, tm
     assert "matching reward>=1" in listed.words
 
 
+@pytest.mark.slow
 def test_a_list_of_several_pages_is_whole(run: Path, tmp_path: Path):
     copied(run, tmp_path / "copy", limit=110)
     found = pages(tmp_path / "copy")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import orjson
 from made_runs import HOSTILE, hostile_row, rollout, write
 from parsed_page import Page
-from viewing import ODD, TAGS, told, viewing, wait_for
+from viewing import ODD, TAGS, page_at, viewing, wait_for
 
 Json = dict[str, Any]
 
@@ -67,7 +67,9 @@ def test_the_way_from_failures_alike_to_their_list_survives_what_cannot_be_seen(
     failed = [{"key": f"t/{at}", "boundary": "tool", "error": text, "attempt": 1} for at, text in enumerate(messages)]
     write(tmp_path / "r.failures.jsonl", failed)
     with viewing(path) as client:
-        ways = [link for link in told(client, "/run/r/failures").links() if "error%3A" in link and "/rollouts?" in link]
+        ways = [
+            link for link in page_at(client, "/run/r/failures").links() if "error%3A" in link and "/rollouts?" in link
+        ]
         assert len(ways) == 3
         for way in ways:
             answer = client.get(way)
@@ -75,7 +77,7 @@ def test_the_way_from_failures_alike_to_their_list_survives_what_cannot_be_seen(
             assert "1 rollout matches" in page.words
             assert ODD.findall(answer.text) == []
             shown = next(attrs["value"] for tag, attrs in page.tags if tag == "input" and attrs.get("name") == "q")
-            again = told(client, f"/run/r/rollouts?q={quote(shown or '')}")
+            again = page_at(client, f"/run/r/rollouts?q={quote(shown or '')}")
             assert "1 rollout matches" in again.words
 
 
@@ -90,7 +92,7 @@ def test_a_field_whose_name_cannot_be_seen_is_shown_by_its_code_and_can_be_used(
             answer = client.get(address)
             assert ODD.findall(answer.text) == [], address
             assert "inf%" not in answer.text
-        assert "1 rollout matches" in told(client, "/run/r/rollouts?q=pass@\\u{202e}\\u{200b}/x>0").words
+        assert "1 rollout matches" in page_at(client, "/run/r/rollouts?q=pass@\\u{202e}\\u{200b}/x>0").words
 
 
 def test_a_text_of_a_megabyte_is_folded_and_sent_whole_when_asked_for(tmp_path: Path):
@@ -117,8 +119,8 @@ def test_no_box_is_empty_and_what_is_not_known_is_folded_json(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", [{"output": made, "reward": 1, "meta": {"key": "a/0"}}])
     with viewing(path) as client:
         text = client.get("/run/r/rollout/1").text
-        page = told(client, "/run/r/rollout/1")
-        repeats = told(client, "/run/r/task?id=a")
+        page = page_at(client, "/run/r/rollout/1")
+        repeats = page_at(client, "/run/r/task?id=a")
     assert re.findall(r'<div class="text[^>]*>\s*</div>|<article[^>]*>\s*<header>.*?</header>\s*</article>', text) == []
     assert '<details><summary><span class="role">Something else</span><span>web_search_call</span></summary>' in text
     assert '"query": "stamps"' in page.words
@@ -156,15 +158,15 @@ def test_rows_of_every_wrong_shape_have_pages(tmp_path: Path):
     )
     with viewing(path) as client:
         names = [str(number) for number in range(1, len(rows) - 1)] + ["f1", "f2", "f3", "f4"]
-        told(client, "/run/r")
+        page_at(client, "/run/r")
         for name in names:
             assert (name, client.get(f"/run/r/rollout/{name}").status_code) == (name, 200)
             assert client.get(f"/run/r/rollout/{name}.json").status_code == 200
-        told(client, "/run/r/task?id=task-001")
+        page_at(client, "/run/r/task?id=task-001")
         for way in (
             "/run/r/tasks",
             "/run/r/failures",
             "/run/r/rollouts?sort=-reward",
             "/run/r/rollouts?q=state:failed",
         ):
-            told(client, way)
+            page_at(client, way)

@@ -7,20 +7,14 @@ from random import Random
 from typing import Any
 
 import orjson
-import pytest
-from made_runs import make_run, rollout, write
-from viewing import told, viewing, wait_for
+from made_runs import rollout, write
+from viewing import page_at, viewing, wait_for
 
 from velodrome.records.zst import pack
 from velodrome.stats.metrics import read_metrics
 from velodrome.viewer.measurements import Measurements
 
 Json = dict[str, Any]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "baseline.jsonl")
 
 
 def test_a_file_that_grows_is_followed_and_what_waits_is_told_by_the_pulse(run: Path):
@@ -31,7 +25,7 @@ def test_a_file_that_grows_is_followed_and_what_waits_is_told_by_the_pulse(run: 
         wait_for(client, "/run/baseline", "112 kept")
         after = client.get("/run/baseline/pulse").json()
         assert (before["rows"], after["rows"], before["version"] != after["version"]) == (111, 112, True)
-        assert "task-077/0" in told(client, "/run/baseline/rollout/112").words
+        assert "task-077/0" in page_at(client, "/run/baseline/rollout/112").words
         with run.open("ab") as stream:
             stream.write(b" is garbage now\n")
         wait_for(client, "/run/baseline/rollouts", "baseline.jsonl:113")
@@ -40,11 +34,11 @@ def test_a_file_that_grows_is_followed_and_what_waits_is_told_by_the_pulse(run: 
 def test_a_file_that_is_cut_replaced_or_gone_gives_right_pages_or_a_note(run: Path, tmp_path: Path):
     lines = run.read_bytes().splitlines(keepends=True)
     with viewing(run) as client:
-        told(client, "/run/baseline/rollout/100")
+        page_at(client, "/run/baseline/rollout/100")
         run.write_bytes(b"".join(lines[:10]))
         wait_for(client, "/run/baseline/rollouts", "19 rollouts")
-        assert "no rollout" in told(client, "/run/baseline/rollout/100", 404).words
-        assert "read again from the start" in told(client, "/run/baseline").words
+        assert "no rollout" in page_at(client, "/run/baseline/rollout/100", 404).words
+        assert "read again from the start" in page_at(client, "/run/baseline").words
         other = write(tmp_path / "new.jsonl", [rollout(5, 9, Random(5))])
         other.replace(run)
         wait_for(client, "/run/baseline/rollout/1", "task-005/9")
@@ -60,7 +54,7 @@ def test_a_compressed_file_is_read_the_same(tmp_path: Path):
     path = tmp_path / "r.jsonl.zst"
     path.write_bytes(b"".join(pack(orjson.dumps(row) + b"\n") for row in rows))
     with viewing(path) as client:
-        assert "5 rollouts" in told(client, "/run/r/rollouts").words
+        assert "5 rollouts" in page_at(client, "/run/r/rollouts").words
         assert client.get("/run/r/rollout/4.json").json() == rows[3]
         with path.open("ab") as stream:
             stream.write(pack(orjson.dumps(rollout(9, 0, Random(9))) + b"\n"))
@@ -88,7 +82,7 @@ def test_numbers_left_beside_the_file_are_used_until_it_grows(run: Path):
 def test_an_empty_file_has_pages_too(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", [])
     with viewing(path) as client:
-        assert "0 kept + 0 failed so far" in told(client, "/run/r").words
-        assert "rollouts" in told(client, "/run/r/rollouts").words
-        assert "Nothing failed." in told(client, "/run/r/failures").words
-        assert "No task has a rollout yet." in told(client, "/run/r/tasks").words
+        assert "0 kept + 0 failed so far" in page_at(client, "/run/r").words
+        assert "rollouts" in page_at(client, "/run/r/rollouts").words
+        assert "Nothing failed." in page_at(client, "/run/r/failures").words
+        assert "No task has a rollout yet." in page_at(client, "/run/r/tasks").words

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 from made_runs import make_run, rollout, write
-from viewing import told, viewing, wait_for
+from viewing import page_at, viewing, wait_for
 
 from velodrome.index import Index, TaskPage
 from velodrome.viewer.pages.links import Served
@@ -28,18 +28,18 @@ def test_a_task_of_thousands_of_repeats_is_counted_whole_and_every_repeat_can_be
         rows.append(row | {"meta": {"key": f"t/{repeat}", "rollout_index": repeat, "timing": {"total_s": 2.0}}})
     path = write(tmp_path / "r.jsonl", rows)
     with viewing(path) as client:
-        first = told(client, "/run/r/task?id=t")
+        first = page_at(client, "/run/r/task?id=t")
         assert "passed 105 of 2,105 mean reward 0.05 mean time 2.0 s" in first.words
         assert "/run/r/task?id=t&since=12" in first.links()
-        last = told(client, "/run/r/task?id=t&since=2100")
+        last = page_at(client, "/run/r/task?id=t&since=2100")
         assert re.findall(r"repeat (\d+)", last.words) == ["2100", "2101", "2102", "2103", "2104"]
         assert "passed 105 of 2,105" in last.words
         assert not any("since=2112" in link for link in last.links())
-        alone = told(client, "/run/r/task?id=t&since=2104")
+        alone = page_at(client, "/run/r/task?id=t&since=2104")
         assert "the others are on other pages" in alone.words
-        beyond = told(client, "/run/r/task?id=t&since=999999")
+        beyond = page_at(client, "/run/r/task?id=t&since=999999")
         assert re.findall(r"repeat (\d+)", beyond.words)[:2] == ["0", "1"]
-        assert f"{REPEATS:,}" in told(client, "/run/r/rollout/1").words
+        assert f"{REPEATS:,}" in page_at(client, "/run/r/rollout/1").words
 
 
 def test_the_list_of_tasks_is_there_at_every_moment_while_the_file_is_replaced(tmp_path: Path):

@@ -15,15 +15,10 @@ import orjson
 import pytest
 from made_runs import make_run, rollout, write
 from starlette.testclient import TestClient
-from viewing import PATIENCE_S, told, viewing
+from viewing import PATIENCE_S, page_at, viewing
 
 from velodrome.viewer.measurements import Measurement, Measurements
 from velodrome.viewer.viewed_file import ViewedFile
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "baseline.jsonl")
 
 
 class Late(Measurements):
@@ -42,7 +37,7 @@ class Late(Measurements):
 
 def version(client: TestClient, path: str) -> tuple[str | None, str | None]:
     """Which version a page is, and where it asks for the newest."""
-    body = next(attrs for tag, attrs in told(client, path).tags if tag == "body")
+    body = next(attrs for tag, attrs in page_at(client, path).tags if tag == "body")
     return body["data-version"], body["data-pulse"]
 
 
@@ -68,13 +63,13 @@ def until(holds: Callable[[], Any]) -> Any:
 def pulsing(client: TestClient, path: str, words: str) -> str:
     """A page that is loaded again only if its pulse says so, as a browser does it, until it says these words."""
     seen, pulse = version(client, path)
-    page = told(client, path)
+    page = page_at(client, path)
 
     def there() -> str | None:
         nonlocal seen, page
         if client.get(pulse or "").json()["version"] != seen:
             seen, _ = version(client, path)
-            page = told(client, path)
+            page = page_at(client, path)
         return page.words if words in page.words else None
 
     found: str = until(there)
@@ -183,13 +178,13 @@ def test_the_numbers_of_a_file_that_was_emptied_and_filled_with_more_are_not_kep
 
 def test_a_directory_in_the_place_of_the_file_is_told_and_is_not_live(run: Path):
     with viewing(run) as client:
-        told(client, "/run/baseline")
+        page_at(client, "/run/baseline")
         run.unlink()
         run.mkdir()
         words = pulsing(client, "/run/baseline", "cannot be read: Is a directory")
         assert "the file cannot be read now" in words
         assert "live: rollouts are coming in" not in words
-        assert "Is a directory" in told(client, "/run/baseline/rollouts").words
+        assert "Is a directory" in page_at(client, "/run/baseline/rollouts").words
         assert re.search(r"\bpass@4\b", words) is None
 
 

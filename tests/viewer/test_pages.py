@@ -14,14 +14,9 @@ import pytest
 from made_runs import failure, make_run, rollout, rows_of, write
 from parsed_page import Page
 from starlette.testclient import TestClient
-from viewing import TAGS, told, viewing, wait_for
+from viewing import TAGS, page_at, viewing, wait_for
 
 Json = dict[str, Any]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "baseline.jsonl")
 
 
 PAGES = [
@@ -81,23 +76,23 @@ def test_every_link_of_every_page_leads_somewhere(client: TestClient):
 
 def test_requested_is_kept_and_failed_and_not_run(run: Path):
     with viewing(run) as client:
-        assert "Two runs are needed" in told(client, "/compare?a=baseline", 404).words
-        assert "120 requested = 111 kept + 9 failed" in told(client, "/run/baseline").words
+        assert "Two runs are needed" in page_at(client, "/compare?a=baseline", 404).words
+        assert "120 requested = 111 kept + 9 failed" in page_at(client, "/run/baseline").words
         beside = run.with_name("baseline.run.json")
         data = orjson.loads(beside.read_bytes())
         data["runs"][0] |= {"requested": 130, "stopped": "max_wall_s"}
         beside.write_bytes(orjson.dumps(data))
-        page = told(client, "/run/baseline")
+        page = page_at(client, "/run/baseline")
         assert "130 requested = 111 kept + 9 failed + 10 not run" in page.words
         assert "stopped: max_wall_s" in page.words
         del data["runs"][0]["finished_at"]
         beside.write_bytes(orjson.dumps(data))
-        assert "111 kept + 9 failed of 130 so far" in told(client, "/run/baseline").words
+        assert "111 kept + 9 failed of 130 so far" in page_at(client, "/run/baseline").words
         del data["runs"][0]["requested"]
         beside.write_bytes(orjson.dumps(data))
-        assert "111 kept + 9 failed so far" in told(client, "/run/baseline").words
+        assert "111 kept + 9 failed so far" in page_at(client, "/run/baseline").words
         beside.write_bytes(b"{torn")
-        assert "120 requested = 111 kept + 9 failed" in told(client, "/run/baseline").words
+        assert "120 requested = 111 kept + 9 failed" in page_at(client, "/run/baseline").words
 
 
 def test_the_page_of_a_run_tells_its_metrics_times_and_findings(client: TestClient, baseline: Path):
@@ -113,7 +108,7 @@ def test_the_page_of_a_run_tells_its_metrics_times_and_findings(client: TestClie
 
 
 def test_the_list_is_filtered_and_sorted_as_the_address_says(client: TestClient, baseline: Path):
-    page = told(client, f"/run/baseline/rollouts?q={quote('reward<1 -state:failed')}&sort=-tokens")
+    page = page_at(client, f"/run/baseline/rollouts?q={quote('reward<1 -state:failed')}&sort=-tokens")
     tokens = [row["usage"]["total_tokens"] for row in rows_of(baseline) if row["reward"] < 1]
     assert f"{len(tokens)} rollouts match" in page.words
     shown = [float(text) for text in re.findall(r" 2 1 (\d+) ", page.words)]
@@ -127,7 +122,7 @@ def test_walking_through_the_pages_meets_every_rollout_once(client: TestClient):
     found: list[str] = []
     path = "/run/baseline/rollouts?sort=total_s"
     while path:
-        page = told(client, path)
+        page = page_at(client, path)
         found += [link for link in page.links() if "/rollout/" in link]
         path = next((link for link in page.links() if "after=" in link), "")
     assert len(found) == len(set(found)) == 120
@@ -139,7 +134,7 @@ def test_next_and_previous_stay_within_the_filter(client: TestClient, baseline: 
     path = f"/run/baseline/rollout/{passed[0]}?q={quote('reward>=1')}"
     while path and len(seen) < 200:
         seen.append(int(re.findall(r"rollout/(\d+)", path)[0]))
-        page = told(client, path)
+        page = page_at(client, path)
         path = next((attrs["href"] or "" for tag, attrs in page.tags if attrs.get("data-key") == "n"), "")
     assert seen == passed
 
@@ -156,7 +151,7 @@ def test_next_and_previous_stay_within_the_filter(client: TestClient, baseline: 
     ],
 )
 def test_a_bad_filter_is_explained_above_the_table_and_kept_in_the_field(client: TestClient, q: str, words: str):
-    page = told(client, f"/run/baseline/rollouts?q={quote(q)}")
+    page = page_at(client, f"/run/baseline/rollouts?q={quote(q)}")
     assert words in page.words
     assert "All rollouts are shown." in page.words
     field = next(attrs for tag, attrs in page.tags if tag == "input" and attrs.get("id") == "q")
@@ -168,14 +163,14 @@ def test_a_bad_filter_is_explained_above_the_table_and_kept_in_the_field(client:
     "rest", ["sort=key", "sort=nothing", "sort=-", "after=%00", "after=AAAA", "before=x", "sort=-reward&after=WyJ4Il0"]
 )
 def test_a_bad_order_or_cursor_is_explained_and_the_list_shown_from_its_start(client: TestClient, rest: str):
-    page = told(client, f"/run/baseline/rollouts?{rest}")
+    page = page_at(client, f"/run/baseline/rollouts?{rest}")
     assert "All rollouts are shown." in page.words
     assert len([1 for link in page.links() if "/rollout/" in link]) == 50
 
 
 def test_a_rollout_is_told_in_full(client: TestClient, baseline: Path):
     row = rows_of(baseline)[6]
-    page = told(client, "/run/baseline/rollout/7")
+    page = page_at(client, "/run/baseline/rollout/7")
     raw = client.get("/run/baseline/rollout/7.json")
     there = client.get(f"/run/baseline/key/{quote(row['meta']['key'])}")
     for words in (
@@ -196,18 +191,18 @@ def test_a_rollout_is_told_in_full(client: TestClient, baseline: Path):
 
 
 def test_a_failed_attempt_shows_its_reason_how_far_it_came_and_what_was_asked(client: TestClient):
-    page = told(client, "/run/baseline/rollout/f2")
+    page = page_at(client, "/run/baseline/rollout/f2")
     assert "Failed · model attempt 2 POST http://127.0.0.1:8155/v1/responses: timeout after 120 s" in page.words
     assert "Let me see. First I" in page.words
     assert "What is 6% of 107?" in page.words
 
 
 def test_failures_are_grouped_by_boundary_and_message(client: TestClient):
-    page = told(client, "/run/baseline/failures")
+    page = page_at(client, "/run/baseline/failures")
     assert "9 failed, in 4 kinds" in page.words
     assert page.words.index("Model · 5") < page.words.index("Verify · 2")
     group = next(link for link in page.links() if "rollouts?" in link and "Unavailable" in link)
-    assert "3 rollouts match" in told(client, group).words
+    assert "3 rollouts match" in page_at(client, group).words
 
 
 def test_a_failed_attempt_is_shown_with_what_it_was_asked(tmp_path: Path):
@@ -215,9 +210,9 @@ def test_a_failed_attempt_is_shown_with_what_it_was_asked(tmp_path: Path):
     asked = {"input": [{"role": "user", "content": "How many plums are there?"}]}
     write(tmp_path / "r.failures.jsonl", [failure(2, 1) | {"responses_create_params": asked}])
     with viewing(path) as client:
-        assert "How many plums are there?" in told(client, "/run/r/rollouts?q=state:failed").words
-        assert "How many plums are there?" in told(client, "/run/r/task?id=task-002").words
-        assert "How many plums are there?" in told(client, "/run/r/rollout/f1").words
+        assert "How many plums are there?" in page_at(client, "/run/r/rollouts?q=state:failed").words
+        assert "How many plums are there?" in page_at(client, "/run/r/task?id=task-002").words
+        assert "How many plums are there?" in page_at(client, "/run/r/rollout/f1").words
 
 
 def test_repeats_stand_side_by_side_and_where_they_diverge_is_marked(tmp_path: Path):
@@ -225,23 +220,17 @@ def test_repeats_stand_side_by_side_and_where_they_diverge_is_marked(tmp_path: P
     rows[2]["output"][2]["content"] = rows[2]["output"][2]["content"].replace("calculator gives", "calculator said")
     path = write(tmp_path / "r.jsonl", rows)
     with viewing(path) as client:
-        page = told(client, "/run/r/task?id=task-004")
-    assert "These 3 repeats begin with 2 equal messages and diverge in the next, after its first 2 words." in page.words
-    marks = re.findall(r"<mark>([^<]*)</mark>", client_text(path, "/run/r/task?id=task-004"))
-    assert marks == [" gives", " gives", " said"]
-
-
-def client_text(path: Path, address: str) -> str:
-    with viewing(path) as client:
-        return client.get(address).text
+        text = client.get("/run/r/task?id=task-004").text
+    assert "These 3 repeats begin with 2 equal messages and diverge in the next, after its first 2 words." in text
+    assert re.findall(r"<mark>([^<]*)</mark>", text) == [" gives", " gives", " said"]
 
 
 def test_two_runs_are_compared_and_the_flips_can_be_chosen_from(run: Path, tmp_path: Path):
     other = make_run(tmp_path / "candidate.jsonl", skill=0.9, seed=2, failed=0)
     with viewing(run, other) as client:
         page = wait_for(client, "/compare?a=baseline&b=candidate", "30 tasks are in both runs")
-        better = told(client, "/compare?a=baseline&b=candidate&only=better")
-        worse = told(client, "/compare?a=baseline&b=candidate&only=worse")
+        better = page_at(client, "/compare?a=baseline&b=candidate&only=better")
+        worse = page_at(client, "/compare?a=baseline&b=candidate&only=worse")
     assert "B is better: reward +" in page.words
     counts = [int(re.findall(r"Tasks that flipped · (\d+)", each.words)[0]) for each in (page, better, worse)]
     assert counts[0] == counts[1] + counts[2] > 0
@@ -266,14 +255,14 @@ def test_every_flipped_task_is_reached_page_by_page_within_the_choice(tmp_path: 
         for only, tasks in found.items():
             path = f"/compare?a=a&b=b&only={only}"
             while path:
-                page = told(client, path)
+                page = page_at(client, path)
                 tasks += [link for link in page.links() if link.startswith("/run/a/task?")]
                 path = next((attrs["href"] or "" for _, attrs in page.tags if attrs.get("data-key") == "n"), "")
-        assert "201 to 400 of 700" in told(client, "/compare?a=a&b=b&since=200").words
-        assert "1 to 200 of 700" in told(client, "/compare?a=a&b=b&since=999999").words
-        lists = [link for link in told(client, "/compare?a=a&b=b&only=worse").links() if "/rollouts?" in link][:2]
+        assert "201 to 400 of 700" in page_at(client, "/compare?a=a&b=b&since=200").words
+        assert "1 to 200 of 700" in page_at(client, "/compare?a=a&b=b&since=999999").words
+        lists = [link for link in page_at(client, "/compare?a=a&b=b&only=worse").links() if "/rollouts?" in link][:2]
         assert [link.partition("?")[0] for link in lists] == ["/run/a/rollouts", "/run/b/rollouts"]
-        assert ["1 rollout matches" in told(client, link).words for link in lists] == [True, True]
+        assert ["1 rollout matches" in page_at(client, link).words for link in lists] == [True, True]
     worse = {f"/run/a/task?id=task-{task:03d}" for task in range(0, 700, 3)}
     assert {only: (len(each), len(set(each))) for only, each in found.items()} == {
         "": (700, 700),
@@ -294,12 +283,12 @@ def test_a_task_of_any_name_is_found_by_its_link(tmp_path: Path):
         links = [link for link in page.links() if "/rollouts?" in link or "/task?" in link]
         assert len(links) == 5
         for link in links:
-            assert name in told(client, link).words
-        assert "1 rollout matches" in told(client, links[-1]).words
+            assert name in page_at(client, link).words
+        assert "1 rollout matches" in page_at(client, links[-1]).words
 
 
 def test_a_number_is_a_filter_as_it_is_an_order(client: TestClient):
-    page = told(client, f"/run/baseline/rollouts?q={quote('number<=3')}&sort=-number")
+    page = page_at(client, f"/run/baseline/rollouts?q={quote('number<=3')}&sort=-number")
     assert "3 rollouts match" in page.words
     assert [link.partition("?")[0] for link in page.links() if "/rollout/" in link] == [
         f"/run/baseline/rollout/{number}" for number in (3, 2, 1)
@@ -311,15 +300,15 @@ def test_one_of_something_is_not_many(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", [{**row, "usage": {"total_tokens": 1}}])
     write(tmp_path / "r.failures.jsonl", [{"key": "b/0", "boundary": "model", "error": "gone"}])
     with viewing(path) as client:
-        assert "1 rollout matches" in told(client, "/run/r/rollouts?q=reward%3E%3D0").words
-        assert "1 failed, in 1 kind " in told(client, "/run/r/failures").words
-        assert " 1 token " in told(client, "/run/r/rollout/1").words
-        charts = [attrs.get("aria-label") for tag, attrs in told(client, "/run/r").tags if tag == "svg"]
+        assert "1 rollout matches" in page_at(client, "/run/r/rollouts?q=reward%3E%3D0").words
+        assert "1 failed, in 1 kind " in page_at(client, "/run/r/failures").words
+        assert " 1 token " in page_at(client, "/run/r/rollout/1").words
+        charts = [attrs.get("aria-label") for tag, attrs in page_at(client, "/run/r").tags if tag == "svg"]
     assert f"Reward: 1 rollout, mean {row['reward']:.0f}" in charts
 
 
 def test_a_bad_cursor_leaves_the_filter_as_it_is(client: TestClient):
-    page = told(client, "/run/baseline/rollouts?q=state:failed&after=x")
+    page = page_at(client, "/run/baseline/rollouts?q=state:failed&after=x")
     assert "9 rollouts match" in page.words
     assert "Shown from the start, as in the file." in page.words
 
@@ -330,6 +319,6 @@ def test_two_files_of_one_name_have_addresses_of_their_own(tmp_path: Path):
     first = write(tmp_path / "a" / "r.jsonl", [rollout(1, 0, Random(5))])
     second = write(tmp_path / "b" / "r.jsonl", [rollout(2, 0, Random(5))])
     with viewing(first, second) as client:
-        assert "task-001/0" in told(client, "/run/r/rollouts").words
-        assert "task-002/0" in told(client, "/run/r-2/rollouts").words
-        assert "/run/r-2" in told(client, "/").links()
+        assert "task-001/0" in page_at(client, "/run/r/rollouts").words
+        assert "task-002/0" in page_at(client, "/run/r-2/rollouts").words
+        assert "/run/r-2" in page_at(client, "/").links()

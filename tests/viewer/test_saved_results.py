@@ -22,19 +22,14 @@ from velodrome.viewer.saved_results import saved_result
 Json = dict[str, Any]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "baseline.jsonl")
-
-
-def save(run: Path, kind: str, told: Any) -> None:
-    run.with_name(f"baseline.{kind}.json").write_bytes(told if isinstance(told, bytes) else orjson.dumps(told))
+def save(run: Path, kind: str, value: Any) -> None:
+    run.with_name(f"baseline.{kind}.json").write_bytes(value if isinstance(value, bytes) else orjson.dumps(value))
 
 
 def left_profile(run: Path) -> Json:
-    told = read_profile(run)
-    told["tree"][0]["name"] = "Left Here"
-    return told
+    value = read_profile(run)
+    value["tree"][0]["name"] = "Left Here"
+    return value
 
 
 def test_numbers_that_are_of_these_rollouts_are_used(run: Path):

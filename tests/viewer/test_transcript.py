@@ -131,11 +131,11 @@ def test_an_earlier_tool_result_in_the_prompt_is_told_with_the_name_of_its_tool(
 def played(**episode: Any) -> str:
     """What is told of an episode."""
     row = {**ROW, "length": 3, "agreement_alone": 0.25, "episode": {"agents": 2, **episode}}
-    told = transcript(row)
+    text = transcript(row)
     before, after = transcript(ROW).split("[score]")
-    assert told.startswith(f"{before}[episode]\n  ")
-    assert told.endswith(f"\n[score]{after}")
-    return told.removeprefix(f"{before}[episode]\n").removesuffix(f"\n[score]{after}")
+    assert text.startswith(f"{before}[episode]\n  ")
+    assert text.endswith(f"\n[score]{after}")
+    return text.removeprefix(f"{before}[episode]\n").removesuffix(f"\n[score]{after}")
 
 
 def test_an_episode_is_told_with_its_first_and_its_last_picture():
@@ -161,9 +161,9 @@ def test_an_episode_is_told_with_its_first_and_its_last_picture():
 
 
 def test_of_a_large_picture_and_of_many_agents_the_first_are_told():
-    told = played(returns=[0.5] * 20, frames=[["x" * 150] * 60]).splitlines()
-    assert told[1] == f"  returns: {', '.join(['0.5'] * 16)} and 4 more"
-    assert told[3:] == [
+    text = played(returns=[0.5] * 20, frames=[["x" * 150] * 60]).splitlines()
+    assert text[1] == f"  returns: {', '.join(['0.5'] * 16)} and 4 more"
+    assert text[3:] == [
         "  the only picture (40 of 60 rows, 100 of 150 columns):",
         *["    " + "x" * 100] * 40,
         "  velo view plays it",
@@ -177,8 +177,8 @@ def test_an_episode_without_its_columns_is_told_by_what_there_is():
 
 
 def test_a_picture_can_do_nothing_to_a_terminal():
-    told = played(frames=[["\x1b[2J", "a\nb\u202e", "\ud800\r\t\x07"], {"at": [0], "put": "\u2028"}])
-    assert told.splitlines()[2:] == [
+    text = played(frames=[["\x1b[2J", "a\nb\u202e", "\ud800\r\t\x07"], {"at": [0], "put": "\u2028"}])
+    assert text.splitlines()[2:] == [
         "  the first picture:",
         "    \\x1b[2J",
         "    a\\nb\\u202e",
@@ -223,19 +223,27 @@ def test_frames_that_are_no_pictures_are_not_shown(frames: list[Any]):
     ],
 )
 def test_a_change_of_no_cell_ends_the_pictures(change: Any):
-    told = played(frames=[["ab"], change])
-    assert ("the first picture" in told, "the last picture" in told) == (True, False)
+    text = played(frames=[["ab"], change])
+    assert ("the first picture" in text, "the last picture" in text) == (True, False)
 
 
 @pytest.mark.parametrize("odd", [None, "x\x1b", [], {}, -1, True, 1.5, 2**70, float("nan"), "9" * 5000])
 def test_whatever_stands_in_an_episode_is_told_in_a_few_lines(odd: Any):
     for name in ("agents", "ended", "returns", "actions", "frames"):
-        told = played(**{"returns": [odd], name: odd})
-        assert "\x1b" not in told
-        assert len(told) < 500
+        text = played(**{"returns": [odd], name: odd})
+        assert "\x1b" not in text
+        assert len(text) < 500
 
 
 def test_an_episode_has_agents_and_something_they_did():
-    told = [{"agents": 1, "returns": []}, {"agents": 1, "frames": []}, {"agents": 1}, {"returns": [1]}, [], None, "x"]
-    assert [is_episode({"episode": each}) for each in told] == [True, True, False, False, False, False, False]
+    episodes = [
+        {"agents": 1, "returns": []},
+        {"agents": 1, "frames": []},
+        {"agents": 1},
+        {"returns": [1]},
+        [],
+        None,
+        "x",
+    ]
+    assert [is_episode({"episode": each}) for each in episodes] == [True, True, False, False, False, False, False]
     assert not is_episode({})

@@ -35,7 +35,7 @@ def viewing(*files: Path, **settings: Any) -> Iterator[TestClient]:
         yield client
 
 
-def told(client: TestClient, path: str, status: int = 200) -> Page:
+def page_at(client: TestClient, path: str, status: int = 200) -> Page:
     answer = client.get(path)
     assert answer.status_code == status, answer.text[:2000]
     page = Page(answer.text)
@@ -46,7 +46,7 @@ def told(client: TestClient, path: str, status: int = 200) -> Page:
 def wait_for(client: TestClient, path: str, words: str) -> Page:
     """The page, once what is made in the background is there."""
     end = time.monotonic() + PATIENCE_S
-    while words not in (page := told(client, path)).words:
+    while words not in (page := page_at(client, path)).words:
         assert time.monotonic() < end, f"{words!r} never came: {page.words}"
         time.sleep(0.01)  # the one who makes it needs the processor too
     return page
