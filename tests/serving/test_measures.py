@@ -22,7 +22,7 @@ from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSe
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving import wire
 from velodrome.serving.apps.measures import Core, Measures
-from velodrome.serving.apps.peers import ALONE, ask_peers
+from velodrome.serving.apps.peers import ALONE, Peers
 from velodrome.serving.apps.web_app import RequestLimits, Status, get, make_app, timed
 from velodrome.serving.hosting import server_app
 
@@ -195,8 +195,8 @@ def test_a_scrape_tells_of_all_workers_each_under_its_number():
 def test_a_peer_that_gives_no_answer_is_left_out_and_counted(wire: Any):
     async def run(*answers: Any) -> Samples:
         async with wire(*answers) as peer:
-            measures = Measures("s")
-            measures.stand_among(["http://127.0.0.1:1", "http://127.0.0.1:2", peer.url], 1, "a-token-for-tests")
+            urls = ["http://127.0.0.1:1", "http://127.0.0.1:2", peer.url]
+            measures = Measures("s", Peers(urls, 1, "a-token-for-tests"))
             answer = await measures.report(Request())
             await close_shared()
             assert (peer.seen[0].path, peer.seen[0].headers["Authorization"], peer.seen[0].headers[ALONE]) == (
@@ -215,7 +215,7 @@ def test_a_peer_that_gives_no_answer_is_left_out_and_counted(wire: Any):
 def test_peers_are_asked_once_each_and_at_the_same_time(wire: Any):
     async def run() -> tuple[dict[int, bytes | None], int]:
         async with wire(wire.NEVER) as silent, wire(wire.reply(200, b"here")) as good:
-            result = await ask_peers([silent.url, "http://127.0.0.1:9", good.url, silent.url], 1, "/stats", None)
+            result = await Peers([silent.url, "http://127.0.0.1:9", good.url, silent.url], 1).ask("/stats")
             await close_shared()
             return result, silent.most_open
 

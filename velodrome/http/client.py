@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -58,18 +58,16 @@ class _Failure(Exception):
         self.reply = reply
 
 
-_Got = TypeVar("_Got", bound=Reply | Stream, covariant=True)
+class _Call(NamedTuple):
+    """What every attempt of a call sends."""
+
+    method: str
+    body: bytes | None = None
+    headers: Mapping[str, str] | None = None  # beside the target's own
 
 
-class _Send(Protocol[_Got]):
-    async def __call__(
-        self,
-        method: str,
-        target: Target,
-        body: bytes | None,
-        timeout: aiohttp.ClientTimeout,
-        headers: Mapping[str, str] | None,
-    ) -> _Got: ...
+_Got = TypeVar("_Got", bound=Reply | Stream)
+_Attempt = Callable[[_Call, Target, aiohttp.ClientTimeout], Awaitable[_Got]]
 
 
 class Http:
@@ -101,16 +99,17 @@ class Http:
         self, to: Target | Replicas, body: bytes, policy: Retry, *, headers: Mapping[str, str] | None = None
     ) -> Reply:
         """Send JSON bytes and read the whole answer. `headers` are for this call, beside the target's own."""
-        return await self._call("POST", to, body, policy, headers, self._attempt)
+        return await self._send(_Call("POST", body, headers), to, policy, self._attempt)
 
     async def stream(self, to: Target | Replicas, body: bytes, policy: Retry) -> Stream:
         """Send JSON bytes and return once the answer begins; `timeout_s` then bounds each silence in it."""
         begin = partial(self._begin, self._clock() + policy.total_timeout_s)
-        return await self._call("POST", to, body, policy, {"Accept": "text/event-stream, application/json"}, begin)
+        call = _Call("POST", body, {"Accept": "text/event-stream, application/json"})
+        return await self._send(call, to, policy, begin)
 
     async def get(self, to: Target | Replicas, policy: Retry) -> Reply:
         """Read a resource whole."""
-        return await self._call("GET", to, None, policy, None, self._attempt)
+        return await self._send(_Call("GET"), to, policy, self._attempt)
 
     async def aclose(self) -> None:
         """Close every connection. Closing twice is fine; a later call opens a new pool."""
@@ -120,15 +119,7 @@ class Http:
             if session is not None:
                 await session.close()
 
-    async def _call(
-        self,
-        method: str,
-        to: Target | Replicas,
-        body: bytes | None,
-        policy: Retry,
-        headers: Mapping[str, str] | None,
-        attempt: _Send[_Got],
-    ) -> _Got:
+    async def _send(self, call: _Call, to: Target | Replicas, policy: Retry, attempt: _Attempt[_Got]) -> _Got:
         until = self._clock() + policy.total_timeout_s
         timeout = policy.first_timeout
         target = to.choose()
@@ -136,7 +127,7 @@ class Http:
         while True:
             target.in_flight += 1
             try:
-                reply = await attempt(method, target, body, timeout, headers)
+                reply = await attempt(call, target, timeout)
                 target.strikes = 0
                 return reply
             except _Failure as failure:
@@ -144,10 +135,10 @@ class Http:
                 delay_s = self._delay_s(failure, retries, policy)
                 may_repeat = failure.passing and (policy.replay or not failure.sent)
                 if not may_repeat or retries >= policy.max_retries:
-                    raise _error(method, target, failure, retries) from failure.__cause__
+                    raise _error(call.method, target, failure, retries) from failure.__cause__
                 if self._clock() + delay_s >= until:
                     out_of_time = f" (no time for another within {policy.total_timeout_s:g} s)"
-                    raise _error(method, target, failure, retries, out_of_time) from failure.__cause__
+                    raise _error(call.method, target, failure, retries, out_of_time) from failure.__cause__
             finally:
                 target.in_flight -= 1
             spans.tally("retries")
@@ -157,19 +148,12 @@ class Http:
             timeout = policy.timeout(until - self._clock())
             target = to.choose(avoid=target)
 
-    async def _attempt(
-        self,
-        method: str,
-        target: Target,
-        body: bytes | None,
-        timeout: aiohttp.ClientTimeout,
-        headers: Mapping[str, str] | None,
-    ) -> Reply:
+    async def _attempt(self, call: _Call, target: Target, timeout: aiohttp.ClientTimeout) -> Reply:
         wait = self._connections.take(target.host)
         try:
             with _losses(timeout.total, wait), deadline(timeout.total or CONNECT_TIMEOUT_S):
                 started = time.perf_counter()
-                response = await self._request(method, target, body, _UNTIMED, headers, wait)
+                response = await self._request(call, target, _UNTIMED, wait)
                 _put_first_byte(started, wait)
                 try:
                     content = await self._read(response, target)
@@ -180,15 +164,7 @@ class Http:
             self._connections.give_back(target.host)
         return _good(Reply(response.status, content, response.headers, target))
 
-    async def _begin(
-        self,
-        until: float,
-        method: str,
-        target: Target,
-        body: bytes | None,
-        timeout: aiohttp.ClientTimeout,
-        headers: Mapping[str, str] | None,
-    ) -> Stream:
+    async def _begin(self, until: float, call: _Call, target: Target, timeout: aiohttp.ClientTimeout) -> Stream:
         silence_s, left_s = timeout.total, until - self._clock()
         timeout = aiohttp.ClientTimeout(total=left_s, sock_connect=timeout.sock_connect, sock_read=silence_s)
         started = time.perf_counter()
@@ -196,7 +172,7 @@ class Http:
         over = partial(self._connections.give_back, target.host)
         with _losses(silence_s, wait), ExitStack() as failed:
             failed.callback(over)
-            response = await self._request(method, target, body, timeout, headers, wait)
+            response = await self._request(call, target, timeout, wait)
             failed.callback(response.close)
             if not 200 <= response.status < 300:
                 _good(Reply(response.status, await self._read(response, target), response.headers, target))
@@ -206,14 +182,9 @@ class Http:
         return Stream(response, first, target, self._max_body_bytes, over)
 
     async def _request(
-        self,
-        method: str,
-        target: Target,
-        body: bytes | None,
-        timeout: aiohttp.ClientTimeout,
-        headers: Mapping[str, str] | None,
-        wait: Wait | None,
+        self, call: _Call, target: Target, timeout: aiohttp.ClientTimeout, wait: Wait | None
     ) -> aiohttp.ClientResponse:
+        body = call.body
         session = self._session or self._open()
         if wait is not None:
             session = self._traced = self._traced or aiohttp.ClientSession(
@@ -224,10 +195,10 @@ class Http:
                 trace_configs=[tracing()],
             )
         return await session.request(
-            method,
+            call.method,
             target.url,
             data=body if body is None or len(body) <= _BUFFERED_BYTES else io.BytesIO(body),
-            headers=_headers(target, headers),
+            headers=_headers(target, call.headers),
             timeout=timeout,
             allow_redirects=False,
             trace_request_ctx=wait,

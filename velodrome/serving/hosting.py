@@ -15,6 +15,7 @@ from velodrome.serving.apps.agent_app import agent_routes
 from velodrome.serving.apps.measures import Measures
 from velodrome.serving.apps.model_app import model_routes
 from velodrome.serving.apps.openapi import description_routes
+from velodrome.serving.apps.peers import Peers
 from velodrome.serving.apps.resources_app import resources_routes
 from velodrome.serving.apps.sessions import SESSION_TTL_S, Seal, Sessions
 from velodrome.serving.apps.web_app import Background, RequestLimits, Status, get, make_app
@@ -63,8 +64,8 @@ async def server_app(
 ) -> ASGIApp:
     """The app of a component. `key` signs its sessions; `peers` are the private URLs of all its workers."""
     limits = limits or RequestLimits()
-    measures = Measures(status.name)
-    measures.stand_among(list(peers), worker, limits.token)
+    workers = Peers(peers, worker, limits.token)
+    measures = Measures(status.name, workers)
     background: Background = nullcontext
     tools: list[dict[str, Any]] = []
     if status.kind == MODELS:
@@ -76,11 +77,11 @@ async def server_app(
         tools = await component.tools()
         keeps = bool(getattr(component, "keeps_sessions", True))
         status.extra |= {"deferrable": await component.deferrable(), "sessions": keeps}
-        sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), list(peers), worker, session_ttl_s)
+        sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), workers, session_ttl_s)
         status.live["open_sessions"] = sessions.__len__
         measures.count_sessions(sessions.__len__)
         measures.declare(*(f"/{tool['name']}" for tool in tools))
         background = sessions.swept
         routes = resources_routes(status.name, component, limits, sessions, tools)
-    shared = [get("/stats", stats(profile, peers, limits.token)), *description_routes(status, tools)]
+    shared = [get("/stats", stats(profile, workers)), *description_routes(status, tools)]
     return make_app(status, [*routes, *shared], limits, measures, background=background)

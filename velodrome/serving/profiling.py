@@ -1,7 +1,7 @@
 """Profile a process while it lives: the CPU of every function, the wall time of its components, saved as it goes.
 
-What was saved outlives the process, however that ends. A server tells its profile at `/stats` too, that of all its
-workers and of those before them, without stopping anything.
+What was saved outlives the process, however that ends. A server also reports its profile at `/stats`: that of
+all its workers and of those before them, without stopping anything.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from velodrome.timing.profiles import Clocks, Part, Profiles, clocks_from, total
 from velodrome.timing.tables import as_text
 
 if TYPE_CHECKING:
+    from velodrome.serving.apps.peers import Peers
     from velodrome.serving.apps.web_app import Handler
 
 
@@ -89,7 +90,7 @@ class ProcessProfile:
         try:
             self._profiles.save(Part(self.worker, self._life, self.measured()))
             self._profiles.write(workers=self.workers, unless_within_s=unless_within_s)
-        except OSError as error:  # a full disk, a folder removed: the server goes on
+        except OSError as error:  # a full disk, a folder removed: the server continues
             log.warning("the profile cannot be saved: %s", describe(error))
 
 
@@ -113,12 +114,12 @@ def profiled(directory: Path | None, name: str, *, every_s: float = EVERY_S) -> 
         yield
 
 
-def stats(profile: ProcessProfile | None, peers: Sequence[str], token: str | None) -> Handler:
+def stats(profile: ProcessProfile | None, peers: Peers) -> Handler:
     """`GET /stats`: the tables of all workers, or of one (`?worker=0`)."""
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from velodrome.serving.apps.peers import ALONE, ask_peers
+    from velodrome.serving.apps.peers import ALONE
     from velodrome.serving.apps.web_app import BadRequest, json_response
 
     async def report(request: Request) -> Response:
@@ -128,7 +129,7 @@ def stats(profile: ProcessProfile | None, peers: Sequence[str], token: str | Non
         if ALONE in request.headers:
             return json_response(by_worker[profile.worker].as_json())
         silent = []
-        for number, body in (await ask_peers(peers, profile.worker, "/stats", token, patience_s=PATIENCE_S)).items():
+        for number, body in (await peers.ask("/stats", patience_s=PATIENCE_S)).items():
             if body is None:  # a worker that is being started again: what was saved of it stands
                 silent.append(number)
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from time import perf_counter, process_time
@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily
 from starlette.requests import Request
 from starlette.responses import Response
 
-from velodrome.serving.apps.peers import ALONE, ask_peers
+from velodrome.serving.apps.peers import ALONE, Peers
 from velodrome.timing.exposition import (
     CONTENT_TYPE,
     DURATIONS_S,
@@ -94,13 +94,11 @@ CORE = Core()  # this process's
 class Measures:
     """The metrics of one worker."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, peers: Peers | None = None) -> None:
         self.server = server
         self.in_flight = 0
-        self.token: str | None = None
+        self._peers = peers or Peers()
         self._routes = {"/docs", "/openapi.json"}
-        self._peers: Sequence[str] = ()
-        self._worker = 0
         self._all = make_registry()
         self._info = Gauge(
             "velodrome_server_info",
@@ -145,10 +143,6 @@ class Measures:
         """Routes that are counted under their own name."""
         self._routes.update(paths)
 
-    def stand_among(self, peers: Sequence[str], worker: int, token: str | None) -> None:
-        """This worker's number, and the private URLs of all."""
-        self._peers, self._worker, self.token = peers, worker, token
-
     def count_sessions(self, count: Callable[[], float]) -> None:
         """Report the number of open sessions, too."""
         gauge = Gauge("velodrome_open_sessions", "Sessions that are open in this worker.", registry=self._all)
@@ -189,8 +183,8 @@ class Measures:
         own = families(self._all)
         if ALONE in request.headers:
             return _text(own)
-        answers = await ask_peers(self._peers, self._worker, PATH, self.token, {}) if len(self._peers) > 1 else {}
-        by_worker = {number: _families_in(answer) for number, answer in answers.items()} | {self._worker: own}
+        answers = await self._peers.ask(PATH)
+        by_worker = {number: _families_in(answer) for number, answer in answers.items()} | {self._peers.own: own}
         reported = [
             labelled(group, worker=str(number)) for number, group in sorted(by_worker.items()) if group is not None
         ]

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from velodrome import http
 from velodrome.contracts import Json, Resources
 from velodrome.errors import RolloutError, ToolError, blame, describe
+from velodrome.serving.apps.peers import Peers
 from velodrome.serving.apps.web_app import BadRequest
 
 log = logging.getLogger(__name__)
@@ -64,12 +65,12 @@ class Seal:
 class Sessions:
     """The sessions of one worker: cookies out, handles in, and abandoned ones closed after their time."""
 
-    def __init__(self, resources: Resources, seal: Seal, peers: list[str], worker: int, ttl_s: float) -> None:
+    def __init__(self, resources: Resources, seal: Seal, peers: Peers, ttl_s: float) -> None:
         self._resources = resources
         self._seal = seal
-        self._worker = worker
+        self._worker = peers.own
         self._start = secrets.token_hex(8)
-        self._peers = [http.Target(url) for url in peers]
+        self._peers = [http.Target(url) for url in peers.urls]
         self._ttl_s = ttl_s
         self._used: dict[str, float] = {}
 
