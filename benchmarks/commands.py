@@ -18,11 +18,12 @@ VELO = str(Path(sys.executable).parent / "velo")
 
 @dataclass(frozen=True)
 class Ended:
-    """A finished command. `first_s` is when its output file first grew."""
+    """A finished command. `first_s` is when its output file first grew, `first_cpu_s` its CPU time until then."""
 
     total_s: float
     first_s: float | None
     peak_mb: float
+    first_cpu_s: float | None = None
 
 
 def measure(module: str, *args: object, cwd: Path) -> Any:
@@ -38,7 +39,7 @@ def measure(module: str, *args: object, cwd: Path) -> Any:
 def velo(*args: str, cwd: Path, output: Path | None = None) -> Ended:
     """Run the installed command, and watch `output` grow if there is one."""
     before = _size(output)
-    first_s = None
+    first_s = first_cpu_s = None
     with (cwd / "velo.log").open("wb") as log:
         start = time.perf_counter()
         process = subprocess.Popen([VELO, *args], cwd=cwd, stdout=log, stderr=log)
@@ -48,7 +49,7 @@ def velo(*args: str, cwd: Path, output: Path | None = None) -> Ended:
             # Not Popen.wait: only wait4 tells what this one child used.
             ended, status, usage = os.wait4(process.pid, os.WNOHANG if watching else 0)
             if watching and _size(output) > before:
-                first_s = time.perf_counter() - start
+                first_s, first_cpu_s = time.perf_counter() - start, _cpu_s(process.pid)
             elif watching:
                 time.sleep(0.002)
         total_s = time.perf_counter() - start
@@ -56,7 +57,16 @@ def velo(*args: str, cwd: Path, output: Path | None = None) -> Ended:
     if process.returncode:
         raise SystemExit(f"velo {' '.join(args)} failed:\n{(cwd / 'velo.log').read_text()[-4000:]}")
     peak_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return Ended(total_s, first_s, peak_bytes / 1e6)
+    return Ended(total_s, first_s, peak_bytes / 1e6, first_cpu_s)
+
+
+def _cpu_s(pid: int) -> float | None:
+    """The CPU time of a running process; None where the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _size(path: Path | None) -> int:

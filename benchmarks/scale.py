@@ -1,4 +1,4 @@
-"""Memory of a long collection, and how soon a long one goes on: `velo collect`, stopped at N, then run again.
+"""Memory of a long collection, and how soon a long one continues: `velo collect`, stopped at N, then run again.
 
 The model is scripted and in the process, so that a million rollouts take minutes. The later commands, three of them,
 find N rollouts in the output and may run a few tasks more; their median counts, because a wait is wall time.
@@ -34,13 +34,14 @@ def _one(folder: Path, size: int, say: Callable[[str], None]) -> Json:
         for more in range(1, _RESUMES + 1)
     ]
     first_s = statistics.median(each.first_s or 0.0 for each in again)
+    first_cpu_s = statistics.median(each.first_cpu_s or 0.0 for each in again)
     total_s = statistics.median(each.total_s for each in again)
     peak_mb = max(each.peak_mb for each in again)
     for left in (tasks, *folder.glob("rollouts.*")):
         left.unlink()
     say(
         f"{size:>9,} rollouts: {made.total_s:.1f} s, peak {made.peak_mb:.0f} MB; resumed: first new rollout after "
-        f"{first_s:.2f} s, all over after {total_s:.2f} s, peak {peak_mb:.0f} MB"
+        f"{first_s:.2f} s ({first_cpu_s:.2f} s of CPU), all over after {total_s:.2f} s, peak {peak_mb:.0f} MB"
     )
     return {
         "rollouts": size,
@@ -49,6 +50,7 @@ def _one(folder: Path, size: int, say: Callable[[str], None]) -> Json:
         "collect_peak_mb": made.peak_mb,
         "resume_first_s": first_s,
         "resume_all_first_s": [each.first_s or 0.0 for each in again],
+        "resume_first_cpu_s": first_cpu_s,
         "resume_total_s": total_s,
         "resume_peak_mb": peak_mb,
     }

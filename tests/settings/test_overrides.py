@@ -228,8 +228,8 @@ PLAIN = (
     "+a=1", "+a=-0", "+a=0.50", "+a=-12.5", "+a=true", "+a=null", "+a=True", "+a=nan", "+a=inf", "+a=1e5",
     "+a=00", "+a=1_000", "+a.b=c", "a=b", "++a.b.c=d_e", "+a=/tmp/x-y.jsonl", "+a=a..b", "+a=a/", "+a=_",
     "+a=null.jsonl", "+a=inf.x", "+a=truely", "+a=http://127.0.0.1:8000/v1", "+a=https://host.name/v1",
-    "+a=x:1", "+a=[a/b.yaml,c.yaml]", "+a=[a,null]", "+a=[1,2]", "+a=[]", "+a=9007199254740993123", "+a=x y",
-    "+a=a,b", "+a=", "~a", "+a='1'", "+a={b:1}", "+a=café",
+    "+a=x:1", "+a=b/c.py:answer", "+a=x:y:z", "+a=[x:y,z]", "+a=[a/b.yaml,c.yaml]", "+a=[a,null]", "+a=[1,2]",
+    "+a=[]", "+a=9007199254740993123", "+a=x y", "+a=a,b", "+a=", "~a", "+a='1'", "+a={b:1}", "+a=café",
 )  # fmt: skip
 
 

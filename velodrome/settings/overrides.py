@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 COMMAND_LINE = "command line"
-_WORD = r"(?:https?://\w|/?[A-Za-z_])[\w./-]*(?::\d+[\w./-]*)?"
+_WORD = r"(?:https?://\w|/?[A-Za-z_])[\w./-]*(?::\w[\w./-]*)*"
 _SIMPLE = re.compile(
     rf"\+{{0,2}}([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)="
     rf"(?:(true|false|null)(?!.)|(-?(?:0|[1-9]\d{{0,17}})(?:\.\d{{1,17}})?)|({_WORD})|\[({_WORD}(?:,{_WORD})*)\])",
