@@ -15,6 +15,7 @@ from velodrome.collector.collection import collect
 from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings
 from velodrome.settings import Config, Instance
+from velodrome.stats.metrics import read_metrics
 
 ENV = """
 from velodrome import Environment
@@ -88,3 +89,9 @@ def test_failures_are_among_the_findings(output: Path):
     assert (outcome.kept, outcome.failed) == (45, 15)
     [line] = outcome.findings
     assert line.startswith("warning: failures: 15 of 60 rollouts (25%) failed, most often (15): verify: ")
+
+
+def test_after_a_resume_the_numbers_are_those_of_the_file_with_and_without_repeats(output: Path):
+    for repeats in (1, 2):
+        collected(output, every=2, limit=20)
+        assert collected(output, every=2, repeats=repeats).metrics == read_metrics(output)[0]

@@ -138,7 +138,12 @@ def with_readings(run: Run, collector: Collector, config: Json) -> Run:
     if isinstance(sink, MemorySink) or not sink.size_before:
         profile = readings.profile.report(config) if readings.profile is not None and profiled else None
         return replace(run, findings=short(readings.checks.findings()), profile=profile)
-    whole = read_output(sink.path, profiled=profiled, progress=bool(collector.title))
+    whole = read_output(
+        sink.path,
+        profiled=profiled,
+        by_task=collector.plan.repeated or not collector.plan.by_task,
+        progress=bool(collector.title),
+    )
     missing = sink.rows_before + counts.kept - whole.rollouts
     if missing > 0:
         sink.rows.leave(f"{missing:,} of its lines were lost to another program")

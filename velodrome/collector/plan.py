@@ -121,7 +121,7 @@ class Plan:
     done: bytearray = field(default_factory=bytearray)
     suffixes: dict[int, str] = field(default_factory=dict)  # task index -> what its name has added, if anything
     agents: set[str] = field(default_factory=set)
-    repeated: bool = False  # whether a task may have more than one rollout
+    repeated: bool = False  # whether a task may have more than one rollout, in the output too
     names: array[int] = field(default_factory=lambda: array("Q"))  # hashes
     digests: array[int] = field(default_factory=lambda: array("Q"))
     surveyed: Start = BEGINNING
@@ -159,6 +159,7 @@ class Plan:
         import numpy as np
 
         names, digests, repeats = earlier.columns()
+        self.repeated = self.repeated or len(np.unique(names)) < len(names)
         own, contents = np.frombuffer(self.names, "<u8"), np.frombuffer(self.digests, "<u8")
         order = np.argsort(own)
         places = np.searchsorted(own, names, sorter=order)

@@ -83,11 +83,11 @@ class Readings:
 class OutputReadings:
     """Metrics, findings and profile of one output file. `rollouts` counts the rows that have a key."""
 
-    def __init__(self, output: Path, *, profiled: bool) -> None:
+    def __init__(self, output: Path, *, profiled: bool, by_task: bool = True) -> None:
         self.output = output
         self.rollouts = 0
-        self.tally = Tally()
-        self.checks = Checks(WHILE_COLLECTING)
+        self.tally = Tally(by_task=by_task)
+        self.checks = Checks(WHILE_COLLECTING, by_task=by_task)
         self.profile = Profile(str(output)) if profiled else None
         self._failed = set(failed_keys(output))
         self._failures: Iterator[Json] = failures_of(output)  # for the profile, which takes attempts in their order
@@ -139,10 +139,13 @@ class OutputReadings:
 
 
 def read_output(
-    output: Path, *, profiled: bool, progress: bool = True, patience_s: float = PATIENCE_S
+    output: Path, *, profiled: bool, by_task: bool = True, progress: bool = True, patience_s: float = PATIENCE_S
 ) -> OutputReadings:
-    """Read the whole output; what takes longer than `patience_s` has a progress bar."""
-    whole = OutputReadings(output, profiled=profiled)
+    """Read the whole output; what takes longer than `patience_s` has a progress bar.
+
+    Without `by_task` no task may have two rollouts: then nothing is remembered of tasks.
+    """
+    whole = OutputReadings(output, profiled=profiled, by_task=by_task)
     every_s = 0.2 if sys.stderr.isatty() else 10.0
     with ProgressBar(
         desc="Reading the output", unit=" rollouts", delay=patience_s, mininterval=every_s, disable=not progress

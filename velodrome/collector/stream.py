@@ -35,7 +35,9 @@ class TaskStream:
 
     def __init__(self, tasks: Iterable[Any] | AsyncIterable[Any], selection: TaskSelection, earlier: Earlier) -> None:
         check_selection(selection)
-        self.plan = Plan(selection.repeats, repeated=selection.repeats > 1, agents=set(selection.agents))
+        self.plan = Plan(
+            selection.repeats, repeated=selection.repeats > 1 or earlier.rows > 0, agents=set(selection.agents)
+        )
         self._selection = selection
         self._names = Names()
         self._earlier = earlier
