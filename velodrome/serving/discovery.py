@@ -38,7 +38,7 @@ class _ForeignError(InputError):
 
 @dataclass(frozen=True)
 class Head:
-    """What the head server reported: the servers as they stand, and the blocks they were started with."""
+    """What the head server reported: the servers and their state, and the blocks they were started with."""
 
     address: str
     instances: list[Json]
@@ -80,7 +80,7 @@ def find(config: Config, *, embedded: bool = False, scoring: bool = False) -> tu
 
 
 def read_head(settings: Mapping[str, Any]) -> Head | None:
-    """What the head tells, or None if there is none; bounded by a few seconds."""
+    """The head's report, or None if no head runs; it takes a few seconds at most."""
     return asyncio.run(_read_head(settings))
 
 

@@ -95,7 +95,7 @@ class ProcessProfile:
 
 
 def claimed(directory: Path | None, names: Iterable[str]) -> contextlib.ExitStack:
-    """Begin the profiles of these servers; none if there is no directory. They are begun until the stack is closed."""
+    """Start the profiles of these servers, until the stack is closed; none without a directory."""
     with contextlib.ExitStack() as stack:
         for name in names if directory is not None else ():
             assert directory is not None
@@ -130,7 +130,7 @@ def stats(profile: ProcessProfile | None, peers: Peers) -> Handler:
             return json_response(by_worker[profile.worker].as_json())
         silent = []
         for number, body in (await peers.ask("/stats", patience_s=PATIENCE_S)).items():
-            if body is None:  # a worker that is being started again: what was saved of it stands
+            if body is None:  # the worker is restarting: what it saved last is used
                 silent.append(number)
             else:
                 by_worker[number] = clocks_from(orjson.loads(body))

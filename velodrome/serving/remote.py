@@ -1,4 +1,4 @@
-"""The same three contracts over HTTP: a caller cannot tell one of these from the component itself.
+"""The same three contracts over HTTP: a client behaves like the component itself.
 
 A model call or a verification may be repeated. A tool call or a whole rollout is repeated only if it certainly did not
 arrive: done twice, it would not be the same rollout.
@@ -77,7 +77,7 @@ class RemoteServer:
 
 
 def _graft(header: str | None) -> None:
-    """Where the time went there, below the span that is open here."""
+    """Add the server's spans below the span that is open here."""
     here = spans.current()
     if header is not None and here is not None:
         wire.graft(header, here)

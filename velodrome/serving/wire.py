@@ -67,7 +67,7 @@ def plain_error(message: str, kind: str = "invalid_request_error") -> bytes:
 
 
 def error_in(body: bytes) -> RolloutError | None:
-    """The error that a body carries, with its boundary; None if it carries none of ours."""
+    """The error that a body carries, with its boundary; None if the error is not ours."""
     try:
         fields = orjson.loads(body)["error"]
         kind = _KINDS[fields["type"]]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
-from velodrome.exchange.export.splits import Splits, parse_shares, parts, task_hash
+from velodrome.exchange.export.splits import Splits, parse_shares, parts
 
 
 def test_shares_are_parts_of_their_sum_and_a_sum_other_than_1_is_noted():
@@ -51,7 +51,3 @@ def test_the_seed_decides_which_tasks_go_where():
 def test_without_shares_everything_is_one_split():
     splits = Splits((), [1, 2], 0)
     assert (splits.names, splits.of(1), splits.of(2)) == (["train"], "train", "train")
-
-
-def test_equal_rows_of_an_input_are_one_task():
-    assert task_hash("percent#2") == task_hash("percent") != task_hash("percent2")

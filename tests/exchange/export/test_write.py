@@ -147,6 +147,8 @@ def test_a_file_has_its_card_beside_it_and_a_folder_within(shop: Any):
         shop.folder / "deep/data/train.jsonl",
         shop.folder / "deep/data/README.md",
     ]
+    (shop.folder / "data.v1").mkdir()  # an existing folder may have any name
+    assert shop.export("sft", source, to="data.v1").files[0] == shop.folder / "data.v1/train.jsonl"
     source = shop.file(shop.row("a/0"), shop.row("b/0"), name="two.jsonl")
     assert shop.export("sft", source, to="x.jsonl", shares=[("a", 0.5), ("b", 0.5)]).files == [
         shop.folder / "x.a.jsonl",
@@ -293,11 +295,6 @@ def test_sources_that_cannot_be_meant_are_told_all_at_once(shop: Any):
         f"{failures}: a failures file has no answers to export",
         f"{source}: given twice",
     )
-
-
-def test_a_folder_that_is_there_may_have_any_name(shop: Any):
-    (shop.folder / "data.v1").mkdir()
-    assert shop.export("sft", shop.file(shop.row("a/0")), to="data.v1").files[0] == shop.folder / "data.v1/train.jsonl"
 
 
 DEEP = b'{"meta":{"key":"d/0"},"reward":1,"output":' + b"[" * 600 + b"]" * 600 + b"}\n"

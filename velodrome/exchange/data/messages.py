@@ -1,4 +1,4 @@
-"""What a column asks that holds messages: a list of `role` and `content`, as TRL's and verl's data sets have it.
+"""Columns that hold messages: lists of `role` and `content`, as in TRL's and verl's data sets.
 
 Such a list is the conversation itself and never text within one. Fields that are null were added by Parquet, whose
 rows all have the same ones, and are dropped.

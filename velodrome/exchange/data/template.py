@@ -1,7 +1,7 @@
 """A prompt with places to fill in: `What is {question}?`.
 
-A place names a field, or the way to one through objects (`{meta.topic}`). `{{` and `}}` are braces. There is nothing
-else: what stands in a data set can name no attribute, call nothing and be no template itself.
+A place names a field, or the way to one through objects (`{meta.topic}`). `{{` and `}}` are braces. Nothing
+else is interpreted: the text of a data set cannot name an attribute, call anything or be a template itself.
 """
 
 from __future__ import annotations
@@ -67,5 +67,5 @@ def field(row: Json, name: str) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """A value as it stands in a prompt: texts as they are, all else as JSON."""
+    """A value as text for a prompt; anything but a string is JSON."""
     return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()

@@ -1,6 +1,6 @@
 """A rollout as chat messages: the shape that OpenAI's fine-tuning and TRL share.
 
-A message has `role` and `content`, which is never null; calls stand in `tool_calls` of the assistant, results in
+A message has `role` and `content`, which is never null; calls are in `tool_calls` of the assistant, results in
 messages with the role `tool` and the tool's name. What chat has no form for makes the rollout unfit: leaving a step
 out would teach something that never happened.
 """
@@ -23,7 +23,7 @@ _KINDS = frozenset(("message", "reasoning", "function_call", "function_call_outp
 
 
 class Unfit(ValueError):
-    """This rollout has no form in the format; why, in words."""
+    """This rollout cannot be written in the format; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _finish(message: Json, style: Style) -> None:
 
 
 def parsed_arguments(text: str) -> Json:
-    """A call's arguments as the object they stand for."""
+    """A call's arguments, parsed."""
     try:
         arguments = orjson.loads(text or b"{}")
     except orjson.JSONDecodeError as error:

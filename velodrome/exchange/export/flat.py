@@ -1,4 +1,4 @@
-"""One rollout a row of a Parquet file: ids, rewards, numbers, texts, and the conversation as JSON."""
+"""One rollout per row of a Parquet file: ids, rewards, numbers, texts, and the conversation as JSON."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _conversation(row: Json, style: chat.Style) -> tuple[list[Json], list[Json]]
 
 
 def _said(role: str, messages: list[Json]) -> str | None:
-    """The last thing somebody said."""
+    """The last text of a role."""
     texts = [text_of(message.get("content")) for message in messages if message.get("role") == role]
     return texts[-1] if texts else None
 

@@ -30,7 +30,7 @@ class Unit:
 
     split: str
     rows: Sequence[Json]
-    sources: Sequence[str] = ()  # the file each row stands in
+    sources: Sequence[str] = ()  # the file of each row
 
     @property
     def task(self) -> str:
@@ -107,7 +107,7 @@ def scored(row: Json) -> float:
 
 
 def reason(row: Json, error: Exception) -> str:
-    """Why a row has no form in a format, in words."""
+    """Why a row cannot be written in a format."""
     if isinstance(error, Unfit | ModelError):
         return str(error)
     facts = RowFacts(row)

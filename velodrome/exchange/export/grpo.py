@@ -1,4 +1,4 @@
-"""Groups: one task a line with all its answers and their rewards, and tokens where the model server gave them."""
+"""Groups: one task per line with all its answers and their rewards, and tokens where the model server gave them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """NeMo Gym's rollouts: one line each, which their tools read and `velo import nemo_gym` turns back exactly.
 
-Whatever of a rollout would not come back from their fields alone is kept in `_velodrome`.
+What their fields cannot hold is kept in `_velodrome`.
 """
 
 from __future__ import annotations
@@ -130,5 +130,5 @@ FORMAT = Format(
     },
     start=start,
     content=lambda record: [record["responses_create_params"], record["response"]["output"]],
-    episodes=True,  # as every row, they come back from it
+    episodes=True,  # every row can be imported again
 )

@@ -1,4 +1,4 @@
-"""Export: choose rollouts, turn them into records, deal them out to splits, write the files and their card.
+"""Export: choose rollouts, turn them into records, divide them into splits, write the files and their card.
 
 Rows stream: what is held is a number for each chosen rollout, and with `dedupe` a hash for each record. A rollout
 that the format has no form for is left out, counted and reported; the others continue.

@@ -1,8 +1,8 @@
 """Which rollouts are exported, and in which order, by the index beside each file.
 
-Only numbers are held, some forty bytes for a rollout; a row is read from its file when its turn comes. A shuffle is
-by the seed and the key, so the order of the file makes no difference to it. Failures are never chosen: an attempt that
-failed is no answer.
+Only numbers are held, about forty bytes per rollout; a row is read from its file when its turn comes. A shuffle is
+by the seed and the key, so it does not depend on the order of the file. Failures are never chosen: a failed attempt has
+no answer.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from velodrome.records.lenient import loads
 
 
 class Remade(InputError):
-    """The index of a file turned out to be damaged and is made again: what was chosen by it must be chosen again."""
+    """The index of a file was damaged and is rebuilt: the selection must be made again."""
 
 
 class Selection:
-    """The chosen rollouts of some files. `close` lets go of the indexes."""
+    """The chosen rollouts of some files. `close` closes the indexes."""
 
     def __init__(self, sources: Sequence[Path], where: str) -> None:
         query = Query.parse(where)
@@ -160,7 +160,7 @@ class Selection:
                 raise _changed(index)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for index in self._indexes:
             index.close()
 

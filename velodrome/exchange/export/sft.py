@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: `{"messages": […], "tools": […]}`, one passed rollout a line."""
+"""Supervised fine-tuning: `{"messages": […], "tools": […]}`, one passed rollout per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which split a task falls into. A task is in one only, however many rollouts, files or equal copies it has."""
+"""The split of each task. A task is in one only, however many rollouts, files or equal copies it has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def parse_shares(text: str) -> list[tuple[str, float]]:
-    """`train=0.9,test=0.1` taken apart, as it stands there."""
+    """`train=0.9,test=0.1`, parsed."""
     shares: dict[str, float] = {}
     for part in text.split(","):
         name, _, share = part.partition("=")
@@ -31,7 +31,7 @@ def parse_shares(text: str) -> list[tuple[str, float]]:
 
 
 def parts(shares: Sequence[tuple[str, float]]) -> tuple[list[tuple[str, float]], str | None]:
-    """Shares that add up to one, each as its part of their sum; and what is to be said if they did not."""
+    """Shares that add up to one, scaled if they did not, with a note."""
     whole = sum(share for _, share in shares)
     if not shares or isclose(whole, 1.0):
         return list(shares), None
@@ -46,7 +46,7 @@ def task_hash(task: str) -> int:
 
 
 class Splits:
-    """Tasks dealt out by shares, as exactly as whole tasks allow; the seed decides which go where."""
+    """Tasks divided by shares, as exactly as whole tasks allow; the seed decides which task goes where."""
 
     def __init__(self, shares: Sequence[tuple[str, float]], tasks: Iterable[int], seed: int) -> None:
         self.names = [name for name, _ in shares] or [ALL]

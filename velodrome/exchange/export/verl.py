@@ -1,6 +1,6 @@
-"""Prompts for RL with verl: one task a row of a Parquet file, in the columns verl documents.
+"""Prompts for RL with verl: one task per row of a Parquet file, in the columns verl documents.
 
-`reward_model.ground_truth` is the task's answer; `extra_info` tells the pass rate of the rollouts it was chosen by.
+`reward_model.ground_truth` is the task's answer; `extra_info` has the pass rate of its rollouts.
 """
 
 from __future__ import annotations

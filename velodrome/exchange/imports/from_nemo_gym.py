@@ -15,7 +15,7 @@ from velodrome.records.task import agent_of, check_task, digest, own_id
 
 TASK_INDEX, ROLLOUT_INDEX, OURS = "_ng_task_index", "_ng_rollout_index", "_velodrome"
 _ASKED = ("input", "instructions", "tools")
-# Of the fields beside the request, those that are surely the task's: the others may be the score's.
+# Of the fields beside the request, those that certainly belong to the task: the others may be the score's.
 _REFERENCES = ("expected_answer", "ground_truth", "verifier_metadata", "task_idx", "instance_id", "uuid")
 _NOT_TASK = frozenset(("response", "reward", TASK_INDEX, ROLLOUT_INDEX, OURS))
 
@@ -28,7 +28,7 @@ def rollout(row: Any) -> Json:
 
 
 def check(row: Any) -> None:
-    """A `ValueError` if it is no rollout of theirs; what is none is not exported either."""
+    """Raise a `ValueError` if it is not one of their rollouts; such a row is not exported either."""
     check_task(row)
     if not isinstance(row.get("response"), dict):
         raise ValueError('no "response" in it; a file of tasks is imported with --as tasks')
@@ -40,7 +40,7 @@ def check(row: Any) -> None:
 
 
 def plain_rollout(row: Json) -> Json:
-    """The rollout as far as their fields tell it."""
+    """The rollout that their fields alone describe."""
     params = {name: value for name, value in row["responses_create_params"].items() if value is not None}
     theirs = {name: value for name, value in row.items() if name not in (TASK_INDEX, ROLLOUT_INDEX, OURS)}
     theirs["responses_create_params"] = params

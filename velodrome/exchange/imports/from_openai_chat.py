@@ -1,8 +1,8 @@
 """Logs of chat completions: requests with their answers, in the shapes people keep them in.
 
 A line is `{"request": …, "response": …}`, a line of OpenAI's batch files (`body`, `response.body`), a request and its
-answer in one object (`messages` and `choices`), or a conversation (`messages` that end with the model). Nobody scored
-them: the rewards are deferred, and `velo verify` can give them. Calls with the same request are repeats of one task.
+answer in one object (`messages` and `choices`), or a conversation (`messages` that end with the model). They have
+no scores: the rewards are deferred, and `velo verify` adds them. Calls with the same request are repeats of one task.
 """
 
 from __future__ import annotations

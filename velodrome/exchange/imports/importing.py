@@ -1,4 +1,4 @@
-"""Read somebody else's file line by line and write ours beside it.
+"""Convert another tool's file, line by line, into rollouts or tasks.
 
 All mistakes are reported together, each with its line. A file with mistakes is not imported unless bad lines may be
 skipped.

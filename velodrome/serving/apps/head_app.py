@@ -1,7 +1,7 @@
-"""The head server: who runs where, and with which configuration.
+"""The head server: which servers run where, and with which configuration.
 
 It reads only what the supervisor keeps for it: the state of the servers, and the configuration with its secrets masked.
-So it can die and come back like any other server.
+So it can be restarted like any other server.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_state(path: Path) -> list[Json]:
     try:
         servers = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError):
-        return []  # the supervisor has not begun, or has ended
+        return []  # the supervisor has not started, or has ended
     return servers if isinstance(servers, list) else []
 
 

@@ -120,7 +120,7 @@ class Sessions:
         return self._peers[ticket.worker]
 
     async def close(self, ticket: Ticket) -> None:
-        """Forget one session. Handles start over with the worker: an old one may be somebody else's now."""
+        """Forget one session. Handles start over with the worker, so an old one may belong to another session now."""
         if ticket.start == self._start:
             await self._close(ticket.handle)
 
@@ -130,7 +130,7 @@ class Sessions:
                 await self._resources.close(handle)
 
     async def sweep(self) -> None:
-        """Close what nobody has used for too long, from time to time."""
+        """Close sessions that have been idle for too long, from time to time."""
         while True:
             await asyncio.sleep(min(self._ttl_s, 60.0))
             limit = time.monotonic() - self._ttl_s

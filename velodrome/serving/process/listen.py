@@ -88,7 +88,7 @@ def listening(what: str, host: str, port: int, token: str | None) -> socket.sock
 
 
 def reachable(host: str) -> str:
-    """The host to connect to for a socket that listens on `host`, as it stands in a URL."""
+    """The host to connect to for a socket that listens on `host`, as it is written in a URL."""
     host = {"0.0.0.0": LOOPBACK, "::": "::1", "": LOOPBACK}.get(host, host)
     return f"[{host}]" if ":" in host else host
 

@@ -195,7 +195,7 @@ class Supervisor:
             raise InputError(*problems)
 
     def _claimed(self) -> contextlib.ExitStack:
-        """The profiles of all servers, begun; those of the run before are put away."""
+        """Start the profiles of all servers; those of the previous run are kept under a number."""
         return claimed(self._profiles, [name for name in self.servers if name != HEAD])
 
     def _server(self, instance: Instance) -> Server:
@@ -315,7 +315,7 @@ class Supervisor:
 
     def _write_state(self) -> None:
         part = self._state.with_suffix(".part")
-        with contextlib.suppress(OSError):  # a full disk: the head tells the state before
+        with contextlib.suppress(OSError):  # a full disk: the head reports the previous state
             part.write_bytes(orjson.dumps([server.report() for server in self.servers.values()]))
             os.replace(part, self._state)
 

@@ -1,6 +1,6 @@
 """One worker process of one server: `python -m velodrome.serving.process.worker_main BRIEF`.
 
-It ends when the supervisor says so, and also when the supervisor is no more, however that came about.
+It ends when the supervisor stops it, and also when the supervisor has died, however that happened.
 """
 
 from __future__ import annotations
