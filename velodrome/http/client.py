@@ -58,7 +58,7 @@ class _Failure(Exception):
         self.reply = reply
 
 
-class _Call(NamedTuple):
+class _Outgoing(NamedTuple):
     """What every attempt of a call sends."""
 
     method: str
@@ -67,7 +67,7 @@ class _Call(NamedTuple):
 
 
 _Got = TypeVar("_Got", bound=Reply | Stream)
-_Attempt = Callable[[_Call, Target, aiohttp.ClientTimeout], Awaitable[_Got]]
+_Attempt = Callable[[_Outgoing, Target, aiohttp.ClientTimeout], Awaitable[_Got]]
 
 
 class Http:
@@ -99,17 +99,17 @@ class Http:
         self, to: Target | Replicas, body: bytes, policy: Retry, *, headers: Mapping[str, str] | None = None
     ) -> Reply:
         """Send JSON bytes and read the whole answer. `headers` are for this call, beside the target's own."""
-        return await self._send(_Call("POST", body, headers), to, policy, self._attempt)
+        return await self._send(_Outgoing("POST", body, headers), to, policy, self._attempt)
 
     async def stream(self, to: Target | Replicas, body: bytes, policy: Retry) -> Stream:
         """Send JSON bytes and return once the answer begins; `timeout_s` then bounds each silence in it."""
         begin = partial(self._begin, self._clock() + policy.total_timeout_s)
-        call = _Call("POST", body, {"Accept": "text/event-stream, application/json"})
+        call = _Outgoing("POST", body, {"Accept": "text/event-stream, application/json"})
         return await self._send(call, to, policy, begin)
 
     async def get(self, to: Target | Replicas, policy: Retry) -> Reply:
         """Read a resource whole."""
-        return await self._send(_Call("GET"), to, policy, self._attempt)
+        return await self._send(_Outgoing("GET"), to, policy, self._attempt)
 
     async def aclose(self) -> None:
         """Close every connection. Closing twice is fine; a later call opens a new pool."""
@@ -119,7 +119,7 @@ class Http:
             if session is not None:
                 await session.close()
 
-    async def _send(self, call: _Call, to: Target | Replicas, policy: Retry, attempt: _Attempt[_Got]) -> _Got:
+    async def _send(self, call: _Outgoing, to: Target | Replicas, policy: Retry, attempt: _Attempt[_Got]) -> _Got:
         until = self._clock() + policy.total_timeout_s
         timeout = policy.first_timeout
         target = to.choose()
@@ -148,7 +148,7 @@ class Http:
             timeout = policy.timeout(until - self._clock())
             target = to.choose(avoid=target)
 
-    async def _attempt(self, call: _Call, target: Target, timeout: aiohttp.ClientTimeout) -> Reply:
+    async def _attempt(self, call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout) -> Reply:
         wait = self._connections.take(target.host)
         try:
             with _losses(timeout.total, wait), deadline(timeout.total or CONNECT_TIMEOUT_S):
@@ -164,7 +164,7 @@ class Http:
             self._connections.give_back(target.host)
         return _good(Reply(response.status, content, response.headers, target))
 
-    async def _begin(self, until: float, call: _Call, target: Target, timeout: aiohttp.ClientTimeout) -> Stream:
+    async def _begin(self, until: float, call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout) -> Stream:
         silence_s, left_s = timeout.total, until - self._clock()
         timeout = aiohttp.ClientTimeout(total=left_s, sock_connect=timeout.sock_connect, sock_read=silence_s)
         started = time.perf_counter()
@@ -182,7 +182,7 @@ class Http:
         return Stream(response, first, target, self._max_body_bytes, over)
 
     async def _request(
-        self, call: _Call, target: Target, timeout: aiohttp.ClientTimeout, wait: Wait | None
+        self, call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout, wait: Wait | None
     ) -> aiohttp.ClientResponse:
         body = call.body
         session = self._session or self._open()
