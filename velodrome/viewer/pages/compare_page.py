@@ -29,11 +29,6 @@ def compare_page(sources: Sequence[ViewedFile], a: ViewedFile, b: ViewedFile, on
         "choices": sources,
         "result": result,
         "compared": result.value,
-        "level": "95%",
-        "paired": False,
-        "fields": [],
-        "flips": [],
-        "flips_total": 0,
         "which": [(label, _at(a, b, each), each == only) for label, each in _WHICH],
     }
     if result.value:
