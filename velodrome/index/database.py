@@ -76,7 +76,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection for reading: everything read through it is of one moment, whoever writes meanwhile."""
+    """A connection for reading: everything read through it is one consistent state, even while others write."""
     path.stat()  # a missing file is a `FileNotFoundError`, not a new database
     with closing(connect(path)) as connection:
         connection.execute("BEGIN")

@@ -1,6 +1,6 @@
 """A file of lines that somebody may still be writing to, cutting or replacing.
 
-Reading goes on from a `Place`, always behind a whole line; a torn last line waits. A `FileMark` says what the file was
+Reading continues from a `Place`, always after a whole line; a torn last line waits. A `FileMark` says what the file was
 when it was read up to there; `change` compares it with the file as it is now and says in words why what was read
 cannot be trusted any more.
 """

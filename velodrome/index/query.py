@@ -1,7 +1,7 @@
 """The filter language: `reward<1 tools>3 0<pass_rate<1 error:timeout -agent:x "some text"`. All terms must hold.
 
 Parsing knows nothing of a file: whether a field exists is checked where the filter is used, and reported with the place
-it stands in. Nothing of what a user typed ever becomes SQL.
+it stands in. User input never becomes SQL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A `.jsonl.zst` file as lines: each knows the frame it begins in and its place in that frame's text.
 
-The collector writes a frame a line, so that any line can be read on its own. A file compressed anew, in one frame or
-few, is read as well; a line deep in a long frame then costs the way to it. A torn last frame waits. Damaged bytes are
+The collector writes one frame per line, so any line can be read on its own. A file compressed again, in one frame or
+a few, is read as well; a line deep in a long frame then costs the way to it. A torn last frame waits. Damaged bytes are
 passed over up to the next frame that decodes, and count as one line.
 """
 
