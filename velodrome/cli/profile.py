@@ -18,7 +18,7 @@ from velodrome.cli.verb import Verb, argument, optional_value, read_flags
 from velodrome.errors import InputError
 from velodrome.records.other_files import other_file
 from velodrome.settings.model import Settings
-from velodrome.settings.values import Count, Text
+from velodrome.settings.values import Count, FilePath
 from velodrome.timing.invisible import printed_json
 
 Json = dict[str, Any]
@@ -29,11 +29,11 @@ _ROLLOUTS = (".jsonl", ".jsonl.zst")
 class ProfileFlags(Settings):
     """The flags of `velo profile`."""
 
-    words: tuple[Text, ...] = argument((), title="ROLLOUTS", description="rollouts files; a training run; a trace")
+    words: tuple[Any, ...] = argument((), title="ROLLOUTS", description="rollouts files; a training run; a trace")
     as_json: bool = Field(False, alias="json", description="print the whole profile as JSON")
-    html: str | None = optional_value(title="PAGE", description="write a page [<rollouts>.profile.html]")
+    html: Any = optional_value(title="PAGE", description="write a page [<rollouts>.profile.html]")
     top: Count = Field(10, description="the most lines of a list")
-    merge: Text | None = Field(None, title="OUT", description="merge several traces into one (.json or .json.gz)")
+    merge: FilePath | None = Field(None, title="OUT", description="merge several traces into one (.json or .json.gz)")
     load_test: bool = Field(False, description="start servers, collect from them, stop them, then profile")
 
 
@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
         if page is not None:
             raise InputError("--html: pages are of rollouts; training runs and traces are printed, or --json")
         if flags.merge is not None:
-            show_merged(Path(flags.merge), words, as_json=flags.as_json)
+            show_merged(flags.merge, words, as_json=flags.as_json)
         else:
             show_training(words, as_json=flags.as_json, top=flags.top)
         return 0
