@@ -159,10 +159,12 @@ class Plan:
         import numpy as np
 
         names, digests, repeats = earlier.columns()
-        self.repeated = self.repeated or len(np.unique(names)) < len(names)
+        rows = np.argsort(names)  # in the order of names a search is many times faster
+        names, digests, repeats = names[rows], digests[rows], repeats[rows]
+        self.repeated = self.repeated or bool((names[1:] == names[:-1]).any())
         own, contents = np.frombuffer(self.names, "<u8"), np.frombuffer(self.digests, "<u8")
         order = np.argsort(own)
-        places = np.searchsorted(own, names, sorter=order)
+        places = np.searchsorted(own[order], names)
         places[places == len(own)] = 0
         index = order[places]
         ours = own[index] == names
