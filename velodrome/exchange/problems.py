@@ -12,7 +12,7 @@ from velodrome.errors import InputError, ModelError, describe
 
 _MOST_KINDS = 20
 
-# What reading a row of a wrong shape can raise: fields that are missing, or of another type.
+# What reading a row of another program's can raise: fields that are missing, or of another type.
 FLAWS = (ModelError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -32,11 +32,11 @@ class Problems:
             self._times[what] += 1
 
     @contextmanager
-    def at(self, where: str) -> Iterator[None]:
+    def at(self, where: str, flaws: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
         """Note the mistake that reading a row raises; the rest of the block is skipped."""
         try:
             yield
-        except FLAWS as error:
+        except flaws as error:
             self.add(where, mistake(error))
 
     def lines(self) -> list[str]:

@@ -71,7 +71,7 @@ def import_file(order: ImportOrder) -> ImportResult:
     with OutFile(order.to) as out:
         for number, line in read_lines(order.source):
             lines += 1
-            with problems.at(f"{order.source}:{number}"):
+            with problems.at(f"{order.source}:{number}", FLAWS):
                 rows = [kept.admit(row, number) for row in convert(orjson.loads(line), number)]
                 data = [encode(row) for row in rows if row is not None]
                 for each in data:
