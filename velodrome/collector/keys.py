@@ -1,10 +1,11 @@
 """`rollouts.keys`: which rollouts an output has, so that a resume need not read them.
 
 The file is a cache. Each record is 32 bytes: a row (hash of the task's name, digest of its content, repeat) or a seal
-(size, modification time and checksum of the output, and a checksum of this file, all up to that point). A batch of rows
+(size, change time and checksum of the output, and a checksum of this file, all up to that point). A batch of rows
 is sealed after the rows are in the output. On resume everything up to the last good seal counts if the output is the
-one that was sealed: same size and time, or else the same bytes. Rows that the output has beyond it are read from the
-output. In any other case the output is read whole, and the file is written anew.
+one that was sealed: same size and time, or else the same bytes. The time is `ctime`, which no program can set, so an
+edit that restores the modification time is noticed. Rows that the output has beyond the seal are read from the output.
+In any other case the output is read whole, and the file is written anew.
 
 An output in `.zst` has no such file.
 """
@@ -35,7 +36,7 @@ _HEADER = b"velodrome keys 1"  # 16 bytes, then what the rows are named by
 _NAMED = {True: b" by task        ", False: b" by key         "}
 _TRIES = 3  # seals to look at, from the end
 _ROW = struct.Struct("<QQqII")  # name, digest, repeat (-1: none), kind, unused
-_SEAL = struct.Struct("<QqIIII")  # size, mtime, checksum of the output, checksum of this file, kind, unused
+_SEAL = struct.Struct("<QqIIII")  # size, ctime, checksum of the output, checksum of this file, kind, unused
 _KIND = struct.Struct("<I")
 _ROW_KIND, _SEAL_KIND = 1, 2
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -167,9 +168,9 @@ def _sealed(output: Path, read: Callable[[bytes], Entry | None], by_task: bool) 
     if not good:
         return None
     place = good[0]
-    size, mtime, checksum, *_ = _SEAL.unpack_from(data, place)
+    size, ctime, checksum, *_ = _SEAL.unpack_from(data, place)
     records = _rows(data[:place])
-    same = (size, mtime) == (state.st_size, state.st_mtime_ns) and _ends_with(output, size, read, records[-32:])
+    same = (size, ctime) == (state.st_size, state.st_ctime_ns) and _ends_with(output, size, read, records[-32:])
     if not same and _checksum(output, 0, size, 0) != checksum:
         return None
     return Earlier(output, rows=len(records) // _ROW.size, records=records, sealed=(size, checksum))
@@ -228,7 +229,7 @@ def keys_path(output: Path) -> Path:
 class KeyFile:
     """The keys file of an output that is written to. If the disk refuses it, the next resume takes longer."""
 
-    def __init__(self, output: Path, earlier: Earlier, size: int, mtime: int, *, by_task: bool = True) -> None:
+    def __init__(self, output: Path, earlier: Earlier, size: int, ctime: int, *, by_task: bool = True) -> None:
         self._fd = -1
         self._waiting: list[bytes] = []
         if output.suffix == ".zst":
@@ -238,7 +239,7 @@ class KeyFile:
             self._output_checksum = _checksum(output, known, size, checksum)
             self._own = zlib.crc32(earlier.records)
             path = keys_path(output)
-            write_whole(path, _HEADER + _NAMED[by_task] + earlier.records + self._seal(size, mtime))
+            write_whole(path, _HEADER + _NAMED[by_task] + earlier.records + self._seal(size, ctime))
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def add(self, entry: Entry, line: bytes) -> None:
@@ -247,21 +248,21 @@ class KeyFile:
             self._waiting.append(_row(entry))
             self._output_checksum = zlib.crc32(line, self._output_checksum)
 
-    def seal(self, size: int, mtime: int) -> None:
+    def seal(self, size: int, ctime: int) -> None:
         """The rows so far are those of an output of this size and time."""
         if self._fd < 0 or not self._waiting:
             return
         rows, self._waiting = b"".join(self._waiting), []
         self._own = zlib.crc32(rows, self._own)
-        data = rows + self._seal(size, mtime)
+        data = rows + self._seal(size, ctime)
         try:
             if os.write(self._fd, data) != len(data):
                 self.close()
         except OSError:
             self.close()
 
-    def _seal(self, size: int, mtime: int) -> bytes:
-        seal = _SEAL.pack(size, mtime, self._output_checksum, self._own, _SEAL_KIND, 0)
+    def _seal(self, size: int, ctime: int) -> bytes:
+        seal = _SEAL.pack(size, ctime, self._output_checksum, self._own, _SEAL_KIND, 0)
         self._own = zlib.crc32(seal, self._own)
         return seal
 

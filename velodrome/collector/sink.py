@@ -82,7 +82,7 @@ class Sink:
         """The rows so far are complete: the keys file may say so."""
         if self.keys is not None:
             if self.rows.changed is None:
-                self.keys.seal(self.rows.file.size, self.rows.file.written_at)
+                self.keys.seal(self.rows.file.size, self.rows.file.changed_at)
             else:
                 self.keys.close()
 
@@ -185,7 +185,31 @@ def open_sink(settings: SharedSettings, earlier: Earlier, *, by_task: bool) -> I
         if not settings.overwrite and sink.size_found != earlier.size:
             raise InputError(f"{output}: another collection wrote to it just now; run the command again")
         file = sink.rows.file
-        sink.keys = KeyFile(output, earlier, file.size, file.written_at, by_task=by_task)
+        sink.keys = KeyFile(output, earlier, file.size, file.changed_at, by_task=by_task)
         yield sink
     finally:
         sink.close()
+
+
+def refuse_output(output: Path, source: Path | None) -> None:
+    """An output that cannot be one, said before anything runs."""
+    if not output.name.endswith((".jsonl", ".jsonl.zst")):
+        raise InputError(f"{output}: an output ends in .jsonl or .jsonl.zst")
+    try:
+        there = output.exists()
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written: {error.strerror or error}") from error
+    twin = output.with_suffix("") if output.suffix == ".zst" else output.with_name(f"{output.name}.zst")
+    if twin.exists():
+        raise InputError(f"{output}: {twin} is there, and both would share one run file; give another name")
+    if there and not output.is_file():
+        what = "a folder" if output.is_dir() else "not a regular file"
+        raise InputError(f"{output}: {what}; give a file")
+    if source is None:
+        return
+    if there and output.samefile(source):
+        raise InputError(f"{output}: input and output are the same file")
+    for kind in ("failures.jsonl", "keys", "metrics.json", "plan", "profile.json", "run.json"):
+        file = rollout.beside(output, kind)
+        if file.exists() and file.samefile(source):
+            raise InputError(f"{source}: a collection into {output} writes to it; give another output")

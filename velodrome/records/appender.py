@@ -55,7 +55,7 @@ class Appender:
             os.close(self._fd)
             raise
         self.size_before = self._synced = self.size
-        self.written_at = os.fstat(self._fd).st_mtime_ns
+        self._note_times()
 
     def _lock(self) -> None:
         try:
@@ -124,11 +124,15 @@ class Appender:
         self.size += len(data)
         self.appended += 1
         self._checksum = zlib.crc32(data, self._checksum)
-        self.written_at = os.fstat(self._fd).st_mtime_ns
+        self._note_times()
         self.recent.append(line)
         self._recent_bytes += len(line)
         while self._recent_bytes > _RECENT_BYTES and len(self.recent) > 1:
             self._recent_bytes -= len(self.recent.popleft())
+
+    def _note_times(self) -> None:
+        state = os.fstat(self._fd)
+        self.written_at, self.changed_at = state.st_mtime_ns, state.st_ctime_ns
 
     def _write(self, data: bytes, before: int) -> None:
         if self._broken is not None:
@@ -198,7 +202,7 @@ class Appender:
         """Empty the file."""
         os.ftruncate(self._fd, 0)
         self.size = self.size_before = self._synced = 0
-        self.written_at = os.fstat(self._fd).st_mtime_ns
+        self._note_times()
 
     def sync(self) -> None:
         """Ask the disk to keep what was written, against a power cut."""
