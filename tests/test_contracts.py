@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from velodrome.contracts import Agent, Model, as_agent, as_model
+from velodrome.contracts import Agent, Model, as_agent, as_model, as_resources
 from velodrome.errors import AgentError, InputError, ModelError
 from velodrome.records.conversation import final_text
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 
 ITEM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "36"}]}
 REQUEST = {"instructions": "x", "input": [{"role": "user", "content": "first"}, {"role": "user", "content": "last"}]}
@@ -150,3 +151,9 @@ async def nothing(task):
 def test_an_agent_that_fails_is_to_blame(thing: Any):
     with pytest.raises(AgentError):
         ran(thing)
+
+
+def test_a_class_is_not_an_instance_of_itself():
+    for convert, kind in ((as_agent, SimpleAgent), (as_model, ScriptedModel), (as_resources, Calculator)):
+        with pytest.raises(InputError, match=kind.__name__):
+            convert(kind)

@@ -134,7 +134,7 @@ def as_model(thing: Any) -> Model:
     given the text of the last user message and runs in a thread. An annotation of the parameter (`str` or `dict`)
     decides otherwise.
     """
-    if callable(getattr(thing, "respond", None)):
+    if callable(getattr(thing, "respond", None)) and not inspect.isclass(thing):
         model: Model = thing
         return model
     if callable(thing) and not inspect.isclass(thing):
@@ -151,7 +151,7 @@ def as_agent(thing: Any) -> Agent:
     The result is a dict with `reward`, `response` (a Response) or `output` (items, or a text), and any other fields. A
     text alone has no reward, so it can only be collected without verification.
     """
-    if isinstance(thing, Agent):
+    if isinstance(thing, Agent) and not inspect.isclass(thing):
         return thing
     run = getattr(thing, "run", thing)
     if not inspect.isclass(thing) and _is_async(run):
@@ -163,7 +163,8 @@ def as_agent(thing: Any) -> Agent:
 
 def as_resources(thing: Any) -> Resources:
     """An environment from an object with the methods of `Resources`."""
-    if all(callable(getattr(thing, name, None)) for name in ("open", "call", "score", "close")):
+    methods = ("open", "call", "score", "close")
+    if all(callable(getattr(thing, name, None)) for name in methods) and not inspect.isclass(thing):
         resources: Resources = thing
         return resources
     raise InputError(
