@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,59 @@ def test_a_fault_in_the_source_of_tasks_is_raised_and_leaves_nothing(tmp_path: P
     assert len((tmp_path / "r.jsonl").read_bytes().splitlines()) == 1
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_fault_in_the_source_lets_rollouts_in_flight_finish(asynchronous: bool, tmp_path: Path):
+    async def patient(task: Json) -> Json:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return await plain(task)
+
+    def broken() -> Iterator[str]:
+        yield from ("one", "two", "three")
+        raise OSError("the queue is gone")
+
+    async def broken_slowly() -> AsyncIterator[str]:
+        for task in broken():
+            yield task
+
+    with pytest.raises(OSError, match="the queue is gone"):
+        run(collect(broken_slowly() if asynchronous else broken(), patient, out=tmp_path / "r.jsonl", progress=False))
+    assert len((tmp_path / "r.jsonl").read_bytes().splitlines()) == 3
+
+
+def test_a_source_that_does_not_end_when_cancelled_is_cancelled_again():
+    async def stubborn() -> AsyncIterator[str]:
+        yield "one"
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    assert run(collect(stubborn(), plain, max_wall_s=0.05, progress=False)).kept == 1
+
+
+class Quit(BaseException):
+    """Neither an error nor an exit."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), Quit("enough")])
+def test_an_agent_that_would_end_the_process_fails_its_own_rollout(error: BaseException):
+    async def leaving(task: Json) -> Json:
+        if task["responses_create_params"]["input"] == "leave":
+            raise error
+        return await plain(task)
+
+    result = run(collect(["one", "leave", "two"], leaving, progress=False))
+    assert (result.kept, result.failed, result.failures[0]["boundary"]) == (2, 1, "agent")
+    assert type(error).__name__ in result.failures[0]["error"]
+
+
+def test_a_row_with_a_key_of_another_kind_is_no_reason_to_stop(tmp_path: Path):
+    out = tmp_path / "r.jsonl"
+    out.write_bytes(b'{"reward": 1.0, "meta": {"key": "by hand"}}\n')
+    result = run(collect(["one"], plain, out=out, progress=False))
+    assert (result.kept, len(out.read_bytes().splitlines())) == (1, 2)
+
+
 def test_one_rollout_is_returned_or_raises_its_error():
     row = run(rollout("say hi", agent()))
     assert (row["reward"], row["response"]["content"], row["meta"]["agent"]) == (1.0, "hi there", "SimpleAgent")
@@ -228,6 +282,23 @@ def test_an_agent_by_name_comes_from_a_config(tmp_path: Path):
 def test_a_mistake_in_the_call_is_an_input_error_that_names_it(settings: Json, word: str):
     with pytest.raises(InputError, match=word):
         run(collect(["a"], None if not settings else plain, progress=False, **settings))
+
+
+@pytest.mark.parametrize("tasks", [None, {"id": "x", "responses_create_params": {"input": "a"}}, b"a"])
+def test_what_is_not_a_source_of_tasks_is_refused(tasks: Any):
+    with pytest.raises(InputError, match="tasks"):
+        run(collect(tasks, plain, progress=False))
+
+
+@pytest.mark.parametrize("name", ["tasks.jsonl", "tasks.txt", "", "twin.jsonl"])
+def test_an_output_that_would_harm_other_files_is_refused(name: str, tmp_path: Path):
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_bytes(b'{"responses_create_params": {"input": "a"}}\n')
+    (tmp_path / "twin.jsonl.zst").touch()
+    for call in (collect(tasks, plain, out=tmp_path / name), verify(tasks, Echo(), out=tmp_path / name)):
+        with pytest.raises(InputError):
+            run(call)
+    assert tasks.read_bytes().count(b"\n") == 1
 
 
 def test_without_progress_nothing_is_printed(capfd: pytest.CaptureFixture[str]):

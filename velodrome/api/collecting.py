@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from velodrome.collector.collection import collect as run_collection
 from velodrome.collector.plan import Job, encoded_task
 from velodrome.collector.result import Run
 from velodrome.collector.settings import DEFAULT_PARALLEL, CollectSettings, VerifySettings
+from velodrome.collector.sink import refuse_output
 from velodrome.collector.verify import default_output
 from velodrome.collector.verify import verify as run_verification
 from velodrome.contracts import as_agent
@@ -64,6 +65,8 @@ async def collect(
     `config` (a path, several, or a loaded `Config`). With `out` rollouts are appended to that file, and the same call
     again continues where it stopped; without it they are kept in memory. A failed rollout is counted and never raises.
     """
+    if tasks is None or isinstance(tasks, Mapping | bytes):
+        raise InputError(f"tasks: expected a path, a list or an iterable of tasks, not {tasks!r:.80}")
     path = _task_file(tasks) if isinstance(tasks, str | Path) else None
     settings = CollectSettings.read(
         {
@@ -87,6 +90,8 @@ async def collect(
         },
         "collect",
     )
+    if settings.output is not None:
+        refuse_output(settings.output, path)
     async with Scope():
         given: Any = None if path is not None else tasks
         return await run_collection(settings, _agents(agent, config), given, Surface(_reporter(progress), progress))
@@ -145,6 +150,8 @@ async def verify(
         },
         "verify",
     )
+    if settings.output is not None:
+        refuse_output(settings.output, _task_file(path))
     live = environment is not None
     scorers: Agents = ConfiguredAgents(_config(config, scoring=True)) if not live else _scorer(environment, agent)
     async with Scope():
@@ -156,6 +163,8 @@ def _task_file(path: PathLike) -> Path:
     file = find_file(str(path), Path.cwd())
     if file is None:
         raise InputError(f"{path}: no such file (looked in this folder and in the package)")
+    if not file.is_file():
+        raise InputError(f"{path}: not a regular file; the input is read twice, so a pipe will not do")
     return file
 
 

@@ -21,6 +21,7 @@ from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface
 from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings
+from velodrome.collector.sink import refuse_output
 from velodrome.collector.stop import Stop
 from velodrome.collector.watch.watch import Watcher
 from velodrome.errors import InputError
@@ -149,28 +150,6 @@ def find_input(path: Path) -> Path:
     if not found.is_file():
         raise InputError(f"{path}: not a regular file; the input is read twice, so a pipe will not do")
     return path if path.exists() else found
-
-
-def refuse_output(output: Path, source: Path) -> None:
-    """An output that cannot be one, said before anything runs."""
-    if not output.name.endswith((".jsonl", ".jsonl.zst")):
-        raise InputError(f"{output}: an output ends in .jsonl or .jsonl.zst")
-    try:
-        there = output.exists()
-    except OSError as error:
-        raise InputError(f"{output}: cannot be written: {error.strerror or error}") from error
-    twin = output.with_suffix("") if output.suffix == ".zst" else output.with_name(f"{output.name}.zst")
-    if twin.exists():
-        raise InputError(f"{output}: {twin} is there, and both would share one run file; give another name")
-    if there and not output.is_file():
-        what = "a folder" if output.is_dir() else "not a regular file"
-        raise InputError(f"{output}: {what}; give a file")
-    if there and output.samefile(source):
-        raise InputError(f"{output}: input and output are the same file")
-    for kind in ("failures.jsonl", "metrics.json", "run.json"):
-        file = beside(output, kind)
-        if file.exists() and file.samefile(source):
-            raise InputError(f"{source}: a collection into {output} writes to it; give another output")
 
 
 def use_limits(options: ConnectionLimits) -> None:

@@ -9,7 +9,6 @@ from velodrome.cli.collect import (
     find_input,
     find_servers,
     finish,
-    refuse_output,
     run_async,
     use_limits,
 )
@@ -21,6 +20,7 @@ from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface
 from velodrome.collector.result import Run
 from velodrome.collector.settings import VerifySettings
+from velodrome.collector.sink import refuse_output
 from velodrome.collector.stop import Stop
 from velodrome.errors import InputError
 from velodrome.serving.connect import Servers

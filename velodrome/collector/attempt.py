@@ -100,7 +100,10 @@ async def attempt(
 
 
 class uncancelled:
-    """A cancellation that nobody requested of this task is a failure like any other; it must not lose the rollout."""
+    """What would end the task or the process fails the rollout: `SystemExit`, a cancellation that nobody requested.
+
+    Ctrl-C and a cancellation of this task pass.
+    """
 
     __slots__ = ("_what",)
 
@@ -117,6 +120,8 @@ class uncancelled:
             task = asyncio.current_task()
             if task is not None and not task.cancelling():
                 raise AgentError(f"{self._what}: something it waited for was cancelled") from error
+        elif error is not None and not isinstance(error, Exception | KeyboardInterrupt | GeneratorExit):
+            raise AgentError(f"{self._what}: {describe(error)}") from error
 
 
 def keep(made: Attempt, job: Job, result: Json, meta: Json, verify: bool) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from velodrome.collector.account import Surroundings
 from velodrome.collector.attempt import Attempt
 from velodrome.collector.executors import Executor, Jobs
+from velodrome.collector.executors.inline import give_up
 from velodrome.collector.keys import Entry
 from velodrome.collector.pace import Auto, Fixed, Pace
 from velodrome.collector.plan import Plan, Planned
@@ -130,12 +131,9 @@ class Collector:
                     self.sink.seal()
                     executor.limit = self.pace.limit
                     self._compare_output()
-        except asyncio.CancelledError:
+        finally:
             for attempt in executor.finished():
                 self._take(attempt)
-            raise
-        for attempt in executor.finished():
-            self._take(attempt)
         self.sink.seal()
 
     def _stop_executor(self) -> None:
@@ -304,17 +302,20 @@ class Collector:
 
     @asynccontextmanager
     async def _fed(self) -> AsyncIterator[None]:
-        """Read an asynchronous source of tasks meanwhile. Its error ends the run."""
-        if not isinstance(self.jobs, TaskStream) or not self.jobs.asynchronous:
+        """Read an asynchronous source of tasks meanwhile. Its error ends the run, after the rollouts in flight."""
+        if not isinstance(self.jobs, TaskStream):
             yield
+            return
+        if not self.jobs.asynchronous:
+            yield
+            self.jobs.raise_fault()
             return
         feeding = asyncio.create_task(self.jobs.feed(self._executor.wake))
         try:
             yield
         finally:
-            feeding.cancel()
-            await asyncio.wait([feeding])
-        if not feeding.cancelled():
+            await give_up({feeding})
+        if feeding.done() and not feeding.cancelled():
             feeding.result()
 
 

@@ -101,7 +101,7 @@ class OutputReadings:
         """One row of the file."""
         facts = RowFacts(row, line=line, size=size)
         self.tally.add(facts)
-        if facts.task is not None and facts.key is not None:
+        if facts.key is not None:
             self.rollouts += 1
             self._failed.discard(facts.key)
         self.checks.add(facts)

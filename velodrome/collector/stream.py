@@ -48,6 +48,7 @@ class TaskStream:
         self._room = asyncio.Event()
         self._read = 0
         self._exhausted = False
+        self._fault: Exception | None = None
 
     @property
     def asynchronous(self) -> bool:
@@ -71,11 +72,19 @@ class TaskStream:
                 except StopIteration:
                     self._exhausted = True
                     return None
+                except Exception as error:  # noqa: BLE001 - raised as it is, by `raise_fault`
+                    self._fault, self._exhausted = error, True
+                    return None
             else:
                 self._exhausted = self._exhausted or self._source is None
                 return None
             self._jobs.extend(self._add(task))
         return self._jobs.popleft()
+
+    def raise_fault(self) -> None:
+        """Raise what the iterable raised, if it did: rollouts in flight finish first."""
+        if self._fault is not None:
+            raise self._fault
 
     async def feed(self, wake: Callable[[], None]) -> None:
         """Read an asynchronous iterable, a few tasks ahead."""
@@ -107,7 +116,7 @@ class TaskStream:
             known_agent(self._selection.agent_for(row), self._selection.agents)
             name = self._named(own_id(row), digest(row))
         except (ValueError, InputError) as error:
-            return self._bad(index, str(error))
+            return self._bad(index, str(error).removeprefix(f"tasks:{index + 1}: "))
         return task_jobs(self.plan, self._selection, index, name, row, line)
 
     def _named(self, own: str | None, content: str) -> str:
