@@ -162,6 +162,14 @@ def test_an_edit_that_keeps_size_and_modification_time_is_noticed(output: Path, 
     assert rows(read_earlier(output)) == rows(whole(output))
 
 
+def test_a_line_after_the_last_seal_is_named_by_its_number_in_the_file(output: Path):
+    with output.open("ab") as stream:
+        stream.write(b"no rollout\n")
+    (note,) = read_earlier(output).notes
+    assert note.startswith(f"{output}:21: ")
+    assert read_earlier(output).notes == whole(output).notes
+
+
 def test_a_compressed_output_has_no_keys(tmp_path: Path):
     path = tmp_path / "rollouts.jsonl.zst"
     write(path, range(5))

@@ -83,6 +83,7 @@ class Earlier:
     notes: list[str] = field(default_factory=list)
     records: bytes = b""  # of the rows
     sealed: tuple[int, int] = (0, 0)  # how much of the output has a known checksum, and that
+    _lines_before: int | None = None  # in the sealed part
     _done: set[tuple[int, int]] | None = None
     _contents: dict[int, set[int]] = field(default_factory=dict)
 
@@ -125,7 +126,14 @@ class Earlier:
         if reason.endswith(DAMAGED):
             self.note(f"{self.output}: {reason}; the rollouts there count as not run")
         elif not torn:
-            self.note(f"{self.output}:{number}: {reason}; it is left alone and counts as not run")
+            self.left_alone(number, reason)
+
+    def left_alone(self, number: int, reason: str) -> None:
+        """Note a line that is not a rollout, by its number after the sealed part."""
+        if self.output is not None and len(self.notes) < _MOST_NOTES:
+            if self._lines_before is None:
+                self._lines_before = _count_lines(self.output, self.sealed[0])
+            self.note(f"{self.output}:{self._lines_before + number}: {reason}; it is left alone and counts as not run")
 
 
 def _columns() -> list[tuple[str, str]]:
@@ -147,7 +155,7 @@ def read_earlier(
             parts.append(_row(entry))
             rows += 1
         elif line.endswith(b"\n"):  # else it may be torn: the writer looks at that one
-            earlier.note(f"{output}:{number}: not a rollout; it is left alone and counts as not run")
+            earlier.left_alone(number, "not a rollout")
     earlier.records = b"".join(parts)
     earlier.rows += rows
     return earlier
@@ -210,6 +218,15 @@ def _ends_with(output: Path, size: int, read: Callable[[bytes], Entry | None], r
         line = stream.read(size - start).rstrip(b"\n").rpartition(b"\n")[2]
     entry = read(line)
     return entry is not None and _row(entry) == record
+
+
+def _count_lines(path: Path, end: int) -> int:
+    lines = 0
+    with path.open("rb", buffering=0) as stream:
+        while end > 0 and (data := stream.read(min(_CHUNK_BYTES, end))):
+            lines += data.count(b"\n")
+            end -= len(data)
+    return lines
 
 
 def _checksum(path: Path, start: int, end: int, checksum: int) -> int:
