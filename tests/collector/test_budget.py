@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from velodrome.collector.stop import Budget
+from velodrome.collector.pace import Budget
 
 
 @pytest.mark.parametrize(

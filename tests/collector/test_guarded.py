@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from velodrome.collector.guarded import GuardedFile
-from velodrome.collector.sink import Sink
+from velodrome.collector.sink import GuardedFile, Sink
 from velodrome.records.jsonl import read_lines
 
 
@@ -143,7 +142,7 @@ def test_names_that_are_taken_are_left_alone(tmp_path: Path):
 FULL_FOLDER = """
 import os, resource, sys
 from pathlib import Path
-from velodrome.collector.guarded import GuardedFile
+from velodrome.collector.sink import GuardedFile
 from velodrome.errors import StorageError
 
 os.chdir(sys.argv[1])

@@ -12,8 +12,7 @@ import orjson
 import pytest
 
 from velodrome.errors import InputError
-from velodrome.records.jsonl import MAX_LINE_BYTES
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import MAX_LINE_BYTES, loads
 from velodrome.records.rollout import key_in
 from velodrome.records.rows import read_rows
 from velodrome.records.zst import pack

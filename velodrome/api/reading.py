@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from velodrome.errors import InputError
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import loads
 from velodrome.records.other_files import other_file
 from velodrome.records.rollout import beside, encode
-from velodrome.records.rows import read_rows
-from velodrome.records.unread import Unread
+from velodrome.records.rows import Unread, read_rows
 from velodrome.records.views import Rollout
 
 if TYPE_CHECKING:

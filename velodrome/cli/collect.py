@@ -19,10 +19,10 @@ from velodrome.cli.watching import watching
 from velodrome.collector import collection
 from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface
+from velodrome.collector.pace import Stop
 from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings
 from velodrome.collector.sink import refuse_output
-from velodrome.collector.stop import Stop
 from velodrome.collector.watch.watch import Watcher
 from velodrome.errors import InputError
 from velodrome.profiling.profile_text import profile_tree, verdict_text

@@ -10,11 +10,9 @@ from pydantic import Field
 
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError, ModelError
-from velodrome.records.foreign import FOREIGN, is_foreign
-from velodrome.records.jsonl import read_lines
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import loads, read_lines
 from velodrome.records.mending import HOSTILE, mended
-from velodrome.records.other_files import refuse_other_file
+from velodrome.records.other_files import FOREIGN, is_foreign, refuse_other_file
 from velodrome.records.rollout import key_in
 from velodrome.settings.model import Settings
 from velodrome.settings.values import FilePath, Text

@@ -18,10 +18,10 @@ from velodrome.cli.verb import Verb
 from velodrome.collector import verify as verification
 from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface
+from velodrome.collector.pace import Stop
 from velodrome.collector.result import Run
 from velodrome.collector.settings import VerifySettings
 from velodrome.collector.sink import refuse_output
-from velodrome.collector.stop import Stop
 from velodrome.errors import InputError
 from velodrome.serving.connect import Servers
 from velodrome.serving.process.options import ConnectionLimits

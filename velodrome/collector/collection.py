@@ -24,13 +24,13 @@ from velodrome.collector.executors.inline import Inline
 from velodrome.collector.executors.outage import Outage
 from velodrome.collector.keys import Earlier, read_earlier
 from velodrome.collector.known import known_tasks, save_known
+from velodrome.collector.pace import Stop
 from velodrome.collector.plan import Job, Plan, Planned, TaskFile, TaskList, Tasks, TaskSelection, jobs, survey
 from velodrome.collector.readings import read_output
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import RunFile, make_recipe, refuse_mixing, write_json
 from velodrome.collector.settings import CollectSettings, SharedSettings, VerifySettings
 from velodrome.collector.sink import MemorySink, open_sink
-from velodrome.collector.stop import Stop
 from velodrome.collector.stream import TaskStream
 from velodrome.collector.watch.watch import Watcher
 from velodrome.errors import ChangedError, InputError, StorageError

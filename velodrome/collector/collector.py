@@ -16,13 +16,12 @@ from velodrome.collector.attempt import Attempt
 from velodrome.collector.executors import Executor, Jobs
 from velodrome.collector.executors.inline import give_up
 from velodrome.collector.keys import Entry
-from velodrome.collector.pace import Auto, Fixed, Pace
+from velodrome.collector.pace import Auto, Budget, Fixed, Pace, Stop
 from velodrome.collector.plan import Plan, Planned
 from velodrome.collector.readings import Readings
 from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import MemorySink, Sink
-from velodrome.collector.stop import Budget, Stop
 from velodrome.collector.stream import TaskStream
 from velodrome.collector.watch.progress import Progress
 from velodrome.collector.watch.pulse import beating

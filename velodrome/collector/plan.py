@@ -21,8 +21,7 @@ import orjson
 from velodrome.collector.keys import Earlier, name_hash
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError, read_lines
-from velodrome.records.prompt import request_flaw
-from velodrome.records.task import agent_of, check_input, digest, own_id, parse_task
+from velodrome.records.task import agent_of, check_input, digest, own_id, parse_task, request_flaw
 from velodrome.serving.connect import unknown
 
 Json = dict[str, Any]

@@ -18,8 +18,7 @@ from velodrome.profiling.profile_file import ended, failures_of
 from velodrome.profiling.profile_text import profile_tree
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import DAMAGED
-from velodrome.records.rows import read_failures, read_rows
-from velodrome.records.unread import Unread
+from velodrome.records.rows import Unread, read_failures, read_rows
 from velodrome.stats.metrics import Tally, failed_keys
 
 Json = dict[str, Any]

@@ -10,8 +10,7 @@ from typing import Any
 import orjson
 
 from velodrome.records.rollout import beside
-from velodrome.records.rows import read_rows
-from velodrome.records.unread import Unread
+from velodrome.records.rows import Unread, read_rows
 from velodrome.records.views import Rollout
 
 Json = dict[str, Any]

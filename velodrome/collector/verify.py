@@ -18,17 +18,16 @@ from velodrome.collector.attempt import Attempt, check_numbers, check_reward, en
 from velodrome.collector.collection import QUIET, Surface, conduct
 from velodrome.collector.collector import Collector
 from velodrome.collector.keys import Earlier, Entry, name_hash, read_earlier
+from velodrome.collector.pace import Stop
 from velodrome.collector.plan import InputProblems, Job, Plan, Planned, refuse_taken
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import make_recipe
 from velodrome.collector.settings import VerifySettings
-from velodrome.collector.stop import Stop
 from velodrome.contracts import Resources
 from velodrome.errors import InputError, RolloutError, VerifyError, blame
 from velodrome.records import rollout
-from velodrome.records.foreign import foreign_file
-from velodrome.records.jsonl import read_lines
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import loads, read_lines
+from velodrome.records.other_files import foreign_file
 from velodrome.records.task import digest
 from velodrome.serving.connect import unknown
 from velodrome.timing.spans import root, span

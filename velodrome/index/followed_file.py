@@ -15,8 +15,7 @@ from pathlib import Path
 
 from velodrome.errors import InputError
 from velodrome.index.parsed_lines import Line
-from velodrome.records.jsonl import MAX_LINE_BYTES
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import MAX_LINE_BYTES, loads
 
 CHUNK_BYTES = 4 * 1024 * 1024
 _HEAD_BYTES = 64 * 1024

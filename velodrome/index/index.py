@@ -37,7 +37,7 @@ from velodrome.index.conditions import with_key
 from velodrome.index.fields import TASK_FIELDS
 from velodrome.index.followed_file import same_file
 from velodrome.index.query import Query, Sort
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import loads
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]

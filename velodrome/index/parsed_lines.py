@@ -13,9 +13,8 @@ import orjson
 from velodrome.index.answer_types import DEFERRED_STATE, FAILED, FAILED_STATE, KEPT_STATE, STATES
 from velodrome.index.fields import FIELDS, extra_numbers
 from velodrome.records.facts import RowFacts
-from velodrome.records.foreign import FOREIGN, is_foreign
-from velodrome.records.jsonl import DAMAGED, MAX_LINE_BYTES
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import DAMAGED, MAX_LINE_BYTES, loads
+from velodrome.records.other_files import FOREIGN, is_foreign
 
 # Number from 1, byte offset, place within the text of its zstd frame, the bytes. The bytes are None for a line that is
 # too long, and for damaged bytes, of which the place is how many there are, as a negative number.

@@ -17,7 +17,7 @@ from velodrome.index.store import FAILURES, read_progress, write_progress
 from velodrome.index.zst_lines import ZstLines
 from velodrome.records.conversation import text_of
 from velodrome.records.facts import RowFacts
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import loads
 
 _CHUNK_BYTES = 1024 * 1024
 _TEXT = 4096  # characters of a prompt and of an answer that can be searched

@@ -16,8 +16,7 @@ from velodrome.profiling.config_blocks import read_config
 from velodrome.profiling.profile import Profile
 from velodrome.records.mending import LATEST_S
 from velodrome.records.rollout import beside
-from velodrome.records.rows import read_rows
-from velodrome.records.unread import Unread
+from velodrome.records.rows import Unread, read_rows
 
 Json = dict[str, Any]
 

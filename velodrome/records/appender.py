@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from velodrome.errors import ChangedError, InputError, StorageError, VelodromeError
-from velodrome.records.jsonl import read_lines
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import loads, read_lines
 
 _CHUNK_BYTES = 1024 * 1024
 _RECENT_BYTES = 4 * 1024 * 1024

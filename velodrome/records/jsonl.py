@@ -1,7 +1,8 @@
-"""JSON lines that are whole or absent, plain or `.zst`.
+"""JSON lines that are whole or absent, plain or `.zst`, and the one parser for lines that may come from anywhere.
 
 Reading streams and never holds more than one line. In a `.zst` file each line is a compressed frame of its own, which
-any zstd tool reads as one stream. `records/appender.py` writes such files.
+any zstd tool reads as one stream. `records/appender.py` writes such files. `loads` tries strict JSON first, because it
+is far quicker, and then takes what that has no form for: NaN, numbers beyond a float, lone surrogates, broken UTF-8.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from velodrome.errors import InputError
 
 if TYPE_CHECKING:
     from velodrome.records.zst import Gap
+import json
+from math import isfinite
+from typing import Any
+
+import orjson
 
 Lost = Callable[[int, str, bool], None]  # told of a line: its number, why, and whether it is only not whole yet
 Passed = Callable[[int, int, int], None]  # told of damaged bytes: the number they count as, where they begin, how many
@@ -118,3 +124,37 @@ def open_bytes(path: Path, *, damaged: bool = False, fd: int | None = None) -> I
     from velodrome.records.zst import ZstReader
 
     return ZstReader(path, damaged=damaged, stream=stream)
+
+
+def loads(line: bytes | memoryview, *, finite: bool = False) -> Any:
+    """The value of a line, or a ValueError. With `finite` what is NaN or infinite is null.
+
+    Texts can be written out again, and whole numbers have 64 bits, as strict JSON gives them.
+    """
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        strict = error
+    try:
+        return _tidy(json.loads(bytes(line).decode("utf-8", "replace"), parse_int=_integer), finite)
+    except (ValueError, RecursionError):
+        raise strict from None
+
+
+def _integer(text: str) -> float:
+    if len(text) > 20:
+        return float(text)
+    value = int(text)
+    return value if -(2**63) <= value < 2**64 else float(value)
+
+
+def _tidy(value: Any, finite: bool) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, float):
+        return None if finite and not isfinite(value) else value
+    if isinstance(value, list):
+        return [_tidy(each, finite) for each in value]
+    if isinstance(value, dict):
+        return {_tidy(name, finite): _tidy(each, finite) for name, each in value.items()}
+    return value

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from velodrome.records import conversation
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import loads
 
 Json = dict[str, Any]
 

@@ -8,11 +8,9 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
-from velodrome.records.foreign import is_foreign, where
-from velodrome.records.jsonl import Lost, Passed, read_lines
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import DAMAGED, Lost, Passed, loads, read_lines
+from velodrome.records.other_files import is_foreign, where
 from velodrome.records.rollout import beside
-from velodrome.records.unread import Unread
 
 Json = dict[str, Any]
 
@@ -58,3 +56,35 @@ def read_failures(rollouts: Path) -> Iterator[RowFacts]:
     if path.exists():
         for line, row, size in read_rows(path, Unread(path)):
             yield RowFacts(row, line=line, size=size, failed=True)
+
+
+MOST_NOTES = 20  # on lines of one file
+
+
+class Unread:
+    """What `read_rows` tells of one file: the first few lines by number, of the rest how many there are."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self._gaps: list[str] = []
+        self._notes: list[str] = []
+
+    def __call__(self, line: int, reason: str, torn: bool) -> None:
+        if reason.endswith(DAMAGED):
+            self._gaps.append(f"{self.path}: {reason}; what stood there is not counted")
+            del self._gaps[MOST_NOTES:]
+            return
+        self.count += 1
+        if torn or len(self._notes) < MOST_NOTES:  # only one line can be torn, and it is the last
+            what = "not whole: it is being written, or was torn" if torn else "not a rollout"
+            if reason.endswith("nothing after it was read"):
+                what = reason
+            self._notes.append(f"{self.path}:{line}: {what}; it is not counted")
+
+    @property
+    def notes(self) -> list[str]:
+        """One line each."""
+        more = self.count - len(self._notes)
+        rest = [f"{self.path}: {more} more lines are not rollouts"] if more else []
+        return [*self._gaps, *self._notes, *rest]

@@ -8,8 +8,7 @@ from typing import Any
 from velodrome.contracts import Model
 from velodrome.errors import ModelError, blame
 from velodrome.http.limiter import Limiter
-from velodrome.records.conversation import Response
-from velodrome.records.model_answer import answer_flaw
+from velodrome.records.conversation import Response, answer_flaw
 from velodrome.timing.spans import span
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ import orjson
 from velodrome.contracts import Conversation
 from velodrome.errors import ModelError, blame, describe
 from velodrome.records.conversation import TOKEN_FIELDS, text_of
-from velodrome.records.prompt import item_flaw
+from velodrome.records.task import item_flaw
 
 Json = dict[str, Any]
 

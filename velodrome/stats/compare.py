@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
-from velodrome.records.rows import read_facts
-from velodrome.records.unread import Unread
+from velodrome.records.rows import Unread, read_facts
 from velodrome.stats.exact import mean_of
 from velodrome.stats.group import Cell, MetricsSettings, RolloutGroup
 from velodrome.stats.groups import RunReading, natural

@@ -14,8 +14,7 @@ from typing import Any
 
 from velodrome.records.bounds import MAX_TOKENS
 from velodrome.records.facts import RowFacts
-from velodrome.records.rows import read_facts, read_failures
-from velodrome.records.unread import Unread
+from velodrome.records.rows import Unread, read_facts, read_failures
 from velodrome.stats.exact import Mean, mean_of
 from velodrome.stats.stretches import Stretches
 from velodrome.timing.report import clean

@@ -14,8 +14,7 @@ from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 from velodrome.records.other_files import other_file
 from velodrome.records.rollout import split_key
-from velodrome.records.rows import read_facts
-from velodrome.records.unread import Unread
+from velodrome.records.rows import Unread, read_facts
 from velodrome.stats.metrics import failed_keys
 
 Json = dict[str, Any]

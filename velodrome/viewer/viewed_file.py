@@ -15,7 +15,7 @@ from typing import Any
 from velodrome.errors import InputError, blame
 from velodrome.index import Index, Query, State
 from velodrome.index.followed_file import GONE
-from velodrome.records.foreign import foreign_file
+from velodrome.records.other_files import foreign_file
 from velodrome.records.rollout import beside
 from velodrome.viewer.measure import start_child
 from velodrome.viewer.measurements import Measurement, Measurements

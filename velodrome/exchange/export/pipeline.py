@@ -25,8 +25,7 @@ from velodrome.exchange.export.split_files import Files, output_files
 from velodrome.exchange.export.splits import ALL, Splits, parts
 from velodrome.exchange.problems import FLAWS, Problems
 from velodrome.records.facts import is_episode
-from velodrome.records.foreign import foreign_file
-from velodrome.records.other_files import other_file
+from velodrome.records.other_files import foreign_file, other_file
 from velodrome.records.outfile import OutFile, refuse_existing
 
 _CHANGED = "NaN and infinite numbers are null, broken text has U+FFFD"

@@ -21,7 +21,7 @@ from velodrome.errors import InputError
 from velodrome.exchange.export.splits import drawn, task_hash
 from velodrome.index import Index, Query, Sort
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
-from velodrome.records.lenient import loads
+from velodrome.records.jsonl import loads
 
 
 class Remade(InputError):

@@ -27,7 +27,7 @@ from velodrome.errors import (
     describe,
 )
 from velodrome.records.bounds import usage_flaw
-from velodrome.records.model_answer import output_flaw
+from velodrome.records.conversation import output_flaw
 from velodrome.settings.component import Component, Field
 from velodrome.timing.deadline import deadline
 from velodrome.timing.spans import span, tally

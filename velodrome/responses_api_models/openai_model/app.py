@@ -20,7 +20,7 @@ from velodrome import http
 from velodrome.contracts import Conversation, Json
 from velodrome.errors import CallError, ModelError
 from velodrome.http.limiter import Limiter
-from velodrome.records.model_answer import answer_flaw
+from velodrome.records.conversation import answer_flaw
 from velodrome.responses_api_models import events
 from velodrome.responses_api_models.conversion import chat_request, response_from_chat
 from velodrome.responses_api_models.openai_model.settings import base_urls, header

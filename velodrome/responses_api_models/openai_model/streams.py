@@ -14,8 +14,7 @@ import orjson
 from velodrome import http
 from velodrome.contracts import Json
 from velodrome.errors import ModelError
-from velodrome.records.conversation import flaw
-from velodrome.records.model_answer import answer_flaw, forged
+from velodrome.records.conversation import answer_flaw, flaw, forged
 from velodrome.responses_api_models.chunks import Fold, Turn
 from velodrome.responses_api_models.events import ENDS
 from velodrome.responses_api_models.openai_model.sse import payloads
