@@ -179,7 +179,7 @@ def _all(path: Path, notes: list[str]) -> Iterator[Json]:
 def _arrow_table(rows: Iterable[Json]) -> Any:
     """The columns of the Parquet export. A row that is not a rollout is left out."""
     from velodrome.exchange.export import flat
-    from velodrome.exchange.export.format import FLAWS, ExportSettings, Unit
+    from velodrome.exchange.problems import FLAWS, ExportSettings, Unit
     from velodrome.exchange.parquet import arrow
 
     pyarrow = arrow("a table of rollouts")

@@ -42,7 +42,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Selection:
+class CopiedRollouts:
     """Where each page of the list begins, the rollouts, their tasks, and whether there are more than the limit."""
 
     cursors: list[str]
@@ -63,7 +63,7 @@ class Copied:
 class CopyLinks(Links):
     """Addresses within a copy."""
 
-    def __init__(self, where: str, selection: Selection, *, failures: bool) -> None:
+    def __init__(self, where: str, selection: CopiedRollouts, *, failures: bool) -> None:
         self._where = where
         self._numbers = set(selection.numbers)
         self._tasks = {task: f"task-{place}.html" for place, task in enumerate(selection.tasks, 1)}
@@ -128,7 +128,7 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
     return Copied(len(numbers), pages, selection.more)
 
 
-def _selection(index: Index, query: Query, limit: int) -> Selection:
+def _selection(index: Index, query: Query, limit: int) -> CopiedRollouts:
     cursors: list[str] = []
     numbers: list[int] = []
     tasks: dict[str, None] = {}
@@ -141,7 +141,7 @@ def _selection(index: Index, query: Query, limit: int) -> Selection:
             numbers.append(entry.number)
             tasks[entry.task] = None
         if page.next is None or len(page.entries) > room or len(numbers) == limit:
-            return Selection(cursors, numbers, list(tasks), page.next is not None or len(page.entries) > room)
+            return CopiedRollouts(cursors, numbers, list(tasks), page.next is not None or len(page.entries) > room)
         cursor = page.next
 
 
