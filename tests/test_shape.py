@@ -15,7 +15,7 @@ SOURCES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path 
 COMPONENT_FILES = {"__init__.py", "app.py", "settings.py"}
 MOST_MODULES = 25
 MOST_LINES = 400
-MOST_FUNCTION_LINES = 60
+MOST_FUNCTION_LINES = 65
 
 
 def repeated(names: Iterator[tuple[str, Path]]) -> dict[str, list[str]]:

@@ -179,8 +179,9 @@ def _all(path: Path, notes: list[str]) -> Iterator[Json]:
 def _arrow_table(rows: Iterable[Json]) -> Any:
     """The columns of the Parquet export. A row that is not a rollout is left out."""
     from velodrome.exchange.export import flat
-    from velodrome.exchange.problems import FLAWS, ExportSettings, Unit
+    from velodrome.exchange.export.format import ExportSettings, Unit
     from velodrome.exchange.parquet import arrow
+    from velodrome.exchange.problems import FLAWS
 
     pyarrow = arrow("a table of rollouts")
     numbers: dict[str, None] = {}

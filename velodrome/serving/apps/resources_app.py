@@ -52,6 +52,16 @@ async def pass_on(request: Request, body: Any, target: http.Target) -> Response:
     return Response(reply.body, reply.status, media_type=reply.headers.get("Content-Type"))
 
 
+def means(rows: list[Json]) -> dict[str, float]:
+    """The mean of every number at the top level of the rows, by name."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, int | float):
+                values.setdefault(name, []).append(value)
+    return {name: sum(each) / len(each) for name, each in values.items()}
+
+
 def resources_routes(
     server: str, resources: Resources, limits: RequestLimits, sessions: Sessions, tools: list[Json]
 ) -> list[Route]:
@@ -102,12 +112,7 @@ def resources_routes(
         rows = (await read_json(request, limits)).get("rows")
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise BadRequest(422, 'the body must be {"rows": [rollouts]}')
-        values: dict[str, list[float]] = {}
-        for row in rows:
-            for name, value in row.items():
-                if isinstance(value, int | float):
-                    values.setdefault(name, []).append(value)
-        return json_response({name: sum(each) / len(each) for name, each in values.items()})
+        return json_response(means(rows))
 
     async def offered(request: Request) -> Response:
         return json_response(tools)
