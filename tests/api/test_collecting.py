@@ -14,6 +14,7 @@ from leaks import nothing_left
 from patience import DEADLINE_S
 
 from velodrome.api.collecting import collect, rollout, verify
+from velodrome.contracts import Model, text_response
 from velodrome.errors import InputError, RolloutError, VerifyError
 from velodrome.resources_servers.environment import Environment
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
@@ -316,3 +317,29 @@ def test_a_verifier_that_fails_is_blamed():
 
     with pytest.raises(VerifyError, match="no such luck"):
         run(rollout("a", SimpleAgent(model=ScriptedModel(answers=["x"]), environment=Strict())))
+
+
+async def echo_model(request: Any) -> str:
+    return "hi there"
+
+
+class Judged(Echo):
+    judge: Model
+
+
+class Answering:
+    async def respond(self, request: Any) -> Any:
+        return text_response("hi there", "answering")
+
+    async def aclose(self) -> None: ...
+
+
+def test_models_that_are_functions_or_objects_are_the_same_on_resume(tmp_path: Path):
+    def made() -> SimpleAgent:
+        return SimpleAgent(model=Answering(), environment=Judged(judge=echo_model))
+
+    out = tmp_path / "rollouts.jsonl"
+    assert run(collect(["a", "b"], made(), out=out, limit=1)).kept == 1
+    assert run(collect(["a", "b"], made(), out=out)).kept == 2
+    with pytest.raises(InputError, match="model"):
+        run(collect(["a", "b", "c"], SimpleAgent(model=echo_model, environment=Judged(judge=echo_model)), out=out))

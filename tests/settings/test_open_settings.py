@@ -28,3 +28,8 @@ def test_a_class_that_declares_nothing_takes_any_key():
 def test_a_class_that_declares_its_settings_and_one_that_ships_refuse_others(owner):
     with pytest.raises(InputError, match="fast_mod"):
         owner(fast_mod=True)
+
+
+def test_a_misspelt_limit_is_refused_also_where_any_key_is_taken():
+    with pytest.raises(InputError, match='unknown key "tool_timeout"; did you mean "tool_timeout_s"'):
+        FastMode(tool_timeout=3)  # type: ignore[call-arg]

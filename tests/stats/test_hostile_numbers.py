@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from planted import clean
-from viewing import told, viewing, wait_for
+from viewing import page_at, viewing, wait_for
 
 from velodrome.cli.main import main
 from velodrome.records.bounds import MAX_TOKENS
@@ -100,6 +100,6 @@ def test_every_page_of_the_viewer_shows_the_file(hostile: Path):
     with viewing(hostile, hostile) as client:
         wait_for(client, "/run/r", "Metrics Means")
         for page in PAGES:
-            words = told(client, f"/run/r{page}").words
+            words = page_at(client, f"/run/r{page}").words
             assert " inf " not in words, page
             assert " nan " not in words, page

@@ -122,8 +122,9 @@ def _attribute(thing: Any, *names: str) -> Any:
 
 def _describe(thing: Any, name: str, recipes: Json) -> None:
     """Add a component, and those in its settings under `name.setting`."""
-    thing = getattr(thing, "__wrapped__", thing)
-    kind = type(thing) if not inspect.isfunction(thing) else thing
+    while hasattr(thing, "__wrapped__"):
+        thing = thing.__wrapped__
+    kind = getattr(thing, "__func__", thing) if inspect.isroutine(thing) else type(thing)
     recipe: Json = {"class": f"{kind.__module__}.{kind.__qualname__}", "settings": {}}
     recipes[name] = recipe
     source = _source(kind)
@@ -133,11 +134,17 @@ def _describe(thing: Any, name: str, recipes: Json) -> None:
         return
     for setting in settings_of(type(thing)).model_fields:
         value = getattr(thing, setting)
-        if isinstance(value, Component) or inspect.isfunction(value):
+        if _is_part(value):
             _describe(value, f"{name}.{setting}", recipes)
         elif value is not None:
             recipe["settings"][setting] = value
-    recipe["settings"] = settings_recipe(recipe["settings"])
+    recipe["settings"] = settings_recipe({**recipe["settings"], **thing.undeclared})
+
+
+def _is_part(value: Any) -> bool:
+    """Whether a setting is a model, an environment, an agent or a function, and not a plain value."""
+    methods = (getattr(value, method, None) for method in ("respond", "score", "run"))
+    return isinstance(value, Component) or inspect.isroutine(value) or any(map(callable, methods))
 
 
 def _source(kind: Any) -> str | None:

@@ -19,7 +19,7 @@ class LinkedModel:
 
     def __init__(self, name: str, model: Model, limiter: Limiter) -> None:
         self._name = name
-        self._model = model
+        self._model = self.__wrapped__ = model
         self._limiter = limiter
 
     async def ask(self, prompt: str | list[Json], **params: Any) -> Response:

@@ -6,7 +6,8 @@ The annotated attributes of the class are its settings:
         unit: str = Field("C", description="C or F")     # Weather(unit="F"), or `unit: F` in YAML; then self.unit
 
 Names that start with an underscore, class variables and methods are not settings. `setup` runs once they are set.
-A user's class that declares no setting of its own takes any key: they are in `self.undeclared`.
+A user's class that declares no setting of its own takes any key but one that looks like a misspelt setting; they are
+in `self.undeclared`.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def _check_events(text: str, label: str) -> None:
         elif isinstance(event, yaml.AliasEvent):
             aliases += 1
         if depth > MAX_DEPTH:
-            line = event.start_mark.line + 1
-            raise Refused(f"{label}:{line}: nested more than {MAX_DEPTH} levels deep; flatten it")
+            place = f"{label}:{event.start_mark.line + 1}" if event.start_mark else label
+            raise Refused(f"{place}: nested more than {MAX_DEPTH} levels deep; flatten it")
         if aliases > MAX_ALIASES:
             raise Refused(f"{label}: has more than {MAX_ALIASES:,} aliases; write the values out")
 

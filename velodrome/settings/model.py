@@ -43,10 +43,14 @@ class Settings(BaseModel):
 def read_settings(model: type[S], values: Mapping[str, Any], where: str = "", *, ignore: Collection[str] = ()) -> S:
     """`values` checked by `model`, without the keys in `ignore`."""
     present = {name: value for name, value in values.items() if value is not None and name not in ignore}
+    misspelt = _misspelt(model, present, where)
     try:
-        return model.model_validate(present)
+        made = model.model_validate(present)
     except ValidationError as error:
-        raise InputError(*problem_lines(model, error, where)) from None
+        raise InputError(*problem_lines(model, error, where), *misspelt) from None
+    if misspelt:
+        raise InputError(*misspelt)
+    return made
 
 
 def find_mistakes(
@@ -54,11 +58,21 @@ def find_mistakes(
 ) -> list[str]:
     """A line for every mistake in `values`. Of the keys in `unchecked` only the names are checked."""
     present = {name: value for name, value in values.items() if value is not None}
+    misspelt = _misspelt(model, present, where)
     try:
         model.model_validate(present)
     except ValidationError as error:
-        return list(problem_lines(model, error, where, unchecked))
-    return []
+        return [*problem_lines(model, error, where, unchecked), *misspelt]
+    return misspelt
+
+
+def _misspelt(model: type[BaseModel], values: Mapping[str, Any], where: str) -> list[str]:
+    """Of a model that takes any key: a line for each that looks like a misspelt one of its own."""
+    if model.model_config.get("extra") != "allow":
+        return []
+    prefix, known = f"{where}: " if where else "", setting_keys(model)
+    others = (key for key in values if key not in known)
+    return [f'{prefix}unknown key "{key}"{near}' for key in others if (near := hint(key, known, cutoff=0.85))]
 
 
 def problem_lines(
