@@ -323,8 +323,8 @@ def test_numpy_numbers_in_a_score_are_numbers() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (None, 'verify returned None, not a dict with "reward"'),
-        ("1.0", "verify returned '1.0', not a dict with \"reward\""),
+        (None, 'verify returned None, not a number or a dict with "reward"'),
+        ("1.0", "verify returned '1.0', not a number or a dict with \"reward\""),
         ({}, 'verify returned {}, which has no "reward"'),
         ({"score": 1}, "verify returned {'score': 1}, which has no \"reward\""),
         ({"reward": None}, "verify returned {'reward': None}: \"reward\" is None, not a number"),

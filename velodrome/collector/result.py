@@ -16,7 +16,7 @@ from velodrome.records.views import Rollout
 Json = dict[str, Any]
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """The result of a collection. Requested = kept + failed + `left` (not run, because it was stopped)."""
 
@@ -31,8 +31,8 @@ class Run:
     findings: list[str] = field(default_factory=list)  # of the checks, in short
     unwritten: tuple[str, ...] = ()  # files about the run that could not be written, and why
     output: Path | None = None
-    lines: list[bytes] = field(default_factory=list, repr=False)  # without an output
-    failed_attempts: list[Json] = field(default_factory=list, repr=False)  # without an output
+    lines: list[bytes] = field(default_factory=list)  # without an output
+    failed_attempts: list[Json] = field(default_factory=list)  # without an output
 
     @cached_property
     def rollouts(self) -> list[Rollout]:
@@ -53,6 +53,9 @@ class Run:
         if self.stopped is not None:
             return 130 if self.stopped == "interrupted" else 4
         return 3 if self.failed or self.left else 0
+
+    def __repr__(self) -> str:
+        return f"<Run: {self.summary()}>"
 
     def counts(self) -> Json:
         """The counts, for the run file."""

@@ -95,7 +95,7 @@ def _as_dict(result: Any) -> Json:
         return {"reward": _float("reward", result, result)}
     fields = _plain(result) if isinstance(result, BaseModel) or _is_record(result) else result
     if not isinstance(fields, dict):
-        raise VerifyError(f'verify returned {_shown(result)}, not a dict with "reward"')
+        raise VerifyError(f'verify returned {_shown(result)}, not a number or a dict with "reward"')
     return dict(fields)
 
 
