@@ -338,7 +338,7 @@ def test_a_forced_tool_call_is_valid_whatever_the_model_would_rather_say(model: 
     }
     tools = [CALCULATOR, {"type": "function", "name": "weather", "description": "The forecast.", "parameters": shape}]
     choice = {"type": "function", "name": "weather"}
-    request = {"tools": tools, "tool_choice": choice, "temperature": 2.0, "max_output_tokens": 80}
+    request = {"tools": tools, "tool_choice": choice, "temperature": 2.0, "max_output_tokens": 400}
     response = ask(model, input="Tell me a joke about cats.", **request)
     [call] = response["output"]
     arguments = orjson.loads(call["arguments"])
