@@ -15,7 +15,7 @@ help:
 	@echo "make demo    collect rollouts with a real local model (about a minute)"
 	@echo "make test    the whole test suite"
 	@echo "make check   formatting, lint, types"
-	@echo "make quick   the tests of each part, without whole commands and slow ones (under two minutes)"
+	@echo "make quick   the tests of each part, without whole commands and slow ones (under three minutes)"
 	@echo "make train-setup   what training needs: torch, numba, gymnasium (then .venv/bin/velo train --list)"
 	@echo "make bench   speed and memory beside the floor, as ratios; what profiling costs; whether verdicts come true; the viewer on a million rollouts"
 	@echo "make bench-train   training beside other trainers, on one thread (about half an hour)"

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import orjson
 
+import velodrome.index.database as database
+import velodrome.index.store as store
 from velodrome.errors import InputError
-from velodrome.index import database, store
 from velodrome.index.followed_file import CHUNK_BYTES, PlainLines
 from velodrome.index.parsed_lines import parse
 from velodrome.index.search import add_texts, read_texts

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
 
+import velodrome.index.database as database
+import velodrome.index.lists as lists
+import velodrome.index.store as store
+import velodrome.index.summaries as summaries
 from velodrome.errors import InputError
-from velodrome.index import database, lists, store, summaries
 from velodrome.index.answer_types import (
     FAILED,
     FAILED_STATE,

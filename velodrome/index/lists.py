@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import orjson
 
+import velodrome.index.database as database
 from velodrome.errors import InputError
-from velodrome.index import database
 from velodrome.index.answer_types import STATES, Entry, Page, Repeats, TaskPage, TaskSummary
 from velodrome.index.columns import Columns
 from velodrome.index.conditions import Mask, all_of, compared, condition, folded, matching, with_words
