@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from velodrome.profiling.profile import Profile
+from velodrome.records.facts import RowFacts
 
 Json = dict[str, Any]
 Node = list[Any]
@@ -88,7 +89,7 @@ def _lengths(tree: Node, name: str) -> list[float]:
 def verdict(rows: list[Json], of: Json | None = None) -> Json:
     profile = Profile()
     for row in rows:
-        profile.add(row)
+        profile.add(RowFacts(row))
     result: Json = profile.report(config() if of is None else of)["verdict"]
     return result
 

@@ -17,6 +17,7 @@ import pytest
 from patience import DEADLINE_S
 
 from velodrome.profiling.profile import Profile
+from velodrome.records.facts import RowFacts
 
 FOLDER = Path(__file__).parent / "verdicts"
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ def verdict(file: Path) -> Any:
     head, *rows = (json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines())
     profile = Profile()
     for meta in rows:
-        profile.add({"reward": 1.0, "meta": meta})
+        profile.add(RowFacts({"reward": 1.0, "meta": meta}))
     return profile.report(head["config"])["verdict"]
 
 

@@ -17,6 +17,7 @@ from velodrome.profiling.config_blocks import UNKNOWN, Block, Blocks, find_block
 from velodrome.profiling.load_effect import TimedCall, load_effect
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.sample import FEWEST
+from velodrome.records.facts import RowFacts
 from velodrome.settings.overrides import parse
 
 
@@ -539,9 +540,9 @@ def test_failed_attempts_use_slots_but_are_not_throughput():
     profile = Profile()
     for number, each in enumerate(rows):
         if number % 2:
-            profile.fail({**each["meta"], "error": "x"})
+            profile.add(RowFacts({**each["meta"], "error": "x"}, failed=True))
         else:
-            profile.add(each)
+            profile.add(RowFacts(each))
     found = profile.report(config())["verdict"]
     assert found["evidence"][1].startswith("an attempt, kept or failed, took 2")
     assert " ms (100 of 200 failed), 2" in found["evidence"][1]

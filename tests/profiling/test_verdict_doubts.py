@@ -17,6 +17,7 @@ from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect
 from velodrome.profiling.observed import Observed
 from velodrome.profiling.phrases import ms, number
 from velodrome.profiling.sample import RecordedAttempt, RunSample
+from velodrome.records.row_times import RowTimes
 
 CONFIG = config()
 
@@ -297,7 +298,7 @@ def test_times_are_shown_in_the_unit_that_suits_them():
 def recorded(tree: list[Node]) -> RunSample:
     found = RunSample()
     for _ in range(30):
-        found.add(RecordedAttempt(START, 0.3, {"total_s": 0.3, "tree": tree}, True, 3))
+        found.add(RecordedAttempt(START, RowTimes({"total_s": 0.3, "tree": tree}), True, 3))
     return found
 
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.records.bounds import MAX_TOKENS
-from velodrome.records.facts import PARTS, RowFacts
+from velodrome.records.facts import RowFacts
 from velodrome.records.mending import LATEST_S, LONGEST_S
+from velodrome.records.row_times import PARTS
 
 ROW: dict[str, Any] = {
     "id": 7,
@@ -66,9 +67,10 @@ def test_a_rollout_says_who_it_is_how_it_went_and_how_long_it_took():
     assert facts.not_finite == ["drift"]
     assert (facts.input_tokens, facts.output_tokens, facts.total_tokens) == (20, 10, 30)
     assert (facts.total_s, facts.finished_at, facts.seconds("model_s"), facts.count("retries")) == (4.0, 50.0, 2.0, 2)
-    assert facts.parts == (
-        4.0,
-        tuple({"queue": 0.5, "model": 2.0, "verify": 0.5, "other": 1.0}.get(p, 0.0) for p in PARTS),
+    assert facts.times is not None
+    assert (facts.times.total_s, facts.times.retries, facts.times.limit) == (4.0, 2, None)
+    assert facts.times.parts == tuple(
+        {"queue": 0.5, "model": 2.0, "verify": 0.5, "other": 1.0}.get(part, 0.0) for part in PARTS
     )
 
 
@@ -135,7 +137,7 @@ def test_a_token_count_outside_its_bounds_is_damaged(count: int):
 def test_what_a_row_lacks_is_named():
     assert RowFacts({}).missing == ["meta", "response", "output", "responses_create_params.input"]
     assert RowFacts({**ROW, "meta": {}}).missing == ["meta.key"]
-    assert RowFacts({}).parts is None
+    assert RowFacts({}).times is None
 
 
 NAMES = ["reward", "output", "partial", "usage", "meta", "response", "responses_create_params", "key", "timing", "role",

@@ -159,6 +159,6 @@ def test_whatever_stands_in_an_object_it_is_counted_once_and_nothing_raises(rows
         facts = RowFacts(row)
         reading.add(facts)
         checks.add(facts)
-        profile.add(row)
+        profile.add(facts)
     assert reading.metrics["rollouts/kept"] == checks.rollouts == profile.report()["rows"] == len(rows)
     orjson.dumps([reading.metrics, reading.notes])

@@ -57,8 +57,8 @@ def profile() -> Json:
             part("calculator", "tool:calculator", 2, 0.9),
             part("Verify", "verify", 1, 18.0),
             part("judge", "judge", 2, 12.1),
-            part("Write", "write", 1, 0.1),
             part("Other", "other", 1, 1.1),
+            part("Write", "write", 0, 0.1),
         ],
         "load": {
             "in_flight_mean": 15.8,

@@ -48,7 +48,7 @@ class RowBatch(list[RowFacts]):
         answers = [one for one in rows if "episode" not in one.row or not one.episode]
         self.scored = [one for one in answers if one.reward is not None and abs(one.reward) < at.LARGEST]
         self.rewards: list[Any] = [one.reward for one in self.scored]
-        self.timed = [one for one in answers if one.total_s and one.parts is not None]
+        self.timed = [one for one in answers if one.total_s and one.times is not None]
 
 
 class Seen:

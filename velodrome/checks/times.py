@@ -8,7 +8,8 @@ from typing import Any
 
 import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, Seen, Severity, graded, part
-from velodrome.records.facts import PARTS, RowFacts
+from velodrome.records.facts import RowFacts
+from velodrome.records.row_times import PARTS
 from velodrome.timing.percentiles import Quantiles
 
 _MODEL, _VERIFY = PARTS.index("model"), PARTS.index("verify")
@@ -24,7 +25,7 @@ class BadTimes(KindCheck):
     says = "have no usable times"
 
     def kinds_of(self, one: RowFacts) -> Sequence[str]:
-        if one.parts is not None:
+        if one.times is not None:
             return ()
         return _MISSING if one.total_s is None and "meta.timing.total_s" not in one.wrong else _WRONG
 
@@ -73,7 +74,8 @@ class SlowVerification(Check):
 
     def add(self, batch: RowBatch) -> None:
         for one in batch.timed:
-            _, parts = one.parts or (0.0, (0.0,) * len(PARTS))
+            assert one.times is not None
+            parts = one.times.parts
             self.model_ns += round(1e9 * parts[_MODEL])
             self.verify_ns += round(1e9 * parts[_VERIFY])
             if parts[_VERIFY] > parts[_MODEL]:

@@ -14,7 +14,6 @@ from typing import Any
 from velodrome.checks import WHILE_COLLECTING, Checks
 from velodrome.collector.watch.progress import ProgressBar
 from velodrome.profiling.profile import Profile
-from velodrome.profiling.profile_file import ended, failures_of
 from velodrome.profiling.profile_text import profile_tree
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import DAMAGED
@@ -62,13 +61,8 @@ class Readings:
                 self.checks.add(facts)
             else:
                 self.checks.fail(facts)
-        profile = self.profile
-        if profile is not None:
-            for row, size in waiting:
-                if size:
-                    profile.add(row, size=size)
-                else:
-                    profile.fail(row)
+            if self.profile is not None:
+                self.profile.add(facts)
         return self
 
     def tree(self) -> str:
@@ -89,7 +83,7 @@ class OutputReadings:
         self.checks = Checks(WHILE_COLLECTING, by_task=by_task)
         self.profile = Profile(str(output)) if profiled else None
         self._failed = set(failed_keys(output))
-        self._failures: Iterator[Json] = failures_of(output)  # for the profile, which takes attempts in their order
+        self._failures: Iterator[RowFacts] = read_failures(output)  # for the profile: attempts in their order
         self._next = next(self._failures, None)
         self._unread = Unread(output)
         self.checks.begin(str(output))
@@ -105,13 +99,13 @@ class OutputReadings:
             self._failed.discard(facts.key)
         self.checks.add(facts)
         if self.profile is not None:
-            while self._next is not None and ended(self._next) <= ended(row.get("meta")):
+            while self._next is not None and (self._next.finished_at or 0.0) <= (facts.finished_at or 0.0):
                 self._fail(self.profile)
-            self.profile.add(row, line=line, size=size)
+            self.profile.add(facts)
 
     def _fail(self, profile: Profile) -> None:
         if self._next is not None:
-            profile.fail(self._next)
+            profile.add(self._next)
         self._next = next(self._failures, None)
 
     def lost(self, line: int, reason: str, torn: bool) -> None:

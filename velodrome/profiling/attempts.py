@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from velodrome.profiling.replay import HERE, Stage
 from velodrome.profiling.sample import RecordedAttempt
-from velodrome.records.facts import timed_parts
 from velodrome.records.mending import HOSTILE
 
 Json = dict[str, Any]
@@ -99,7 +98,7 @@ class AttemptReader:
         self.inside: dict[str, str] = {}  # the part of a rollout that each of these spans belongs to
         for attempt in attempts:
             try:
-                for node in attempt.timing.get("tree") or ():
+                for node in attempt.times.tree:
                     if node[0] == CONNECTION:
                         self._add_connection(node)
                     elif node[4]:
@@ -152,7 +151,7 @@ class AttemptReader:
         return taken
 
     def _take(self, attempt: RecordedAttempt) -> TimedAttempt:
-        tree = attempt.timing.get("tree")
+        tree = attempt.times.tree
         result = TimedAttempt(attempt)
         if not tree:
             result.steps = _from_parts(attempt)
@@ -305,8 +304,8 @@ def _count(counts: Mapping[str, Any], name: str) -> float:
 
 
 def _from_parts(attempt: RecordedAttempt) -> list[list[TimedStage]]:
-    _, (queue, _, session, model, backoff, tools, verify, _) = timed_parts(attempt.timing)
-    calls = max(int(attempt.timing.get("model_calls", 0)), 1)
+    queue, _, session, model, backoff, tools, verify, _ = attempt.times.parts
+    calls = max(int(attempt.times.model_calls), 1)
     stages = [("session", session), *[("model", (model + backoff) / calls)] * min(calls, 50)]
     stages += [("tools", tools), ("verify", verify)]
     at, steps = attempt.start, []

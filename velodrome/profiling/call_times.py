@@ -1,29 +1,20 @@
-"""How long the calls of one tool took, and the waits inside them."""
+"""How long the calls of tools and of the judge took, read from the span trees of rollouts."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from velodrome.records.facts import WAITS
-from velodrome.records.mending import LONGEST_S
+from velodrome.records.mending import HOSTILE, LONGEST_S
+from velodrome.records.row_times import WAITS
 from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]
 
 AT_ONCE = 256  # times are sorted into histograms many at once, which is much quicker than one by one
-
-
-def waited_us(children: list[Any]) -> float:
-    """Microseconds that a call waited for its turn, which are not its own."""
-    return sum([child[2] for child in children if child[0] in WAITS or child[0][:6] == "limit:"]) if children else 0
-
-
-def row_flaw(row: Any) -> str:
-    if not isinstance(row, dict):
-        return "not a rollout"
-    meta = row.get("meta")
-    timed = isinstance(meta, dict) and meta.get("timing") is not None
-    return "its timing is not one" if timed else "it has no timing"
+_MOST_TOOLS = 100
+_OTHER_TOOLS = "tool:(others)"
+_MOST_NODES = 10_000  # of one tree; what the collector writes has 200
+_CLOSED = frozenset(("model", "queue", "connection", "backoff", "session"))  # below these there is no tool and no judge
 
 
 class CallTimes:
@@ -61,3 +52,59 @@ class CallTimes:
         """How long they took."""
         self._settle()
         return self._times
+
+    def as_json(self, name: str) -> Json:
+        """The mean call, in milliseconds."""
+        times = self.times
+        return {
+            "name": name,
+            "calls": times.count,
+            "mean_ms": 1e3 * times.mean,
+            "p50_ms": 1e3 * times.quantile(0.5),
+            "p99_ms": 1e3 * times.quantile(0.99),
+            "cpu_ms": self.cpu_us / 1e3 / (times.count or 1),
+            "held_ms": self.held_us / 1e3 / (times.count or 1),
+        }
+
+
+class TreeCalls:
+    """The calls in all trees so far."""
+
+    def __init__(self) -> None:
+        self.judge = CallTimes()
+        self._tools: dict[str, CallTimes] = {}
+
+    def add(self, tree: list[Any]) -> int:
+        """Count the calls of one tree, which is left out from a mistake on; how many nodes were read."""
+        todo: list[Any] = []
+        try:
+            todo += tree
+            for node in todo:  # which grows meanwhile
+                name = node[0]
+                if name in _CLOSED:
+                    continue
+                below = node[4]
+                if name[:5] == "tool:":
+                    calls = self._tools.get(name)
+                    (self._new_tool(name) if calls is None else calls).add(node[2] - _waited_us(below), node[3])
+                elif name == "judge":
+                    self.judge.add(node[2] - _waited_us(below), node[3])
+                if below and len(todo) < _MOST_NODES:
+                    todo += below
+        except HOSTILE:
+            pass
+        return len(todo)
+
+    def _new_tool(self, name: str) -> CallTimes:
+        if len(self._tools) >= _MOST_TOOLS:  # a model may make names up
+            name = _OTHER_TOOLS
+        return self._tools.setdefault(name, CallTimes())
+
+    def tools(self) -> list[tuple[str, CallTimes]]:
+        """By their time, the longest first."""
+        return sorted(self._tools.items(), key=lambda each: -each[1].times.sum)
+
+
+def _waited_us(children: list[Any]) -> float:
+    """Microseconds that a call waited for its turn, which are not its own."""
+    return sum([child[2] for child in children if child[0] in WAITS or child[0][:6] == "limit:"]) if children else 0

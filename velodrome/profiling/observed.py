@@ -5,18 +5,15 @@ Nothing is judged here. A number that the file does not tell is None.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 from velodrome.profiling.attempts import CONNECTION, THREADS, AttemptReader, TimedAttempt, TimedStage
 from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect
 from velodrome.profiling.replay import HERE
 from velodrome.profiling.sample import RunSample
-from velodrome.records.facts import PARTS, timed_parts
-from velodrome.records.mending import HOSTILE
+from velodrome.records.row_times import PARTS
 
-Json = dict[str, Any]
 Used = dict[tuple[str, str], float]  # seconds per rollout, by process and stage
 
 _ROUNDED_S = 2e-6  # times in a row are rounded: a call that follows another must not seem to overlap it
@@ -44,22 +41,24 @@ class Observed:
         self.seconds, self.agent = seconds, sample.agent
         self.total_s = sample.total_s / max(self.attempts, 1)
         count = max(len(self.rollouts), 1)
-        timings = [each.attempt.timing for each in self.rollouts]
-        self.parts = _mean_parts(timings)
-        limits = [int(value) for value in _numbers(timings, "limit") if value >= 1]
+        times = [each.attempt.times for each in self.rollouts]
+        sums = [sum(column) for column in zip(*(each.parts for each in times), strict=True)] or [0.0] * len(PARTS)
+        self.parts = {name: seconds / count for name, seconds in zip(PARTS, sums, strict=True)}
+        limits = [int(each.limit) for each in times if each.limit and each.limit >= 1]
         self.limit = max(limits[-1] if limits else _peak(self.rollouts), 1)
         self.limits = (min(limits, default=self.limit), max(limits, default=self.limit))
         self.mean_limit = sum(limits) / len(limits) if limits else float(self.limit)
         self.slots_used = self.total_s * self.attempts / seconds if seconds > 0 else 0.0
-        full = [int(t["in_flight"] >= t["limit"]) for t in timings if _has_load(t)]
-        self.full = _mean(full)  # share of rollouts at whose end every slot was in use
-        self.model_calls = sum(_numbers(timings, "model_calls")) / count
-        self.rate_limited = sum(_numbers(timings, "rate_limited")) / count
-        self.cpu_share = _mean(_numbers(timings, "cpu"))
-        lags = sorted(_numbers(timings, "lag_s"))
+        loads = [(each.in_flight, each.limit) for each in times]
+        # share of rollouts at whose end every slot was in use
+        self.full = _mean([int(used >= limit) for used, limit in loads if used is not None and limit is not None])
+        self.model_calls = sum(each.model_calls for each in times) / count
+        self.rate_limited = sum(each.rate_limited for each in times) / count
+        self.cpu_share = _mean([each.cpu for each in times if each.cpu is not None])
+        lags = sorted(each.lag_s for each in times if each.lag_s is not None)
         self.lag_s = lags[len(lags) // 2] if lags else None
-        self.read_s = sum(_numbers(timings, "read_s")) / count
-        self.write_s = _mean(_numbers(timings, "write_s")) or 0.0
+        self.read_s = sum(each.read_s for each in times) / count
+        self.write_s = _mean([each.write_s for each in times if each.write_s is not None]) or 0.0
         self._add_stages(count)
         self._add_servers()
 
@@ -218,10 +217,6 @@ class Observed:
         return max(own, 0.1 * _OWN_S)
 
 
-def _has_load(timing: Json) -> bool:
-    return all(isinstance(timing.get(name), int | float) for name in ("in_flight", "limit"))
-
-
 def _calls(stages: Sequence[TimedStage]) -> list[TimedCall]:
     """With their tokens as a measure of their work, if all have some and they differ."""
     tokens = [each.tokens for each in stages]
@@ -242,23 +237,6 @@ def _peak(rollouts: Sequence[TimedAttempt]) -> int:
         level += change
         most = max(most, level)
     return most
-
-
-def _mean_parts(timings: Sequence[Json]) -> dict[str, float]:
-    sums = dict.fromkeys(PARTS, 0.0)
-    for timing in timings:
-        try:
-            _, parts = timed_parts(timing)
-        except HOSTILE:
-            continue
-        for name, seconds in zip(PARTS, parts, strict=True):
-            sums[name] += seconds
-    return {name: seconds / max(len(timings), 1) for name, seconds in sums.items()}
-
-
-def _numbers(timings: Iterable[Json], name: str) -> list[float]:
-    values = [timing.get(name) for timing in timings]
-    return [value for value in values if isinstance(value, int | float) and 0 <= value < 1e9]
 
 
 def _mean(values: Sequence[float] | tuple[()]) -> float | None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from math import exp, log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Json = dict[str, Any]
+from velodrome.records.row_times import RowTimes
 
 FEWEST = 20  # rollouts that a verdict needs
 FIRST = 100
@@ -21,19 +20,23 @@ _MOST_NODES = 2_000  # in each of the three; trees can be large
 
 
 class RecordedAttempt(NamedTuple):
-    """One attempt: when it began (seconds since 1970), how long it took, its `meta.timing`, whether it was kept."""
+    """One attempt: when it began (seconds since 1970), its times, whether it was kept, the nodes of its tree."""
 
     start: float
-    total_s: float
-    timing: Json
+    times: RowTimes
     kept: bool
     nodes: int
     key: str = ""
 
     @property
+    def total_s(self) -> float:
+        """How long it took."""
+        return self.times.total_s
+
+    @property
     def end(self) -> float:
         """When it was over."""
-        return self.start + self.total_s
+        return self.start + self.times.total_s
 
 
 class RunSample:
@@ -48,8 +51,7 @@ class RunSample:
         self._between: list[RecordedAttempt] = []
         self._last: deque[RecordedAttempt] = deque()
         self._nodes = [0, 0, 0]
-        self._seen = self._next = 0
-        self._weight = 1.0
+        self._seen = 0
         self._chance = random.Random(4)
 
     def add(self, attempt: RecordedAttempt) -> None:
@@ -71,24 +73,19 @@ class RunSample:
             oldest = last.popleft()
             nodes[2] -= oldest.nodes
             self._seen += 1
-            if self._seen >= self._next:
-                self._choose(oldest)
+            self._choose(oldest)
 
     def _choose(self, attempt: RecordedAttempt) -> None:
-        """Algorithm L (Li, 1994): the next one to take is drawn when one is taken, so the others cost nothing."""
+        """Algorithm R: the latest takes the place of a chosen one as often as is fair."""
         chosen, nodes = self._between, self._nodes
         if len(chosen) < BETWEEN and nodes[1] < _MOST_NODES:
             chosen.append(attempt)
             nodes[1] += attempt.nodes
-            self._next = self._seen + 1
             return
-        chance = self._chance.random
-        if self._weight < 1.0:
-            place = int(chance() * len(chosen))
+        place = int(self._chance.random() * self._seen)
+        if place < len(chosen):
             nodes[1] += attempt.nodes - chosen[place].nodes
             chosen[place] = attempt
-        self._weight *= exp(log(1.0 - chance()) / len(chosen))
-        self._next = self._seen + 1 + int(log(1.0 - chance()) / log(1.0 - self._weight))
 
     @property
     def windows(self) -> tuple[list[RecordedAttempt], ...]:

@@ -3,7 +3,7 @@
     for facts in read_facts(path, lost):            # records/rows.py; or RowFacts(row) of a row you have
         facts.key, facts.task, facts.repeat          # None, None, 0 where the row does not say
         facts.reward, facts.numbers, facts.total_tokens
-        facts.seconds("model_s"), facts.parts        # times; None where there is none
+        facts.seconds("model_s"), facts.times        # None where there is none
         facts.answer, facts.prompt, facts.calls      # texts and tool calls, read on first use
 
 A row may come from anywhere. A part of a wrong type is left out and its name is in `wrong`; a token count outside its
@@ -11,7 +11,8 @@ bounds is in `damaged`. Nothing raises. Attributes are read at once, because nea
 more is computed on first use. `RowFacts(failure, failed=True)` reads a line of a failures file, whose bookkeeping
 stands at the top level and whose conversation is `partial`.
 
-A change of the schema of a rollout changes this module and `records/rollout.py`; `records/mending.py` has the types.
+A change of the schema of a rollout changes this module and `records/rollout.py`; `records/mending.py` has the types,
+`records/row_times.py` reads `meta.timing`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,11 @@ from typing import Any, Generic, TypeVar, overload
 from velodrome.records.bounds import MAX_TOKENS, is_count
 from velodrome.records.conversation import text_of
 from velodrome.records.mending import HOSTILE, LATEST_S, LONGEST_S, mended
+from velodrome.records.row_times import RowTimes, read_times
 
 Json = dict[str, Any]
-Parts = tuple[float, float, float, float, float, float, float, float]
 T = TypeVar("T")
 
-PARTS = ("queue", "connection", "session", "model", "backoff", "tools", "verify", "other")
-WAITS = ("queue", "connection", "backoff")  # spans inside others, whose time is not that of those
 TOKENS = ("input_tokens", "output_tokens", "total_tokens")
 _LARGEST_INT = 2**64  # JSON's whole numbers have 64 bits; the lenient parser makes larger ones floats
 _LONGEST_REPEAT = 18  # digits
@@ -82,7 +81,7 @@ class RowFacts:
     input_tokens: int | None
     output_tokens: int | None
     total_tokens: int | None
-    timing: Json  # raw; `seconds`, `count` and `parts` read it with care
+    timing: Json  # raw; `seconds`, `count` and `times` read it with care
     total_s: float | None
     finished_at: float | None  # seconds since 1970
 
@@ -343,12 +342,9 @@ class RowFacts:
         return (self.deferred or "verify_later_s" in self.timing) and not self.timing.get("verify_s")
 
     @lazy
-    def parts(self) -> tuple[float, Parts] | None:
-        """The total time and what it is made of, in the order of `PARTS`; None where the row has no such times."""
-        try:
-            return timed_parts(self.timing)
-        except HOSTILE:
-            return None
+    def times(self) -> RowTimes | None:
+        """Where its time went; None where the row has no such times."""
+        return read_times(self.timing)
 
 
 def is_episode(row: Json) -> bool:
@@ -368,21 +364,3 @@ def _function(call: Json) -> Json:
         if type(function) is dict:
             return function
     return call
-
-
-def timed_parts(timing: Json) -> tuple[float, Parts]:
-    """The total of `meta.timing` and what it is made of, in the order of `PARTS`; one of HOSTILE if it is not times."""
-    told = timing.get
-    total = timing["total_s"]
-    queue, session, backoff = told("queue_s", 0.0), told("session_s", 0.0), told("backoff_s", 0.0)
-    connection = told("connection_s", 0.0)
-    model, tools, verify = told("model_s", 0.0), told("tools_s", 0.0), told("verify_s", 0.0)
-    if "other_s" not in timing:  # of an older format, in which the model's part holds its waits
-        model = max(model - queue - backoff, 0.0)
-    other = total - (queue + connection + session + model + backoff + tools + verify)
-    fine = queue >= 0 and session >= 0 and model >= 0 and backoff >= 0 and tools >= 0 and verify >= 0
-    if not (fine and connection >= 0 and 0 <= total < LONGEST_S and other > -LONGEST_S):
-        raise ValueError(total)
-    if other < 0:  # rounded, or put together from several clocks
-        total, other = total - other, 0.0
-    return total, (queue, connection, session, model, backoff, tools, verify, other)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from velodrome.records.facts import WAITS
+from velodrome.records.row_times import WAITS
 from velodrome.viewer.parts import charts
 
 MOST_SPANS = 2000

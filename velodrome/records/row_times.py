@@ -1,0 +1,99 @@
+"""`meta.timing` as typed values: the one reader of a row's times. `collector/account.py` writes them.
+
+Without a total and parts that are times there are none at all; any other value that is not what it should be counts as
+absent. The tree stays as it was written: `[name, start in µs, length in µs, counts, children]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from velodrome.records.mending import HOSTILE, LONGEST_S
+
+Json = dict[str, Any]
+Parts = tuple[float, float, float, float, float, float, float, float]
+
+PARTS = ("queue", "connection", "session", "model", "backoff", "tools", "verify", "other")
+WAITS = ("queue", "connection", "backoff")  # spans inside others, whose time is not that of those
+_MOST = 1e9  # of anything that is counted
+
+
+class RowTimes:
+    """Where the time of one attempt went, and what surrounded it. None where the row does not say."""
+
+    __slots__ = ("cpu", "in_flight", "lag_s", "limit", "model_calls", "parts", "rate_limited", "read_s", "retries",
+                 "total_s", "tree", "write_s")  # fmt: skip
+    total_s: float
+    parts: Parts  # of the total, in the order of `PARTS`
+    tree: list[Any]
+    model_calls: int
+    retries: int
+    rate_limited: int
+    read_s: float  # of tasks, since the row before
+    write_s: float | None  # of the line before
+    in_flight: int | None
+    limit: int | None
+    cpu: float | None  # cores, of late
+    lag_s: float | None  # of the event loop, of late
+
+    def __init__(self, timing: Json) -> None:
+        """Raises one of HOSTILE if these are not times."""
+        get = timing.get
+        self.total_s, self.parts = _timed_parts(timing)
+        tree = get("tree")
+        self.tree = tree if type(tree) is list else []
+        try:
+            self.model_calls, self.retries, self.rate_limited = calls, retries, limited = (
+                get("model_calls", 0), get("retries", 0), get("rate_limited", 0))  # fmt: skip
+            self.read_s, self.write_s, self.lag_s = read_s, write_s, lag_s = (
+                get("read_s", 0.0), get("write_s"), get("lag_s"))  # fmt: skip
+            self.in_flight, self.limit, self.cpu = in_flight, limit, cpu = get("in_flight"), get("limit"), get("cpu")
+            if not (
+                0 <= calls < _MOST
+                and 0 <= retries < _MOST
+                and 0 <= limited < _MOST
+                and 0 <= read_s < LONGEST_S
+                and (write_s is None or 0 <= write_s < LONGEST_S)
+                and (lag_s is None or 0 <= lag_s < LONGEST_S)
+                and (in_flight is None or 0 <= in_flight < _MOST)
+                and (limit is None or 0 <= limit < _MOST)
+                and (cpu is None or 0 <= cpu < _MOST)
+            ):
+                raise ValueError
+        except HOSTILE:
+            self._read_with_care(timing)
+
+    def _read_with_care(self, timing: Json) -> None:
+        def number(name: str, most: float = _MOST) -> Any:
+            value = timing.get(name)
+            return value if isinstance(value, int | float) and 0 <= value < most else None
+
+        self.model_calls, self.retries = int(number("model_calls") or 0), int(number("retries") or 0)
+        self.rate_limited, self.read_s = int(number("rate_limited") or 0), number("read_s", LONGEST_S) or 0.0
+        self.write_s, self.lag_s = number("write_s", LONGEST_S), number("lag_s", LONGEST_S)
+        self.in_flight, self.limit, self.cpu = number("in_flight"), number("limit"), number("cpu")
+
+
+def read_times(timing: Json) -> RowTimes | None:
+    """The times; None if there are none."""
+    try:
+        return RowTimes(timing)
+    except HOSTILE:
+        return None
+
+
+def _timed_parts(timing: Json) -> tuple[float, Parts]:
+    told = timing.get
+    total = timing["total_s"]
+    queue, session, backoff = told("queue_s", 0.0), told("session_s", 0.0), told("backoff_s", 0.0)
+    connection = told("connection_s", 0.0)
+    model, tools, verify = told("model_s", 0.0), told("tools_s", 0.0), told("verify_s", 0.0)
+    if "other_s" not in timing:  # of an older format, in which the model's part holds its waits
+        model = max(model - queue - backoff, 0.0)
+    other = total - (queue + connection + session + model + backoff + tools + verify)
+    fine = queue >= 0 and session >= 0 and model >= 0 and backoff >= 0 and tools >= 0 and verify >= 0
+    if not (fine and connection >= 0 and 0 <= total < LONGEST_S and other > -LONGEST_S):
+        raise ValueError(total)
+    if other < 0:  # rounded, or put together from several clocks
+        total, other = total - other, 0.0
+    return total, (queue, connection, session, model, backoff, tools, verify, other)
