@@ -134,12 +134,6 @@ class Session:
         self.ends()
 
 
-def run_directory(pid: int) -> Path:
-    """The private directory of the run that a worker belongs to, from its command line."""
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return Path(next(word for word in words if word.endswith(b".json")).decode()).parent
-
-
 def calculator(cwd: Path) -> str:
     """The config of three servers, written to a folder."""
     (cwd / "model.yaml").write_text(MODEL)

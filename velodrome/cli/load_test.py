@@ -26,7 +26,7 @@ from velodrome.collector.settings import CollectSettings
 from velodrome.collector.watch.watch import Watcher
 from velodrome.errors import InputError
 from velodrome.serving.connect import Servers
-from velodrome.serving.process.brief import HEAD
+from velodrome.serving.process.channel import HEAD
 from velodrome.serving.process.listen import LOOPBACK, server_token
 from velodrome.serving.process.supervisor import Supervisor
 from velodrome.settings import Config, load

@@ -30,9 +30,7 @@ def run(argv: Sequence[str]) -> int:
     """Ask the head and print."""
     from velodrome.serving.discovery import read_head
     from velodrome.serving.process.listen import head_address
-    from velodrome.serving.process.run_folder import sweep
 
-    sweep()
     words = [word for word in argv if word != "--json"]
     config, _ = load_options(HeadOptions, [*words, "+config_paths=[]"])
     head = read_head(config.settings)

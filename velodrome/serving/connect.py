@@ -210,6 +210,21 @@ def mistakes_in(instance: Instance, made: type[Any]) -> list[str]:
     return find_setting_mistakes(made, own_settings(instance, made), where, references=instance.references())
 
 
+def early_mistakes(instances: Iterable[Instance], cwd: Path) -> list[str]:
+    """A line for each mistake in the blocks of the package's own components.
+
+    Other code is loaded where it runs and nowhere else: it may be large, and a process keeps what it has loaded.
+    """
+    problems: list[str] = []
+    for instance in instances:
+        try:
+            if entry_file(instance, cwd).is_relative_to(_PACKAGE):
+                problems += mistakes_in(instance, component_class(instance, cwd))
+        except InputError as error:
+            problems += error.problems
+    return problems
+
+
 def _module(instance: Instance, cwd: Path) -> ModuleType:
     entry = entry_file(instance, cwd)
     if not entry.is_relative_to(_PACKAGE):

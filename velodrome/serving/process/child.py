@@ -1,6 +1,6 @@
 """One worker process, as its supervisor sees it: started, checked for health, restarted whenever it ends.
 
-It is ready when `/health` answers on its private socket. That socket listens before the process exists, so the question
+It is ready when `/health` answers on its private socket. That socket listens before the process exists, so the request
 waits there and nothing is polled.
 """
 
@@ -19,7 +19,6 @@ from pathlib import Path
 import orjson
 
 from velodrome.errors import InputError, ServerError
-from velodrome.serving.process.brief import problems_file
 from velodrome.serving.process.options import ServingOptions
 from velodrome.serving.process.probe import fetch
 
@@ -30,6 +29,7 @@ _FIRST_S = 0.2
 _LONGEST_S = 10.0
 _LOG_LINES = 15
 _LOG_BYTES = 16 * 1024
+_LONGEST_LINE = 1 << 24
 
 
 @dataclass
@@ -46,24 +46,17 @@ class Backoff:
         return delay_s
 
 
-@dataclass(frozen=True)
-class Orders:
-    """How a worker is started: its brief, what it inherits, where it answers, where it logs."""
-
-    label: str
-    brief: Path
-    inherited: Sequence[int]
-    private: tuple[str, int]
-    log: Path
-    environment: Mapping[str, str]
-    options: ServingOptions
-
-
 @dataclass(eq=False)
 class Child:
-    """The process and its fate. `changed` is called at every change, `say` with a line for the person who watches."""
+    """The process and its fate. `changed` is called at every change, `say` with a line for the user."""
 
-    orders: Orders
+    label: str
+    log: Path
+    private: tuple[str, int]  # where it answers health checks
+    inherited: Sequence[int]
+    environment: Mapping[str, str]
+    options: ServingOptions
+    brief: Callable[[], bytes]  # the first line it is sent, made for each start
     changed: Callable[[], None]
     say: Callable[[str], None]
     status: str = "starting"
@@ -71,36 +64,35 @@ class Child:
     restarts: int = 0
     started: float = field(default_factory=time.time)
     last_exit: str | None = None
+    ready: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     _process: asyncio.subprocess.Process | None = None
     _log_start: int = 0
-    _ready_at: float | None = None
     _stopping: bool = False
     _restarting: bool = False
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def live(self, ready: asyncio.Future[None]) -> None:
-        """Start, report how the first start went, then keep it running until `stop`."""
+    async def live(self) -> None:
+        """Start it, and again whenever it ends, until `stop`. `ready` reports the first start, which must succeed."""
         backoff = Backoff()
-        try:
-            await self._start()
-        except (InputError, ServerError) as error:
-            await self._end()
-            if not ready.done():
-                ready.set_exception(error)
-            return
-        if not ready.done():
-            ready.set_result(None)
         while True:
-            watch = asyncio.create_task(self._watch_health())
-            await self._ended()
-            watch.cancel()
+            failure = await self._start()
+            self._report(failure)
+            ready_at = time.monotonic()
+            if failure is None:
+                await self._ended()
+            else:
+                self._signal(signal.SIGKILL)
+                await self._ended()
+                if self.restarts == 0:
+                    return
+            if not self._stopping:
+                healthy_s = 0.0 if failure else time.monotonic() - ready_at
+                await self._pause(0.0 if self._restarting else backoff.delay_s(healthy_s))
             if self._stopping:
                 return
-            healthy_s = 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
-            await self._pause(0.0 if self._restarting else backoff.delay_s(healthy_s))
-            if self._stopping:
-                return
-            await self._again()
+            self._restarting = False
+            self._hurry.clear()
+            self.restarts += 1
 
     def restart(self) -> None:
         """Restart it, without a wait."""
@@ -108,136 +100,130 @@ class Child:
         self._hurry.set()
         self._signal(signal.SIGTERM)
 
-    def stop(self) -> None:
-        """Ask it to finish what is in flight and end; it is not started again."""
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Let it finish what is in flight and end; with SIGKILL, end it and everything it started at once."""
         self._stopping = True
         self._hurry.set()
-        self._signal(signal.SIGTERM)
+        self._signal(number)
 
-    def kill(self) -> None:
-        """End it and everything it started, at once."""
-        self._stopping = True
-        self._hurry.set()
-        self._signal(signal.SIGKILL)
+    def send(self, line: bytes) -> None:
+        """One line for the process, if there is one."""
+        if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
+            self._process.stdin.write(line + b"\n")
 
-    async def _again(self) -> None:
-        """One more start; it may fail, and then its end is met like any other."""
-        self._restarting = False
-        self._hurry.clear()
-        self.restarts += 1
-        try:
-            await self._start()
-            self.say(f"{self.orders.label}: restarted (pid {self.pid})")
-        except (InputError, ServerError) as error:
-            if not self._stopping and not self._restarting:
-                self._become("failed")
-                self.say(str(error))
-            self._signal(signal.SIGKILL)
+    def _report(self, failure: InputError | ServerError | None) -> None:
+        """How a start went: the first to whoever waits for it, a later one to the user."""
+        if failure is not None and not self._stopping and not self._restarting:
+            self._become("failed")
+        if self.restarts == 0:
+            if self.ready.done():
+                return
+            if failure is None:
+                self.ready.set_result(None)
+            else:
+                self.ready.set_exception(failure)
+        elif failure is None:
+            self.say(f"{self.label}: restarted (pid {self.pid})")
+        elif self.status == "failed":
+            self.say(str(failure))
 
     async def _pause(self, delay_s: float) -> None:
         when = " as requested" if self._restarting else f" in {delay_s:g} s"
-        self.say(f"{self.orders.label}: ended ({self.last_exit}); starting again{when}; log: {self.orders.log}")
+        self.say(f"{self.label}: ended ({self.last_exit}); starting again{when}; log: {self.log}")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), delay_s)
 
-    async def _start(self) -> None:
-        orders = self.orders
-        problems_file(orders.brief).unlink(missing_ok=True)
-        self._ready_at = None
+    async def _start(self) -> InputError | ServerError | None:
+        """Start it and wait until it is ready; what went wrong, or None."""
         try:
-            self._process = await self._spawn()
+            self._process = process = await self._spawn()
         except OSError as error:
-            raise ServerError(f"{orders.label}: cannot be started: {error}") from error
-        self.pid = self._process.pid
+            return ServerError(f"{self.label}: cannot be started: {error}")
+        self.pid = process.pid
         self.started = time.time()
+        self.send(self.brief())
         if self._stopping:  # stopped while it was being made
             self._signal(signal.SIGTERM)
         self._become("starting" if self.restarts == 0 else "restarting")
-        await self._become_ready(self._process)
-        self._ready_at = time.monotonic()
+        limit_s = self.options.start_timeout_s
+        health = asyncio.ensure_future(self._healthy(limit_s))
+        ended = asyncio.ensure_future(process.wait())
+        await asyncio.wait({health, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=limit_s)
+        if ended.done():
+            health.cancel()
+            return await self._failure(process, f"ended with {_how(ended.result())} before it was ready")
+        ended.cancel()
+        if not health.done():
+            health.cancel()
+            return self._log_failure(f"is not ready after {limit_s:g} s")
         self._become("ok")
+        return None
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        with self.orders.log.open("ab") as log:
+        # The working directory is searched for modules only if this package came from there.
+        safe = [] if Path.cwd() == _ROOT else ["-P"]
+        command = [sys.executable, *safe, "-m", "velodrome.serving.process.worker_main", self.label]
+        with self.log.open("ab") as log:
             self._log_start = log.tell()
             return await asyncio.create_subprocess_exec(
-                *_command(self.orders.brief),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                pass_fds=self.orders.inherited,
-                env=self.orders.environment,
+                limit=_LONGEST_LINE,
+                pass_fds=self.inherited,
+                env=self.environment,
                 start_new_session=True,  # Ctrl-C at the terminal is not for it, and its group can be ended whole
             )
 
-    async def _become_ready(self, process: asyncio.subprocess.Process) -> None:
-        limit_s = self.orders.options.start_timeout_s
-        health = asyncio.ensure_future(self._healthy(limit_s))
-        ended = asyncio.ensure_future(process.wait())
-        try:
-            await asyncio.wait({health, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=limit_s)
-            if ended.done():
-                raise self._failure(f"ended with {_how(ended.result())} before it was ready")
-            if not health.done():
-                raise self._failure(f"is not ready after {limit_s:g} s")
-        finally:
-            health.cancel()
-            ended.cancel()
-
-    async def _watch_health(self) -> None:
-        """End a process that hangs, so that it is started again: one that is stopped, or whose loop is stuck."""
-        (host, port), options, missed = self.orders.private, self.orders.options, 0
-        if self._ready_at is None:
-            return
-        while missed < options.health_misses:
-            await asyncio.sleep(min(HEALTH_EVERY_S, options.health_timeout_s))
-            answer = await fetch(host, port, "/health", timeout_s=options.health_timeout_s)
-            missed = 0 if answer is not None else missed + 1
-        self.say(f"{self.orders.label}: hangs: no answer to {missed} health checks in a row; it is ended")
-        self._signal(signal.SIGKILL)
-
     async def _healthy(self, limit_s: float) -> None:
-        host, port = self.orders.private
+        host, port = self.private
         while True:
             answer = await fetch(host, port, "/health", timeout_s=limit_s)
             if answer is not None and answer[0] == 200:
                 return
             await asyncio.sleep(0.05)
 
-    def _failure(self, what: str) -> InputError | ServerError:
-        """A failed start as an error: the user's mistakes in their own words, else the end of the log."""
-        try:
-            problems = orjson.loads(problems_file(self.orders.brief).read_bytes())
-            return InputError(*problems)
-        except (OSError, orjson.JSONDecodeError):
-            said = "".join(f"\n  {line}" for line in self._log_end())
-            return ServerError(f"{self.orders.label}: {what}; the end of {self.orders.log}:{said or ' (nothing)'}")
+    async def _failure(self, process: asyncio.subprocess.Process, what: str) -> InputError | ServerError:
+        """A failed start as an error: the user's mistakes in the worker's words, else the end of the log."""
+        self._signal(signal.SIGKILL)  # what it started may hold its stdout
+        assert process.stdout is not None
+        problems = await process.stdout.readline()
+        return InputError(*orjson.loads(problems)) if problems.endswith(b"\n") else self._log_failure(what)
 
-    def _log_end(self) -> list[str]:
+    def _log_failure(self, what: str) -> ServerError:
         try:
-            with self.orders.log.open("rb") as log:
+            with self.log.open("rb") as log:
                 size = log.seek(0, os.SEEK_END)
                 log.seek(max(self._log_start, size - _LOG_BYTES))
                 lines = log.read(_LOG_BYTES).decode("utf-8", "replace").splitlines()
         except OSError:
-            return []  # removed: that must not hide the failure
-        return [line for line in lines if line.strip()][-_LOG_LINES:]
+            lines = []  # removed: that must not hide the failure
+        end = "".join(f"\n  {line}" for line in [line for line in lines if line.strip()][-_LOG_LINES:])
+        return ServerError(f"{self.label}: {what}; the end of {self.log}:{end or ' (nothing)'}")
 
     async def _ended(self) -> None:
-        """Wait for its end, and end what it may have left behind."""
+        """Wait for its end while its health is checked, and end what it may have left behind."""
         if self._process is None:
             return
+        watch = asyncio.create_task(self._watch_health())
         code = await self._process.wait()
+        watch.cancel()
         self._signal(signal.SIGKILL)
         self._process = None
         self.last_exit = _how(code)
         if self.status == "ok":
             self._become("restarting")
 
-    async def _end(self) -> None:
+    async def _watch_health(self) -> None:
+        """End a process that hangs, so that it is started again: one that is stopped, or whose loop is stuck."""
+        (host, port), options, missed = self.private, self.options, 0
+        while missed < options.health_misses:
+            await asyncio.sleep(min(HEALTH_EVERY_S, options.health_timeout_s))
+            answer = await fetch(host, port, "/health", timeout_s=options.health_timeout_s)
+            missed = 0 if answer is not None else missed + 1
+        self.say(f"{self.label}: hangs: no answer to {missed} health checks in a row; it is ended")
         self._signal(signal.SIGKILL)
-        await self._ended()
-        self._become("failed")
 
     def _become(self, status: str) -> None:
         self.status = status
@@ -259,9 +245,3 @@ def _how(code: int) -> str:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
     except ValueError:
         return f"signal {-code}"
-
-
-def _command(brief: Path) -> list[str]:
-    """The worker's command line. The working directory is searched for modules only if this package came from there."""
-    from_here = Path.cwd() == _ROOT
-    return [sys.executable, *([] if from_here else ["-P"]), "-m", "velodrome.serving.process.worker_main", str(brief)]

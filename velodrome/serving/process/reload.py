@@ -3,90 +3,75 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from velodrome.errors import InputError
-from velodrome.settings import Config, Instance, find_file
+from velodrome.serving.connect import entry_file
+from velodrome.settings import Config, find_file
 
 if TYPE_CHECKING:
     from velodrome.serving.process.supervisor import Supervisor
 
-_DEBOUNCE_MS = 200
-_LOOK_MS = 1000
-_PACKAGE = Path(__file__).parents[2]
-
-
-def folder_of(instance: Instance, cwd: Path) -> Path:
-    """The folder with the implementation of an instance."""
-    own = cwd / instance.kind / instance.implementation
-    return own if own.is_dir() else _PACKAGE / instance.kind / instance.implementation
-
-
-def concerned(changed: Iterable[Path], instances: Iterable[Instance], cwd: Path) -> list[str]:
-    """The instances whose implementation a changed file belongs to."""
-    paths = list(changed)
-    return [
-        instance.name
-        for instance in instances
-        if any(path.is_relative_to(folder_of(instance, cwd).resolve()) for path in paths)
-    ]
-
-
-def differing(before: Config, now: Config, names: Iterable[str]) -> list[str]:
-    """The instances among these whose block is another now."""
-    return [name for name in names if name in now.instances and before.instances[name] != now.instances[name]]
+_LOOK_S = 0.25
 
 
 async def watch(supervisor: Supervisor, load: Callable[[], Config], say: Callable[[str], None], cwd: Path) -> None:
     """Until cancelled: restart the servers concerned whenever a file changes."""
-    from watchfiles import awatch
+    instances = [each for name, each in supervisor.config.instances.items() if name in supervisor.servers]
+    folders = {each.name: entry_file(each, cwd).parent.resolve() for each in instances}
+    configs = {cwd, *(path.parent for each in instances if (path := find_file(each.source, cwd)) is not None)}
+    acted = seen = await asyncio.to_thread(_files, folders.values(), configs)
+    say(f"watching the files of {len(instances)} servers for changes")
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        before, seen = seen, await asyncio.to_thread(_files, folders.values(), configs)
+        if seen == before != acted:  # nobody is writing any more
+            changed = {path for path in acted.keys() | seen.keys() if acted.get(path) != seen.get(path)}
+            acted = seen
+            _act(changed, folders, supervisor, load, say)
 
-    served = [supervisor.config.instances[name] for name in supervisor.servers if name in supervisor.config.instances]
-    folders = {folder_of(instance, cwd).resolve() for instance in served}
-    files = {path.resolve() for each in served if (path := find_file(each.source, cwd)) is not None}
-    around = {cwd.resolve(), *(file.parent for file in files)}
-    changes: asyncio.Queue[set[Path]] = asyncio.Queue()
-    watching = asyncio.Barrier(3)
 
-    async def follow(paths: set[Path], *, deep: bool) -> None:
-        batches = awatch(*paths, recursive=deep, debounce=_DEBOUNCE_MS, rust_timeout=_LOOK_MS, yield_on_timeout=True)
-        changes.put_nowait({Path(name) for _, name in await anext(batches)})  # it watches once it has yielded
-        await watching.wait()
-        async for batch in batches:
-            if batch:
-                changes.put_nowait({Path(name) for _, name in batch})
-
-    async def act() -> None:
-        await watching.wait()
-        say(f"watching the files of {len(served)} servers for changes")
-        while True:
-            _act(await changes.get(), supervisor, load, say, cwd)
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(follow(folders, deep=True))
-        group.create_task(follow(around, deep=False))
-        group.create_task(act())
+def _files(folders: Iterable[Path], configs: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+    """What may change a server: the code of its implementation, and configs; each with its time and size."""
+    files = {path for folder in configs for pattern in ("*.yaml", "*.yml") for path in folder.glob(pattern)}
+    for folder in folders:
+        files.update(folder.rglob("*.py"))
+    seen = {}
+    for path in files:
+        try:
+            about = path.stat()
+        except OSError:
+            continue  # removed since
+        seen[path.resolve()] = about.st_mtime_ns, about.st_size
+    return seen
 
 
 def _act(
-    changed: set[Path], supervisor: Supervisor, load: Callable[[], Config], say: Callable[[str], None], cwd: Path
+    changed: set[Path],
+    folders: Mapping[str, Path],
+    supervisor: Supervisor,
+    load: Callable[[], Config],
+    say: Callable[[str], None],
 ) -> None:
-    running = supervisor.config.instances
-    served = [running[name] for name in supervisor.servers if name in running]
-    names = concerned((path for path in changed if path.suffix == ".py"), served, cwd)
-    config = None
-    if any(path.suffix in (".yaml", ".yml") for path in changed):
+    running, config = supervisor.config.instances, None
+    restarted = {
+        name
+        for name, folder in folders.items()
+        if any(path.suffix == ".py" and path.is_relative_to(folder) for path in changed)
+    }
+    if any(path.suffix != ".py" for path in changed):
         try:
             config = load()
         except InputError as error:
             say(f"the configuration is left as it was: {error}")
             return
-        names = sorted({*names, *differing(supervisor.config, config, [each.name for each in served])})
         if config.instances.keys() != running.keys():
             say("the configuration has other servers now: start velo run again to see them")
             return
-    if names:
-        say(f"changed: {', '.join(sorted(path.name for path in changed))}; restarting: {', '.join(names)}")
-        supervisor.restart(names, config)
+        restarted |= {name for name in folders if config.instances[name] != running[name]}
+    if restarted:
+        shown = ", ".join(sorted(path.name for path in changed))
+        say(f"changed: {shown}; restarting: {', '.join(sorted(restarted))}")
+        supervisor.restart(sorted(restarted), config)

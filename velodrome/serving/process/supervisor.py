@@ -1,7 +1,7 @@
 """`velo run`: every server of a configuration, each in its own processes, and none left when it ends.
 
-The supervisor answers no requests. It holds the listening sockets, writes down who runs where for the head server, and
-holds the pipe whose end tells the workers that it is gone.
+The supervisor answers no requests. It holds the listening sockets, tells each worker what it must know through a pipe,
+and tells the head who runs where. The end of that pipe tells the workers that it is gone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ import orjson
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ServerError
-from velodrome.serving.process.brief import HEAD, Brief
-from velodrome.serving.process.child import Child, Orders
+from velodrome.serving.connect import early_mistakes
+from velodrome.serving.process.channel import HEAD, Brief
+from velodrome.serving.process.child import Child
 from velodrome.serving.process.listen import (
     LOOPBACK,
     TOKEN_VARIABLE,
@@ -36,7 +38,6 @@ from velodrome.serving.process.listen import (
     server_token,
 )
 from velodrome.serving.process.options import ServingOptions
-from velodrome.serving.process.run_folder import run_folder
 from velodrome.serving.profiling import claimed
 from velodrome.settings import Config, Instance
 from velodrome.settings import secrets as config_secrets
@@ -53,27 +54,28 @@ class Server:
 
     instance: Instance
     host: str
-    port: int
     shared: socket.socket
     private: list[socket.socket]
     key: str = field(default_factory=lambda: secrets.token_hex(32))
     children: list[Child] = field(default_factory=list)
+    lives: list[asyncio.Task[None]] = field(default_factory=list)
 
-    @property
-    def url(self) -> str:
-        return f"http://{reachable(self.host)}:{self.port}"
+    def __post_init__(self) -> None:
+        self.port: int = self.shared.getsockname()[1]
+        self.url = f"http://{reachable(self.host)}:{self.port}"
 
-    def close(self) -> None:
-        """Stop listening: connections that wait are refused."""
+    def stop(self) -> None:
+        """Refuse new connections, and let what is in flight finish."""
         for sock in (self.shared, *self.private):
             sock.close()
+        for child in self.children:
+            child.stop()
 
     def report(self) -> Json:
         """For `/server_instances`."""
         pids = [child.pid for child in self.children if child.pid is not None]
         exits = [child.last_exit for child in self.children if child.last_exit is not None]
         statuses = {child.status for child in self.children}
-        status = next((each for each in ("failed", "restarting", "starting") if each in statuses), "ok")
         return {
             "name": self.instance.name,
             "type": self.instance.kind,
@@ -82,7 +84,7 @@ class Server:
             "host": self.host,
             "port": self.port,
             "pid": pids[0] if len(pids) == 1 else pids,
-            "status": status,
+            "status": next((each for each in ("failed", "restarting", "starting") if each in statuses), "ok"),
             "start_time": round(min((child.started for child in self.children), default=time.time()), 3),
             "restarts": sum(child.restarts for child in self.children),
             "last_exit": exits[-1] if exits else None,
@@ -99,12 +101,9 @@ class Supervisor:
         self._print = say
         self._token = server_token(config.settings)
         self._profiles = options.profile_folder()
-        self._directory = Path()
-        self._alive = (-1, -1)  # a pipe: read end for the workers, write end for this process alone
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._interrupted = False
-        self._lives: list[asyncio.Task[None]] = []
 
     async def run(self, *, while_up: Callable[[Supervisor], Any] | None = None) -> None:
         """Start everything, keep it running until SIGINT or SIGTERM, end everything. Raises if a server does not start.
@@ -112,10 +111,14 @@ class Supervisor:
         `while_up` makes a coroutine that runs while the servers do.
         """
         beside: asyncio.Task[None] | None = None
-        with self._signals(), self._place(), contextlib.ExitStack() as held:
+        signals = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup the terminal may go
+            signals.append(signal.SIGHUP)
+        with on_stop_signal(self.interrupt, signals), contextlib.ExitStack() as held:
             try:
                 self._listen()
-                held.enter_context(await asyncio.to_thread(self._claimed))
+                names = [name for name in self.servers if name != HEAD]
+                held.enter_context(await asyncio.to_thread(claimed, self._profiles, names))
                 if await self._start():
                     if while_up is not None:
                         beside = asyncio.create_task(while_up(self))
@@ -144,59 +147,30 @@ class Supervisor:
             for name in names:
                 self.servers[name].instance = config.instances[name]
         for name in names if config is None else [*names, HEAD]:
-            server = self.servers[name]
-            for index, child in enumerate(server.children):
-                self._brief(server, index).write(child.orders.brief)
+            for child in self.servers[name].children:
                 child.restart()
 
     def _say(self, line: str) -> None:
         with contextlib.suppress(OSError):  # the reader is gone (`| head`, a closed terminal): servers continue
             self._print(line)
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup the terminal may go
-            numbers.append(signal.SIGHUP)
-        with on_stop_signal(self.interrupt, numbers):
-            yield
-
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        """The private directory and the pipe."""
-        with run_folder() as self._directory:
-            self._alive = os.pipe()
-            try:
-                self._make_log_dir()
-                yield
-            finally:
-                for number in self._alive:
-                    os.close(number)
-
-    def _make_log_dir(self) -> None:
-        try:
-            self.options.log_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"log_dir {self.options.log_dir}: {error.strerror}; give another +log_dir") from error
-
     def _listen(self) -> None:
-        """A socket for each server before any starts: all know every address, and every mistake is reported at once."""
+        """Refuse what cannot be served, and open every socket before a server starts: all mistakes are reported."""
         host, port = head_address(self.config.settings)
         head = Instance(HEAD, HEAD, "head", {"host": host, "port": port, "num_workers": 1}, "")
-        problems: list[str] = []
-        for instance in (*self.config.instances.values(), head):
-            if "url" in instance.settings:
-                continue
+        instances = [each for each in self.config.instances.values() if "url" not in each.settings]
+        problems = early_mistakes(instances, Path.cwd())
+        for instance in (*instances, head):
             try:
                 self.servers[instance.name] = self._server(instance)
             except InputError as error:
                 problems += error.problems
+        try:
+            self.options.log_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problems.append(f"log_dir {self.options.log_dir}: {error.strerror}; give another +log_dir")
         if problems:
             raise InputError(*problems)
-
-    def _claimed(self) -> contextlib.ExitStack:
-        """Start the profiles of all servers; those of the previous run are kept under a number."""
-        return claimed(self._profiles, [name for name in self.servers if name != HEAD])
 
     def _server(self, instance: Instance) -> Server:
         settings = instance.settings
@@ -206,18 +180,18 @@ class Supervisor:
             raise InputError(f"{what}: num_workers is a whole number from 1 to 256, not {workers!r:.80}")
         host, port = checked_address(what, settings.get("host") or self.options.default_host, settings.get("port"), 0)
         shared = listening(what, host, port, self._token)
-        private = [listening(what, LOOPBACK, 0, None) for _ in range(workers)]
-        return Server(instance, host, shared.getsockname()[1], shared, private)
+        return Server(instance, host, shared, [listening(what, LOOPBACK, 0, None) for _ in range(workers)])
 
     async def _start(self) -> bool:
         """All of them at once. False if a stop was requested meanwhile."""
         count = len(self.servers) - 1
-        self._say(
-            f"starting {count} server{'s' if count > 1 else ''} and the head; logs: {self.options.log_dir}/<name>.log"
-        )
+        logs = f"logs: {self.options.log_dir}/<name>.log"
+        self._say(f"starting {count} server{'s' if count > 1 else ''} and the head; {logs}")
         began = time.monotonic()
         environment = self._environment()
-        waits = [wait for server in self.servers.values() for wait in self._launch(server, environment, began)]
+        for server in self.servers.values():
+            self._launch(server, environment, began)
+        waits = [child.ready for server in self.servers.values() for child in server.children]
         stop: asyncio.Future[Any] = asyncio.ensure_future(self._stop.wait())
         up: asyncio.Future[Any] = asyncio.gather(*waits)
         try:
@@ -233,63 +207,50 @@ class Supervisor:
         self._say(f"all ready in {time.monotonic() - began:.1f} s; Ctrl-C stops them")
         return True
 
-    def _launch(self, server: Server, environment: Json, began: float) -> list[asyncio.Future[None]]:
-        waits = []
+    def _launch(self, server: Server, environment: dict[str, str], began: float) -> None:
+        name, workers = server.instance.name, len(server.private)
         for index, sock in enumerate(server.private):
-            stem = f"{_file_name(server.instance.name)}.{index}"
-            brief = self._directory / f"{stem}.json"
-            self._brief(server, index).write(brief)
-            label = server.instance.name if len(server.private) == 1 else f"{server.instance.name} worker {index}"
-            orders = Orders(
-                label=label,
-                brief=brief,
-                inherited=(server.shared.fileno(), sock.fileno(), self._alive[0]),
+            child = Child(
+                label=name if workers == 1 else f"{name} worker {index}",
+                log=self.options.log_dir / (re.sub(r"[^\w.-]", "_", name) + ".log"),
                 private=sock.getsockname()[:2],
-                log=self.options.log_dir / f"{_file_name(server.instance.name)}.log",
+                inherited=(server.shared.fileno(), sock.fileno()),
                 environment=environment,
                 options=self.options,
+                brief=partial(self._brief, server, index),
+                changed=self._tell_head,
+                say=self._say,
             )
-            child = Child(orders, self._write_state, self._say)
             server.children.append(child)
-            ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._lives.append(asyncio.create_task(child.live(ready)))
-            waits.append(ready)
-        waits[0].add_done_callback(lambda done: self._announce(server, done, began))
-        return waits
+            server.lives.append(asyncio.create_task(child.live()))
 
-    def _announce(self, server: Server, done: asyncio.Future[None], began: float) -> None:
-        if not done.cancelled() and done.exception() is None:
-            workers = f" x{len(server.private)}" if len(server.private) > 1 else ""
-            self._say(f"  {server.instance.name + workers:<36} {server.url:<28} {time.monotonic() - began:.1f} s")
+        def announce(ready: asyncio.Future[None]) -> None:
+            if not ready.cancelled() and ready.exception() is None:
+                shown = f"{name} x{workers}" if workers > 1 else name
+                self._say(f"  {shown:<36} {server.url:<28} {time.monotonic() - began:.1f} s")
 
-    def _brief(self, server: Server, index: int) -> Brief:
+        server.children[0].ready.add_done_callback(announce)
+
+    def _brief(self, server: Server, index: int) -> bytes:
         instance = server.instance
         others = [self.config.instances[name] for name in set(instance.references().values())]
-        head = instance.kind == HEAD
         return Brief(
-            name=instance.name,
-            kind=instance.kind,
-            implementation=instance.implementation,
-            settings=dict(instance.settings),
-            source=instance.source,
+            instance=instance,
             host=server.host,
             index=index,
             sockets=[server.shared.fileno(), server.private[index].fileno()],
-            alive_fd=self._alive[0],
             peers=[f"http://{LOOPBACK}:{sock.getsockname()[1]}" for sock in server.private],
             key=server.key,
             options=self.options,
             blocks={
-                each.name: {"kind": each.kind, "settings": dict(each.settings) if "url" in each.settings else {}}
-                for each in others
+                each.name: each if "url" in each.settings else replace(each, settings={}, source="") for each in others
             },
             urls={each.name: self.servers[each.name].url for each in others if each.name in self.servers},
             token=self._token,
             verbose=logging.getLogger().isEnabledFor(logging.INFO),
             profiles=None if self._profiles is None else str(self._profiles),
-            state=str(self._state) if head else "",
-            config_yaml=self._config_yaml() if head else "",
-        )
+            config_yaml=self._config_yaml() if instance.kind == HEAD else "",
+        ).line()
 
     def _config_yaml(self) -> str:
         """The configuration with every server's address in its block, as NeMo Gym's clients want it; secrets masked."""
@@ -309,44 +270,26 @@ class Supervisor:
         hidden = {secret for secret in config_secrets(self.config) if len(secret) >= MIN_INSIDE}
         return {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE and value not in hidden}
 
-    @property
-    def _state(self) -> Path:
-        return self._directory / "servers.json"
-
-    def _write_state(self) -> None:
-        part = self._state.with_suffix(".part")
-        with contextlib.suppress(OSError):  # a full disk: the head reports the previous state
-            part.write_bytes(orjson.dumps([server.report() for server in self.servers.values()]))
-            os.replace(part, self._state)
+    def _tell_head(self) -> None:
+        for child in self.servers[HEAD].children:
+            child.send(orjson.dumps([server.report() for server in self.servers.values()]))
 
     async def _end(self) -> None:
         """Agents before what they call, so that what is in flight can finish; all within the time, or killed."""
         deadline = time.monotonic() + self.options.drain_s + _KILL_AFTER_S
+        hurry: asyncio.Future[Any] = asyncio.ensure_future(self._hurry.wait())
         for kind in (AGENTS, RESOURCES, MODELS, HEAD):
             group = [server for server in self.servers.values() if server.instance.kind == kind]
             for server in group:
-                server.close()
-                for child in server.children:
-                    child.stop()
-            await self._ended([child for server in group for child in server.children], deadline)
+                server.stop()
+            ended: asyncio.Future[Any] = asyncio.gather(*(life for server in group for life in server.lives))
+            left_s = max(deadline - time.monotonic(), 0.0)
+            await asyncio.wait({ended, hurry}, return_when=asyncio.FIRST_COMPLETED, timeout=left_s)
+        hurry.cancel()
         for server in self.servers.values():
             for child in server.children:
-                child.kill()
-        await asyncio.gather(*self._lives)
-
-    async def _ended(self, children: list[Child], deadline: float) -> None:
-        everyone = [child for server in self.servers.values() for child in server.children]
-        lives = {life for child, life in zip(everyone, self._lives, strict=True) if child in children}
-        hurry = asyncio.create_task(self._hurry.wait())
-        try:
-            while any(not life.done() for life in lives) and not hurry.done():
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    return
-                waiting = {life for life in lives if not life.done()}
-                await asyncio.wait({*waiting, hurry}, return_when=asyncio.FIRST_COMPLETED, timeout=left_s)
-        finally:
-            hurry.cancel()
+                child.stop(signal.SIGKILL)
+        await asyncio.gather(*(life for server in self.servers.values() for life in server.lives))
 
 
 def _first_failures(waits: list[asyncio.Future[None]]) -> InputError | ServerError:
@@ -356,7 +299,3 @@ def _first_failures(waits: list[asyncio.Future[None]]) -> InputError | ServerErr
     if mistakes:
         return InputError(*dict.fromkeys(mistakes))
     return ServerError("\n".join(dict.fromkeys(str(failure) for failure in failures if failure is not None)))
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.-]", "_", name)

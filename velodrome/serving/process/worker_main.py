@@ -1,4 +1,4 @@
-"""One worker process of one server: `python -m velodrome.serving.process.worker_main BRIEF`.
+"""One worker process of one server: `python -m velodrome.serving.process.worker_main NAME`, told the rest by a pipe.
 
 It ends when the supervisor stops it, and also when the supervisor has died, however that happened.
 """
@@ -11,7 +11,6 @@ import gc
 import io
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -22,11 +21,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-import orjson
-
 from velodrome.errors import InputError
-from velodrome.serving.process.brief import HEAD, Brief, problems_file
-from velodrome.settings import Config, Instance, mask_text
+from velodrome.serving.process.channel import HEAD, Brief, Channel
+from velodrome.settings import Config, mask_text
 from velodrome.settings.masking import found_secrets
 
 if TYPE_CHECKING:
@@ -40,24 +37,24 @@ GARBAGE = (50_000, 20, 20)  # a request leaves no cycles, and a search for them 
 _orphaned = threading.Event()
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Serve until stopped. The exit code is 2 if the user's configuration cannot be served."""
-    path = Path(argv[1])
-    brief = Brief.model_validate(orjson.loads(path.read_bytes()))
-    watch = threading.Thread(target=_await_orphanhood, args=(brief.alive_fd, path.parent), daemon=True)
-    watch.start()
+    channel = Channel()
+    brief = channel.brief()
+    threading.Thread(target=_await_orphanhood, args=(channel,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    secrets = found_secrets({"settings": brief.settings, "blocks": brief.blocks, "server_token": brief.token})
+    blocks = [each.settings for each in (brief.instance, *brief.blocks.values())]
+    secrets = found_secrets({"blocks": blocks, "server_token": brief.token})
     sys.stdout = sys.stderr = Masked(sys.stderr, secrets)
     level = logging.INFO if brief.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(name)s %(levelname)s: %(message)s", stream=sys.stderr)
     import uvloop
 
     try:
-        uvloop.run(serve(brief, secrets))
+        uvloop.run(serve(brief, secrets, channel))
     except InputError as error:
         problems = [mask_text(problem, secrets) for problem in error.problems]
-        problems_file(path).write_bytes(orjson.dumps(problems))
+        channel.refuse(problems)
         for problem in problems:
             sys.stderr.write(f"{problem}\n")
         return 2
@@ -67,7 +64,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-async def serve(brief: Brief, secrets: frozenset[str]) -> None:
+async def serve(brief: Brief, secrets: frozenset[str], channel: Channel) -> None:
     """Make the component and its app, answer on both sockets until SIGTERM, and close what was made."""
     from starlette.middleware.cors import CORSMiddleware
 
@@ -79,7 +76,7 @@ async def serve(brief: Brief, secrets: frozenset[str]) -> None:
     profile = _profile(brief)
     async with contextlib.AsyncExitStack() as closing:
         closing.push_async_callback(http.close_shared)
-        app = await _app(brief, secrets, profile, closing)
+        app = await _app(brief, secrets, channel, profile, closing)
         gc.freeze()
         gc.set_threshold(*GARBAGE)
         if options.cors_origins:
@@ -92,36 +89,39 @@ async def serve(brief: Brief, secrets: frozenset[str]) -> None:
 
 def _profile(brief: Brief) -> ProcessProfile | None:
     """What measures this process, if it is to be measured. The head is not: nothing waits for it."""
-    if brief.profiles is None or brief.kind == HEAD:
+    if brief.profiles is None or brief.instance.kind == HEAD:
         return None
     from velodrome.serving.profiling import ProcessProfile
     from velodrome.timing.profiles import Profiles
 
-    profiles, every_s = Profiles(Path(brief.profiles), brief.name), brief.options.profiling_save_every_s
+    profiles, every_s = Profiles(Path(brief.profiles), brief.instance.name), brief.options.profiling_save_every_s
     return ProcessProfile(profiles, worker=brief.index, workers=len(brief.peers), every_s=every_s)
 
 
 async def _app(
-    brief: Brief, secrets: frozenset[str], profile: ProcessProfile | None, closing: contextlib.AsyncExitStack
+    brief: Brief,
+    secrets: frozenset[str],
+    channel: Channel,
+    profile: ProcessProfile | None,
+    closing: contextlib.AsyncExitStack,
 ) -> ASGIApp:
     from velodrome.serving.apps.web_app import RequestLimits, Status
     from velodrome.serving.callers import Callers
 
-    status = Status(brief.name, brief.kind, brief.implementation)
-    options = brief.options
+    own, options = brief.instance, brief.options
+    status = Status(own.name, own.kind, own.implementation)
     callers = Callers([brief.host, *options.allowed_hosts], options.cors_origins)
     limits = RequestLimits(options.max_body_bytes, options.body_timeout_s, brief.token, secrets, callers)
-    if brief.kind == HEAD:
+    if own.kind == HEAD:
         from velodrome.serving.apps.head_app import head_app
 
-        return head_app(status, Path(brief.state), brief.config_yaml, limits)
+        return head_app(status, channel.servers, brief.config_yaml, limits)
     from velodrome.serving.connect import Components, Servers
     from velodrome.serving.hosting import server_app
 
-    own = Instance(brief.name, brief.kind, brief.implementation, brief.settings, brief.source)
-    others = {name: Instance(name, block["kind"], "", block["settings"], "") for name, block in brief.blocks.items()}
-    components = Components(Config({}, {**others, own.name: own}), servers=Servers(brief.urls, brief.token))
-    component = components.connect(brief.name)
+    config = Config({}, {**brief.blocks, own.name: own})
+    components = Components(config, servers=Servers(brief.urls, brief.token))
+    component = components.connect(own.name)
     closing.push_async_callback(components.aclose)
     if own.name in components.sources:
         status.extra["source"] = components.sources[own.name]
@@ -168,11 +168,11 @@ class Masked(io.TextIOBase):
         return self._stream.fileno()
 
 
-def _await_orphanhood(alive_fd: int, run_directory: Path) -> None:
-    """The pipe ends when the supervisor does. Then clear up after it, stop gently, and soon not gently."""
-    os.read(alive_fd, 1)
+def _await_orphanhood(channel: Channel) -> None:
+    """When the supervisor is gone, stop gently, and soon not gently."""
+    while channel.wait():
+        pass
     _orphaned.set()
-    shutil.rmtree(run_directory, ignore_errors=True)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(ORPHAN_GRACE_S)
     _end_group()
@@ -186,4 +186,4 @@ def _end_group() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())
