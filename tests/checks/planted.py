@@ -53,6 +53,12 @@ def clean(count: int = 200, repeats: int = 4, seed: int = 1, pass_rate: float = 
     return [rollout(number, repeats, chance, pass_rate) for number in range(count)]
 
 
+def scored(key: str, reward: float | None = 1.0, *, agent: str = "a", **fields: Any) -> Row:
+    """A rollout that is no more than a key, a reward and the fields it is about."""
+    row = {"responses_create_params": {"input": "x"}, "output": [], "reward": reward, **fields}
+    return {**row, "meta": {"key": key, "agent": agent}}
+
+
 def write(path: Path, rows: Rows, failures: Rows = ()) -> Path:
     path.write_bytes(b"".join(row if isinstance(row, bytes) else encode(row) for row in rows))
     if failures:

@@ -130,7 +130,7 @@ def test_every_file_that_cannot_be_read_is_named(file: Path, tmp_path: Path, cap
     assert capsys.readouterr().err == (
         f"velo: {tmp_path / 'none.jsonl'}: no such file\n"
         f"velo: {tmp_path}: not a regular file\n"
-        f"velo: {failures}: a failures file has no metrics; velo show {failures} reads it\n"
+        f"velo: {failures}: a failures file; give the rollouts file beside it\n"
         f"velo: {file}: named twice\n"
     )
 

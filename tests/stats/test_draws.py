@@ -57,22 +57,6 @@ def test_majority_at_k_equals_voting_in_every_draw(votes: list[Vote]):
         assert majority_at_k(counted, k) == pytest.approx(majority_by_hand(votes, k)), k
 
 
-def test_a_majority_turns_a_weak_answer_into_none_and_a_strong_one_into_all():
-    strong = ballot([(1, True)] * 5 + [(2, False)] * 3)
-    weak = ballot([(1, True)] * 3 + [(2, False)] * 5)
-    assert (majority_at_k(strong, 8), majority_at_k(weak, 8)) == (1.0, 0.0)
-
-
-def test_tries_without_an_answer_do_not_vote():
-    assert majority_at_k(ballot([(0, False)] * 3 + [(1, True)]), 4) == 1.0
-    assert majority_at_k(ballot([(0, False)] * 3), 2) == 0.0
-
-
-def test_where_all_answers_differ_a_majority_is_one_try():
-    votes = [(1, True), (2, False), (3, False), (4, True)]
-    assert majority_at_k(ballot(votes), 3) == pytest.approx(0.5)
-
-
 def test_the_largest_ballot_there_is_takes_no_time():
     votes = [(1 + place % 12, place % 3 == 0) for place in range(32)]
     assert 0 < majority_at_k(ballot(votes), 16) < 1

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planted import scored as row
+from planted import write
 
 from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import encode
 from velodrome.records.zst import pack
 from velodrome.stats.metrics import Tally, failed_keys, largest_k, read_metrics
-
-
-def row(key: str, reward: float | None = 1.0, **fields: Any) -> dict[str, Any]:
-    return {"responses_create_params": {"input": "x"}, "output": [], "reward": reward, **fields, "meta": {"key": key}}
 
 
 def metrics(*rows: dict[str, Any], **options: Any) -> dict[str, Any]:
@@ -27,8 +25,8 @@ def metrics(*rows: dict[str, Any], **options: Any) -> dict[str, Any]:
 
 
 def test_the_means_divide_by_the_rows_that_have_the_field():
-    found = metrics(row("a/0", 1.0, speed=3), row("b/0", 0.0, flag=True), row("c/0", None, speed=None, name="x"))
-    assert found == {
+    result = metrics(row("a/0", 1.0, speed=3), row("b/0", 0.0, flag=True), row("c/0", None, speed=None, name="x"))
+    assert result == {
         "reward": 0.5,
         "speed": 3.0,
         "flag": 1.0,
@@ -41,48 +39,43 @@ def test_the_means_divide_by_the_rows_that_have_the_field():
     }
 
 
-def test_a_deferred_reward_is_counted_as_deferred_and_never_as_zero():
-    deferred = row("a/0", None)
+def test_a_deferred_reward_is_counted_as_deferred_and_never_as_zero_and_a_name_is_not_averaged():
+    deferred = row("5/0", None, id=5, task_id=6)
     deferred["meta"]["verification"] = "deferred"
-    found = metrics(deferred)
-    assert "reward" not in found
-    assert found["rollouts/deferred"] == 1
-
-
-def test_a_number_that_is_a_name_is_not_averaged():
-    found = metrics(row("5/0", id=5, task_id=6))
-    assert found.keys().isdisjoint(("id", "task_id"))
+    result = metrics(deferred)
+    assert result.keys().isdisjoint(("reward", "id", "task_id"))
+    assert result["rollouts/deferred"] == 1
 
 
 def test_tool_calls_and_tokens_are_counted_over_all_rows():
     calls = [{"role": "assistant", "tool_calls": [{}, {}]}, {"role": "tool"}, {"role": "assistant", "tool_calls": None}]
     usage = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7, "details": {"cached": 1}, "odd": 1.5}
-    found = metrics(
+    result = metrics(
         row("a/0", output=calls, usage=usage), row("b/0", usage={"total_tokens": 3}), row("c/0", usage=None)
     )
-    assert found["avg_tool_calls"] == 2 / 3
-    assert [found[f"tokens/{kind}"] for kind in ("input", "output", "total")] == [5, 2, 10]
+    assert result["avg_tool_calls"] == 2 / 3
+    assert [result[f"tokens/{kind}"] for kind in ("input", "output", "total")] == [5, 2, 10]
 
 
-def test_throughput_is_over_the_time_anything_was_running():
-    rows = [row(f"{n}/0", usage={"total_tokens": 10}) for n in range(3)]
-    for each, end in zip(rows, (102.0, 103.0, 900.0), strict=True):
+def test_throughput_is_over_the_time_anything_was_running_with_short_pauses():
+    rows = [row(f"{n}/0", usage={"total_tokens": 10}) for n in range(4)]
+    for each, end in zip(rows, (102.0, 103.0, 105.5, 900.0), strict=True):  # a pause of half a second counts
         each["meta"] |= {"finished_at": end, "timing": {"total_s": 2.0}}
-    found = metrics(*rows)
-    assert found["throughput/active_s"] == 5.0
-    assert (found["throughput/samples_per_s"], found["throughput/tokens_per_s"]) == (3 / 5, 30 / 5)
+    result = metrics(*rows)
+    assert result["throughput/active_s"] == 5.5 + 2.0
+    assert (result["throughput/samples_per_s"], result["throughput/tokens_per_s"]) == (4 / 7.5, 40 / 7.5)
 
 
 def test_pass_at_k_is_there_for_powers_of_two_and_the_most_repeats_that_half_of_the_tasks_have():
     rows = [row(f"a/{n}", float(n == 0)) for n in range(5)] + [row(f"b/{n}", 0.5) for n in range(3)]
-    found = metrics(*rows)
-    assert {name: value for name, value in found.items() if name.startswith("pass@")} == {
+    result = metrics(*rows)
+    assert {name: value for name, value in result.items() if name.startswith("pass@")} == {
         "pass@1": pytest.approx((1 / 5 + 0) / 2),
         "pass@2": pytest.approx((2 / 5 + 0) / 2),
         "pass@4": pytest.approx(4 / 5),
         "pass@5": 1.0,
     }
-    assert {name: value for name, value in found.items() if name.startswith("tasks/")} == {
+    assert {name: value for name, value in result.items() if name.startswith("tasks/")} == {
         "tasks/pass@1": 2,
         "tasks/pass@2": 2,
         "tasks/pass@4": 1,
@@ -93,8 +86,8 @@ def test_pass_at_k_is_there_for_powers_of_two_and_the_most_repeats_that_half_of_
 def test_a_few_tasks_with_more_rollouts_than_the_others_make_no_pass_at_k():
     rows = [row(f"{task}/{n}", float(task < 2)) for task in range(20) for n in range(19 if task < 2 else 16 + task % 3)]
     rows += [row(f"unscored-{task}/0", None) for task in range(20)]
-    found = metrics(*rows)
-    assert {name: value for name, value in found.items() if "pass@" in name} == {
+    result = metrics(*rows)
+    assert {name: value for name, value in result.items() if "pass@" in name} == {
         **{f"pass@{k}": pytest.approx(0.1) for k in (1, 2, 4, 8, 16)},
         "pass@17": pytest.approx(2 / 14),
         **{f"tasks/pass@{k}": 20 for k in (1, 2, 4, 8, 16)},
@@ -113,13 +106,6 @@ def test_the_largest_k_is_what_at_least_half_of_the_scored_tasks_have(tries: lis
 def test_pass_at_k_is_left_out_without_repeats_or_when_not_asked_for():
     assert not any(name.startswith("pass@") for name in metrics(row("a/0"), row("b/0")))
     assert not any(name.startswith("pass@") for name in metrics(row("a/0"), row("a/1"), by_task=False))
-
-
-def test_active_time_counts_the_pauses_of_less_than_a_second_between_two_rollouts():
-    rows = [row(f"{n}/0") for n in range(3)]
-    for each, end in zip(rows, (102.0, 104.5, 110.0), strict=True):
-        each["meta"] |= {"finished_at": end, "timing": {"total_s": 2.0}}
-    assert metrics(*rows)["throughput/active_s"] == 4.5 + 2.0
 
 
 def test_an_empty_tally_has_counts_and_no_means():
@@ -154,18 +140,17 @@ ROW = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(rows=st.lists(ROW, max_size=8))
 def test_the_numbers_of_a_file_are_those_of_its_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]):
-    path = tmp_path_factory.mktemp("m") / "r.jsonl"
-    path.write_bytes(b"".join(map(encode, rows)))
+    path = write(tmp_path_factory.mktemp("m") / "r.jsonl", rows)
     assert read_metrics(path) == (metrics(*rows), [])
 
 
-def test_lines_that_are_no_objects_are_named_and_count_nowhere(tmp_path: Path):
-    path = tmp_path / "r.jsonl"
-    bad = [b"[1]", b"5", b'{"reward":', b"NaN", b"[" * 2000]
-    path.write_bytes(encode(row("a/0", 0.5)) + b"\n".join(bad) + b"\n")
-    found, notes = read_metrics(path)
-    assert notes == [f"{path}:{number}: not a rollout; it is not counted" for number in range(2, len(bad) + 2)]
-    assert found == metrics(row("a/0", 0.5))
+def test_lines_that_are_no_objects_are_named_up_to_twenty_and_count_nowhere(tmp_path: Path):
+    bad = [b"[1]\n", b"5\n", b'{"reward":\n', b"NaN\n", b"[" * 2000 + b"\n", *[b"{\n"] * 45]
+    path = write(tmp_path / "r.jsonl", [row("a/0", 0.5), *bad])
+    result, notes = read_metrics(path)
+    assert notes[:20] == [f"{path}:{number}: not a rollout; it is not counted" for number in range(2, 22)]
+    assert notes[20:] == [f"{path}: 30 more lines are not rollouts"]
+    assert result == metrics(row("a/0", 0.5))
 
 
 def test_a_row_with_parts_of_a_wrong_type_is_counted_without_them_and_told(tmp_path: Path):
@@ -181,14 +166,14 @@ def test_a_row_with_parts_of_a_wrong_type_is_counted_without_them_and_told(tmp_p
         b"{}",
     ]
     path.write_bytes(encode(row("a/0", 0.5)) + b"\n".join(odd) + b"\n")
-    found, notes = read_metrics(path)
+    result, notes = read_metrics(path)
     wrong = ["output", "usage", "usage.total_tokens", "response", "meta.finished_at", "meta.timing.total_s"]
     counts = dict.fromkeys([*wrong, "meta.key", "meta", "reward"], 1) | {"output": 2, "reward": 2}
     assert notes == [
         f"{name}: {count} of 15 rollouts have it in a wrong type; they are counted without it"
         for name, count in sorted(counts.items())
     ]
-    assert found == {
+    assert result == {
         "reward": 10.5 / 11,
         "avg_tool_calls": 0.0,
         "rollouts/kept": 15,
@@ -204,9 +189,9 @@ def test_nan_and_infinity_are_in_no_mean_and_told_and_their_rows_are_kept(tmp_pa
     lines = [f'{{"reward":{reward},"score":{reward},"meta":{{"key":"a/{number}"}}}}\n'
              for number, reward in enumerate(("1.0", "NaN", "-Infinity", "1e999", "0.0", "9" * 400))]  # fmt: skip
     path.write_text("".join(lines) + '{"reward":1,"text":"\\ud800","meta":{"key":"a/6"}}\n')
-    found, notes = read_metrics(path)
-    assert (found["reward"], found["score"], found["rollouts/kept"]) == (2 / 3, 0.5, 7)
-    assert (found["pass@1"], found["pass@3"]) == (pytest.approx(2 / 3), 1.0)
+    result, notes = read_metrics(path)
+    assert (result["reward"], result["score"], result["rollouts/kept"]) == (2 / 3, 0.5, 7)
+    assert (result["pass@1"], result["pass@3"]) == (pytest.approx(2 / 3), 1.0)
     assert notes == [
         "reward: 3 of 7 numbers are counted; the rest are NaN or infinite",
         "score: 2 of 6 numbers are counted; the rest are NaN or infinite",
@@ -214,10 +199,8 @@ def test_nan_and_infinity_are_in_no_mean_and_told_and_their_rows_are_kept(tmp_pa
 
 
 def test_a_sum_that_no_float_holds_has_a_mean_all_the_same(tmp_path: Path):
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(encode(row("a/0", 1e308)) + encode(row("b/0", 1.5e308)))
-    found, notes = read_metrics(path)
-    assert (found["reward"], found["rollouts/kept"], notes) == (1.25e308, 2, [])
+    result, notes = read_metrics(write(tmp_path / "r.jsonl", [row("a/0", 1e308), row("b/0", 1.5e308)]))
+    assert (result["reward"], result["rollouts/kept"], notes) == (1.25e308, 2, [])
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst"])
@@ -225,18 +208,17 @@ def test_a_last_line_that_is_not_whole_is_told_plain_or_compressed(tmp_path: Pat
     path = tmp_path / f"r{suffix}"
     whole, torn = encode(row("a/0")), encode(row("b/0"))
     path.write_bytes(whole + torn[:30] if suffix == ".jsonl" else pack(whole) + pack(torn)[:30])
-    found, notes = read_metrics(path)
-    assert (found["rollouts/kept"], notes) == (
+    result, notes = read_metrics(path)
+    assert (result["rollouts/kept"], notes) == (
         1,
         [f"{path}:2: not whole: it is being written, or was torn; it is not counted"],
     )
 
 
 def test_only_keys_that_were_never_kept_have_failed(tmp_path: Path):
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(encode(row("a/0")) + encode({"reward": 1.0, "meta": None}))
     failures = [{"key": "a/0"}, {"key": "b/0"}, {"key": "b/0"}, {"key": ["odd"]}, [1], {"no": "key"}]
-    (tmp_path / "r.failures.jsonl").write_bytes(b"".join(map(encode, failures)) + b'{"key":"torn')
+    rows = [row("a/0"), {"reward": 1.0, "meta": None}]
+    path = write(tmp_path / "r.jsonl", rows, [*failures, b'{"key":"torn'])
     assert failed_keys(path) == {"a/0": 1, "b/0": 2}
-    found, notes = read_metrics(path)
-    assert (found["rollouts/failed"], found["rollouts/kept"], notes) == (1, 2, [])
+    result, notes = read_metrics(path)
+    assert (result["rollouts/failed"], result["rollouts/kept"], notes) == (1, 2, [])

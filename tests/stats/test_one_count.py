@@ -23,8 +23,7 @@ from velodrome.records.rollout import encode
 from velodrome.stats.compare import compare
 from velodrome.stats.group import MetricsSettings
 from velodrome.stats.groups import RunReading, read_groups
-from velodrome.stats.metrics import read_metrics
-from velodrome.stats.shards import read_shards
+from velodrome.stats.metrics import read_metrics, read_shards
 
 ROWS = [
     b'{"reward":NaN,"meta":{"key":"n/0"}}',

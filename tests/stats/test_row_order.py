@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planted import scored
 
 from velodrome.cli.main import main
 from velodrome.profiling.profile_file import read_profile
 from velodrome.records.rollout import encode
 from velodrome.stats.compare import compare
 from velodrome.stats.group import MOST_FIELDS, MetricsSettings
-from velodrome.stats.groups import RunReading, read_groups
+from velodrome.stats.groups import read_groups, read_run
 
 ORDERS = 3
 
@@ -83,7 +84,7 @@ def test_a_comparison_prints_the_same_bytes(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_thousand_sorted_tasks_are_judged_as_if_they_were_shuffled(tmp_path: Path):
     def run(name: str, rewards: list[float]) -> list[Path]:
-        rows = [{"output": [], "reward": reward, "meta": {"key": f"t{task}/0"}} for task, reward in enumerate(rewards)]
+        rows = [scored(f"t{task}/0", reward) for task, reward in enumerate(rewards)]
         (tmp_path / name).write_bytes(b"".join(map(encode, rows)))
         return [tmp_path / name]
 
@@ -94,17 +95,18 @@ def test_a_thousand_sorted_tasks_are_judged_as_if_they_were_shuffled(tmp_path: P
 
 
 def test_too_many_groups_and_numbers_are_left_out_by_name(tmp_path: Path):
-    rows = [
-        {"output": [], "reward": 1.0, "kind": f"k{n % 40}", f"n{n}": 0.1 * n, "meta": {"key": f"t{n}/0"}}
-        for n in range(MOST_FIELDS + 200)
-    ]
+    rows = [scored(f"t{n}/0", kind=f"k{n % 40}", **{f"n{n}": 0.1 * n, "n": 1}) for n in range(MOST_FIELDS + 200)]
     seen = []
     for path in islice(orders(rows, tmp_path / "r.jsonl"), 2):
-        reading = RunReading(MetricsSettings(by="kind"), most_cells=400).read([path])
+        reading = read_run([path], MetricsSettings(by="kind"), most_cells=400)
         groups = {name: group.summary([1]) for name, group in reading.groups.items()}
         seen.append((reading.run.summary([1]), groups, reading.notes))
     assert all(each == seen[0] for each in seen)
-    assert 1 < len(seen[0][1]) < 40
+    run, groups, notes = seen[0]
+    assert 1 < len(groups) < 40
+    assert sum(group["rollouts"] for group in groups.values()) == len(rows)
+    assert (len(run["fields"]), run["fields"]["reward"]["n"]) == (MOST_FIELDS, len(rows))
+    assert "more different numbers than are kept" in notes[1]
 
 
 def test_a_profile_and_its_verdict_do_not_depend_on_the_order_of_rows(tmp_path: Path):

@@ -18,8 +18,7 @@ from velodrome.settings.values import Names
 from velodrome.stats.compare import compare as compare_files
 from velodrome.stats.group import MetricsSettings
 from velodrome.stats.groups import read_groups
-from velodrome.stats.metrics import Tally, read_metrics
-from velodrome.stats.shards import read_shards
+from velodrome.stats.metrics import read_metrics
 
 Json = dict[str, Any]
 Rollouts = PathLike | Rows | Iterable[PathLike] | Iterable[Rollout | Json]
@@ -82,12 +81,7 @@ def metrics(
 
 def run_metrics(files: Sequence[Path]) -> tuple[Json, list[str]]:
     """The numbers that a collection of these files prints, and notes on what is in none of them."""
-    if len(files) == 1:
-        numbers, notes = read_metrics(files[0])
-    else:
-        tally = Tally()
-        taken = read_shards(files, tally.add)
-        numbers, notes = tally.metrics(failed=len(taken.failed)), [*taken.notes, *tally.notes()]
+    numbers, notes = read_metrics(*files)
     if notes and not numbers["rollouts/kept"] and not numbers["rollouts/failed"]:
         raise InputError(f"{files[0]}: no rollouts in it", *notes[:1])
     return numbers, notes

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from velodrome.api.reading import checked_files
 from velodrome.cli.streams import reassured
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
@@ -15,7 +16,6 @@ from velodrome.settings.values import FilePath
 from velodrome.stats.compare import compare
 from velodrome.stats.group import MetricsSettings
 from velodrome.stats.metrics_text import compare_report
-from velodrome.stats.shards import rollouts_files
 from velodrome.timing.invisible import printed_json
 from velodrome.timing.report import speaks_unicode
 
@@ -69,7 +69,7 @@ def _sides(flags: CompareFlags) -> tuple[list[Path], list[Path]]:
     problems: list[str] = []
     for side in (a, b):
         try:
-            rollouts_files(side)
+            checked_files(side)
         except InputError as error:
             problems += error.problems
     if problems:

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from velodrome.api.measuring import run_metrics
+from velodrome.api.reading import checked_files
 from velodrome.cli.streams import reassured
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
@@ -16,7 +17,6 @@ from velodrome.settings.values import FilePath
 from velodrome.stats.group import MetricsSettings
 from velodrome.stats.groups import read_groups
 from velodrome.stats.metrics_text import metrics_csv, metrics_report
-from velodrome.stats.shards import rollouts_files
 from velodrome.timing.invisible import escaped, printed_json
 from velodrome.timing.report import speaks_unicode
 
@@ -55,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
     flags = read_flags(MetricsFlags, argv, "velo metrics")
     if flags.table + flags.as_json + flags.csv > 1:
         raise InputError("--table, --json and --csv: give one of them")
-    files = rollouts_files(list(flags.files))
+    files = checked_files(flags.files)
     if flags.model_fields_set - {"files"}:
         _print_groups(files, flags)
     else:

@@ -9,28 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import isclose, isfinite
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 from velodrome.records.rows import Unread, read_facts
 from velodrome.stats.exact import mean_of
-from velodrome.stats.group import Cell, MetricsSettings, RolloutGroup
-from velodrome.stats.groups import RunReading, natural
-from velodrome.stats.intervals import (
-    FEWEST,
-    FEWEST_NUMBERS,
-    Interval,
-    alike,
-    mean_interval,
-    paired_interval,
-    unpaired_interval,
-)
-from velodrome.stats.metrics import sizes
+from velodrome.stats.group import Measure, MetricsSettings, RolloutGroup, field_order
+from velodrome.stats.groups import RunReading, natural, read_run
+from velodrome.stats.intervals import FEWEST, FEWEST_NUMBERS, Interval, alike, paired_interval, unpaired_interval
+from velodrome.stats.metrics import largest_k, sizes
 from velodrome.timing.report import counted
 
 Json = dict[str, Any]
-Values = dict[int, float]  # of one field or rate, by the place of its task
 
 MOST_FLIPS = 10_000
 MOST_PROMPTS = 1_000
@@ -42,11 +33,11 @@ def compare(a: Sequence[Path], b: Sequence[Path], settings: MetricsSettings | No
     settings = settings or MetricsSettings()
     if settings.by == "task":
         raise InputError("--by task: one task is too little to compare; --flips lists the tasks that changed")
-    before, after = RunReading(settings, prompts=True).read(a), RunReading(settings, prompts=True).read(b)
+    before, after = read_run(a, settings, prompts=True), read_run(b, settings, prompts=True)
     ks = _ks(before.run, after.run, settings.ks)
     flips, flipped = _flips(before.run, after.run)
     _add_prompts(flips[:MOST_PROMPTS], [*b, *a])
-    found: Json = {
+    comparison: Json = {
         "files": {"a": [str(path) for path in a], "b": [str(path) for path in b]},
         "pass_at": settings.pass_at,
         "level": settings.level,
@@ -57,110 +48,73 @@ def compare(a: Sequence[Path], b: Sequence[Path], settings: MetricsSettings | No
         "flips": flips,
     }
     if settings.by is not None:
-        found["by"] = settings.by
-        found["groups"] = [
+        comparison["by"] = settings.by
+        comparison["groups"] = [
             {"group": name, **_sides(before.groups[name], after.groups[name], ks, settings.level)}
             for name in sorted(before.groups, key=natural)
             if name in after.groups
         ]
-    found["notes"] = list(_notes(before, after, found["tasks"]))
-    return found
+    comparison["notes"] = list(_notes(before, after, comparison["tasks"]))
+    return comparison
 
 
-def _ks(a: RolloutGroup, b: RolloutGroup, asked: Sequence[int] | None) -> list[int]:
+def _ks(a: RolloutGroup, b: RolloutGroup, requested: Sequence[int] | None) -> list[int]:
     """The ks that both runs have."""
-    if asked is None:
-        return sizes(min(a.largest_k, b.largest_k))
-    return [k for k in sorted(set(asked)) if k <= min(a.most_tried, b.most_tried)]
+    if requested is None:
+        return sizes(min(largest_k(a.tried), largest_k(b.tried)))
+    most = min(max(a.tried, default=0), max(b.tried, default=0))
+    return [k for k in sorted(set(requested)) if k <= most]
 
 
 def _sides(a: RolloutGroup, b: RolloutGroup, ks: Sequence[int], level: float) -> Json:
     both = [(place, b.tasks[task]) for task, place in a.tasks.items() if task in b.tasks]
     tasks = {"both": len(both), "only_a": len(a.tasks) - len(both), "only_b": len(b.tasks) - len(both)}
     paired = 0 < min(len(a.tasks), len(b.tasks)) <= 2 * len(both)
-    fields = [_field(name, a, b, both if paired else None, level) for name in _names(a, b)]
-    a_rates = {name: dict(values) for name, values in a.rates(ks)}
-    b_rates = {name: dict(values) for name, values in b.rates(ks)}
-    rates = [
-        _rate(name, values, b_rates[name], both if paired else None, level)
-        for name, values in a_rates.items()
-        if name in b_rates
-    ]
-    first = 1 if fields and fields[0]["name"] == "reward" else 0
-    fields[first:first] = rates
+    names = sorted(a.cells.keys() | b.cells.keys(), key=field_order)
+    measures = [(name, _field(a, name), _field(b, name)) for name in names]
+    b_rates = dict(b.rates(ks))
+    at = 1 if names[:1] == ["reward"] else 0  # the rates come after it
+    measures[at:at] = [(name, rate, b_rates[name]) for name, rate in a.rates(ks) if name in b_rates]
+    fields = [_compared(name, before, after, both if paired else None, level) for name, before, after in measures]
     return {"tasks": tasks, "fields": fields, "verdict": verdict(fields, level)}
 
 
-def _names(a: RolloutGroup, b: RolloutGroup) -> list[str]:
-    return sorted(a.cells.keys() | b.cells.keys(), key=lambda name: (name != "reward", name))
+def _field(group: RolloutGroup, name: str) -> Measure | None:
+    return group.cells[name].measure(name) if name in group.cells else None
 
 
-def _field(name: str, a: RolloutGroup, b: RolloutGroup, both: list[tuple[int, int]] | None, level: float) -> Json:
-    a_cell, b_cell = a.cells.get(name), b.cells.get(name)
-    if a_cell is None or b_cell is None:
-        means = [None if cell is None else cell.mean for cell in (a_cell, b_cell)]
-        return _entry(name, means[0], means[1], None, None, (0, 0), too_few=True)
-    furthest = _furthest(name, a_cell, b_cell)
+def _compared(
+    name: str, a: Measure | None, b: Measure | None, both: list[tuple[int, int]] | None, level: float
+) -> Json:
+    """One number of both runs: task by task for tasks that are in `both`, or each run with its own interval."""
+    if a is None or b is None:
+        return _entry(name, a and a.mean, b and b.mean, None, None, (0, 0), too_few=True)
+    # how far the means can be apart, if rollouts of both runs have the same two values, as rewards of 0 and 1 are
+    furthest = a.share_of[1] - a.share_of[0] if a.share_of is not None and a.share_of == b.share_of else None
+    fewest = FEWEST_NUMBERS if furthest is None else FEWEST
     if both is None:
-        return _unpaired(name, _side(name, a_cell, level), _side(name, b_cell, level), _fewest(furthest))
-    return _paired(name, a.task_means(name), b.task_means(name), both, level, furthest)
-
-
-def _furthest(name: str, a: Cell, b: Cell) -> float | None:
-    """How far the means can be apart, if rollouts of both runs have the same two values, as rewards of 0 and 1 are."""
-    values = a.share_of(name)
-    return None if values is None or values != b.share_of(name) else values[1] - values[0]
-
-
-class Side(NamedTuple):
-    """One run alone: its mean, the interval of that, and how many tasks it is over."""
-
-    mean: float
-    interval: Interval | None
-    tasks: int
-
-
-def _side(name: str, cell: Cell, level: float) -> Side:
-    tasks = sum(map(bool, cell.tasks.counts))
-    if cell.share_of(name) is None and cell.low == cell.high and level and tasks >= FEWEST_NUMBERS:
-        return Side(cell.low, (cell.low, cell.low), tasks)  # the same in every rollout: the other run may differ
-    return Side(cell.mean, cell.interval(name, level), tasks)
-
-
-def _rate(name: str, a: Values, b: Values, both: list[tuple[int, int]] | None, level: float) -> Json:
-    if both is not None:
-        return _paired(name, a, b, both, level, 1.0)
-    sides = []
-    for values in (list(a.values()), list(b.values())):
-        interval = mean_interval(values, [1] * len(values), level, share_of=(0.0, 1.0))
-        sides.append(Side(mean_of(values), interval, len(values)))
-    return _unpaired(name, sides[0], sides[1], FEWEST)
-
-
-def _unpaired(name: str, a: Side, b: Side, fewest: int) -> Json:
-    interval = None
-    too_few = min(a.tasks, b.tasks) < fewest
-    if a.interval is not None and b.interval is not None:
-        interval = unpaired_interval(a.mean, a.interval, b.mean, b.interval)
-        interval = interval if interval[0] < interval[1] else None
-    else:
-        too_few = True
-    return _entry(name, a.mean, b.mean, interval, False, (a.tasks, b.tasks), too_few=too_few)
-
-
-def _paired(name: str, a: Values, b: Values, both: list[tuple[int, int]], level: float, furthest: float | None) -> Json:
-    pairs = [(a[left], b[right]) for left, right in both if left in a and right in b]
+        tasks = (len(a.values), len(b.values))
+        within = [_within(side, level) for side in (a, b)]
+        if within[0] is None or within[1] is None:
+            return _entry(name, a.mean, b.mean, None, False, tasks, too_few=True)
+        interval = unpaired_interval(a.mean, within[0], b.mean, within[1])
+        some = interval if interval[0] < interval[1] else None
+        return _entry(name, a.mean, b.mean, some, False, tasks, too_few=min(tasks) < fewest)
+    pairs = [(a.values[left], b.values[right]) for left, right in both if left in a.values and right in b.values]
     if not pairs:
         return _entry(name, None, None, None, None, (0, 0), too_few=True)
     differences = [_apart(before, after) for before, after in pairs]
-    interval = paired_interval(differences, level, furthest=furthest)
-    before, after = mean_of([x for x, _ in pairs]), mean_of([y for _, y in pairs])
-    too_few = len(pairs) < _fewest(furthest) or (interval is None and not alike(differences))
-    return _entry(name, before, after, interval, True, (len(pairs), len(pairs)), too_few=too_few)
+    paired = paired_interval(differences, level, furthest=furthest)
+    means = mean_of([before for before, _ in pairs]), mean_of([after for _, after in pairs])
+    too_few = len(pairs) < fewest or (paired is None and not alike(differences))
+    return _entry(name, *means, paired, True, (len(pairs), len(pairs)), too_few=too_few)
 
 
-def _fewest(furthest: float | None) -> int:
-    return FEWEST_NUMBERS if furthest is None else FEWEST
+def _within(side: Measure, level: float) -> Interval | None:
+    """The interval of one run alone; where every rollout has one number, that: the other run may differ."""
+    if side.constant and side.share_of is None and level and len(side.values) >= FEWEST_NUMBERS:
+        return side.mean, side.mean
+    return side.interval(level)
 
 
 def _apart(before: float, after: float) -> float:
@@ -198,16 +152,16 @@ def _entry(
 
 def verdict(fields: Sequence[Json], level: float, name: str = "reward") -> str:
     """One line: better, worse, or nothing that can be told apart from chance."""
-    told = next((each for each in fields if each["name"] == name), None)
-    if told is None or told["difference"] is None:
+    reward = next((each for each in fields if each["name"] == name), None)
+    if reward is None or reward["difference"] is None:
         return f"no {name} that both runs have: nothing to judge by"
-    difference, low, high = told["difference"], told["low"], told["high"]
+    difference, low, high = reward["difference"], reward["low"], reward["high"]
     change = f"{name} {difference:+.3g}"
-    where, many = _where(told)
+    where, many = _where(reward)
     better = "better" if difference > 0 else "worse"
     if not level:
         return f"{change}, {where}; whether that is chance was not asked (--ci 0)"
-    if low is None and told["too_few"]:
+    if low is None and reward["too_few"]:
         return f"too few tasks to tell: {change}, {where}"
     if low is None:
         if not difference:
@@ -219,20 +173,20 @@ def verdict(fields: Sequence[Json], level: float, name: str = "reward") -> str:
     return f"B is {better}: {change} {interval} ({level:.0%}, {where})"
 
 
-def _where(told: Json) -> tuple[str, str]:
+def _where(field: Json) -> tuple[str, str]:
     """Which tasks were compared, and in short how many."""
-    many = counted(told["tasks"], "task")
-    if told["paired"]:
+    many = counted(field["tasks"], "task")
+    if field["paired"]:
         return f"{many} in both runs", many
-    if told["tasks_a"] == told["tasks_b"]:
+    if field["tasks_a"] == field["tasks_b"]:
         return f"{many} a run, not the same ones", many
-    return f"{counted(told['tasks_a'], 'task')} in A and {told['tasks_b']:,} in B, not the same ones", "so many tasks"
+    return f"{counted(field['tasks_a'], 'task')} in A and {field['tasks_b']:,} in B, not the same ones", "so many tasks"
 
 
 def _flips(a: RolloutGroup, b: RolloutGroup) -> tuple[list[Json], Json]:
     """Tasks that pass in one run and not in the other, the widest apart first; a task passes if half its tries do."""
     flipped = {"to_pass": 0, "to_fail": 0}
-    found: list[Json] = []
+    flips: list[Json] = []
     for task, left in a.tasks.items():
         right = b.tasks.get(task)
         if right is None or not a.tried[left] or not b.tried[right]:
@@ -241,7 +195,7 @@ def _flips(a: RolloutGroup, b: RolloutGroup) -> tuple[list[Json], Json]:
         if (rates[0] >= 0.5) == (rates[1] >= 0.5):
             continue
         flipped["to_pass" if rates[1] >= 0.5 else "to_fail"] += 1
-        found.append(
+        flips.append(
             {
                 "task": task,
                 "a_rate": rates[0],
@@ -251,8 +205,8 @@ def _flips(a: RolloutGroup, b: RolloutGroup) -> tuple[list[Json], Json]:
                 "prompt": "",
             }
         )
-    found.sort(key=lambda flip: (-abs(flip["b_rate"] - flip["a_rate"]), flip["task"]))
-    return found[:MOST_FLIPS], flipped
+    flips.sort(key=lambda flip: (-abs(flip["b_rate"] - flip["a_rate"]), flip["task"]))
+    return flips[:MOST_FLIPS], flipped
 
 
 def _add_prompts(flips: Sequence[Json], paths: Sequence[Path]) -> None:
@@ -286,10 +240,10 @@ def _notes(a: RunReading, b: RunReading, tasks: Json) -> Iterator[str]:
     if lone:
         more = f" and {len(lone) - 5} more" if len(lone) > 5 else ""
         yield f"in one run only, and not compared: {', '.join(lone[:5])}{more}"
-    others = [task for task, asked in (a.asked or {}).items() if (b.asked or {}).get(task, asked) != asked]
+    others = [task for task, prompt in a.prompts.items() if b.prompts.get(task, prompt) != prompt]
     if others:
-        tell = f"{counted(len(others), 'task')} with the same id in both runs and another prompt"
-        yield f"{tell} (the first: {min(others, key=natural)}); they are paired all the same"
+        many = f"{counted(len(others), 'task')} with the same id in both runs and another prompt"
+        yield f"{many} (the first: {min(others, key=natural)}); they are paired all the same"
     apart = tasks["only_a"] + tasks["only_b"]
     if not tasks["both"]:
         yield "no task is in both runs: a difference may come from the tasks"

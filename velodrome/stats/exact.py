@@ -6,10 +6,10 @@ Fractions are added exactly; the division at the end rounds once.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from itertools import repeat
 from math import fsum, isfinite
 
 _AT_ONCE = 256
@@ -56,7 +56,6 @@ class Mean:
         self._fresh: list[float] = []
 
     def add(self, value: float) -> None:
-        """Count a number."""
         self._fresh.append(value)
         if len(self._fresh) >= _AT_ONCE:
             self._settle()
@@ -68,7 +67,6 @@ class Mean:
 
     @property
     def count(self) -> int:
-        """How many numbers there are."""
         return self._summed + len(self._fresh)
 
     @property
@@ -87,20 +85,14 @@ class Moments:
         self.n = 0
         self._sum = self._squares = Fraction(0)
 
-    def extend(self, values: Iterable[float], times: Iterable[int] = repeat(1)) -> None:
-        """Add numbers, each so many times. Whole numbers of one unit are added, which is quicker than fractions."""
-        counted = [(*value.as_integer_ratio(), count) for value, count in zip(values, times, strict=False)]
-        unit = max((denominator for _, denominator, _ in counted), default=1)
+    def extend(self, values: Sequence[float]) -> None:
+        """Whole numbers of one unit are added, which is quicker than fractions."""
+        counted = [(*value.as_integer_ratio(), count) for value, count in Counter(values).items()]
+        unit = max(denominator for _, denominator, _ in counted)
         wholes = [(numerator * (unit // denominator), count) for numerator, denominator, count in counted]
         self._sum += Fraction(sum([whole * count for whole, count in wholes]), unit)
         self._squares += Fraction(sum([whole * whole * count for whole, count in wholes]), unit * unit)
-        self.n += sum([count for _, count in wholes])
-
-    def merge(self, other: Moments) -> None:
-        """Add the sums of another."""
-        self.n += other.n
-        self._sum += other._sum
-        self._squares += other._squares
+        self.n += len(values)
 
     @property
     def mean(self) -> float | None:
@@ -129,8 +121,11 @@ class TaskSums:
         self._rest: dict[int, Fraction] = {}
 
     def extend(self, values: Sequence[float], places: Sequence[int]) -> None:
-        """Add numbers, each at the place beside it."""
-        self._reach(max(places))
+        short = max(places) + 1 - len(self.counts)
+        if short > 0:
+            self.counts.frombytes(bytes(self.counts.itemsize * short))
+            self._high.frombytes(bytes(8 * short))
+            self._low.frombytes(bytes(8 * short))
         counts, high = self.counts, self._high
         for place, value in zip(places, values, strict=True):
             if counts[place]:
@@ -138,18 +133,6 @@ class TaskSums:
             else:
                 high[place] = value
             counts[place] += 1
-
-    def merge(self, other: TaskSums, places: Sequence[int]) -> None:
-        """Add the sums of another, whose places are these here."""
-        if not other.counts:
-            return
-        self._reach(max(places[: len(other.counts)]))
-        for theirs, (place, count) in enumerate(zip(places, other.counts, strict=False)):
-            self.counts[place] += count
-            self._add(place, other._high[theirs])
-            self._add(place, other._low[theirs])
-            if theirs in other._rest:
-                self._rest[place] = self._rest.get(place, Fraction(0)) + other._rest[theirs]
 
     def means(self) -> dict[int, float]:
         """The mean at every place that has any, rounded once."""
@@ -172,13 +155,6 @@ class TaskSums:
             self._low[place], left = _two_sum(self._low[place], rest)
             if left:
                 self._rest[place] = self._rest.get(place, Fraction(0)) + Fraction(left)
-
-    def _reach(self, place: int) -> None:
-        short = place + 1 - len(self.counts)
-        if short > 0:
-            self.counts.frombytes(bytes(self.counts.itemsize * short))
-            self._high.frombytes(bytes(8 * short))
-            self._low.frombytes(bytes(8 * short))
 
 
 def _two_sum(a: float, b: float) -> tuple[float, float]:

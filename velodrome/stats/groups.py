@@ -1,6 +1,6 @@
 """The numbers of rollouts by group: the whole run, an agent, a task, or whatever shares the value of a field.
 
-One pass over the rows of one or several files. `read_groups` is `velo metrics` with a flag.
+`read_groups` is `velo metrics` with a flag.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 from velodrome.stats.draws import MOST_VOTES
-from velodrome.stats.group import MOST_FIELDS, GroupRow, MetricsSettings, RolloutGroup, group_row, hashed, text_for
-from velodrome.stats.metrics import Tally, sizes
-from velodrome.stats.shards import Taken, read_shards
+from velodrome.stats.group import MOST_FIELDS, MetricsSettings, RolloutGroup, answer_of, hashed, text_for
+from velodrome.stats.metrics import Taken, Tally, read_shards
+from velodrome.stats.numbers import numbers_of
 
 Json = dict[str, Any]
 
@@ -23,7 +23,7 @@ MOST_CELLS = 25_000  # fields of all groups together; with its summary a group o
 OTHERS = "(others)"
 NONE = "(none)"
 _LONGEST_NAME = 200
-_AT_ONCE = 1024
+_FOLD_EVERY = 1024  # rows
 
 
 def picker(by: str) -> Callable[[Json, str | None], str]:
@@ -42,80 +42,62 @@ def picker(by: str) -> Callable[[Json, str | None], str]:
 
 
 class RunReading:
-    """The run and its groups, being read."""
+    """The run and its groups. Groups from `first_other` on, in the order they are shown in, are one."""
 
-    def __init__(self, settings: MetricsSettings, *, most_cells: int = MOST_CELLS, prompts: bool = False) -> None:
+    def __init__(
+        self,
+        settings: MetricsSettings,
+        *,
+        prompts: bool = False,
+        most_cells: int = MOST_CELLS,
+        first_other: str | None = None,
+    ) -> None:
         self.settings = settings
+        self.first_other = first_other
         self.tally = Tally(pass_at=settings.pass_at)
         self.run = RolloutGroup(settings)
         self.groups: dict[str, RolloutGroup] = {}
-        self.asked: dict[str, int] | None = (
-            {} if prompts else None
-        )  # of each task a hash of its prompt, of several the lowest
+        self.prompts: dict[str, int] = {}  # of each task a hash of its prompt, of several the lowest
         self.taken = Taken()
+        self._keeps_prompts = prompts
         self._most_cells = most_cells
-        self._first_other: str | None = None  # this group and all after it, in their order, are in OTHERS
-        self._waiting: list[GroupRow] = []
-        self._names: list[str] = []  # of the groups they are in
         self._pick = picker(settings.by) if settings.by is not None else None
-
-    def read(self, paths: Sequence[Path]) -> RunReading:
-        """Read the files."""
-        self.taken = read_shards(paths, self.add)
-        self._flush()
-        if self._pick is not None and self.run.rows and self.groups.keys() <= {NONE}:
-            by = self.settings.by
-            raise InputError(f"--by {by}: no rollout has it; give agent, task, or a field of the rows as in info.level")
-        return self
 
     def add(self, facts: RowFacts) -> None:
         """Count one rollout; what of it has a wrong type is left out."""
         self.tally.add(facts)
-        rollout = group_row(facts)
-        if self.asked is not None and rollout.task is not None:
+        task, numbers, answer = facts.task, numbers_of(facts), answer_of(facts)
+        if self._keeps_prompts and task is not None:
             prompt = hashed(str(facts.params.get("input") or ""))
-            self.asked[rollout.task] = min(self.asked.get(rollout.task, prompt), prompt)
+            self.prompts[task] = min(self.prompts.get(task, prompt), prompt)
         wanted = self.settings.fields
         if wanted is not None:
-            for name in [name for name in rollout.numbers if name not in wanted and name != "reward"]:
-                del rollout.numbers[name]
-        self._waiting.append(rollout)
+            numbers = {name: value for name, value in numbers.items() if name in wanted or name == "reward"}
+        self.run.add(facts, numbers, answer)
         if self._pick is not None:
-            self._names.append(self._pick(facts.row, rollout.task))
-        if len(self._waiting) == _AT_ONCE:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._waiting:
-            self.run.extend(self._waiting)
-        apart: dict[str, list[GroupRow]] = {}
-        for name, rollout in zip(self._names, self._waiting, strict=self._pick is not None):
-            apart.setdefault(name, []).append(rollout)
-        for name, rollouts in apart.items():
-            if self.settings.by == "task" and self.settings.fields is None:  # there are many, each of few rollouts
-                rollouts = [rollout.only("reward") for rollout in rollouts]
-            self._group(name).extend(rollouts)
-        self._waiting, self._names = [], []
-        self._fold()
+            if self.settings.by == "task" and wanted is None:  # there are many, each of few rollouts
+                numbers = {name: value for name, value in numbers.items() if name == "reward"}
+            self._group(self._pick(facts.row, task)).add(facts, numbers, answer)
+        if self.run.rows % _FOLD_EVERY == 0:
+            self.fold()
 
     def _group(self, name: str) -> RolloutGroup:
-        if self._first_other is not None and natural(name) >= natural(self._first_other):
+        if self.first_other is not None and natural(name) >= natural(self.first_other):
             name = OTHERS
-        return self.groups.setdefault(name, RolloutGroup(self.settings))
+        if name not in self.groups:
+            self.groups[name] = RolloutGroup(self.settings)
+        return self.groups[name]
 
-    def _fold(self) -> None:
-        """Of too many groups the first are kept apart, in the order they are shown in, whichever came first."""
+    def fold(self) -> None:
+        """Drop the last of too many groups; `first_other` says from which on they are one when they are read again."""
         apart = {name: len(group.cells) or 1 for name, group in self.groups.items() if name != OTHERS}
         cells = sum(apart.values())
-        if cells <= self._most_cells:
-            return
-        for name in sorted(apart, key=natural, reverse=True):
+        for name in sorted(apart, key=natural, reverse=True) if cells > self._most_cells else ():
             if cells <= self._most_cells:
                 break
             cells -= apart[name]
-            self._first_other = name
-            others = self.groups.setdefault(OTHERS, RolloutGroup(self.settings))
-            others.merge(self.groups.pop(name))
+            self.first_other = name
+            del self.groups[name]
 
     @property
     def metrics(self) -> Json:
@@ -123,37 +105,50 @@ class RunReading:
         return self.tally.metrics(failed=len(self.taken.failed))
 
     @property
-    def ks(self) -> list[int]:
-        """Those asked for, or 1, 2, 4, … and the largest that at least half of the tasks have."""
-        asked = self.settings.ks
-        return sizes(self.run.largest_k) if asked is None else sorted(set(asked))
-
-    @property
     def notes(self) -> list[str]:
         """What was not counted, or not as one would expect."""
-        found = [*self.taken.notes, *self.tally.notes()]
+        notes = [*self.taken.notes, *self.tally.notes()]
         if OTHERS in self.groups:
             fewer = len(self.settings.fields or ()) != 1 and self.settings.by != "task"
             hint = "; --fields reward keeps more apart" if fewer else ""
-            found.append(
+            notes.append(
                 f"there are too many groups to keep apart: {self.groups[OTHERS].rows} rollouts are in {OTHERS!r}{hint}"
             )
-        if self.run.cut:
-            found.append(f"rollouts have more different numbers than are kept; {MOST_FIELDS} of them are here")
-        wanted = self.settings.fields
-        found += [f"no rollout has a number {name!r}" for name in sorted(set(wanted or ()) - self.run.cells.keys())]
-        most = self.run.most_tried
-        found += [f"no task has {k} scored rollouts; the most is {most}" for k in self.settings.ks or () if k > most]
-        if any(MOST_VOTES < k <= most for k in self.ks):
-            found.append(f"majority@k is told up to k = {MOST_VOTES}")
-        return found
+        if self.run.cells.left_out is not None:
+            notes.append(f"rollouts have more different numbers than are kept; {MOST_FIELDS} of them are here")
+        wanted, requested, most = self.settings.fields, self.settings.ks, max(self.run.tried, default=0)
+        notes += [f"no rollout has a number {name!r}" for name in sorted(set(wanted or ()) - self.run.cells.keys())]
+        notes += [f"no task has {k} scored rollouts; the most is {most}" for k in requested or () if k > most]
+        if any(MOST_VOTES < k <= most for k in self.run.ks(requested)):
+            notes.append(f"majority@k is told up to k = {MOST_VOTES}")
+        return notes
+
+
+def read_run(
+    paths: Sequence[Path], settings: MetricsSettings, *, prompts: bool = False, most_cells: int = MOST_CELLS
+) -> RunReading:
+    """Read the files; twice if there are too many groups, once it is known which of them are kept apart."""
+    first_other = None
+    while True:
+        reading = RunReading(settings, prompts=prompts, most_cells=most_cells, first_other=first_other)
+        reading.taken = read_shards(paths, reading.add)
+        reading.fold()
+        if reading.first_other == first_other:
+            break
+        first_other = reading.first_other
+    for group in (reading.run, *reading.groups.values()):
+        group.settle()
+    if settings.by is not None and reading.run.rows and reading.groups.keys() <= {NONE}:
+        hint = "give agent, task, or a field of the rows as in info.level"
+        raise InputError(f"--by {settings.by}: no rollout has it; {hint}")
+    return reading
 
 
 def read_groups(paths: Sequence[Path], settings: MetricsSettings | None = None) -> Json:
     """The numbers of the files, over all and by group."""
     settings = settings or MetricsSettings()
-    reading = RunReading(settings).read(paths)
-    ks = reading.ks
+    reading = read_run(paths, settings)
+    ks = reading.run.ks(settings.ks)
     return {
         "files": [str(path) for path in paths],
         "pass_at": settings.pass_at,

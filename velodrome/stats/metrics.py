@@ -7,7 +7,8 @@ zero. Nor does one of a wrong type, or one that is NaN; its row counts all the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -74,18 +75,18 @@ class Tally:
 
     def notes(self) -> list[str]:
         """What of the rows is in no number, and why."""
-        found = []
+        notes = []
         for name, count in sorted(self._wrong.items()):
             what = f"{clean(name)}: {count:,} of {self.rows:,} rollouts have it in a wrong type"
-            found.append(f"{what}; they are counted without it")
+            notes.append(f"{what}; they are counted without it")
         for name, count in sorted(self._damaged.items()):
             what = f"{name}: {count:,} of {self.rows:,} rollouts have a number there that is below 0 or beyond"
-            found.append(f"{what} {MAX_TOKENS:,}, so it is damaged; they are counted without it")
+            notes.append(f"{what} {MAX_TOKENS:,}, so it is damaged; they are counted without it")
         for name, count in sorted(self._infinite.items()):
             counted = self._means[name].count if name in self._means else 0
             what = f"{counted:,} of {counted + count:,} numbers are counted; the rest are NaN or infinite"
-            found.append(f"{clean(name)}: {what}")
-        return found
+            notes.append(f"{clean(name)}: {what}")
+        return notes
 
     def mean(self, name: str) -> float | None:
         """The mean of one field over the rows that have it."""
@@ -94,25 +95,25 @@ class Tally:
     def metrics(self, *, failed: int = 0) -> Json:
         """Everything, under the names of docs/metrics.md."""
         means = {name: self.mean(name) for name in sorted(self._means, key=lambda name: (name != "reward", name))}
-        found: Json = {name: mean for name, mean in means.items() if mean is not None}
+        metrics: Json = {name: mean for name, mean in means.items() if mean is not None}
         if self.rows:
-            found.setdefault("avg_tool_calls", self.tool_calls / self.rows)
-        found["rollouts/kept"] = self.rows
-        found["rollouts/failed"] = failed
+            metrics.setdefault("avg_tool_calls", self.tool_calls / self.rows)
+        metrics["rollouts/kept"] = self.rows
+        metrics["rollouts/failed"] = failed
         if self.deferred:
-            found["rollouts/deferred"] = self.deferred
+            metrics["rollouts/deferred"] = self.deferred
         if self.incomplete:
-            found["rollouts/incomplete"] = self.incomplete
-        found["tokens/input"] = self._input_tokens
-        found["tokens/output"] = self._output_tokens
-        found["tokens/total"] = self.total_tokens
+            metrics["rollouts/incomplete"] = self.incomplete
+        metrics["tokens/input"] = self._input_tokens
+        metrics["tokens/output"] = self._output_tokens
+        metrics["tokens/total"] = self.total_tokens
         seconds = self._active.seconds
         if seconds > 0:
-            found["throughput/active_s"] = round(seconds, 6)
-            found["throughput/samples_per_s"] = self.rows / seconds
-            found["throughput/tokens_per_s"] = found["tokens/total"] / seconds
-        found.update(self._pass_rates())
-        return found
+            metrics["throughput/active_s"] = round(seconds, 6)
+            metrics["throughput/samples_per_s"] = self.rows / seconds
+            metrics["throughput/tokens_per_s"] = metrics["tokens/total"] / seconds
+        metrics.update(self._pass_rates())
+        return metrics
 
     def _pass_rates(self) -> Json:
         """pass@k; and where some tasks have too few rollouts for one of them, over how many tasks each is."""
@@ -120,13 +121,13 @@ class Tally:
         most = largest_k([n for n, _ in tries])
         if most < 2:
             return {}
-        found: Json = {}
+        passes: Json = {}
         tasks = {}
         for k in sizes(most):
             rates = [pass_at_k(n, passed, k) for n, passed in tries if n >= k]
-            found[f"pass@{k}"] = mean_of(rates)
+            passes[f"pass@{k}"] = mean_of(rates)
             tasks[f"tasks/pass@{k}"] = len(rates)
-        return found if len(set(tasks.values())) == 1 else found | tasks
+        return passes if len(set(tasks.values())) == 1 else passes | tasks
 
 
 def largest_k(tries: Sequence[int]) -> int:
@@ -154,19 +155,42 @@ def failed_keys(rollouts: Path) -> dict[str, int]:
     return keys
 
 
-def tally_file(path: Path, tally: Tally) -> tuple[list[str], set[str]]:
-    """Feed a file to a tally. Returns what could not be read, one line each, and the keys that only failed."""
-    unread = Unread(path)
-    failed = set(failed_keys(path))
-    for facts in read_facts(path, unread):
-        tally.add(facts)
-        if failed and facts.key is not None:
-            failed.discard(facts.key)
-    return unread.notes, failed
+@dataclass
+class Taken:
+    """What reading files came to: keys that only failed, and notes on what was not counted."""
+
+    failed: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
 
 
-def read_metrics(path: Path) -> tuple[Json, list[str]]:
-    """The metrics of a rollouts file, and notes about what is in none of them."""
+def read_shards(paths: Sequence[Path], take: Callable[[RowFacts], object]) -> Taken:
+    """Give every rollout of the files to `take`. A key that an earlier file has is passed over in a later one."""
+    taken = Taken(failed={key for path in paths for key in failed_keys(path)})
+    first_file: dict[str, dict[int, int]] = {}  # of each task and repeat
+    for number, path in enumerate(paths):
+        unread = Unread(path)
+        rows = again = 0
+        for facts in read_facts(path, unread):
+            rows += 1
+            if facts.key is not None:
+                if len(paths) > 1:
+                    task, repeat = (facts.key, -1) if facts.task is None else (facts.task, facts.repeat)
+                    if first_file.setdefault(task, {}).setdefault(repeat, number) < number:
+                        again += 1
+                        continue
+                taken.failed.discard(facts.key)
+            take(facts)
+        taken.notes += unread.notes
+        if again:
+            taken.notes.append(
+                f"{path}: {again} of its {rows} rollouts have keys that an earlier file has; each key is counted once, "
+                "from the file named first (velo compare sets two runs side by side)"
+            )
+    return taken
+
+
+def read_metrics(*paths: Path) -> tuple[Json, list[str]]:
+    """The metrics of rollouts files, read as one run, and notes about what is in none of them."""
     tally = Tally()
-    notes, failed = tally_file(path, tally)
-    return tally.metrics(failed=len(failed)), [*notes, *tally.notes()]
+    taken = read_shards(paths, tally.add)
+    return tally.metrics(failed=len(taken.failed)), [*taken.notes, *tally.notes()]
