@@ -210,8 +210,9 @@ def _shown_path(path: str) -> str:
 class blame(ContextDecorator):
     """Charge whatever foreign code raises in this block, or in this function, to one boundary.
 
-    An error that is ours already passes through, with its place if the user's code raised it; so do cancellation and
-    interrupts, which are nobody's fault. A class and not a generator: it stands several times in every rollout.
+    `SystemExit` is charged as well: foreign code does not end a process of ours. An error that is ours already passes
+    through, with its place if the user's code raised it; so do cancellation and interrupts.
+    A class and not a generator: it is entered several times in every rollout.
     """
 
     def __init__(self, kind: type[RolloutError] | type[InputError], what: str) -> None:
@@ -226,10 +227,10 @@ class blame(ContextDecorator):
     ) -> None:
         if isinstance(error, RolloutError):
             error.place = error.place or _raised_at(error)
-        elif isinstance(error, Exception) and not isinstance(error, VelodromeError):
+        elif isinstance(error, Exception | SystemExit) and not isinstance(error, VelodromeError):
             raise self._made(error) from error
 
-    def _made(self, error: Exception) -> VelodromeError:
+    def _made(self, error: Exception | SystemExit) -> VelodromeError:
         text = f"{self._what}: {describe(error)}"
         if issubclass(self._kind, InputError):
             place = place_of(error, anywhere=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from velodrome.http.limiter import Limiter
 from velodrome.timing.spans import root
@@ -66,3 +68,27 @@ def test_a_limiter_serves_one_event_loop_after_another():
 
     asyncio.run(main())
     asyncio.run(main())
+
+
+def test_a_limit_holds_for_the_event_loops_of_several_threads_together():
+    limiter = Limiter("judge", 2)
+    at_once: list[int] = []
+    inside = 0
+    lock = threading.Lock()
+
+    async def use() -> None:
+        nonlocal inside
+        async with limiter:
+            with lock:
+                inside += 1
+                at_once.append(inside)
+            await asyncio.sleep(0.001)
+            with lock:
+                inside -= 1
+
+    async def many() -> None:
+        await asyncio.gather(*(use() for _ in range(20)))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: asyncio.run(many()), range(4)))
+    assert (len(at_once), max(at_once)) == (80, 2)

@@ -351,7 +351,7 @@ class Odd:
     async def respond(self, request: dict[str, Any]) -> Any:
         self.asked.append(request)
         answer = self._answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -374,6 +374,7 @@ class Odd:
         ({"output": [{"content": "3"}], "usage": [1]}, "usage is not an object but [1]"),
         (RuntimeError("cuda"), "model call: RuntimeError: cuda"),
         (TimeoutError(), "model call: TimeoutError"),
+        (SystemExit(3), "model call: SystemExit: 3"),
         (ModelError("401", status=401), "401"),
     ],
 )

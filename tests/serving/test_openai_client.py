@@ -249,6 +249,9 @@ def test_what_an_agent_does_not_do_is_refused_in_words(agent_served: openai.Open
         agent_served.chat.completions.create(model="any", messages=ASKED)
     with pytest.raises(openai.UnprocessableEntityError):
         agent_served.responses.create(model="any", input=[])
+    with pytest.raises(openai.UnprocessableEntityError, match='"input" is') as caught:
+        agent_served.responses.create(model="any", input=7)  # type: ignore[arg-type]
+    assert "responses_create_params" not in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [400, 429, 500])

@@ -214,6 +214,15 @@ def test_a_status_comes_with_its_body_and_its_retry_after(code: int):
     on_the_wire(faulty(kind="status", status=code, retry_after_s=1.5, body="slow down"), act)
 
 
+def test_a_status_that_is_not_described_is_500_with_a_body_that_says_so_and_no_retry_after():
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(request())
+        status, headers, body = await wire.answer()
+        assert (status, "retry-after" in headers, orjson.loads(body)["error"]["type"]) == (500, False, "scripted")
+
+    on_the_wire(faulty(kind="status"), act)
+
+
 def test_garbage_is_a_success_that_is_not_json():
     async def act(wire: Wire, server: ScriptedServer) -> None:
         wire.send(request())

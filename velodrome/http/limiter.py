@@ -1,12 +1,15 @@
 """A limit on how many may do something at once: `async with limiter:`.
 
-Whoever comes first is served first. The wait is a span `limit:<name>` whose count names the setting and its value, so
-that a report can say what to change without knowing this limiter. Not waiting leaves no span.
+Whoever comes first is served first, in whichever event loop or thread. The wait is a span `limit:<name>` whose count
+names the setting and its value, so that a report can say what to change without knowing this limiter. Not waiting
+leaves no span.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import deque
 from types import TracebackType
 
 from velodrome.timing.spans import put, span
@@ -19,23 +22,53 @@ class Limiter:
         self.name = name
         self.limit = limit
         self._setting = setting
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._free = limit or 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._lock = threading.Lock()
 
     async def __aenter__(self) -> None:
         if self.limit is None:
             return
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # a component may be used by one event loop after another
-            self._loop, self._places = loop, asyncio.Semaphore(self.limit)
-        if self._places.locked():
-            with span(f"limit:{self.name}"):
-                put(self._setting, self.limit)
-                await self._places.acquire()
-        else:
-            await self._places.acquire()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            place = asyncio.get_running_loop().create_future()
+            self._waiting.append(place)
+        with span(f"limit:{self.name}"):
+            put(self._setting, self.limit)
+            try:
+                await place
+            except asyncio.CancelledError:
+                if not place.cancelled():  # it was given the place at the same moment
+                    self._give_back()
+                raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.limit is not None:
-            self._places.release()
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Pass the place on to the first that waits."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._free += 1
+                    return
+                place = self._waiting.popleft()
+            loop = place.get_loop()
+            if loop is asyncio.get_running_loop():
+                if not place.done():
+                    place.set_result(None)
+                    return
+            elif not loop.is_closed():
+                loop.call_soon_threadsafe(self._give, place)
+                return
+
+    def _give(self, place: asyncio.Future[None]) -> None:
+        if place.done():
+            self._give_back()
+        else:
+            place.set_result(None)

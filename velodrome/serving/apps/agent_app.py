@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from velodrome.contracts import Agent, Json
+from velodrome.contracts import Agent
 from velodrome.errors import AgentError, blame
 from velodrome.records.task import check_task
 from velodrome.serving import wire
@@ -14,28 +14,26 @@ from velodrome.serving.apps.web_app import BadRequest, RequestLimits, json_respo
 
 
 def agent_routes(server: str, agent: Agent, limits: RequestLimits) -> list[Route]:
-    """All routes of an agent."""
-
     async def run(request: Request) -> Response:
         task = await read_json(request, limits)
-        _check(task)
+        try:
+            check_task(task)
+        except ValueError as error:
+            raise BadRequest(422, str(error)) from error
         verify = request.headers.get(wire.VERIFY) != "no"
         with blame(AgentError, "run"):
             return json_response(await agent.run(task, verify=verify))
 
     async def respond(request: Request) -> Response:
         body = await read_json(request, limits)
-        _check({"responses_create_params": body})
+        try:
+            check_task({"responses_create_params": body})
+        except ValueError as error:  # the body is what a task has there
+            message = str(error).replace('"responses_create_params": ', "").replace('"responses_create_params.', '"')
+            raise BadRequest(422, message) from error
         if body.get("stream"):
             raise BadRequest(422, "an agent does not stream; leave stream out")
         with blame(AgentError, "respond"):
             return json_response(await agent.respond(body))
 
     return [post("/run", timed(server, run, always=True)), post("/v1/responses", respond)]
-
-
-def _check(task: Json) -> None:
-    try:
-        check_task(task)
-    except ValueError as error:
-        raise BadRequest(422, str(error)) from error

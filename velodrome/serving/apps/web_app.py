@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from velodrome import http
 from velodrome.contracts import Json
-from velodrome.errors import RolloutError, VelodromeError
+from velodrome.errors import RolloutError, TaskError, VelodromeError
 from velodrome.serving import wire
 from velodrome.serving.apps.measures import CORE, Core, Measures
 from velodrome.serving.callers import Callers
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 _FAULT = 500
 _BUSY = 0.5  # of a core: below that a process bounds nothing
 _MOST_LOGGED = 200
-_logged: set[str] = set()  # lines at fault whose traceback is in the log
+_logged: set[str] = set()  # lines at fault that are in the log
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class RequestLimits:
     token: str | None = None
     secrets: frozenset[str] = frozenset()  # masked in every error
     callers: Callers = field(default_factory=Callers)  # who may call without a token
+    tracebacks: bool = False  # of faults, in the log
 
 
 @dataclass
@@ -142,6 +143,7 @@ class Guard:
         self._app = app
         self._measures = measures
         self._secrets = limits.secrets
+        self._tracebacks = limits.tracebacks
         self._expected = None if limits.token is None else f"Bearer {limits.token}".encode()
         self._callers = limits.callers
 
@@ -192,7 +194,7 @@ class Guard:
         if isinstance(error, HTTPException):
             return plain_response(error.status_code, f"{scope['method']} {scope['path']}: no such route")
         if isinstance(error, RolloutError):
-            log_fault(error, self._secrets)
+            log_fault(error, self._secrets, whole=self._tracebacks)
             body = wire.error_body(error, self._secrets)
             return Response(body, wire.status_of(error), {http.SETTLED: "yes"}, media_type="application/json")
         return plain_response(503, mask_text(str(error), self._secrets), type(error).__name__)
@@ -282,11 +284,14 @@ async def _read(request: Request, most: int) -> bytes:
         chunks.append(chunk)
 
 
-def log_fault(error: RolloutError, secrets: frozenset[str]) -> None:
-    """Log the traceback of a fault in the component's own code, once per line at fault."""
+def log_fault(error: RolloutError, secrets: frozenset[str], *, whole: bool) -> None:
+    """Log a fault in the component's own code, once per line at fault: one line, or with its traceback."""
     cause, place = error.__cause__, error.place
-    if place is None or place in _logged or len(_logged) >= _MOST_LOGGED or isinstance(cause, VelodromeError):
-        return  # an error of another server is logged there
+    if place is None or place in _logged or len(_logged) >= _MOST_LOGGED:
+        return
+    if isinstance(error, TaskError) or isinstance(cause, VelodromeError):
+        return  # the caller's mistake, or an error of another server, which is logged there
     _logged.add(place)
-    lines = "" if cause is None else "\n" + "".join(traceback.format_exception(cause)).rstrip("\n")
+    whole = (whole or log.isEnabledFor(logging.INFO)) and cause is not None
+    lines = "\n" + "".join(traceback.format_exception(cause)).rstrip("\n") if whole else ""
     log.warning("%s", mask_text(f"{error.boundary} failed: {error} ({place}){lines}", secrets))

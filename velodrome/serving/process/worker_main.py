@@ -111,7 +111,9 @@ async def _app(
     own, options = brief.instance, brief.options
     status = Status(own.name, own.kind, own.implementation)
     callers = Callers([brief.host, *options.allowed_hosts], options.cors_origins)
-    limits = RequestLimits(options.max_body_bytes, options.body_timeout_s, brief.token, secrets, callers)
+    limits = RequestLimits(
+        options.max_body_bytes, options.body_timeout_s, brief.token, secrets, callers, tracebacks=True
+    )
     if own.kind == HEAD:
         from velodrome.serving.apps.head_app import head_app
 
