@@ -262,4 +262,4 @@ def test_a_file_of_many_parts_is_read_to_its_end(tmp_path: Path, opened: OpenInd
     assert state.notes == ["r.jsonl:2001: not a rollout; it is not shown"]
     assert [index.row(number)["score"] for number in (1, 2000, 2002, 3001)] == [0, 1999, 2000, 2999]
     assert index.find("z/0") == FAILED + 2
-    assert index.tasks(Query.parse("task=t7")).tasks[0].n == 4
+    assert index.repeats("t7").task.n == 4

@@ -28,13 +28,11 @@ JSON = st.recursive(
 
 
 @pytest.fixture
-def shown(tmp_path: Path) -> Callable[..., tuple[Index, Entry]]:
+def shown(index_of: OpenIndex) -> Callable[..., tuple[Index, Entry]]:
     """The index of a file with this one line between two good ones, and the entry of the line."""
 
     def show(line: Json | bytes) -> tuple[Index, Entry]:
-        path = write(tmp_path / "r.jsonl", [rollout("first"), line, rollout("last")])
-        index = Index(path)
-        index.refresh()
+        index = index_of([rollout("first"), line, rollout("last")])
         assert [index.find("first/0"), index.find("last/0")] == [1, 3]
         return index, index.entry(2)
 
@@ -59,7 +57,6 @@ def test_what_has_the_wrong_type_is_left_out_with_a_note(shown: Any, change: Jso
     assert index.state.notes == [f"r.jsonl:2: {flaw}"]
     assert (index.state.rows, index.state.unreadable) == (3, 0)
     assert entry.key == ("line 2" if "meta.key" in flaw else "odd/0")
-    index.close()
 
 
 def test_a_row_without_any_bookkeeping_is_listed_by_its_line(shown: Any):
@@ -67,7 +64,6 @@ def test_a_row_without_any_bookkeeping_is_listed_by_its_line(shown: Any):
     assert (entry.key, entry.task, entry.repeat, entry.reward, entry.answer) == ("line 2", "line 2", None, 0.5, "hello")
     assert index.state.notes == ["r.jsonl:2: no usable meta.key; shown without"]
     assert index.row(2)["reward"] == 0.5
-    index.close()
 
 
 @pytest.mark.parametrize("reward", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b'"1"', b"[1]", b"null"])
@@ -75,15 +71,13 @@ def test_a_reward_that_is_no_number_is_none(shown: Any, reward: bytes):
     line = orjson.dumps(rollout("odd", reward="HERE")).replace(b'"HERE"', reward) + b"\n"
     index, entry = shown(line)
     assert (entry.key, entry.reward, entry.state) == ("odd/0", None, "kept")
-    assert index.tasks(Query.parse("task=odd")).tasks[0].pass_rate is None
+    assert index.repeats("odd").task.pass_rate is None
     assert [each.number for each in index.page(Query.parse("reward:none"), Sort()).entries] == [2]
-    index.close()
 
 
 def test_numbers_beyond_sixty_four_bits_are_as_near_as_can_be(shown: Any):
     index, entry = shown(rollout("odd", huge=2**63, meta={"task_index": 2**64 - 1}))
     assert (entry.numbers["huge"], entry.numbers["task_index"]) == (float(2**63), float(2**64))
-    index.close()
 
 
 def test_lone_surrogates_and_control_characters_can_be_written_out_again(shown: Any):
@@ -91,7 +85,6 @@ def test_lone_surrogates_and_control_characters_can_be_written_out_again(shown: 
     index, entry = shown(line)
     assert entry.answer.encode() == b"a?b\x00c\xe2\x80\xaed"
     assert orjson.loads(orjson.dumps(index.row(2)))["response"]["content"] == "a?b\x00c\u202ed"
-    index.close()
 
 
 def test_deep_nesting_is_a_note_and_not_the_end(opened: OpenIndex, tmp_path: Path):
@@ -108,13 +101,11 @@ def test_a_megabyte_of_text_is_found_by_its_ends(shown: Any):
     assert (entry.numbers["length"], len(entry.prompt), len(entry.answer)) == (len(text), 200, 200)
     found = [[each.key for each in index.page(Query.parse(word), Sort()).entries] for word in ("opening", "closing")]
     assert (found, index.row(2)["response"]["content"] == text) == ([["odd/0"], ["odd/0"]], True)
-    index.close()
 
 
 def test_excerpts_are_one_line(shown: Any):
     index, entry = shown(rollout("odd", prompt="two\nlines\tand\u2028more", answer="  an\r\nanswer  "))
     assert (entry.prompt, entry.answer) == ("two lines and more", "an answer")
-    index.close()
 
 
 def test_more_fields_than_columns_are_kept_all_the_same(index_of: OpenIndex):

@@ -15,7 +15,7 @@ from index_rows import OpenIndex, failure, rollout, write
 from patience import DEADLINE_S
 
 from velodrome.errors import InputError
-from velodrome.index import Index, Query, Sort, database, store
+from velodrome.index import Index, Query, Sort, database
 
 Json = dict[str, Any]
 
@@ -42,8 +42,8 @@ def test_two_processes_that_index_one_file_count_nothing_twice(path: Path):
     said = [process.communicate()[0] for process in both]
     assert said == ["4040 1 4041 None\n"] * 2
     index = Index(path)
-    assert [index.state.rows, count(index), len(index.tasks(Query.parse("n=4")).tasks)] == [4040, 4041, 10]
-    assert sum(point.kept for point in index.series()) == 4040
+    assert [index.state.rows, count(index), index.count(Query.parse("n=4"))] == [4040, 4041, 40]
+    assert sum(point.finished for point in index.series()) == 4041
     index.close()
 
 
@@ -74,35 +74,21 @@ def test_readers_in_many_threads_see_whole_states_while_rows_are_added(path: Pat
     other.close()
 
 
-def test_a_writer_that_holds_the_index_is_waited_for_and_reading_goes_on(opened: OpenIndex, path: Path):
+def test_a_writer_that_holds_the_index_is_waited_for_and_reading_continues(opened: OpenIndex, path: Path):
     index = opened(path)
     index.refresh()
     write(path, [rollout("new")], "ab")
-    holder = database.connect(index.path)
-    holder.execute("BEGIN IMMEDIATE")
-    assert count(index) == 41
-    waiting = threading.Thread(target=index.refresh)
-    waiting.start()
-    assert count(index) == 41
-    holder.execute("COMMIT")
-    holder.close()
-    waiting.join()
+    with closing(database.connect(index.path)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        waiting = threading.Thread(target=index.refresh)
+        waiting.start()
+        assert (count(index), index.refresh(0.1).rows) == (41, 40)  # a page does not wait
+        holder.execute("COMMIT")
+    waiting.join(DEADLINE_S)
     assert count(index) == 42
 
 
-def test_who_has_the_lease_builds_and_others_go_on_when_it_runs_out(opened: OpenIndex, path: Path):
-    now = [1000.0]
-    index = opened(path, clock=lambda: now[0])
-    holder = database.connect(index.path)
-    holder.execute("INSERT INTO note VALUES ('builder', '[\"somebody\",1004.0]')")
-    assert index.refresh(0.1).rows == 0
-    now[0] = 1005.0
-    assert index.refresh().rows == 40
-    assert holder.execute("SELECT count(*) FROM note WHERE name = 'builder'").fetchone() == (0,)
-    holder.close()
-
-
-def test_an_index_that_is_no_database_is_made_anew(opened: OpenIndex, path: Path):
+def test_an_index_that_is_no_database_is_rebuilt(opened: OpenIndex, path: Path):
     place = database.index_path(path)
     place.write_bytes(b"this is not a database, and never was one" * 100)
     index = opened(path)
@@ -110,7 +96,7 @@ def test_an_index_that_is_no_database_is_made_anew(opened: OpenIndex, path: Path
     assert (state.rows, state.failed, state.rebuilt) == (40, 1, "the index file was damaged (file is not a database)")
 
 
-def test_an_index_damaged_while_it_is_open_is_made_anew(opened: OpenIndex, path: Path):
+def test_an_index_damaged_while_it_is_open_is_rebuilt(opened: OpenIndex, path: Path):
     index = opened(path)
     index.refresh()
     before = index.page(Query(), Sort())
@@ -127,7 +113,7 @@ def test_an_index_damaged_while_it_is_open_is_made_anew(opened: OpenIndex, path:
     assert index.refresh().rows == 40
 
 
-def test_an_index_that_is_deleted_is_made_anew(opened: OpenIndex, path: Path):
+def test_an_index_that_is_deleted_is_rebuilt(opened: OpenIndex, path: Path):
     index = opened(path)
     index.refresh()
     database.discard(index.path)
@@ -138,33 +124,23 @@ def test_an_index_that_is_deleted_is_made_anew(opened: OpenIndex, path: Path):
     assert (state.rows, state.failed, state.rebuilt) == (41, 1, "the index file was gone")
 
 
-def test_an_index_that_is_deleted_while_it_is_made_is_not_waited_for(opened: OpenIndex, path: Path):
-    building = threading.Event()
-
-    def clock() -> float:  # it stands, so that somebody else's lease never runs out
-        if threading.current_thread().name == "index":
-            building.set()
-        return 1000.0
-
-    index = opened(path, clock=clock)
-    holder = database.connect(index.path)
-    holder.execute("INSERT INTO note VALUES ('builder', '[\"somebody\",1004.0]')")
-    holder.close()
-    builder = threading.Thread(target=index.refresh, name="index", daemon=True)
-    builder.start()
-    assert building.wait(DEADLINE_S)
-    database.discard(index.path)
-    rows: list[int] = []
-    readers = [threading.Thread(target=lambda: rows.append(index.state.rows), daemon=True) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join(DEADLINE_S)
-    builder.join(DEADLINE_S)
+def test_an_index_that_is_deleted_while_it_is_built_is_not_waited_for(opened: OpenIndex, path: Path):
+    index = opened(path)
+    with closing(database.connect(index.path)) as holder:
+        holder.execute("BEGIN IMMEDIATE")  # a builder in another process that never ends
+        builder = threading.Thread(target=index.refresh, daemon=True)
+        builder.start()
+        database.discard(index.path)
+        rows: list[int] = []
+        readers = [threading.Thread(target=lambda: rows.append(index.state.rows), daemon=True) for _ in range(3)]
+        for thread in readers:
+            thread.start()
+        for thread in (*readers, builder):
+            thread.join(DEADLINE_S)
     assert (rows, builder.is_alive()) == ([40, 40, 40], False)
 
 
-def test_an_index_of_another_version_is_made_anew(opened: OpenIndex, path: Path):
+def test_an_index_of_another_version_is_rebuilt(opened: OpenIndex, path: Path):
     place = database.index_path(path)
     with database.connect(place) as connection:
         connection.execute("PRAGMA user_version=99")
@@ -196,16 +172,6 @@ def test_no_place_for_an_index_is_one_line(path: Path, tmp_path: Path, monkeypat
         Index(path)
 
 
-def test_progress_survives_its_way_into_the_index_file(opened: OpenIndex, path: Path):
-    index = opened(path)
-    index.refresh()
-    with database.connect(index.path) as connection:
-        progress = store.read_progress(connection)
-        assert store.ReadProgress.decode(progress.encode()) == progress
-        assert (progress.rows, progress.failed, progress.places[store.KEPT].line) == (40, 1, 40)
-    connection.close()
-
-
 @pytest.mark.parametrize("place", [8192, 20_000, 60_000, 100_000])
 def test_random_bytes_within_a_small_index_change_no_answer(path: Path, place: int):
     write(path, [rollout(f"more{at}", answer=f"it is {at}, zebra{at}") for at in range(300)], "ab")
@@ -213,8 +179,13 @@ def test_random_bytes_within_a_small_index_change_no_answer(path: Path, place: i
     def answers() -> object:
         with closing(Index(path)) as index:
             index.refresh()
-            found = index.page(Query.parse("zebra17"), Sort()).entries
-            return index.page(Query(), Sort(), limit=2000).entries, found, index.tasks().tasks, index.line(300)
+            matches = index.page(Query.parse("zebra17"), Sort()).entries
+            return (
+                index.page(Query(), Sort(), limit=2000).entries,
+                matches,
+                index.tasks(Sort()).entries,
+                index.line(300),
+            )
 
     right = answers()
     with closing(database.connect(database.index_path(path))) as connection:
@@ -236,5 +207,5 @@ def test_a_place_that_is_wrong_in_the_index_of_an_untouched_file_is_the_indexs_f
         with closing(database.connect(index.path)) as connection:
             connection.execute("UPDATE entry SET offset = offset + 3 WHERE number = 7")
         assert index.line(7) == right
-        told = "the index file was damaged (a rollout is not where the index says)"
-        assert (index.remade, index.state.rebuilt) == (1, told)
+        note = "the index file was damaged (a rollout is not where the index says)"
+        assert (index.remade, index.state.rebuilt) == (1, note)

@@ -13,7 +13,7 @@ import orjson
 from made_runs import make_run, rollout, write
 from viewing import page_at, viewing, wait_for
 
-from velodrome.index import Index, TaskPage
+from velodrome.index import Index, Page, TaskSummary
 from velodrome.viewer.pages.links import Served
 from velodrome.viewer.pages.rollouts_page import ListRequest
 from velodrome.viewer.pages.tasks_page import tasks_page
@@ -69,11 +69,11 @@ def test_the_list_of_tasks_is_there_at_every_moment_while_the_file_is_replaced(t
 class Replaced(Index):
     """Another file takes the place of this one just when the tasks were listed."""
 
-    def tasks(self, *asked: Any, **how: Any) -> TaskPage:
-        found = super().tasks(*asked, **how)
+    def tasks(self, *args: Any, **options: Any) -> Page[TaskSummary]:
+        page = super().tasks(*args, **options)
         write(self.rollouts.with_name("new"), [rollout(70, 0, Random(1))]).replace(self.rollouts)
         self.refresh()
-        return found
+        return page
 
 
 def test_tasks_that_vanish_while_they_are_listed_are_listed_as_they_were(tmp_path: Path):

@@ -7,7 +7,7 @@ from velodrome.viewer.parts.throughput import Rates, rates
 
 
 def point(at: float, count: int = 1, width_s: float = 1.0) -> Point:
-    return Point(at, width_s, count, 0, 0, None)
+    return Point(at, width_s, count)
 
 
 def test_a_second_in_which_nothing_finished_is_a_zero_and_no_stop():

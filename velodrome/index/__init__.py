@@ -13,7 +13,6 @@ from velodrome.index.answer_types import (
     Point,
     Repeats,
     State,
-    TaskPage,
     TaskSummary,
 )
 from velodrome.index.index import Index, matching_lines
@@ -32,7 +31,6 @@ __all__ = [
     "Repeats",
     "Sort",
     "State",
-    "TaskPage",
     "TaskSummary",
     "matching_lines",
 ]

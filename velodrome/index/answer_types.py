@@ -7,6 +7,7 @@ the failures file. It stays the same for as long as the file does.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 FAILED = 1_000_000_000  # numbers above it are lines of the failures file
 STATES = ("kept", "deferred", "failed")  # the index stores their positions
@@ -44,11 +45,17 @@ class Entry:
         return None if repeat is None else int(repeat)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Part of a sorted, filtered list. `next` and `previous` are cursors; `note` says what it does not cover."""
+T = TypeVar("T")
 
-    entries: tuple[Entry, ...]
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """Part of a sorted list, of rollouts or of tasks. `next` and `previous` are cursors.
+
+    `note` says what a search does not cover yet.
+    """
+
+    entries: tuple[T, ...]
     next: str | None = None
     previous: str | None = None
     note: str | None = None
@@ -65,8 +72,7 @@ class TaskSummary:
     passed: int
     pass_rate: float | None
     mean_reward: float | None
-    first: int  # the number of its first entry
-    prompt: str = ""  # of that entry
+    prompt: str = ""  # of its first entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +82,6 @@ class Repeats:
     task: TaskSummary
     mean_s: float | None
     entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPage:
-    """Part of a list of tasks."""
-
-    tasks: tuple[TaskSummary, ...]
-    next: str | None = None
-    previous: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,25 +106,20 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class FieldHistogram:
-    """How the values of a field are distributed; `missing` rollouts have none."""
+    """How the values of a field are distributed. `count` rollouts have one."""
 
-    field: str
     bins: tuple[Bin, ...]
     count: int
-    missing: int
     mean: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What finished within `width_s` seconds from `at`. Times in which nothing did have no point."""
+    """How many attempts finished within `width_s` seconds from `at`. Times in which none did have no point."""
 
     at: float
     width_s: float
-    kept: int
-    failed: int
-    tokens: int
-    mean_reward: float | None
+    finished: int
 
 
 @dataclass(frozen=True, slots=True)

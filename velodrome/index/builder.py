@@ -1,8 +1,8 @@
 """Keeps the index up to date with the file: notices changes, reads on, then makes texts searchable.
 
 The order is rows, failures, search. Every step is a transaction of its own, so building can stop between any two and
-another process can continue. Whoever builds says so in the index (a lease), and others wait instead of doing the same
-work.
+another process can continue. Lines are parsed within the transaction: of several processes that build one index, one
+works while the others wait, and then start from where it is.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
-
-import orjson
 
 import velodrome.index.database as database
 import velodrome.index.store as store
 from velodrome.errors import InputError
 from velodrome.index.followed_file import CHUNK_BYTES, PlainLines
-from velodrome.index.parsed_lines import parse
-from velodrome.index.search import add_texts, read_texts
+from velodrome.index.parsed_lines import parse, texts
 from velodrome.index.zst_lines import ZstLines
 
 _SMALL_CHUNK_BYTES = 256 * 1024
-_LEASE_S = 5.0
-_WAIT_S = 0.05
+_SEARCH_CHUNK_BYTES = 1024 * 1024
+_LOCK_S = 0.02  # how long to wait for another writer before looking whether the time is over
+
+_FORGET_S = 2.0
 
 
 class _OutOfTime(Exception):
@@ -44,15 +43,13 @@ class Builder:
     def __init__(self, files: dict[str, Path], path: Path, clock: Callable[[], float]) -> None:
         self._files = files
         self._clock = clock
-        self._token = f"{os.getpid()}-{time.monotonic_ns()}"
-        self._leased_until = 0.0
         self._size = 0
         self._deadline: float | None = None
         self._stopped: Callable[[], bool] = lambda: False
         self.problems: dict[str, str] = {}  # what keeps a file from being read on
         self.complete_size = -1  # how long the rollouts file was when all of it was read
         self._path = path
-        self._db = database.connect(path)
+        self._db = database.connect(path, timeout_s=_LOCK_S)
         self._identity = _identity(path)
 
     def replaced(self) -> bool:
@@ -60,17 +57,8 @@ class Builder:
         return _identity(self._path) != self._identity
 
     def close(self) -> None:
-        """Let others build, and close the index file. Closing twice is fine."""
-        try:
-            if self._leased_until:
-                self._release()
-        finally:
-            self._db.close()
-
-    def abandon(self) -> None:
-        """Close an index file that is of no use any more."""
-        self._leased_until = 0.0
-        self.close()
+        """Close the index file. Closing twice is fine."""
+        self._db.close()
 
     def run(self, budget_s: float | None, *, search: bool, stopped: Callable[[], bool]) -> None:
         """Build as far as the budget allows; without one, to the end. What is wrong with a file is noted."""
@@ -81,20 +69,30 @@ class Builder:
                 pass
             self.complete_size = self._size
             for file in self._files if search and database.searchable(self._db) else ():
-                self._make_searchable(file)
+                while not self._make_searchable(file):
+                    pass
         except _OutOfTime:
             pass
         except sqlite3.OperationalError as error:
             if not database.is_busy(error):  # another process is in the middle of a long step
                 raise
-        finally:
-            if self._leased_until and not self._db.in_transaction:
-                self._release()
 
     def forget(self, known: store.ReadProgress, why: str) -> None:
-        """Start over."""
+        """Read everything again at the next `run`."""
+        self._deadline, self._stopped = time.monotonic() + _FORGET_S, lambda: False
+        with suppress(_OutOfTime):
+            self._start_over(known, why)
+
+    def _start_over(self, known: store.ReadProgress, why: str) -> None:
+        """Empty the index, because the file is not the one that was read; unless another process did so before."""
         self.complete_size = -1
-        store.reset(self._db, known, why, self._clock())
+        with self._transaction():
+            if store.read_progress(self._db) == known:
+                database.make_empty(self._db)
+                store.write_progress(self._db, store.ReadProgress(rebuilt=why, rebuilt_at=self._clock()))
+
+    def _transaction(self) -> AbstractContextManager[None]:
+        return database.transaction(self._db, waiting=self._pause)
 
     def _pause(self) -> None:
         """Between two steps: stop if the time is over."""
@@ -102,78 +100,62 @@ class Builder:
             raise _OutOfTime
 
     def _read(self, file: str) -> bool:
-        """Read a file to its end. False: it is not the one that was read, and everything starts over."""
+        """Read a file to its end. False: it is another one, or another process read some of it; look again."""
         path = self._files[file]
         self.problems.pop(file, None)
         try:
             with closing(open_lines(path)) as source:
                 known = store.read_progress(self._db)
-                why = source.change(known.marks[file], known.places[file], now=self._clock())
+                start = known.places[file]
+                why = source.change(known.marks[file], start, now=self._clock())
                 if why is not None:
-                    self.forget(known, f"{path.name}: {why}; read again from the start")
+                    self._start_over(known, f"{path.name}: {why}; read again from the start")
                     return False
                 self._size = source.size if file == store.KEPT else self._size
-                while not self._store(file, source):
-                    pass
-        except InputError as error:
-            self.problems[file] = str(error)
-        return True
-
-    def _store(self, file: str, source: PlainLines | ZstLines) -> bool:
-        """Store the rest of a file. False: another process stored some of it, so that something else comes next."""
-        start = store.read_progress(self._db).places[file]
-        chunk = CHUNK_BYTES if self._deadline is None else _SMALL_CHUNK_BYTES
-        for lines, end in source.lines(start, chunk=chunk) if start.offset < source.size else ():
-            self._lease()
-            parsed = parse(lines, failed=file == store.FAILURES)
-            stretch = store.Stretch(file, source.path.name, start, end, source.mark(end))
-            if not store.add(self._db, parsed, stretch):
-                return False
-            start = end
-            self._pause()
-        return True
-
-    def _make_searchable(self, file: str) -> None:
-        progress = store.read_progress(self._db)
-        start, end = progress.searched[file], progress.places[file]
-        if start.line >= end.line:
-            return
-        try:
-            with closing(open_lines(self._files[file])) as source:
-                if source.change(progress.marks[file], end, now=self._clock()) is not None:
-                    return  # the next call says why
-                for before, texts, behind in read_texts(source, file, start, end):
-                    self._lease()
-                    if not add_texts(self._db, file, before, texts, behind):
-                        return
+                chunk = CHUNK_BYTES if self._deadline is None else _SMALL_CHUNK_BYTES
+                for lines, end in source.lines(start, chunk=chunk) if start.offset < source.size else ():
+                    with self._transaction():
+                        progress = store.read_progress(self._db)
+                        if progress.places[file] != start:
+                            return False
+                        parsed = parse(lines, failed=file == store.FAILURES)
+                        store.add(self._db, parsed, progress, file, path.name)
+                        progress.places[file], progress.marks[file] = end, source.mark(end)
+                        store.write_progress(self._db, progress)
+                    start = end
                     self._pause()
         except InputError as error:
             self.problems[file] = str(error)
-
-    def _lease(self) -> None:
-        """Claim the building for the next seconds; wait while another process has it."""
-        if self._clock() < self._leased_until - _LEASE_S / 2:
-            return
-        while not self._claimed():
-            self._pause()
-            time.sleep(_WAIT_S)
-
-    def _claimed(self) -> bool:
-        now = self._clock()
-        with database.transaction(self._db):
-            row = self._db.execute("SELECT value FROM note WHERE name = 'builder'").fetchone()
-            token, until = orjson.loads(row[0]) if row else ("", 0.0)
-            if token != self._token and now < until < now + 2 * _LEASE_S:
-                return False
-            lease = orjson.dumps([self._token, now + _LEASE_S]).decode()
-            self._db.execute("INSERT OR REPLACE INTO note VALUES ('builder', ?)", (lease,))
-        self._leased_until = now + _LEASE_S
         return True
 
-    def _release(self) -> None:
-        self._leased_until = 0.0
-        own = f'["{self._token}",%'
-        self._db.execute("DELETE FROM note WHERE name = 'builder' AND value LIKE ?", (own,))
+    def _make_searchable(self, file: str) -> bool:
+        """Add what was read to the text search. False: another process did some of it; look again."""
+        known = store.read_progress(self._db)
+        start, end = known.searched[file], known.places[file]
+        if start.line >= end.line:
+            return True
+        try:
+            with closing(open_lines(self._files[file])) as source:
+                if source.change(known.marks[file], end, now=self._clock()) is not None:
+                    return True  # the next call says why
+                for lines, behind in source.lines(start, chunk=_SEARCH_CHUNK_BYTES):
+                    behind = end if behind.line >= end.line else behind
+                    with self._transaction():
+                        progress = store.read_progress(self._db)
+                        if progress.searched[file] != start or progress.places[file].line < behind.line:
+                            return False
+                        rows = texts(lines, end.line, failed=file == store.FAILURES)
+                        self._db.executemany("INSERT INTO search (rowid, prompt, answer) VALUES (?, ?, ?)", rows)
+                        progress.searched[file] = behind
+                        progress.searchable += len(rows)
+                        store.write_progress(self._db, progress)
+                    start = behind
+                    if start == end:
+                        return True
+                    self._pause()
+        except InputError as error:
+            self.problems[file] = str(error)
+        return True
 
 
 def _identity(path: Path) -> tuple[int, int]:

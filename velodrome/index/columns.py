@@ -23,6 +23,7 @@ from velodrome.settings.names import hint
 
 Column = NDArray[Any]
 Positions = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 INTEGERS = ("number", "state", "task", "agent", "status")  # `task`, `agent` and `status` are ids of tables of names
 MOST_FIELDS = 256
@@ -81,7 +82,7 @@ class Columns:
         exist[exist] = self["number"][here[exist]] == wanted[exist]
         return here[exist]
 
-    def mask(self, numbers: Sequence[int] | Column) -> NDArray[np.bool_]:
+    def mask(self, numbers: Sequence[int] | Column) -> Mask:
         """True for these entries."""
         mask = np.zeros(len(self), bool)
         mask[self.positions(numbers)] = True
@@ -138,7 +139,7 @@ class Columns:
 def _values(name: str, crc: int, data: bytes) -> Column:
     if crc32(data) != crc:
         raise Damaged("numbers are not what was stored")
-    return np.frombuffer(data, np.int64 if name in INTEGERS else np.float64)
+    return np.frombuffer(data, _dtype(name))
 
 
 def append_columns(connection: sqlite3.Connection, columns: dict[str, Column]) -> None:

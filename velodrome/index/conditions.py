@@ -7,15 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from velodrome.errors import InputError
-from velodrome.index.answer_types import FAILED, STATES
-from velodrome.index.columns import Column, Columns, Positions
+from velodrome.index.answer_types import STATES
+from velodrome.index.columns import Column, Columns, Mask, Positions
 from velodrome.index.database import searchable
-from velodrome.index.query import Compared, Matched, Query, Words
-
-Mask = NDArray[np.bool_]
+from velodrome.index.paging import MANY_ROWS, Holds
+from velodrome.index.query import Compared, Matched, Query, Term, Words
 
 _COMPARE = {
     "<": np.less,
@@ -25,34 +23,43 @@ _COMPARE = {
     "=": np.equal,
     "!=": np.not_equal,
 }
-MANY_ROWS = 4096  # entries; looking words up in so many one by one takes longer than listing
-_SAMPLE = 10_000  # entries from which it is estimated how many contain some words
-_MANY_SHARE = 0.2
+_MANY = 0.1  # share of the entries; listing all that contain a word takes longer than looking it up in some
 
 
-def matching(columns: Columns, query: Query) -> tuple[Mask, list[Words]]:
-    """The entries a filter allows, but for words that many contain: these are to be looked up entry by entry.
+def matching(columns: Columns, query: Query) -> tuple[Mask, Holds | None]:
+    """The entries a filter allows, but for words that many contain: these are tested by `Holds`, for some entries.
 
     Listing every entry with a frequent word takes far longer than looking it up in the few that are shown.
     """
+    _check(columns, query)
+    frequent = [term for term in query.terms if isinstance(term, Words) and _is_frequent(columns, term)]
+    mask = _all(columns, [term for term in query.terms if term not in frequent])
+    return mask, (lambda rows: _with_words(columns, rows, frequent)) if frequent else None
+
+
+def all_matching(columns: Columns, query: Query) -> Mask:
+    """The entries a filter allows."""
+    _check(columns, query)
+    return _all(columns, query.terms)
+
+
+def _check(columns: Columns, query: Query) -> None:
     query.check(columns.names())
     if query.words and not searchable(columns.connection):
         raise InputError("filter: this Python's SQLite has no full-text search (FTS5); filter by fields")
+
+
+def _all(columns: Columns, terms: Sequence[Term]) -> Mask:
     mask = np.ones(len(columns), bool)
-    frequent = []
-    for term in query.terms:
-        if isinstance(term, Words) and _is_frequent(columns, term):
-            frequent.append(term)
-            mask &= _holds_in_failures(columns, term)
-        else:
-            mask &= condition(columns, term)
-    return mask, frequent
+    for term in terms:
+        mask &= condition(columns, term)
+    return mask
 
 
-def condition(columns: Columns, term: Compared | Matched | Words) -> Mask:
+def condition(columns: Columns, term: Term) -> Mask:
     """The entries one term allows."""
     if isinstance(term, Compared):
-        mask = compared(columns.field(term.field, f"filter, at {term.at}"), term)
+        mask = _compared(columns.field(term.field, f"filter, at {term.at}"), term)
     elif isinstance(term, Matched):
         mask = _matched(columns, term)
     else:
@@ -61,7 +68,7 @@ def condition(columns: Columns, term: Compared | Matched | Words) -> Mask:
     return ~mask if term.negated else mask
 
 
-def compared(column: Column, term: Compared) -> Mask:
+def _compared(column: Column, term: Compared) -> Mask:
     """Where a number is within its bounds, or without bounds, where there is none."""
     absent: Mask = np.isnan(column)
     if not term.bounds:
@@ -109,7 +116,7 @@ def _key_contains(columns: Columns, term: Matched) -> Mask:
     end, slash, start = term.value.rpartition("/")
     if slash:
         ends = "SELECT id FROM task WHERE substr(lower(name), -length(?1)) = ?1 OR ?1 = ''"
-        tasks = [row[0] for row in db.execute(ends, (folded(end),))]
+        tasks = [row[0] for row in db.execute(ends, (_folded(end),))]
         rows = np.flatnonzero(_has_id(columns["task"], tasks) & ~np.isnan(repeats))
         same = [each for each in _distinct(repeats[rows]) if str(each).startswith(start)]
         mask[rows[np.isin(repeats[rows], same)]] = True
@@ -130,7 +137,7 @@ def _distinct(repeats: Column) -> list[int]:
 def _rows(db: sqlite3.Connection, wanted: str, table: str, column: str, term: Matched) -> list[int]:
     """Rows whose text contains, or is, the value of a term."""
     if term.op == ":":
-        rows = db.execute(f"SELECT {wanted} FROM {table} WHERE instr(lower({column}), ?)", (folded(term.value),))
+        rows = db.execute(f"SELECT {wanted} FROM {table} WHERE instr(lower({column}), ?)", (_folded(term.value),))
     else:
         rows = db.execute(f"SELECT {wanted} FROM {table} WHERE {column} = ?", (term.value,))
     return [row[0] for row in rows]
@@ -143,45 +150,30 @@ def _has_id(column: Column, ids: Sequence[int]) -> Mask:
     return mask
 
 
-def folded(text: str) -> str:
+def _folded(text: str) -> str:
     """Lower case as SQLite's `lower` does it: ASCII alone."""
     return "".join(chr(ord(letter) + 32) if "A" <= letter <= "Z" else letter for letter in text)
 
 
 def _is_frequent(columns: Columns, term: Words) -> bool:
-    """Whether many entries contain the words, judged by the first ones."""
     if term.prefix:  # finding all words that begin so takes as long for one entry as for all
         return False
-    sample = "SELECT count(*) FROM search WHERE search MATCH ? AND rowid <= ?"
-    count: int = columns.connection.execute(sample, (_phrase(term), _SAMPLE)).fetchone()[0]
-    return count > _MANY_SHARE * min(_SAMPLE, len(columns))
+    most = int(_MANY * len(columns))
+    count = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? LIMIT ?)"
+    return bool(columns.connection.execute(count, (_phrase(term), most + 1)).fetchone()[0] > most)
 
 
-def _holds_in_failures(columns: Columns, term: Words) -> Mask:
-    """A term tested for failures only; true for all others. Failures are few, and at one end of many orders."""
-    listed = "SELECT rowid FROM search WHERE search MATCH ? AND rowid > ?"
-    rows = columns.connection.execute(listed, (_phrase(term), FAILED)).fetchall()
-    mask: Mask = (columns["number"] < FAILED) | (columns.mask([row[0] for row in rows]) != term.negated)
-    return mask
-
-
-def with_words(columns: Columns, positions: Positions, terms: Sequence[Words]) -> Mask:
+def _with_words(columns: Columns, rows: Positions, terms: Sequence[Words]) -> Mask:
     """Which of these entries fulfil all terms on words: a few are looked up one by one."""
-    if len(positions) > MANY_ROWS:
-        return all_of([condition(columns, term)[positions] for term in terms])
+    if len(rows) > MANY_ROWS:
+        return _all(columns, terms)[rows]
     lookup = "SELECT 1 FROM search WHERE search MATCH ? AND rowid = ?"
-    numbers = columns["number"][positions].tolist()
+    numbers = columns["number"][rows].tolist()
     mask = np.ones(len(numbers), bool)
     for term in terms:
         phrase = _phrase(term)
         hits = [columns.connection.execute(lookup, (phrase, number)).fetchone() is not None for number in numbers]
         mask &= np.array(hits, bool) != term.negated
-    return mask
-
-
-def all_of(masks: Sequence[Mask]) -> Mask:
-    """Where all of these hold."""
-    mask: Mask = np.logical_and.reduce(masks)
     return mask
 
 

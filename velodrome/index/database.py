@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -66,9 +66,9 @@ def _writable(path: Path) -> bool:
     return True
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, *, timeout_s: float = BUSY_S) -> sqlite3.Connection:
     """A connection that waits for others instead of failing, usable by one thread at a time."""
-    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
     for setting in ("temp_store=MEMORY", "synchronous=NORMAL", "cell_size_check=ON", "wal_autocheckpoint=4000"):
         connection.execute(f"PRAGMA {setting}")
     return connection
@@ -76,17 +76,28 @@ def connect(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection for reading: everything read through it is one consistent state, even while others write."""
-    path.stat()  # a missing file is a `FileNotFoundError`, not a new database
+    """A connection for reading: everything read through it is one consistent state, even while others write.
+
+    A file that is missing, or has no tables yet, is a `FileNotFoundError`.
+    """
+    path.stat()  # connecting would make a new database
     with closing(connect(path)) as connection:
         connection.execute("BEGIN")
+        if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+            raise FileNotFoundError(path)
         yield connection
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing; waits for other writers first."""
-    connection.execute("BEGIN IMMEDIATE")
+def transaction(connection: sqlite3.Connection, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """All of it or nothing; waits for other writers first, and calls `waiting` between two attempts."""
+    while not connection.in_transaction:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if waiting is None or not is_busy(error):
+                raise
+            waiting()
     try:
         yield
     except BaseException:

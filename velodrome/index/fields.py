@@ -7,6 +7,7 @@ Every other number at the top level of a rollout is a field too, under its own n
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from velodrome.records.bounds import MAX_NUMBER
@@ -23,13 +24,13 @@ class Field(NamedTuple):
 
 FIELDS = (
     Field("reward", lambda facts: number(facts.reward)),
-    Field("turns", lambda facts: facts.turns, "turns"),
-    Field("tools", lambda facts: facts.tool_calls, "tools"),
-    Field("tokens", lambda facts: facts.total_tokens, "tokens"),
-    Field("input_tokens", lambda facts: facts.input_tokens),
-    Field("output_tokens", lambda facts: facts.output_tokens),
+    Field("turns", attrgetter("turns"), "turns"),
+    Field("tools", attrgetter("tool_calls"), "tools"),
+    Field("tokens", attrgetter("total_tokens"), "tokens"),
+    Field("input_tokens", attrgetter("input_tokens")),
+    Field("output_tokens", attrgetter("output_tokens")),
     Field("length", lambda facts: len(facts.answer)),
-    Field("total_s", lambda facts: facts.total_s, "time"),
+    Field("total_s", attrgetter("total_s"), "time"),
     Field("model_s", lambda facts: facts.seconds("model_s")),
     Field("tools_s", lambda facts: facts.seconds("tools_s")),
     Field("verify_s", lambda facts: facts.seconds("verify_s")),
@@ -37,7 +38,7 @@ FIELDS = (
     Field("retries", lambda facts: facts.count("retries")),
     Field("repeat", lambda facts: None if facts.task is None else facts.repeat),
     Field("task_index", lambda facts: number(facts.meta.get("task_index"))),
-    Field("finished_at", lambda facts: facts.finished_at),
+    Field("finished_at", attrgetter("finished_at")),
 )
 FIELD_NAMES = tuple(field.name for field in FIELDS)
 TEXT_FIELDS = ("key", "task", "agent", "status", "error", "state")
@@ -57,12 +58,11 @@ def number(value: Any) -> float | None:
 
 def extra_numbers(facts: RowFacts) -> dict[str, float]:
     """Every other number at the top level, by name. One whose name is taken is called `row.<name>`."""
-    names = ("attempt",) if facts.failed else facts.numbers
     extra: dict[str, float] = {}
-    for name in names:
-        value = number(facts.numbers.get(name))
-        if name != "reward" and value is not None and len(name) <= _LONGEST_NAME:
-            extra[f"row.{name}" if name in RESERVED else name] = value
+    for name, value in facts.numbers.items():
+        own = name == "attempt" if facts.failed else name != "reward"
+        if own and len(name) <= _LONGEST_NAME and (amount := number(value)) is not None:
+            extra[f"row.{name}" if name in RESERVED else name] = amount
             if len(extra) >= _LARGEST_EXTRA:
                 break
     return extra

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
 
 from velodrome.errors import InputError
@@ -152,7 +153,7 @@ class PlainLines(FollowedFile):
                 return
             is_open = not text.endswith(b"\n")
             lines: list[Line] = []
-            for part in _split(text):
+            for part in BytesIO(text):
                 line += 1
                 lines.append((line, offset, 0, part))
                 offset += len(part)
@@ -190,12 +191,6 @@ class PlainLines(FollowedFile):
     def line_at(self, offset: int, within: int, size: int) -> bytes:
         """One line, by where it was."""
         return self.bytes_at(offset, size)
-
-
-def _split(text: bytes) -> list[bytes]:
-    """The lines of a text with their ends."""
-    parts = text.split(b"\n")
-    return [part + b"\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
 
 def same_file(path: Path, mark: FileMark) -> bool:

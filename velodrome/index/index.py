@@ -32,11 +32,11 @@ from velodrome.index.answer_types import (
     Point,
     Repeats,
     State,
-    TaskPage,
+    TaskSummary,
 )
 from velodrome.index.builder import Builder, open_lines
 from velodrome.index.columns import Columns
-from velodrome.index.conditions import with_key
+from velodrome.index.conditions import all_matching, with_key
 from velodrome.index.fields import TASK_FIELDS
 from velodrome.index.followed_file import same_file
 from velodrome.index.query import Query, Sort
@@ -65,7 +65,6 @@ class Index:
         self._files = {store.KEPT: rollouts, store.FAILURES: beside(rollouts, "failures.jsonl")}
         self._clock = clock
         self._building = threading.RLock()
-        self._useless = threading.Event()  # the index file is gone or damaged, and is to be rebuilt first
         self._discarded = database.prepare(self.path)
         self._builder = Builder(self._files, self.path, clock)
         self._problem: str | None = None
@@ -103,11 +102,11 @@ class Index:
 
     def page(
         self, query: Query, sort: Sort, *, after: str | None = None, before: str | None = None, limit: int = 50
-    ) -> Page:
+    ) -> Page[Entry]:
         """The entries behind one cursor or before another; without either, the first."""
         limit = max(1, min(limit, _MOST_ENTRIES))
 
-        def answer(columns: Columns) -> Page:
+        def answer(columns: Columns) -> Page[Entry]:
             page = lists.entry_page(columns, query, sort, after=after, before=before, limit=limit)
             note = _unsearched(columns.connection) if query.words else None
             return Page(page.entries, page.next, page.previous, note)
@@ -118,13 +117,13 @@ class Index:
         """How many entries match."""
         if not query.terms:
             return self.state.entries
-        return self._query(lambda columns: int(lists.all_matching(columns, query).sum()))
+        return self._query(lambda columns: int(all_matching(columns, query).sum()))
 
     def select(self, query: Query, sort: Sort | None = None) -> Iterator[Entry]:
         """Every entry that matches, in order. They are chosen at the start and read some thousand at a time."""
 
         def choose(columns: Columns) -> list[int]:
-            rows = lists.order_of(columns, sort or Sort()).rows(lists.all_matching(columns, query), None)
+            rows = lists.order_of(columns, sort or Sort()).rows(all_matching(columns, query), None)
             numbers: list[int] = columns["number"][rows].tolist()
             return numbers
 
@@ -202,35 +201,23 @@ class Index:
         return self._query(lambda columns: lists.read_repeats(columns, task, since=since, limit=limit))
 
     def tasks(
-        self,
-        query: Query | None = None,
-        sort: Sort | None = None,
-        *,
-        after: str | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> TaskPage:
-        """The tasks, filtered by `n`, `pass_rate`, `mean_reward` and `task:`, sorted by one of the first three."""
-        wanted = (query or Query(), sort or Sort())
+        self, sort: Sort, *, after: str | None = None, before: str | None = None, limit: int = 50
+    ) -> Page[TaskSummary]:
+        """The tasks, sorted by `n`, `pass_rate`, `mean_reward` or as they appear in the file."""
         limit = max(1, min(limit, _MOST_ENTRIES))
-        return self._query(lambda columns: lists.task_page(columns, *wanted, after=after, before=before, limit=limit))
+        return self._query(lambda columns: lists.task_page(columns, sort, after=after, before=before, limit=limit))
 
     def failures(self) -> list[FailureGroup]:
         """Kinds of failures, the most frequent first."""
         return self._read(summaries.failure_groups)
 
-    def histogram(self, field: str = "reward", bins: int = 20, query: Query | None = None) -> FieldHistogram:
+    def histogram(self, field: str = "reward") -> FieldHistogram:
         """How the values of a numeric field are distributed."""
+        return self._query(lambda columns: summaries.histogram(columns, field))
 
-        def answer(columns: Columns) -> FieldHistogram:
-            allowed = lists.all_matching(columns, query) if query and query.terms else None
-            return summaries.histogram(columns, field, bins, allowed)
-
-        return self._query(answer)
-
-    def series(self, points: int = 120) -> list[Point]:
+    def series(self, most: int = 120) -> list[Point]:
         """What finished when."""
-        return self._query(lambda columns: summaries.series(columns, points))
+        return self._query(lambda columns: summaries.series(columns, most))
 
     def _query(self, answer: Callable[[Columns], T]) -> T:
         return self._read(lambda connection: answer(Columns(connection)))
@@ -251,11 +238,11 @@ class Index:
             return answer(connection)
 
     def _rebuild(self, why: str) -> None:
-        self._useless.set()  # a thread that is building stops
         with self._building:
-            self._useless.clear()
             if why != _GONE or self._builder.replaced():
                 self._replace(why)
+            else:
+                database.prepare(self.path)
             self._build(_REBUILD_S, False, lambda: False)
 
     def _replace(self, why: str) -> None:
@@ -264,7 +251,7 @@ class Index:
         self.remade += 1
         if not self._builder.replaced():
             database.discard(self.path)
-        self._builder.abandon()
+        self._builder.close()
         database.prepare(self.path)
         self._builder = Builder(self._files, self.path, self._clock)
 
@@ -273,7 +260,7 @@ class Index:
             try:
                 if self._builder.replaced():
                     self._replace(_GONE)
-                self._builder.run(budget_s, search=search, stopped=lambda: stopped() or self._useless.is_set())
+                self._builder.run(budget_s, search=search, stopped=lambda: stopped() or self._builder.replaced())
                 self._problem = None
                 return
             except sqlite3.DatabaseError as error:

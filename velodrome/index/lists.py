@@ -10,12 +10,12 @@ import orjson
 
 import velodrome.index.database as database
 from velodrome.errors import InputError
-from velodrome.index.answer_types import STATES, Entry, Page, Repeats, TaskPage, TaskSummary
+from velodrome.index.answer_types import STATES, Entry, Page, Repeats, TaskSummary
 from velodrome.index.columns import Columns
-from velodrome.index.conditions import Mask, all_of, compared, condition, folded, matching, with_words
+from velodrome.index.conditions import matching
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.index.paging import Order
-from velodrome.index.query import Compared, Matched, Query, Sort, Term
+from velodrome.index.query import Query, Sort
 
 _ENTRY = (
     "SELECT e.number, e.key, t.name, a.name, e.state, f.message, coalesce(p.prompt, e.prompt), e.answer, e.numbers"
@@ -35,28 +35,20 @@ def order_of(columns: Columns, sort: Sort) -> Order:
 
 def entry_page(
     columns: Columns, query: Query, sort: Sort, *, after: str | None, before: str | None, limit: int
-) -> Page:
+) -> Page[Entry]:
     """Part of the list of entries."""
-    allowed, frequent = matching(columns, query)
+    allowed, holds = matching(columns, query)
     order = order_of(columns, sort)
-    holds = (lambda rows: with_words(columns, rows, frequent)) if frequent else None
     rows, following, previous = order.page(allowed, after=after, before=before, limit=limit, holds=holds)
     numbers = columns["number"][rows].tolist()
     return Page(tuple(read_entries(columns.connection, numbers)), following, previous)
 
 
-def all_matching(columns: Columns, query: Query) -> Mask:
-    """The entries a filter allows."""
-    allowed, frequent = matching(columns, query)
-    return all_of([allowed, *(condition(columns, term) for term in frequent)])
-
-
 def neighbours(columns: Columns, query: Query, sort: Sort, row: int) -> tuple[int | None, int | None]:
     """The numbers of the entries before and after one in a list, whether it is in that list or not."""
-    allowed, frequent = matching(columns, query)
+    allowed, holds = matching(columns, query)
     order = order_of(columns, sort)
     here = order.cursor(row).encode(sort)
-    holds = (lambda rows: with_words(columns, rows, frequent)) if frequent else None
     sides: list[int | None] = []
     for after, before in ((None, here), (here, None)):
         rows, _, _ = order.page(allowed, after=after, before=before, limit=1, holds=holds)
@@ -78,34 +70,17 @@ def read_entries(connection: sqlite3.Connection, numbers: Sequence[int]) -> list
     return entries
 
 
-def task_page(
-    columns: Columns, query: Query, sort: Sort, *, after: str | None, before: str | None, limit: int
-) -> TaskPage:
+def task_page(columns: Columns, sort: Sort, *, after: str | None, before: str | None, limit: int) -> Page[TaskSummary]:
     """Part of the list of tasks; `number` sorts them as they first appear in the file."""
     if sort.field not in (*TASK_FIELDS, "number"):
         raise InputError(f'sort: tasks have no "{sort.field:.60}", only {", ".join(TASK_FIELDS)} and number')
     sums = columns.tasks
-    allowed = all_of([sums["n"] + sums["failed"] > 0, *(_task_condition(columns, term) for term in query.terms)])
-    ids = np.arange(len(allowed))
     by_number = sort.field == "number"
-    order = Order(sort, None if by_number else sums[sort.field], [columns.first_of_task if by_number else ids])
-    rows, following, previous = order.page(allowed, after=after, before=before, limit=limit)
-    return TaskPage(tuple(_summary(columns, int(row)) for row in rows), following, previous)
-
-
-def _task_condition(columns: Columns, term: Term) -> Mask:
-    if isinstance(term, Compared) and term.field in TASK_FIELDS:
-        mask = compared(columns.tasks[term.field], term)
-    elif isinstance(term, Matched) and term.field == "task":
-        test = "name = ?" if term.op != ":" else "instr(lower(name), ?)"
-        value = term.value if term.op != ":" else folded(term.value)
-        mask = np.zeros(len(columns.tasks["n"]), bool)
-        for (task,) in columns.connection.execute(f"SELECT id FROM task WHERE {test}", (value,)):
-            mask[min(task, len(mask) - 1)] |= task < len(mask)
-        mask = ~mask if term.op == "!=" else mask
-    else:
-        raise InputError(f"filter, at {term.at}: tasks are filtered by {', '.join(TASK_FIELDS)} and task: alone")
-    return ~mask if term.negated else mask
+    ties = columns.first_of_task if by_number else np.arange(len(sums["n"]))
+    order = Order(sort, None if by_number else sums[sort.field], [ties])
+    known = sums["n"] + sums["failed"] > 0
+    rows, following, previous = order.page(known, after=after, before=before, limit=limit)
+    return Page(tuple(_summary(columns, int(row)) for row in rows), following, previous)
 
 
 def _summary(columns: Columns, task: int) -> TaskSummary:
@@ -120,7 +95,6 @@ def _summary(columns: Columns, task: int) -> TaskSummary:
         passed=int(sums["passed"]),
         pass_rate=sums["pass_rate"] if sums["scored"] else None,
         mean_reward=sums["mean_reward"] if sums["scored"] else None,
-        first=first.number,
         prompt=first.prompt,
     )
 

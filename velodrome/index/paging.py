@@ -17,13 +17,14 @@ import orjson
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError
-from velodrome.index.columns import Column, Positions
+from velodrome.index.columns import Column, Mask, Positions
 from velodrome.index.query import Sort
 
 Keys = list[NDArray[np.float64]]
+Holds = Callable[[Positions], Mask]  # a condition that is too slow to test for all rows
 
 _WRONG = "page: not a cursor of this list; start at its first page"
-_MANY_ROWS = 4096  # from here on `holds` is tested for all rows at once
+MANY_ROWS = 4096  # more than this are tested all at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Order:
 
     def rows(
         self,
-        allowed: NDArray[np.bool_],
+        allowed: Mask,
         cursor: Cursor | None,
         *,
         backwards: bool = False,
@@ -86,7 +87,7 @@ class Order:
         rows = rows if limit is None else _smallest(keys, rows, limit)
         return rows[np.lexsort([key[rows] for key in reversed(keys)])]
 
-    def _beyond(self, keys: Keys, cursor: Cursor, backwards: bool) -> NDArray[np.bool_]:
+    def _beyond(self, keys: Keys, cursor: Cursor, backwards: bool) -> Mask:
         sign = -1.0 if self._sort.descending else 1.0
         edges = [each * sign for each in cursor.ties]
         if self._column is not None:
@@ -99,16 +100,16 @@ class Order:
 
     def page(
         self,
-        allowed: NDArray[np.bool_],
+        allowed: Mask,
         *,
         after: str | None,
         before: str | None,
         limit: int,
-        holds: Callable[[Positions], NDArray[np.bool_]] | None = None,
+        holds: Holds | None = None,
     ) -> tuple[Positions, str | None, str | None]:
         """The rows of a page in order, and the cursors of the next and the previous one.
 
-        `holds` is a further condition, too slow to test for all rows. It is tested for those that may be shown.
+        `holds` is a further condition. It is tested for rows that may be shown, ever more of them until a page is full.
         """
         text, backwards = (after, False) if before is None else (before, True)
         cursor = None if text is None else Cursor.decode(text, self._sort, len(self._ties))
@@ -118,7 +119,7 @@ class Order:
             rows = candidates if holds is None else candidates[holds(candidates)]
             if holds is None or len(rows) >= wanted or len(candidates) < size:
                 break
-            size = size * 8 if size < _MANY_ROWS else len(allowed) + 1
+            size = size * 8 if size < MANY_ROWS else len(allowed) + 1
         more, rows = len(rows) > limit, rows[:limit]
         rows = rows[::-1] if backwards else rows
         has_next, has_previous = (True, more) if backwards else (more, after is not None)

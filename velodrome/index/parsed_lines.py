@@ -1,17 +1,18 @@
-"""Some lines of a file, made ready for the index: rows of tables and columns of numbers."""
+"""Lines of a file made ready for the index: rows of its tables, and texts to search."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import orjson
 
 from velodrome.index.answer_types import DEFERRED_STATE, FAILED, FAILED_STATE, KEPT_STATE, STATES
 from velodrome.index.fields import FIELDS, extra_numbers
+from velodrome.records.conversation import text_of
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import DAMAGED, MAX_LINE_BYTES, loads
 from velodrome.records.other_files import FOREIGN, is_foreign
@@ -22,6 +23,7 @@ Line = tuple[int, int, int, bytes | None]
 
 MOST_NOTES = 20
 _EXCERPT = 200  # characters of a prompt's start and an answer's end
+_SEARCHED = 4096  # characters of a prompt and of an answer that can be searched
 _LONGEST_NAME = 1000
 _LONGEST_ERROR = 2000
 _KEPT, _DEFERRED, _FAILED = (STATES.index(state) for state in (KEPT_STATE, DEFERRED_STATE, FAILED_STATE))
@@ -31,18 +33,25 @@ _ID = re.compile(
 )
 
 
+class ParsedRow(NamedTuple):
+    """One rollout. `entry` is its row of the table of that name, without the ids; `values` are in order of FIELDS."""
+
+    entry: tuple[Any, ...]
+    key: str
+    task: str
+    agent: str
+    status: str
+    state: int
+    values: list[float | None]
+    extra: dict[str, float]
+    error: str  # of failures alone: "boundary: message"
+
+
 @dataclass(slots=True)
 class ParsedLines:
-    """One item per row in each list; notes and counts are of all lines."""
+    """The rows of some lines; notes and counts are of all lines."""
 
-    entries: list[tuple[Any, ...]] = field(default_factory=list)  # rows of the table of that name, without ids
-    states: list[int] = field(default_factory=list)
-    tasks: list[str] = field(default_factory=list)
-    agents: list[str] = field(default_factory=list)
-    statuses: list[str] = field(default_factory=list)
-    values: list[list[float | None]] = field(default_factory=list)  # in the order of FIELDS
-    extras: list[dict[str, float]] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)  # of failures alone: "boundary: message"
+    rows: list[ParsedRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # each "<line>: what is wrong"; the first ones
     flaws: int = 0
     unreadable: int = 0
@@ -60,7 +69,7 @@ def parse(lines: Iterable[Line], *, failed: bool = False) -> ParsedLines:
     prompts: dict[str, int] = {}
     readers = [each.read for each in FIELDS]
     for line, offset, within, text in lines:
-        row = _parse_line(parsed, line, offset, within, text)
+        row = _object(parsed, line, offset, within, text)
         if row is None or text is None:
             continue
         facts = RowFacts(row, line=line, failed=failed)
@@ -72,22 +81,17 @@ def parse(lines: Iterable[Line], *, failed: bool = False) -> ParsedLines:
         prompt, answer = _start(facts.prompt), _end(facts.answer)
         first = number if failed else prompts.setdefault(prompt, number)
         values, extra = [read(facts) for read in readers], extra_numbers(facts)
-        place = (number, offset, within, len(text), crc32(text))
-        own_prompt = prompt if first == number else first
-        parsed.entries.append((*place, key, own_prompt, answer, orjson.dumps([values, extra]).decode()))
-        deferred = facts.deferred and facts.reward is None
-        parsed.states.append(_FAILED if failed else _DEFERRED if deferred else _KEPT)
-        parsed.tasks.append(task)
-        parsed.agents.append(facts.agent[:_LONGEST_NAME])
-        parsed.statuses.append(facts.status[:_LONGEST_NAME])
-        parsed.values.append(values)
-        parsed.extras.append(extra)
-        if failed:
-            parsed.errors.append(facts.error[:_LONGEST_ERROR].strip())
+        numbers = orjson.dumps([values, extra]).decode()
+        own = prompt if first == number else first
+        entry = (number, offset, within, len(text), crc32(text), key, own, answer, numbers)
+        state = _FAILED if failed else _DEFERRED if facts.deferred and facts.reward is None else _KEPT
+        agent, status = facts.agent[:_LONGEST_NAME], facts.status[:_LONGEST_NAME]
+        error = facts.error[:_LONGEST_ERROR].strip() if failed else ""
+        parsed.rows.append(ParsedRow(entry, key, task, agent, status, state, values, extra, error))
     return parsed
 
 
-def _parse_line(parsed: ParsedLines, line: int, offset: int, within: int, text: bytes | None) -> dict[str, Any] | None:
+def _object(parsed: ParsedLines, line: int, offset: int, within: int, text: bytes | None) -> dict[str, Any] | None:
     """The object of a line; None, and a note, if it is not one."""
     problem = "not a rollout"
     if within < 0:
@@ -138,3 +142,22 @@ def _end(text: str) -> str:
 def pattern(message: str) -> str:
     """The message with numbers and ids folded, so that failures of one kind look the same."""
     return _ID.sub("#", message[: 2 * _EXCERPT])[:_EXCERPT]
+
+
+def texts(lines: Iterable[Line], last: int, *, failed: bool) -> list[tuple[int, str, str]]:
+    """The number, the prompt and the answer of each row up to line `last`, as far as they can be searched."""
+    rows = []
+    for line, _, _, text in lines:
+        if line <= last and text is not None and (row := _object(ParsedLines(), line, 0, 0, text)) is not None:
+            number = line + FAILED if failed else line
+            rows.append((number, *_searched(RowFacts(row, failed=failed))))
+    return rows
+
+
+def _searched(facts: RowFacts) -> tuple[str, str]:
+    """The start of the prompt, the user's messages first, and the end of the output."""
+    said = [text_of(each.get("content")) for each in facts.messages if each.get("role") == "assistant"]
+    said = said or [facts.answer]
+    if facts.failed:
+        said.append(str(facts.row.get("error") or ""))
+    return "\n".join([*facts.questions, *facts.context])[:_SEARCHED], "\n".join(said)[-_SEARCHED:]

@@ -6,78 +6,40 @@ import sqlite3
 
 import numpy as np
 
-from velodrome.index.answer_types import FAILED, Bin, FailureGroup, FieldHistogram, Point
-from velodrome.index.columns import Column, Columns
-from velodrome.index.conditions import Mask
+from velodrome.index.answer_types import Bin, FailureGroup, FieldHistogram, Point
+from velodrome.index.columns import Columns
 
-_MOST_BINS = 200
-_MOST_POINTS = 1000
+_BINS = 20
 _MOST_GROUPS = 200
 _FIRST_NUMBERS = 5
 _LATEST_S = 1e11
-_MOST_WIDTHS = 2**20  # that a course is divided into at first
 
 
-def histogram(columns: Columns, field: str, bins: int, allowed: Mask | None) -> FieldHistogram:
-    """How the values of a field are distributed, over the range they have in the whole file."""
+def histogram(columns: Columns, field: str) -> FieldHistogram:
+    """How the values of a field are distributed."""
     column = columns.field(field, "field")
     values = column[~np.isnan(column)]
-    chosen = column if allowed is None else column[allowed]
-    present = chosen[~np.isnan(chosen)]
-    made: tuple[Bin, ...] = ()
-    if len(values):
-        low, high = float(values.min()), float(values.max())
-        if low == high:
-            made = (Bin(low, high, len(present)),)
-        else:
-            counts, edges = np.histogram(present, max(1, min(bins, _MOST_BINS)), (low, high))
-            made = tuple(map(Bin, edges[:-1].tolist(), edges[1:].tolist(), counts.tolist()))
-    mean = float(present.mean()) if len(present) else None
-    return FieldHistogram(field, made, len(present), len(chosen) - len(present), mean)
+    if not len(values):
+        return FieldHistogram((), 0, None)
+    low, high = float(values.min()), float(values.max())
+    bins: tuple[Bin, ...] = (Bin(low, high, len(values)),)
+    if low < high:
+        counts, edges = np.histogram(values, _BINS, (low, high))
+        bins = tuple(map(Bin, edges[:-1].tolist(), edges[1:].tolist(), counts.tolist()))
+    return FieldHistogram(bins, len(values), float(values.mean()))
 
 
-def series(columns: Columns, points: int) -> list[Point]:
+def series(columns: Columns, most: int) -> list[Point]:
     """What finished when, in at most so many points. Times in which nothing finished take no room."""
-    points = max(1, min(points, _MOST_POINTS))
     finished = columns["finished_at"]
-    rows = (finished >= 0) & (finished < _LATEST_S)
-    if not rows.any():
-        return []
-    seconds = finished[rows].astype(np.int64)
+    seconds = finished[(finished >= 0) & (finished < _LATEST_S)].astype(np.int64)
+    times, counts = np.unique(seconds, return_counts=True)
     width = 1
-    while (seconds.max() - seconds.min()) // width > _MOST_WIDTHS:
+    while len(times) > most:
         width *= 2
-    times = seconds // width
-    start = times.min()
-    times -= start
-    used = np.flatnonzero(np.bincount(times))
-    factor = 1
-    while len(np.unique((used + start) // factor)) > points:
-        factor *= 2
-    known = np.unique((used + start) // factor)
-    place = np.searchsorted(known, (times + start) // factor)
-    failed = columns["number"][rows] > FAILED
-    reward, tokens = columns["reward"][rows], np.nan_to_num(columns["tokens"][rows])
-    scored = ~np.isnan(reward) & ~failed
-
-    def total(mask: Mask, weights: Column | None = None) -> list[float]:
-        own = None if weights is None else weights[mask]
-        sums: list[float] = np.bincount(place[mask], weights=own, minlength=len(known)).tolist()
-        return sums
-
-    sums = zip(
-        (known * width * factor).tolist(),
-        total(~failed),
-        total(failed),
-        total(np.ones(len(place), bool), tokens),
-        total(scored),
-        total(scored, reward),
-        strict=True,
-    )
-    return [
-        Point(float(at), float(width * factor), int(kept), int(lost), int(used), reward / n if n else None)
-        for at, kept, lost, used, n, reward in sums
-    ]
+        times, places = np.unique(times // 2, return_inverse=True)
+        counts = np.bincount(places, weights=counts)
+    return [Point(at * width, width, int(count)) for at, count in zip(times.tolist(), counts.tolist(), strict=True)]
 
 
 def failure_groups(connection: sqlite3.Connection) -> list[FailureGroup]:

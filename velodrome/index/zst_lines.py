@@ -16,17 +16,11 @@ from velodrome.errors import InputError
 from velodrome.index.followed_file import CHUNK_BYTES, FollowedFile, Place, is_object
 from velodrome.index.parsed_lines import Line
 from velodrome.records.jsonl import MAX_LINE_BYTES
-from velodrome.records.zst import MAGIC, next_frame
+from velodrome.records.zst import next_frame
 
-_SKIPPABLE = b"\x2a\x4d\x18"  # behind a byte of 0x50 to 0x5f
-_LONGEST_HEADER = 18
 _WINDOW_BYTES = 256 * 1024
-_PIECE_BYTES = 1024 * 1024
-_MOST_AT_ONCE = 64 * 1024 * 1024  # of text, from a frame that says how long it is
-_MOST_TORN = (
-    64 * 1024 * 1024
-)  # of a frame without an end that is searched for others: it may be the length that is wrong
-_RLE, _RESERVED = 1, 3
+_PIECE_BYTES = 1024  # decompressed at once: however a frame was made, no more than 32 MB come out
+_MOST_TORN = 64 * 1024 * 1024  # of a frame without an end that is searched for others: its length may be what is wrong
 
 # Of damaged bytes the place is how many there are, as a negative number.
 Text = tuple[int, int, bytes, int | None]  # its frame, its place in there, itself, where the frame ends if it ends here
@@ -100,23 +94,18 @@ class ZstLines(FollowedFile):
             yield (number + 1, *start, left), Place(end, 0, number + 1, open=True)
 
     def _texts(self, offset: int) -> Iterator[Text]:
-        """The text of each frame from `offset` on. Of a torn one, all but its last byte, which may not be the last."""
+        """The text of each frame from `offset` on; damaged bytes are passed over."""
         unpacker = zstandard.ZstdDecompressor()
         while offset < self.size:
             end: int | None = None
             problem: InputError | None = None
             try:
-                end, text_bytes = self._frame(offset)
-                if end is not None and 0 <= text_bytes <= _MOST_AT_ONCE:
-                    text = unpacker.decompress(self.bytes_at(offset, end - offset)) if text_bytes else b""
-                    yield offset, 0, text, end
-                else:
-                    yield from self._long_frame(unpacker, offset, end)
-            except zstandard.ZstdError as error:
-                problem = InputError(f"{self.path}: not zstd from byte {offset} on: {error}")
-            except InputError as error:
-                problem = error
-            if problem is not None or end is None:
+                for piece in self._frame(unpacker.decompressobj(), offset):
+                    end = piece[3]
+                    yield piece
+            except zstandard.ZstdError:
+                problem = InputError(f"{self.path}: not zstd from byte {offset} on")
+            if end is None:
                 end = next_frame(self.bytes_at, offset + 1) if problem or self.size - offset < _MOST_TORN else None
                 if end is not None:
                     yield offset, offset - end, b"", end
@@ -126,60 +115,25 @@ class ZstLines(FollowedFile):
                     return
             offset = end
 
-    def _long_frame(self, unpacker: Any, offset: int, end: int | None) -> Iterator[Text]:
-        stretch = _Stretch(self, offset, self.size if end is None else end)
-        at, held = 0, b""  # the last byte is held back until it is known what follows
-        with unpacker.stream_reader(stretch) as stream:
-            while piece := stream.read(_PIECE_BYTES):
-                yield offset, at, held + piece[:-1], None
-                at += len(held) + len(piece) - 1
-                held = piece[-1:]
-        if end is not None:
-            yield offset, at, held, end
+    def _frame(self, frame: Any, offset: int) -> Iterator[Text]:
+        """The text of one frame, piece by piece.
 
-    def _frame(self, offset: int) -> tuple[int | None, int]:
-        """Where a frame ends, None if it is torn, and how long its text is, -1 if it does not say."""
-        head = self._peek(offset, _LONGEST_HEADER)
-        if head[1:4] == _SKIPPABLE and head[0] & 0xF0 == 0x50:
-            end = offset + 8 + int.from_bytes(head[4:8], "little")
-            return (end if len(head) >= 8 and end <= self.size else None), 0
-        if not MAGIC.startswith(head[:4]):
-            raise InputError(f"{self.path}: not zstd from byte {offset} on")
-        try:
-            at = offset + zstandard.frame_header_size(head)
-            parameters = zstandard.get_frame_parameters(head)
-        except zstandard.ZstdError:
-            return None, -1
-        last = False
-        while not last:
-            block = self._peek(at, 3)
-            if len(block) < 3:
-                return None, -1
-            value = int.from_bytes(block, "little")
-            last, kind = bool(value & 1), (value >> 1) & 3
-            if kind == _RESERVED:
-                raise InputError(f"{self.path}: not zstd from byte {offset} on")
-            at += 3 + (1 if kind == _RLE else value >> 3)
-        end = at + (4 if parameters.has_checksum else 0)
-        known = parameters.content_size not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
-        return (end if end <= self.size else None), (parameters.content_size if known else -1)
+        The last byte is held back until the checksum behind it is right: a line is not whole before that. So a torn
+        frame gives all but its last byte.
+        """
+        place, at, held = offset, 0, b""
+        while not frame.eof and (data := self._peek(place)):
+            text = held + frame.decompress(data)
+            place += len(data) - len(frame.unused_data)
+            if frame.eof:
+                yield offset, at, text, place
+            elif text:
+                yield offset, at, text[:-1], None
+                at, held = at + len(text) - 1, text[-1:]
 
-    def _peek(self, offset: int, size: int) -> bytes:
+    def _peek(self, offset: int) -> bytes:
+        """The next bytes of the file, a few at a time."""
         start, window = self._window
-        if not start <= offset or offset + size > start + len(window):
-            start, window = offset, self.bytes_at(offset, _WINDOW_BYTES)
-            self._window = (start, window)
-        return window[offset - start : offset - start + size]
-
-
-class _Stretch:
-    """Part of a file, to be read once from its start to its end."""
-
-    def __init__(self, source: FollowedFile, start: int, end: int) -> None:
-        self._source, self._at, self._end = source, start, end
-
-    def read(self, size: int = -1) -> bytes:
-        left = self._end - self._at
-        data = self._source.bytes_at(self._at, left if size < 0 else min(size, left))
-        self._at += len(data)
-        return data
+        if not start <= offset < start + len(window):
+            start, window = self._window = offset, self.bytes_at(offset, _WINDOW_BYTES)
+        return window[offset - start : offset - start + _PIECE_BYTES]

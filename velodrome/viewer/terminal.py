@@ -52,7 +52,7 @@ class Terminal:
         self._rows = max(height - 6, 5)
         self._query = Query.parse(where, self._index.fields()) if where else Query()
         self._sort = Sort()
-        self._page = Page(())
+        self._page: Page[Entry] = Page(())
         self._open: int | None = None
 
     @property

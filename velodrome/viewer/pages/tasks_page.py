@@ -18,13 +18,13 @@ def tasks_page(index: Index, links: Links, request: ListRequest) -> Json:
     sort = Sort("pass_rate")
     try:
         sort = Sort.parse(request.sort) if request.sort else sort
-        page = index.tasks(None, sort, after=request.after or None, before=request.before or None, limit=PAGE)
+        page = index.tasks(sort, after=request.after or None, before=request.before or None, limit=PAGE)
     except InputError as error:
         problem, sort = error.problems[0], Sort("pass_rate")
-        page = index.tasks(None, sort, limit=PAGE)
+        page = index.tasks(sort, limit=PAGE)
     return {
         "problem": problem,
-        "rows": page.tasks,
+        "rows": page.entries,
         "columns": _columns(links, sort),
         "previous": links.tasks(sort=str(sort), before=page.previous) if page.previous else None,
         "next": links.tasks(sort=str(sort), after=page.next) if page.next else None,

@@ -37,7 +37,7 @@ def rates(points: Sequence[Point], runs: Sequence[Json]) -> Rates:
         first = stretch[0].at
         finished = [0] * (int((stretch[-1].at - first) // every_s) + 1)
         for point in stretch:
-            finished[int((point.at - first) // every_s)] += point.kept + point.failed
+            finished[int((point.at - first) // every_s)] += point.finished
         curve.at_s.extend(first - points[0].at + place * every_s for place in range(len(finished)))
         curve.per_s.extend(count / every_s for count in finished)
     return curve
