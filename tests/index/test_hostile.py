@@ -76,7 +76,7 @@ def test_a_reward_that_is_no_number_is_none(shown: Any, reward: bytes):
 
 
 def test_numbers_beyond_sixty_four_bits_are_as_near_as_can_be(shown: Any):
-    index, entry = shown(rollout("odd", huge=2**63, meta={"task_index": 2**64 - 1}))
+    _, entry = shown(rollout("odd", huge=2**63, meta={"task_index": 2**64 - 1}))
     assert (entry.numbers["huge"], entry.numbers["task_index"]) == (float(2**63), float(2**64))
 
 
@@ -104,7 +104,7 @@ def test_a_megabyte_of_text_is_found_by_its_ends(shown: Any):
 
 
 def test_excerpts_are_one_line(shown: Any):
-    index, entry = shown(rollout("odd", prompt="two\nlines\tand\u2028more", answer="  an\r\nanswer  "))
+    _, entry = shown(rollout("odd", prompt="two\nlines\tand\u2028more", answer="  an\r\nanswer  "))
     assert (entry.prompt, entry.answer) == ("two lines and more", "an answer")
 
 
