@@ -27,6 +27,7 @@ GROUPS = {
         "metrics",
         "compare",
         "check",
+        "profile",
         "export",
         "serve",
         "view",

@@ -38,7 +38,7 @@ def table_line(cells: list[str]) -> str:
     """One line of a Markdown table; the default has a column of its own."""
     default = cells[1].strip("`")
     text = cells[2].removesuffix(f" [{default}]") if default else cells[2]
-    escaped = [cell.replace("|", "\\|") for cell in (cells[0], cells[1], text)]
+    escaped = [cells[0].replace("|", "\\|"), cells[1], text.replace("|", "\\|").replace("<", "\\<")]
     return f"| {' | '.join(escaped)} |"
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from velodrome.api.collecting import collect, rollout, verify
     from velodrome.api.exchanging import export
     from velodrome.api.learning import train
-    from velodrome.api.measuring import check, compare, metrics
+    from velodrome.api.measuring import check, compare, metrics, profile
     from velodrome.api.reading import read
     from velodrome.api.servers import serve, view
     from velodrome.contracts import Agent, Model, Resources
@@ -42,6 +42,7 @@ _HOMES = {
     "compare": "api.measuring",
     "export": "api.exchanging",
     "metrics": "api.measuring",
+    "profile": "api.measuring",
     "read": "api.reading",
     "rollout": "api.collecting",
     "serve": "api.servers",
@@ -70,6 +71,7 @@ __all__ = [
     "errors",
     "export",
     "metrics",
+    "profile",
     "read",
     "rollout",
     "serve",

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 from uuid import uuid4
 
-from velodrome.errors import AgentError, InputError, ModelError, blame
+from velodrome.errors import AgentError, InputError, ModelError, blame, result_of
 from velodrome.records.conversation import text_of
 from velodrome.threads import Threads
 
@@ -224,7 +224,8 @@ class FunctionModel:
             return text_response(answer, self.name)
         if isinstance(answer, dict) and "output" in answer:
             return answer
-        raise ModelError(f"{self.name} returned {answer!r:.80}, not a text or a Response")
+        with result_of(self.__wrapped__):
+            raise ModelError(f"{self.name} returned {answer!r:.80}, not a text or a Response")
 
     async def aclose(self) -> None:
         """Let the threads go."""
@@ -247,10 +248,11 @@ class FunctionAgent:
         with blame(AgentError, self.name):
             result = await (self._function(task, verify=verify) if self._takes_verify else self._function(task))
         fields = {"response": result} if isinstance(result, str) else result
-        if not isinstance(fields, dict) or not ("response" in fields or "output" in fields):
-            raise AgentError(f'{self.name} returned {result!r:.80}, not a text or a dict with "response" or "output"')
-        if verify and fields.get("reward") is None:
-            raise AgentError(f'{self.name} returned no "reward"; return one, or run it without verification')
+        with result_of(self._function):
+            if not isinstance(fields, dict) or not ("response" in fields or "output" in fields):
+                raise AgentError(f'{self.name} returned {result!r:.80}, not a dict with "response" or "output"')
+            if verify and fields.get("reward") is None:
+                raise AgentError(f'{self.name} returned no "reward"; return one, or run it without verification')
         response = fields.get("response", fields.get("output"))
         if isinstance(response, str):
             response = text_response(response, self.name)

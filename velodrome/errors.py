@@ -5,6 +5,7 @@ VelodromeError
 ├── StorageError       the disk refused a write; what was finished before is safe
 │   └── ChangedError   another program changed a file while it was written to
 ├── ServerError        a server did not start, or went away
+├── MetricError        a run has no such metric, for example because every rollout failed
 ├── TrainError         training cannot go on; the last checkpoint is good
 ├── CallError          one HTTP call got no usable answer; whoever made it says whose fault that is
 └── RolloutError       one rollout failed: recorded with its boundary, never fatal
@@ -53,6 +54,12 @@ class ChangedError(StorageError):
 
 class ServerError(VelodromeError):
     """A server did not start, or went away."""
+
+
+class MetricError(VelodromeError, KeyError):
+    """A run has no metric of this name; if no rollout was kept, the message says why."""
+
+    __str__ = Exception.__str__  # KeyError's would quote it
 
 
 class TrainError(VelodromeError):
@@ -172,7 +179,8 @@ def place_of(error: BaseException, *, anywhere: bool = True) -> str | None:
 
 def defined_at(function: Callable[..., Any]) -> str | None:
     """`file:line in function` of a function itself: the place of a fault that is not an exception."""
-    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    function = getattr(function, "__wrapped__", function)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     return None if code is None else _place(code, code.co_firstlineno)
 
 
@@ -247,3 +255,21 @@ def _raised_at(error: RolloutError) -> str | None:
     """The line that raised an error of ours, if it is the user's."""
     lines = list(_lines(error))
     return _place(*lines[-1]) if lines and _is_own(lines[-1][0].co_filename) else None
+
+
+class result_of:
+    """Where no line raised and the result is at fault, the place is the function. A class: it stands in every call."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, RolloutError):
+            error.place = defined_at(self._function)

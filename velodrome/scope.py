@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from types import TracebackType
@@ -43,11 +43,13 @@ class Scope:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._shared: dict[Hashable, Any] = {}
+        self._closing = AsyncExitStack()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The one resource of this key, made when it is first needed and closed with the scope."""
         if key not in self._shared:
             self._shared[key] = make()
+            self._closing.push_async_callback(self._shared[key].aclose)
         resource: T = self._shared[key]
         return resource
 
@@ -60,8 +62,8 @@ class Scope:
     ) -> None:
         with suppress(ValueError):  # left in another task than it was entered: nothing to reset there
             _open.reset(self._token)
-        while self._shared:
-            await self._shared.popitem()[1].aclose()
+        self._shared.clear()
+        await self._closing.aclose()  # all of them, also if closing one fails
 
 
 def current() -> Scope | None:

@@ -24,16 +24,31 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def trains(program: str) -> bool:
+    return "velo.train(" in program
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_programs_run_as_scripts(folder: Path, page: Path):
     for program in programs(page):
-        exec(compile(program, str(page), "exec"), {"__name__": "__main__"})
+        if not trains(program):
+            exec(compile(program, str(page), "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.slow
+def test_the_training_program_trains_and_resumes(folder: Path, capsys: pytest.CaptureFixture[str]):
+    [program] = filter(trains, programs(PAGES[0]))
+    for _ in range(2):
+        exec(compile(program, str(PAGES[0]), "exec"), {"__name__": "__main__"})
+    first, again = capsys.readouterr().out.splitlines()
+    assert first.startswith("1024 True ")
+    assert again == first
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_programs_run_inside_a_running_loop(folder: Path, page: Path):
     async def notebook() -> None:
-        for program in programs(page):
+        for program in (each for each in programs(page) if not trains(each)):
             cell = program.replace("asyncio.run(main())", "await main()")
             code = compile(cell, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             result = eval(code, {"__name__": "__main__"})

@@ -41,6 +41,23 @@ def test_a_live_component_answers_over_http_and_leaves_nothing():
     assert asyncio.run(main()) == "Hi"
 
 
+def shout(text: str) -> str:
+    return text.upper()
+
+
+async def parrot(task: dict[str, Any]) -> dict[str, Any]:
+    return {"output": task["responses_create_params"]["input"], "reward": 1.0}
+
+
+@pytest.mark.parametrize(("keywords", "said"), [({"model": shout}, "HI"), ({"agent": parrot}, "Hi")])
+def test_a_function_is_served_as_a_model_or_an_agent(keywords: dict[str, Any], said: str):
+    async def main() -> str:
+        async with nothing_left(), velo.serve(**keywords) as url:
+            return await answer(url)
+
+    assert asyncio.run(main()) == said
+
+
 def test_nothing_is_left_when_the_block_raises():
     async def main() -> None:
         async with nothing_left(), velo.serve(Echo()) as url:
@@ -73,11 +90,12 @@ def test_nothing_is_left_when_the_block_is_cancelled():
 
 def test_what_is_not_a_component_is_refused():
     async def main() -> None:
-        async with velo.serve(object()):
-            raise AssertionError("it was served")
+        for args, keywords in (((object(),), {}), ((), {}), ((Echo(),), {"model": shout})):
+            with pytest.raises(velo.errors.InputError):
+                async with velo.serve(*args, **keywords):
+                    raise AssertionError("it was served")
 
-    with pytest.raises(velo.errors.InputError):
-        asyncio.run(main())
+    asyncio.run(main())
 
 
 def test_the_viewer_shows_a_file_and_leaves_nothing(rollouts: Callable[..., Path]):

@@ -52,7 +52,7 @@ def rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("export zzz r.jsonl --to x", "sharegpt"),
         ("export sft r.jsonl --to x --pairs 2", "pairs"),
         ("export sft r.jsonl --to x --data-source y --uses 1", "data_source, uses"),
-        ("export sft r.jsonl --to x --split half", "--split"),
+        ("export sft r.jsonl --to x --split half", "split"),
         ("export sft r.jsonl --to x --where reward<", "at 7"),
         ("export sft r.jsonl --to x --reasoning loud", "--reasoning"),
         ("export dpo r.jsonl --to x.jsonl --margin nan", "--margin"),

@@ -128,8 +128,8 @@ def test_a_name_that_the_output_has_with_other_content_is_refused_with_the_first
     assert surveyed(chosen, (*old, "d/0")).kept == 2  # a, and d, whose row has no digest to compare
     own = digest(task("new", id="b"))
     assert refused(chosen, (*old, "d/0")) == (
-        f"{path}:3: the key 'b' is in out.jsonl with other content (and 1 more like it); +allow_mixed=true adds it "
-        f"under a key with @{own}, another +output_jsonl_fpath keeps them apart (see docs/rollouts.md#keys)"
+        f"{path}:3: the key 'b' is in out.jsonl with other content (and 1 more like it); set allow_mixed to add it "
+        f"under a key with @{own}, or choose another output (see docs/rollouts.md#keys)"
     )
 
 

@@ -213,7 +213,7 @@ def test_a_limit_stops_reading(tmp_path: Path):
 def test_tasks_are_not_overwritten_unless_asked(tmp_path: Path):
     source = jsonl(tmp_path, {"q": 1})
     (tmp_path / "tasks.jsonl").write_text("mine")
-    with pytest.raises(InputError, match="there already; --overwrite replaces it"):
+    with pytest.raises(InputError, match="overwrite"):
         prepared(tmp_path, source)
     with pytest.raises(InputError, match="the file that is read"):
         prepared(tmp_path, source, to=Path(source), overwrite=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from velodrome.settings import find_file
-from velodrome.settings.files import PACKAGE, way_to_data
+from velodrome.settings.files import PACKAGE, way_to_file
 
 FILES = "+config_paths=[model.yaml,agent.yaml]"
 
@@ -257,10 +257,10 @@ def test_every_data_file_that_a_shipped_config_names_is_there_or_comes_with_the_
         for named in re.findall(r"jsonl_fpath: (\S+)", config.read_text()):
             if not (PACKAGE / named).is_file():
                 absent.append(named)
-                command = way_to_data(Path(named)).removeprefix("; to fetch it: python -m ")
+                command = way_to_file(Path(named)).removeprefix("; to fetch it: python -m ")
                 module, _, output = command.partition(" --output ")
                 assert output == named
                 assert callable(importlib.import_module(module).main)
     assert absent == ["resources_servers/math_with_judge/data/dapo17k_bytedtsinghua_train.jsonl"]
-    assert way_to_data(Path("resources_servers/calculator/data/none.jsonl")) == ""
-    assert way_to_data(Path("none.jsonl")) == ""
+    assert way_to_file(Path("resources_servers/calculator/data/none.jsonl")) == ""
+    assert way_to_file(Path("none.jsonl")) == ""

@@ -31,7 +31,7 @@ def test_a_second_input_with_the_same_ids_is_refused_or_added_under_keys_of_its_
     assert (refused.returncode, refused.stdout) == (2, "")
     [line] = refused.stderr.splitlines()
     assert line.startswith("velo: two.jsonl:1: the key 't0' is in rollouts.jsonl with other content (and 1 more")
-    assert "+allow_mixed=true" in line
+    assert "allow_mixed" in line
     assert workplace.rows() == first
 
     mixed = COLLECT.replace("IN", "two.jsonl") + " +allow_mixed=true"

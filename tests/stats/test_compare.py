@@ -172,7 +172,7 @@ def test_groups_are_compared_on_their_own(tmp_path: Path):
         ("hard", 20, "B is better: reward +0.5 in every one of 20 tasks in both runs"),
     ]
     assert result["notes"] == ["in one run only, and not compared: a, b"]
-    with pytest.raises(InputError, match="--by task"):
+    with pytest.raises(InputError, match="by: "):
         compared(tmp_path, [], [], by="task")
 
 

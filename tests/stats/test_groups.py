@@ -88,7 +88,7 @@ def test_rows_are_grouped_by_agent_task_or_any_field(tmp_path: Path, by: str, na
     groups = grouped(tmp_path, rows, by=by)["groups"]
     assert [group["group"] for group in groups] == names
     assert sum(group["rollouts"] for group in groups) == 4
-    with pytest.raises(InputError, match="--by nope: no rollout has it"):
+    with pytest.raises(InputError, match="by=nope"):
         grouped(tmp_path, rows, by="nope")
 
 
@@ -244,7 +244,7 @@ def test_hostile_values_name_groups_that_can_be_printed(tmp_path: Path, by: str)
     orjson.dumps(result)
 
 
-@pytest.mark.parametrize(("by", "hint"), [("task", ""), ("kind", "; --fields reward keeps more apart")])
+@pytest.mark.parametrize(("by", "hint"), [("task", ""), ("kind", "; with only the field reward more are kept apart")])
 def test_groups_without_end_end_in_one(tmp_path: Path, by: str, hint: str):
     rows = [scored(f"t{n:02}/0", kind=f"t{n:02}") for n in range(30)]
     random.Random(3).shuffle(rows)  # the first by name are kept, not the first in the file

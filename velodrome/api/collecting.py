@@ -12,6 +12,7 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from velodrome.api.call import public_call
 from velodrome.collector.agents import Agents, ConfiguredAgents, LiveAgents
 from velodrome.collector.attempt import attempt
 from velodrome.collector.collection import Surface
@@ -27,7 +28,8 @@ from velodrome.errors import InputError
 from velodrome.records.task import digest, own_id, parse_task
 from velodrome.records.views import Rollout
 from velodrome.scope import Scope
-from velodrome.settings import Config, find_file, load
+from velodrome.settings import Config, load
+from velodrome.settings.files import find_input
 
 Json = dict[str, Any]
 PathLike = str | Path
@@ -36,6 +38,7 @@ Tasks = PathLike | Iterable[str | Json] | AsyncIterable[str | Json]
 log = logging.getLogger(__name__)
 
 
+@public_call
 async def collect(
     tasks: Tasks,
     agent: Any = None,
@@ -67,7 +70,7 @@ async def collect(
     """
     if tasks is None or isinstance(tasks, Mapping | bytes):
         raise InputError(f"tasks: expected a path, a list or an iterable of tasks, not {tasks!r:.80}")
-    path = _task_file(tasks) if isinstance(tasks, str | Path) else None
+    path = find_input(Path(tasks)) if isinstance(tasks, str | Path) else None
     settings = CollectSettings.read(
         {
             "input": path,
@@ -97,6 +100,7 @@ async def collect(
         return await run_collection(settings, _agents(agent, config), given, Surface(_reporter(progress), progress))
 
 
+@public_call
 async def rollout(task: str | Json, agent: Any, *, verify: bool = True) -> Rollout:
     """One rollout of one task; nothing is written. A rollout that fails raises its `RolloutError`."""
     line = encoded_task(task)
@@ -113,6 +117,7 @@ async def rollout(task: str | Json, agent: Any, *, verify: bool = True) -> Rollo
     return Rollout(finished.row or {})
 
 
+@public_call
 async def verify(
     path: PathLike,
     environment: Any = None,
@@ -151,21 +156,11 @@ async def verify(
         "verify",
     )
     if settings.output is not None:
-        refuse_output(settings.output, _task_file(path))
+        refuse_output(settings.output, find_input(Path(path)))
     live = environment is not None
     scorers: Agents = ConfiguredAgents(_config(config, scoring=True)) if not live else _scorer(environment, agent)
     async with Scope():
         return await run_verification(settings, scorers, Surface(_reporter(progress), progress))
-
-
-def _task_file(path: PathLike) -> Path:
-    """The file, in the working directory or in the package."""
-    file = find_file(str(path), Path.cwd())
-    if file is None:
-        raise InputError(f"{path}: no such file (looked in this folder and in the package)")
-    if not file.is_file():
-        raise InputError(f"{path}: not a regular file; the input is read twice, so a pipe will not do")
-    return file
 
 
 def _agents(agent: Any, config: Any) -> Agents:
@@ -189,8 +184,7 @@ def _config(config: Any, *, scoring: bool = False) -> Config:
     if config is None:
         raise InputError("no agent: pass a live one, or the name of one with config=…")
     paths = [config] if isinstance(config, str | Path) else list(config)
-    listed = ",".join(f"'{path}'" for path in paths)
-    return load([f"+config_paths=[{listed}]"], scoring=scoring)
+    return load([], config_paths=[str(path) for path in paths], scoring=scoring)
 
 
 def _reporter(progress: bool) -> Any:

@@ -1,4 +1,4 @@
-"""`metrics`, `compare` and `check`: what the rollouts of a run come to, from files or from memory."""
+"""`metrics`, `compare`, `check` and `profile`: what the rollouts of a run come to, from files or from memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 from pydantic import Field
 
+from velodrome.api.call import public_call
 from velodrome.api.reading import PathLike, Rows, rollout_files
 from velodrome.checks import CHECKS, Finding, known_checks, read_checks, worst
+from velodrome.collector.result import RunMetrics
 from velodrome.errors import InputError
 from velodrome.records.views import Rollout
 from velodrome.settings.model import Settings
@@ -55,6 +57,7 @@ class Findings(list[Finding]):
         return worst(self)
 
 
+@public_call
 def metrics(
     rollouts: Rollouts,
     *,
@@ -76,7 +79,7 @@ def metrics(
         numbers, notes = run_metrics(files)
     for note in notes:
         log.warning("%s", note)
-    return numbers
+    return RunMetrics(numbers)
 
 
 def run_metrics(files: Sequence[Path]) -> tuple[Json, list[str]]:
@@ -87,6 +90,7 @@ def run_metrics(files: Sequence[Path]) -> tuple[Json, list[str]]:
     return numbers, notes
 
 
+@public_call
 def compare(
     a: Rollouts,
     b: Rollouts,
@@ -103,6 +107,23 @@ def compare(
         return compare_files(before, after, settings)
 
 
+@public_call
+def profile(rollouts: Rollouts) -> Json:
+    """Where the time of rollouts went: `tree`, `verdict` (what bounded throughput and what to change) and more.
+
+    The same as `velo profile --json` prints (docs/profiling.md).
+    """
+    from velodrome.profiling.profile_file import read_profile
+
+    with rollout_files(rollouts) as files:
+        report = read_profile(*files)
+    if not report["rollouts"] and not report["failed"]:
+        what = f"none of {report['rows']:,} rollouts has times" if report["rows"] else "no rollouts in it"
+        raise InputError(*report["notes"][:1], f"{files[0]}: {what}; only what a collection wrote has a profile")
+    return report
+
+
+@public_call
 def check(rollouts: Rollouts, *, only: Sequence[str] | None = None, skip: Sequence[str] = ()) -> Findings:
     """What is wrong with rollouts: rewards, answers, tools, tasks, times, the file itself.
 

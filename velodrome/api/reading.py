@@ -14,12 +14,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from velodrome.api.call import public_call
 from velodrome.errors import InputError
 from velodrome.records.jsonl import loads
 from velodrome.records.other_files import other_file
 from velodrome.records.rollout import beside, encode
 from velodrome.records.rows import Unread, read_rows
 from velodrome.records.views import Rollout
+from velodrome.settings.files import file_problem
 
 if TYPE_CHECKING:
     import pandas
@@ -113,6 +115,7 @@ class Rows:
         return f"Rows({files}{f', where={self.filter!r}' if self.filter else ''})"
 
 
+@public_call
 def read(rollouts: PathLike | Iterable[PathLike], where: str = "") -> Rows:
     """The rollouts of a file, or of several as one run.
 
@@ -142,8 +145,8 @@ def checked_files(rollouts: PathLike | Iterable[PathLike]) -> list[Path]:
 
 
 def _problem(path: Path) -> str | None:
-    if not os.path.isfile(path):  # Path.is_file raises if the name is too long
-        return f"{path}: {'not a regular file' if os.path.exists(path) else 'no such file'}"
+    if (problem := file_problem(path)) is not None:
+        return problem
     if path.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
         return f"{path}: a failures file; give the rollouts file beside it"
     return other_file(path)

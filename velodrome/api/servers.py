@@ -14,21 +14,42 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from velodrome.api.call import public_call
 from velodrome.api.reading import PathLike, checked_files
-from velodrome.errors import ServerError, VelodromeError
+from velodrome.contracts import as_agent, as_model, as_resources
+from velodrome.errors import InputError, ServerError, VelodromeError
 
 
+@public_call
 @asynccontextmanager
 async def serve(
-    component: Any, *, name: str = "", host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    component: Any = None,
+    *,
+    model: Any = None,
+    agent: Any = None,
+    environment: Any = None,
+    name: str = "",
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
 ) -> AsyncIterator[str]:
     """Serve a live agent, model or environment over HTTP; yields its URL.
 
-    The component stays open: it belongs to the caller. Port 0 is any free port; a host beyond loopback needs a token.
+    `model=` and `agent=` also take what `collect` takes for one: a function, or an object with the one method that
+    matters. The component stays open: it belongs to the caller. Port 0 is any free port; a host beyond loopback needs a
+    token.
     """
     from velodrome.serving.hosting import served
 
-    async with served(component, name=name, host=host, port=port, token=token) as url:
+    named = {"model": (model, as_model), "agent": (agent, as_agent), "environment": (environment, as_resources)}
+    live = [convert(thing) for thing, convert in named.values() if thing is not None]
+    live += [component] if component is not None else []
+    if len(live) != 1:
+        raise InputError("serve: give one component, or one of model=, agent= and environment=")
+    original = getattr(live[0], "__wrapped__", live[0])  # of a function
+    async with served(
+        live[0], name=name or getattr(original, "__name__", ""), host=host, port=port, token=token
+    ) as url:
         yield url
 
 
@@ -80,6 +101,7 @@ class Viewer:
         return f"Viewer({self.url!r})"
 
 
+@public_call
 def view(
     rollouts: PathLike | Iterable[PathLike], *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
 ) -> Viewer:

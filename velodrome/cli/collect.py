@@ -29,8 +29,8 @@ from velodrome.profiling.profile_text import profile_tree, verdict_text
 from velodrome.records.rollout import beside
 from velodrome.serving.connect import Servers
 from velodrome.serving.process.options import ConnectionLimits
-from velodrome.settings import Config, find_file
-from velodrome.settings.files import way_to_data
+from velodrome.settings import Config
+from velodrome.settings.files import find_input
 from velodrome.timing.invisible import printed_json
 from velodrome.timing.report import speaks_unicode
 from velodrome.timing.stop_signals import on_stop_signal
@@ -140,16 +140,6 @@ def with_files(options: CollectOptions) -> tuple[CollectOptions, Path]:
     output = options.output or Path(beside(source, "rollouts.jsonl").name)
     refuse_output(output, source)
     return options.model_copy(update={"input": source, "output": output}), output
-
-
-def find_input(path: Path) -> Path:
-    """The input file: in the working directory, else in the package."""
-    found = find_file(str(path), Path.cwd())
-    if found is None:
-        raise InputError(f"{path}: no such file (looked in this folder and in the package){way_to_data(path)}")
-    if not found.is_file():
-        raise InputError(f"{path}: not a regular file; the input is read twice, so a pipe will not do")
-    return path if path.exists() else found
 
 
 def use_limits(options: ConnectionLimits) -> None:

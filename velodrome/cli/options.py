@@ -22,7 +22,7 @@ O = TypeVar("O", bound=Settings)  # noqa: E741 - options
 class HeadOptions(Settings):
     """Where the head server is."""
 
-    head_server: dict[str, Any] = Field({}, description="{host, port} of the head server [127.0.0.1, 11000]")
+    head_server: dict[str, Any] = Field({}, description="{host, port} of the head server; 127.0.0.1, 11000 by default")
     server_token: Text | None = Field(None, description="the token of the servers; or VELODROME_TOKEN")
 
 

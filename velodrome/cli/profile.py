@@ -4,7 +4,6 @@ the rollouts first. Training runs and traces are told apart by what is given.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from velodrome.cli.profile_training import of_training, show_merged, show_traini
 from velodrome.cli.verb import Verb, argument, optional_value, read_flags
 from velodrome.errors import InputError
 from velodrome.records.other_files import other_file
+from velodrome.settings.files import file_problem
 from velodrome.settings.model import Settings
 from velodrome.settings.values import Count, FilePath
 from velodrome.timing.invisible import printed_json
@@ -105,8 +105,8 @@ def rollouts_files(words: Sequence[str]) -> list[Path]:
     for word in words:
         if word.startswith("+"):
             problems.append(f"{word}: settings go with --load-test; a profile of a file takes none")
-        elif not os.path.isfile(word):  # not Path's, which raises if the name is too long
-            problems.append(f"{word}: {'not a regular file' if os.path.exists(word) else 'no such file'}")
+        elif (problem := file_problem(word)) is not None:
+            problems.append(problem)
         elif word.endswith((".failures.jsonl", ".failures.jsonl.zst")):
             problems.append(f"{word}: give the rollouts file; the failures beside it are counted with it")
         elif (problem := other_file(Path(word))) is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from velodrome.cli.streams import reassured
 from velodrome.errors import InputError
+from velodrome.settings.files import file_problem, way_to_file
 from velodrome.timing.invisible import printed_json
 
 Json = dict[str, Any]
@@ -37,7 +38,7 @@ def show_training(words: Sequence[str], *, as_json: bool, top: int) -> None:
         raise InputError("one training run or one PyTorch trace at a time; --merge OUT.json makes several traces one")
     path = Path(words[0])
     if not os.path.exists(path):
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: no such file{way_to_file(path)}")
     _check(path)
     with reassured(f"reading {path}"):
         run = path.is_dir() or path.name == METRICS
@@ -55,11 +56,7 @@ def show_merged(out: Path, words: Sequence[str], *, as_json: bool) -> None:
     from velodrome.profiling.traces.training_text import merge_report
 
     paths = [Path(word) for word in words]
-    wrong = [
-        f"{path}: {'not a regular file' if os.path.exists(path) else 'no such file'}"
-        for path in paths
-        if not os.path.isfile(path)
-    ]
+    wrong = [problem for path in paths if (problem := file_problem(path)) is not None]
     if len(paths) < 2:
         wrong.append("--merge OUT.json takes two traces or more, as in velo profile --merge all.json a.json b.json.gz")
     if wrong:

@@ -20,7 +20,10 @@ from velodrome.settings import Config
 class RunOptions(ServingOptions, HeadOptions):
     """The settings of `velo run`."""
 
-    dev: bool = Field(False, description="restart servers when their files change (or --dev)")
+    dev: bool = Field(
+        False,
+        description="restart servers when their files change; same as --dev",
+    )
 
 
 VERB = Verb(

@@ -14,6 +14,7 @@ from velodrome.records.jsonl import loads, read_lines
 from velodrome.records.mending import HOSTILE, mended
 from velodrome.records.other_files import FOREIGN, is_foreign, refuse_other_file
 from velodrome.records.rollout import key_in
+from velodrome.settings.files import file_problem
 from velodrome.settings.model import Settings
 from velodrome.settings.values import FilePath, Text
 from velodrome.viewer.transcript import transcript
@@ -44,8 +45,8 @@ VERB = Verb(
 def run(argv: Sequence[str]) -> int:
     """Find the rollout, print it."""
     flags = read_flags(ShowFlags, argv, "velo show")
-    if not flags.file.is_file():
-        raise InputError(f"{flags.file}: {'not a regular file' if flags.file.exists() else 'no such file'}")
+    if (problem := file_problem(flags.file)) is not None:
+        raise InputError(problem)
     refuse_other_file(flags.file, failures=True)
     lines = _show(flags.file, every=flags.all, which=flags.which)
     if lines == 0:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from velodrome.cli.collect import (
-    find_input,
     find_servers,
     finish,
     run_async,
@@ -26,6 +25,7 @@ from velodrome.errors import InputError
 from velodrome.serving.connect import Servers
 from velodrome.serving.process.options import ConnectionLimits
 from velodrome.settings import Config
+from velodrome.settings.files import find_input
 from velodrome.timing.stop_signals import on_stop_signal
 
 

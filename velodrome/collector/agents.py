@@ -125,7 +125,7 @@ def _describe(thing: Any, name: str, recipes: Json) -> None:
     while hasattr(thing, "__wrapped__"):
         thing = thing.__wrapped__
     kind = getattr(thing, "__func__", thing) if inspect.isroutine(thing) else type(thing)
-    recipe: Json = {"class": f"{kind.__module__}.{kind.__qualname__}", "settings": {}}
+    recipe: Json = {"class": f"{getattr(kind, '__module__', 'builtins')}.{kind.__qualname__}", "settings": {}}
     recipes[name] = recipe
     source = _source(kind)
     if source is not None:

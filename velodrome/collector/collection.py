@@ -184,7 +184,7 @@ def _plan(
         stream = TaskStream(tasks, selection, earlier)
         return stream.plan, stream
     if tasks is None and settings.input is None:
-        raise InputError("no input: give +input_jsonl_fpath=tasks.jsonl (see velo collect --help)")
+        raise InputError("no input: give a file of tasks")
     source: Tasks = TaskList(tasks) if tasks is not None else TaskFile(settings.input or Path())
     known = None
     if isinstance(source, TaskFile) and settings.output is not None and earlier.rows:

@@ -227,9 +227,8 @@ def refuse_taken(taken: list[tuple[int, str, str]], count: int, source: str, out
         number, key, content = taken[0]
         more = f" (and {count - 1} more like it)" if count > 1 else ""
         raise InputError(
-            f"{source}:{number}: the key {key!r} is in {output} with other content{more}; +allow_mixed=true adds "
-            f"it under a key with @{content}, another +output_jsonl_fpath keeps them apart "
-            "(see docs/rollouts.md#keys)"
+            f"{source}:{number}: the key {key!r} is in {output} with other content{more}; set allow_mixed "
+            f"to add it under a key with @{content}, or choose another output (see docs/rollouts.md#keys)"
         )
 
 

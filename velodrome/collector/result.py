@@ -9,11 +9,24 @@ from typing import Any
 
 import orjson
 
+from velodrome.errors import MetricError
 from velodrome.records.rollout import beside
 from velodrome.records.rows import Unread, read_rows
 from velodrome.records.views import Rollout
+from velodrome.settings.names import hint
 
 Json = dict[str, Any]
+
+
+class RunMetrics(dict[str, Any]):
+    """The metrics of a run. One that it does not have is an error that says why; `get` gives None."""
+
+    def __init__(self, numbers: Json, why: str = "") -> None:
+        super().__init__(numbers)
+        self._why = why
+
+    def __missing__(self, name: str) -> Any:
+        raise MetricError(f'no metric "{name}"{self._why or hint(name, self)}')
 
 
 @dataclass(repr=False)
@@ -33,6 +46,10 @@ class Run:
     output: Path | None = None
     lines: list[bytes] = field(default_factory=list)  # without an output
     failed_attempts: list[Json] = field(default_factory=list)  # without an output
+
+    def __post_init__(self) -> None:
+        reasons = "".join(f"; {count} x {reason}" for reason, count in list(self.reasons.items())[:1])
+        self.metrics = RunMetrics(self.metrics, "" if self.kept else f": {self.summary()}{reasons}")
 
     @cached_property
     def rollouts(self) -> list[Rollout]:

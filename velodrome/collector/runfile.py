@@ -162,8 +162,8 @@ def refuse_mixing(problems: list[str], output: Path | None) -> None:
     """Rollouts of two kinds in one file are requested, or an error."""
     if problems:
         raise InputError(
-            f"{output}: its rollouts were made with other settings or other code; +allow_mixed=true adds to them "
-            "anyway, another +output_jsonl_fpath keeps them apart",
+            f"{output}: its rollouts were made with other settings or other code; set allow_mixed to add to "
+            "them anyway, or choose another output",
             *(f"  {problem}" for problem in problems[:20]),
         )
 

@@ -20,21 +20,24 @@ class SharedSettings(Settings):
     input: FilePath | None = Field(None, alias="input_jsonl_fpath", description="the tasks: .jsonl or .jsonl.zst")
     output: FilePath | None = Field(None, alias="output_jsonl_fpath", description="where rollouts go")
     agent: Text | None = Field(None, alias="agent_name", description="the agent")
-    limit: Count | None = Field(None, description="how many tasks; all by default")
+    limit: Count | None = Field(None, description="how many tasks, from the start of the input; all by default")
     parallel: Parallel = Field(
         DEFAULT_PARALLEL, alias="num_samples_in_parallel", description="rollouts in flight, or auto"
     )
-    overwrite: bool = Field(False, description="discard what the output has")
+    overwrite: bool = Field(False, description="empty the output (rollouts and failures) before starting")
     allow_mixed: bool = Field(False, description="add to rollouts made with other settings")
-    max_wall_s: Amount | None = Field(None, description="stop after so many seconds")
-    max_failures: Amount | None = Field(None, description="stop after more failures than this; below 1, a share")
+    max_wall_s: Amount | None = Field(None, description="a budget: stop after so many seconds")
+    max_failures: Amount | None = Field(
+        None, description="a budget: stop after more failures than this; below 1, a share"
+    )
     drain_s: Amount = Field(30.0, description="how long Ctrl-C or a budget waits for rollouts in flight")
-    server_wait_s: Amount = Field(300.0, description="how long to wait for a server that is unreachable")
+    server_wait_s: Amount = Field(300.0, description="how long to wait for an unreachable server")
 
 
 class CollectSettings(SharedSettings):
     """The settings of `velo collect` and `velodrome.collect`."""
 
+    input: FilePath | None = Field(None, alias="input_jsonl_fpath", description="the tasks: .jsonl or .jsonl.zst")
     output: FilePath | None = Field(
         None,
         alias="output_jsonl_fpath",
@@ -46,7 +49,7 @@ class CollectSettings(SharedSettings):
     repeats: Count = Field(1, alias="num_repeats", description="rollouts per task")
     params: Json = Field({}, alias="responses_create_params", description="overrides for every task (.temperature=0.7)")
     defer: bool = Field(False, alias="defer_verification", description="leave the reward for velo verify")
-    max_total_tokens: Count | None = Field(None, description="stop after so many tokens")
+    max_total_tokens: Count | None = Field(None, description="a budget: stop after so many tokens")
     sync_every_s: Amount = Field(1.0, description="how often the output is synced to disk")
     timing_every: Count | None = Field(None, description="print where the time went every so many rollouts")
 

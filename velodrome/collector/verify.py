@@ -40,7 +40,7 @@ async def verify(settings: VerifySettings, agents: Agents, surface: Surface = QU
     """Score every rollout of the input that the output does not have yet."""
     try:
         if settings.input is None:
-            raise InputError("no input: velo verify rollouts.jsonl +config_paths=[…] (see velo verify --help)")
+            raise InputError("no input: give a file of rollouts")
         earlier = read_earlier(None if settings.overwrite else settings.output, entry_of, by_task=False)
         plan = survey(settings, settings.input, agents, earlier)
         environments = agents.environments(plan.agents)

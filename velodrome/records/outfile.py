@@ -28,7 +28,7 @@ def refuse_existing(paths: Iterable[Path], sources: Iterable[Path], *, overwrite
         elif path.is_dir():
             problems.append(f"{path}: a folder, not a file; give a file's name")
         elif path.exists() and not overwrite:
-            problems.append(f"{path}: there already; --overwrite replaces it")
+            problems.append(f"{path}: there already; set overwrite to replace it")
     if problems:
         raise InputError(*problems)
 

@@ -12,12 +12,22 @@ import inspect
 import itertools
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 
-from velodrome.errors import InputError, ModelError, RolloutError, ToolError, VerifyError, blame, defined_at, place_of
+from velodrome.errors import (
+    InputError,
+    ModelError,
+    RolloutError,
+    ToolError,
+    VerifyError,
+    blame,
+    defined_at,
+    place_of,
+    result_of,
+)
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.awaiting import within
 from velodrome.resources_servers.results import score_fields, tool_text
@@ -219,24 +229,6 @@ class Environment(Component):
 def is_model(value: Any) -> bool:
     """Whether a setting is a model that can be asked."""
     return hasattr(value, "respond") and not hasattr(value, "run")
-
-
-class result_of:
-    """Where no line raised and the result is at fault, the place is the function. A class: it stands in every call."""
-
-    __slots__ = ("_function",)
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, RolloutError):
-            error.place = defined_at(self._function)
 
 
 def no_such_tool(name: str, tools: Collection[str]) -> str:

@@ -5,11 +5,13 @@ A file is read once, at the first place that names it, so two files may share a 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from velodrome.errors import InputError
 from velodrome.settings.documents import Refused, read_document
 from velodrome.settings.names import KINDS, nearest
 
@@ -31,12 +33,39 @@ def find_file(path: str, cwd: Path) -> Path | None:
     return next((place for place in places if place.is_file()), places[0] if places else None)
 
 
-def way_to_data(path: Path) -> str:
-    """`; to fetch it: COMMAND` if a component of the package can prepare this file of its data, else nothing."""
+def find_input(path: Path) -> Path:
+    """A file to read, in the working directory or in the package; or an `InputError`."""
+    place = find_file(str(path), Path.cwd())
+    if place is None:
+        raise InputError(f"{path}: no such file (looked in this folder and in the package){way_to_file(path)}")
+    if not place.is_file():
+        raise InputError(f"{path}: not a regular file; the input is read twice, so a pipe will not do")
+    return path if _exists(path) else place
+
+
+def file_problem(path: str | Path) -> str | None:
+    """What keeps a file from being read, with the nearest name beside it if there is no such file."""
+    if os.path.isfile(path):  # Path.is_file raises if the name is too long
+        return None
+    return f"{path}: {'not a regular file' if os.path.exists(path) else f'no such file{way_to_file(Path(path))}'}"
+
+
+def way_to_file(path: Path) -> str:
+    """The end of "no such file": the command that fetches it, the nearest name beside it, or nothing."""
     kind, name, *below = (*path.parts, "", "")
-    if path.is_absolute() or below[:1] != ["data"] or not _exists(PACKAGE / kind / name / "prepare.py"):
-        return ""
-    return f"; to fetch it: python -m velodrome.{kind}.{name}.prepare --output {path}"
+    if not path.is_absolute() and below[:1] == ["data"] and _exists(PACKAGE / kind / name / "prepare.py"):
+        return f"; to fetch it: python -m velodrome.{kind}.{name}.prepare --output {path}"
+    guess = _nearest_beside(path, Path())
+    return f'; did you mean "{guess}"?' if guess else ""
+
+
+def _nearest_beside(path: Path, base: Path) -> str | None:
+    """The path with the nearest name that exists in its folder."""
+    try:
+        guess = nearest(path.name, os.listdir((base / path).parent), cutoff=0.75)
+    except (OSError, ValueError):
+        return None
+    return guess and str(path.parent / guess)
 
 
 def _exists(place: Path) -> bool:
@@ -102,19 +131,13 @@ class Reader:
         self.problems.append(problem)
 
     def _absent(self, path: str, source: str) -> str:
-        guess = nearest(path, _yaml_files(path, self.cwd))
+        guess = _nearest_beside(Path(path), self.cwd) or nearest(path, _shipped_and_own(self.cwd))
         way_out = f'did you mean "{guess}"?' if guess else "check the path"
         return f'{source}: config_paths: no file "{path}" in {self.cwd} or in the velodrome package; {way_out}'
 
 
-def _yaml_files(path: str, cwd: Path) -> Iterator[str]:
-    """Files that could have been meant: beside the one named, and the configs of every implementation."""
-    folder = "" if Path(path).is_absolute() or ".." in Path(path).parts else str(Path(path).parent)
+def _shipped_and_own(cwd: Path) -> Iterator[str]:
+    """The configs of every implementation, and the YAML files of the working directory."""
     patterns = ["*.y*ml", *(f"{kind}/*/configs/*.y*ml" for kind in KINDS)]
     for base in (cwd, PACKAGE):
-        try:
-            beside = (base / folder).glob("*.y*ml") if folder else iter(())
-            for file in (*beside, *(file for pattern in patterns for file in base.glob(pattern))):
-                yield file.relative_to(base).as_posix()
-        except (OSError, ValueError):
-            continue
+        yield from (file.relative_to(base).as_posix() for pattern in patterns for file in base.glob(pattern))

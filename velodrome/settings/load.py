@@ -5,7 +5,7 @@ Every mistake found is reported together, in one `InputError`; what merely follo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,22 @@ from velodrome.settings.tree import Tree, is_block
 def load(
     overrides: Sequence[str],
     *,
-    known: Mapping[str, str] | Collection[str] = (),
+    known: Collection[str] = (),
+    config_paths: Sequence[str] | None = None,
     cwd: Path | None = None,
     scoring: bool = False,
 ) -> Config:
     """The configuration that the command line, `env.yaml` and the files they name add up to.
 
-    `known` holds the settings the verb understands; a name covers everything below it, and none means no check. For
-    `scoring`, models that only make rollouts are left out.
+    `known` holds the settings the verb understands; a name covers everything below it, and none means no check.
+    `config_paths` are those of a call from Python. For `scoring`, models that only make rollouts are left out.
     """
     cwd = cwd or Path.cwd()
     problems: list[str] = []
     changes, broken = parse(overrides, problems)
     reader = Reader(cwd, problems)
     tree = Tree()
-    for layer in _layers(changes, reader):
+    for layer in _layers(changes, config_paths, reader):
         tree.merge(layer)
     settings_changes = [change for change in changes if change.path[0] != "config_paths"]
     in_files = set(tree.data)
@@ -61,9 +62,11 @@ def load(
     return Config({key: value for key, value in data.items() if key not in made}, made)
 
 
-def _layers(changes: Sequence[Change], reader: Reader) -> list[Layer]:
+def _layers(changes: Sequence[Change], config_paths: Sequence[str] | None, reader: Reader) -> list[Layer]:
     env = reader.read_env()
     paths, source = _config_paths(changes, env.data.pop("config_paths", None), reader.problems)
+    if config_paths is not None:
+        paths, source = list(config_paths), "config"
     return [*reader.read_all(paths, source), env]
 
 

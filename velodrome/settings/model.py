@@ -162,7 +162,7 @@ def settings_table(model: type[BaseModel], *, first: str = "setting") -> str:
     for name, field in ordered_fields(model).items():
         default = _default_text(field)
         shown = f"`{default}`" if default else "required" if field.is_required() else ""
-        text = (field.description or "").replace("|", "\\|")
+        text = (field.description or "").replace("|", "\\|").replace("<", "\\<")
         lines.append(f"| `{_names(name, field)[0]}` | {shown} | {text} |")
     return "\n".join(lines)
 

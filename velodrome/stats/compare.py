@@ -32,7 +32,7 @@ def compare(a: Sequence[Path], b: Sequence[Path], settings: MetricsSettings | No
     """What differs between run A and run B, each one file or several shards."""
     settings = settings or MetricsSettings()
     if settings.by == "task":
-        raise InputError("--by task: one task is too little to compare; --flips lists the tasks that changed")
+        raise InputError("by: one task is too little to compare; flips has the tasks that changed")
     before, after = read_run(a, settings, prompts=True), read_run(b, settings, prompts=True)
     ks = _ks(before.run, after.run, settings.ks)
     flips, flipped = _flips(before.run, after.run)

@@ -110,7 +110,7 @@ class RunReading:
         notes = [*self.taken.notes, *self.tally.notes()]
         if OTHERS in self.groups:
             fewer = len(self.settings.fields or ()) != 1 and self.settings.by != "task"
-            hint = "; --fields reward keeps more apart" if fewer else ""
+            hint = "; with only the field reward more are kept apart" if fewer else ""
             notes.append(
                 f"there are too many groups to keep apart: {self.groups[OTHERS].rows} rollouts are in {OTHERS!r}{hint}"
             )
@@ -140,7 +140,7 @@ def read_run(
         group.settle()
     if settings.by is not None and reading.run.rows and reading.groups.keys() <= {NONE}:
         hint = "give agent, task, or a field of the rows as in info.level"
-        raise InputError(f"--by {settings.by}: no rollout has it; {hint}")
+        raise InputError(f"by={settings.by}: no rollout has it; {hint}")
     return reading
 
 

@@ -17,6 +17,7 @@ from velodrome.index import Index, Query, State
 from velodrome.index.followed_file import GONE
 from velodrome.records.other_files import foreign_file
 from velodrome.records.rollout import beside
+from velodrome.settings.files import way_to_file
 from velodrome.viewer.measure import start_child
 from velodrome.viewer.measurements import Measurement, Measurements
 from velodrome.viewer.saved_results import saved_result
@@ -193,7 +194,7 @@ def open_files(paths: Sequence[Path], measurements: Measurements) -> list[Viewed
     problems = []
     for path in paths:
         if not path.is_file():
-            problems.append(f"{path}: {'not a regular file' if path.exists() else _MISSING}")
+            problems.append(f"{path}: {'not a regular file' if path.exists() else _MISSING + way_to_file(path)}")
         elif path.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
             problems.append(f"{path}: give the rollouts file; the failures beside it are shown with it")
         else:

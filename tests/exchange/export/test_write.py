@@ -204,8 +204,8 @@ def test_nothing_is_overwritten_unless_asked(shop: Any):
     with pytest.raises(InputError) as caught:
         shop.export("sft", source, to="sft.jsonl")
     assert caught.value.problems == (
-        f"{target}: there already; --overwrite replaces it",
-        f"{card}: there already; --overwrite replaces it",
+        f"{target}: there already; set overwrite to replace it",
+        f"{card}: there already; set overwrite to replace it",
     )
     assert (target.read_text(), card.read_text()) == ("mine", "mine too")
     shop.export("sft", source, to="sft.jsonl", overwrite=True)

@@ -17,6 +17,7 @@ from velodrome.errors import InputError, blame
 from velodrome.exchange.parquet import arrow
 from velodrome.exchange.problems import mistake
 from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
+from velodrome.settings.files import file_problem
 
 PlacedRow = tuple[str, Json | str]  # the place, and the row or what is wrong with it
 
@@ -34,8 +35,8 @@ def read_rows(source: str) -> Iterator[PlacedRow]:
     if path.is_dir():
         yield from _hub_rows(source)
         return
-    if not path.is_file():
-        raise InputError(f"{source}: no such file")
+    if (problem := file_problem(path)) is not None:
+        raise InputError(problem)
     if path.name.endswith((".jsonl", ".jsonl.zst")):
         yield from _json_rows(path)
     elif path.suffix in (".csv", ".tsv"):

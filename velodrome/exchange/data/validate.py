@@ -13,7 +13,7 @@ from velodrome.exchange.problems import Problems
 from velodrome.records.conversation import text_of
 from velodrome.records.jsonl import read_lines
 from velodrome.records.task import agent_of, parse_task, task_id
-from velodrome.settings.files import way_to_data
+from velodrome.settings.files import file_problem
 
 ANSWER = "expected_answer"
 _MOST_NAMES = 200
@@ -114,8 +114,8 @@ def prompt_length(params: Json) -> int:
 
 def survey(path: Path) -> Survey:
     """Read a file of tasks, line by line."""
-    if not path.is_file():
-        raise InputError(f"{path}: {'not a regular file' if path.exists() else f'no such file{way_to_data(path)}'}")
+    if (problem := file_problem(path)) is not None:
+        raise InputError(problem)
     report = Survey()
     for number, line in read_lines(path):
         with report.problems.at(f"{path}:{number}"):

@@ -27,6 +27,7 @@ from velodrome.exchange.problems import FLAWS, Problems
 from velodrome.records.facts import is_episode
 from velodrome.records.other_files import foreign_file, other_file
 from velodrome.records.outfile import OutFile, refuse_existing
+from velodrome.settings.files import file_problem
 
 _CHANGED = "NaN and infinite numbers are null, broken text has U+FFFD"
 _EPISODE = "an episode of a policy and no conversation"
@@ -96,11 +97,7 @@ def _chosen(order: ExportOrder, note: str | None, paths: dict[str, Path], card: 
 
 
 def _check_sources(sources: Sequence[Path]) -> None:
-    problems = [
-        f"{source}: {'not a regular file' if source.exists() else 'no such file'}"
-        for source in sources
-        if not source.is_file()
-    ]
+    problems = [problem for source in sources if (problem := file_problem(source)) is not None]
     for at, source in enumerate(sources):
         if source.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
             problems.append(f"{source}: a failures file has no answers to export")

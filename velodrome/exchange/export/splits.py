@@ -25,7 +25,7 @@ def parse_shares(text: str) -> list[tuple[str, float]]:
         except ValueError:
             number = -1.0
         if not _NAME.fullmatch(name.strip()) or not isfinite(number) or number <= 0 or name.strip() in shares:
-            raise InputError(f"--split: {part!r:.60} is not a name with its share; train=0.9,test=0.1")
+            raise InputError(f"split: {part!r:.60} is not a name with its share; train=0.9,test=0.1")
         shares[name.strip()] = number
     return list(shares.items())
 
@@ -37,7 +37,7 @@ def parts(shares: Sequence[tuple[str, float]]) -> tuple[list[tuple[str, float]],
         return list(shares), None
     normalised = [(name, share / whole) for name, share in shares]
     listed = ", ".join(f"{name} {share:.4g}" for name, share in normalised)
-    return normalised, f"--split: the shares add up to {whole:.4g}, not to 1; they are scaled to {listed}"
+    return normalised, f"split: the shares add up to {whole:.4g}, not to 1; they are scaled to {listed}"
 
 
 def task_hash(task: str) -> int:

@@ -21,6 +21,7 @@ from velodrome.records.jsonl import read_lines
 from velodrome.records.outfile import OutFile, refuse_existing
 from velodrome.records.rollout import encode, split_key
 from velodrome.records.task import task_id
+from velodrome.settings.files import file_problem
 
 Kind = Literal["rollouts", "tasks"]
 Convert = Callable[[Any, int], Iterable[Json]]  # a line's value and number -> what it becomes
@@ -61,9 +62,8 @@ def import_file(order: ImportOrder) -> ImportResult:
     """Write the imported file, whole or not at all."""
     if order.format not in FORMATS:
         raise InputError(f"no format {order.format!r} to import; there are {', '.join(FORMATS)}")
-    if not order.source.is_file():
-        what = "not a regular file" if order.source.exists() else "no such file"
-        raise InputError(f"{order.source}: {what}")
+    if (problem := file_problem(order.source)) is not None:
+        raise InputError(problem)
     refuse_existing([order.to], [order.source], overwrite=order.overwrite)
     convert, problems = _converter(order), Problems()
     lines = written = 0

@@ -25,7 +25,9 @@ class ProfilingOptions(Settings):
     """Profiles of every function that a process runs."""
 
     profiling_enabled: bool = Field(False, description="measure every function while it runs")
-    profiling_results_dirpath: FilePath | None = Field(None, description="the folder for profiles")
+    profiling_results_dirpath: FilePath | None = Field(
+        None, description="the folder for profiles; required with profiling_enabled"
+    )
     profiling_save_every_s: Amount = Field(5.0, description="seconds between two saves of a profile")
 
     def profile_folder(self) -> Path | None:
@@ -41,7 +43,7 @@ class ServingOptions(ProfilingOptions, ConnectionLimits):
     default_host: Text = Field("127.0.0.1", description="the host of servers whose block has none")
     num_workers: Count = Field(1, description="processes per server; a server's block may override it")
     log_dir: FilePath = Field(Path("results/logs"), description="the folder for one log file per server")
-    cors_origins: list[str] = Field([], description="web origins that browsers may call from")
+    cors_origins: list[str] = Field([], description="web origins that browsers may call from; none by default")
     allowed_hosts: list[str] = Field(
         [], description="host names, besides loopback, that servers without a token accept"
     )

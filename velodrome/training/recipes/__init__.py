@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError, create_model
 
 from velodrome.errors import InputError, blame
+from velodrome.settings.files import file_problem
 from velodrome.settings.model import Settings, problem_lines
 from velodrome.settings.names import hint
 from velodrome.training.assignments import assign, plain_value
@@ -154,8 +155,8 @@ def _from_file(name: str) -> Recipe:
     path = Path(f"{stem}.py" if function else name)
     with suppress(RuntimeError):  # no such home folder, so no such file
         path = path.expanduser()
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+    if (problem := file_problem(path)) is not None:
+        raise InputError(problem)
     module = _loaded(path)
     wanted = function or path.stem
     candidate = getattr(module, wanted, None)

@@ -1,0 +1,159 @@
+"""Mistakes from Python: the place, the nearest name, and the setting that both Python and the command line have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import velodrome as velo
+from velodrome.scope import Scope
+
+
+class Echo(velo.Environment):
+    word: str = "hi"
+
+    def verify(self, task: Any, response: Any) -> float:
+        return float(self.word in response.text)
+
+
+async def agent(task: Any) -> Any:
+    return {"output": "x", "reward": 1.0}
+
+
+async def failing(task: Any) -> Any:
+    raise ValueError("no luck")
+
+
+def run(tasks: Any, live: Any, **settings: Any) -> Any:
+    return asyncio.run(velo.collect(tasks, live, progress=False, **settings))
+
+
+@pytest.mark.parametrize(
+    ("call", "nearest"),
+    [
+        (lambda: velo.collect(["a"], agent, repeat=3), "repeats"),  # type: ignore[call-arg]
+        (lambda: velo.rollout("a", agent, verfy=False), "verify"),  # type: ignore[call-arg]
+        (lambda: velo.verify("r.jsonl", Echo(), ouput="x"), "out"),  # type: ignore[call-arg]
+        (lambda: velo.read("r.jsonl", wher="reward<1"), "where"),  # type: ignore[call-arg]
+        (lambda: velo.metrics("r.jsonl", pas_at=1), "pass_at"),  # type: ignore[call-arg]
+        (lambda: velo.compare("r.jsonl", "s.jsonl", feilds=[]), "fields"),  # type: ignore[call-arg]
+        (lambda: velo.check("r.jsonl", skp=["schema"]), "skip"),  # type: ignore[call-arg]
+        (lambda: velo.profile("r.jsonl", zzz=1), "rollouts"),  # type: ignore[call-arg]
+        (lambda: velo.export("sft", "r.jsonl", "x.jsonl", overwite=True), "overwrite"),
+        (lambda: velo.serve(Echo(), prot=1), "port"),  # type: ignore[call-arg]
+        (lambda: velo.view("r.jsonl", prot=1), "port"),  # type: ignore[call-arg]
+        (lambda: velo.train("cartpole", trainer={"bach_size": 3}), "trainer.batch_size"),
+        (lambda: Echo(wrd="x"), "word"),  # type: ignore[call-arg]
+        (lambda: velo.SimpleAgent(model=agent, environment=Echo(), max_step=3), "max_steps"),  # type: ignore[call-arg]
+    ],
+)
+def test_a_misspelt_keyword_is_answered_with_the_nearest(call: Callable[[], Any], nearest: str):
+    with pytest.raises(velo.errors.InputError, match=nearest):
+        call()
+
+
+def test_a_metric_of_a_run_without_rollouts_says_why_they_failed():
+    result = run(["a", "b"], failing)
+    assert result.metrics.get("reward") is None
+    with pytest.raises(velo.errors.MetricError, match=r'"reward".*failed 2.*no luck') as caught:
+        result.metrics["reward"]
+    assert isinstance(caught.value, KeyError)
+    with pytest.raises(KeyError, match="reward"):
+        run(["a"], agent).metrics["rewrd"]
+
+
+class Callable7:
+    def __call__(self, text: str) -> int:
+        return 7
+
+
+def raising(text: str) -> str:
+    raise RuntimeError("no idea")
+
+
+def wrong(text: str) -> Any:
+    return 7
+
+
+async def wrong_later(request: Any) -> Any:
+    return {"text": "no output"}
+
+
+@pytest.mark.parametrize("model", [raising, wrong, wrong_later, Callable7()])
+def test_a_fault_of_a_model_function_has_its_place(model: Any):
+    [failure] = run(["a"], velo.SimpleAgent(model=model, environment=Echo())).failures
+    assert failure["boundary"] == "model"
+    code = model.__code__ if hasattr(model, "__code__") else type(model).__call__.__code__
+    first, last = code.co_firstlineno, code.co_firstlineno + 1
+    assert failure["place"] in [
+        f"tests/api/{Path(__file__).name}:{line} in {code.co_qualname}" for line in (first, last)
+    ]
+
+
+def test_a_result_of_an_agent_function_that_is_no_result_has_its_place():
+    async def no_reward(task: Any) -> Any:
+        return {"output": "x"}
+
+    [failure] = run(["a"], no_reward).failures
+    assert "no_reward" in failure["place"]
+
+
+def test_a_message_names_the_setting_for_python_and_the_command_line_alike(tmp_path: Path):
+    out = tmp_path / "r.jsonl"
+
+    def live(word: str) -> Any:
+        return velo.SimpleAgent(model=str.upper, environment=Echo(word=word))
+
+    assert run(["a"], live("x"), out=out).kept == 1
+    with pytest.raises(velo.errors.InputError, match=r"\bset allow_mixed\b") as caught:
+        run(["a"], live("y"), out=out)
+    assert "+" not in caught.value.problems[0]
+
+
+def test_a_file_that_is_not_there_is_answered_with_the_nearest_beside_it(tmp_path: Path):
+    (tmp_path / "rollouts.jsonl").touch()
+    for call in (
+        lambda path: velo.read(path),
+        lambda path: velo.metrics(path),
+        lambda path: velo.export("sft", path, tmp_path / "x.jsonl"),
+        lambda path: run(path, agent),
+        lambda path: velo.view(path),
+    ):
+        with pytest.raises(velo.errors.InputError, match=f'did you mean "{tmp_path / "rollouts.jsonl"}"'):
+            call(tmp_path / "rolouts.jsonl")
+
+
+def test_a_config_may_have_any_name_and_a_missing_one_is_answered_with_the_nearest(tmp_path: Path):
+    path = tmp_path / "it's, [mine].yaml"
+    path.write_text("policy_model: {responses_api_models: {scripted_model: {answers: ['36']}}}\n")
+    config = ["resources_servers/calculator/configs/calculator.yaml", path]
+    tasks = [{"responses_create_params": {"input": "15% of 240?"}, "expected_answer": "36"}]
+    assert run(tasks, "calculator_simple_agent", config=config).metrics["reward"] == 1.0
+    with pytest.raises(velo.errors.InputError, match=r"mean .*it's, .mine"):
+        run(tasks, "calculator_simple_agent", config=[config[0], tmp_path / "its, [mine].yaml"])
+
+
+def test_everything_that_a_call_opened_is_closed_also_if_closing_one_fails():
+    closed = []
+
+    class Resource:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def aclose(self) -> None:
+            closed.append(self.name)
+            if self.name == "b":
+                raise OSError("stuck")
+
+    async def main() -> None:
+        async with Scope() as scope:
+            for name in "abc":
+                scope.get(name, lambda name=name: Resource(name))
+
+    with pytest.raises(OSError, match="stuck"):
+        asyncio.run(main())
+    assert closed == ["c", "b", "a"]
