@@ -83,15 +83,6 @@ def test_a_call_sends_its_bytes_and_headers_and_reads_the_whole_answer(wire: Any
     run(body)
 
 
-def test_a_resource_can_be_read_with_get(wire: Any) -> None:
-    async def body(client: http.Http) -> None:
-        async with wire(wire.reply(200, b"here")) as server:
-            reply = await client.get(http.Target(f"{server.url}/health"), QUICK)
-            assert (reply.body, server.seen[0].method) == (b"here", "GET")
-
-    run(body)
-
-
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 529])
 def test_what_may_pass_by_itself_is_tried_again(wire: Any, status: int) -> None:
     time = FakeTime()
@@ -132,13 +123,6 @@ def test_silence_is_cut_off_after_the_timeout_and_tried_again(wire: Any) -> None
     assert isinstance(reply, http.Reply)
     assert reply.body == b"ok"
     assert len(server.seen) >= 2
-
-
-def test_a_server_that_never_answers_is_given_up_in_bounded_time(wire: Any) -> None:
-    policy = http.Retry(timeout_s=0.02, total_timeout_s=DEADLINE_S, max_retries=2)
-    error, server = call(wire, [wire.NEVER], policy=policy)
-    assert str(error) == f"POST {server.url}/v1/responses: no answer within 0.02 s after 2 retries"
-    assert len(server.seen) <= 3  # a busy server has not read what was given up by then
 
 
 def test_a_refused_connection_says_where_and_why(wire: Any) -> None:
@@ -221,18 +205,6 @@ def test_a_wait_for_a_connection_is_a_span_of_its_own_that_names_the_limit(
     assert (wait.name, wait.counts, wait.end is not None) == ("connection", {name: 1}, True)
 
 
-def test_no_call_waits_for_a_connection_while_there_are_some(wire: Any) -> None:
-    async def both(client: http.Http) -> spans.Span:
-        async with wire(wire.reply(200, b"a"), wire.reply(200, b"b"), wire.reply(200, b"c")) as server:
-            target = http.Target(f"{server.url}/v1/responses")
-            with spans.root("rollout") as tree:
-                await asyncio.gather(client.post(target, b"{}", QUICK), client.post(target, b"{}", QUICK))
-                await client.post(target, b"{}", QUICK)  # those that are over give theirs back
-        return tree
-
-    assert run(both, limit_per_host=2, limit=2).children == ()
-
-
 def test_a_call_that_gets_no_connection_in_time_names_the_limit_and_not_the_server(wire: Any) -> None:
     async def second(client: http.Http) -> http.CallError:
         arrived = asyncio.Event()
@@ -286,12 +258,6 @@ def test_an_address_that_is_no_http_url_is_refused(url: str) -> None:
 def chunked(*chunks: bytes) -> bytes:
     body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in (*chunks, b""))
     return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body
-
-
-def test_an_answer_in_pieces_is_put_together(wire: Any) -> None:
-    reply, _ = call(wire, [chunked(b"one ", b"two ", b"three" * 100_000)])
-    assert isinstance(reply, http.Reply)
-    assert reply.body == b"one two " + b"three" * 100_000
 
 
 def test_an_answer_over_the_size_limit_is_an_error_and_not_tried_again(wire: Any) -> None:
@@ -399,13 +365,3 @@ def test_the_shared_pool_is_one_per_loop_and_takes_the_configured_limits(wire: A
     second, _ = asyncio.run(use())
     assert first is not second
     assert most_open == 3
-
-
-def test_a_closed_pool_opens_again_when_it_is_used(wire: Any) -> None:
-    async def body(client: http.Http) -> None:
-        async with wire(wire.reply(200, b"ok")) as server:
-            for _ in range(2):
-                assert (await client.post(http.Target(server.url), b"", QUICK)).body == b"ok"
-                await client.aclose()
-
-    run(body)

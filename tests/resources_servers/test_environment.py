@@ -355,12 +355,6 @@ def test_what_is_no_score_is_an_error_and_never_a_zero(value: Any, problem: str)
     assert caught.value.boundary == "verify"
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(1), KeyError("key"), RecursionError()])
-def test_what_a_verifier_raises_is_blamed_on_it(error: BaseException) -> None:
-    with pytest.raises(VerifyError, match=f"^verify: {type(error).__name__}"):
-        scored(returning(raiser(error)))
-
-
 def test_an_error_that_names_its_boundary_keeps_it() -> None:
     with pytest.raises(TaskError, match=r"^no key$"):
         scored(returning(raiser(TaskError("no key"))))
@@ -485,27 +479,6 @@ def test_a_seed_that_comes_too_late_is_closed_all_the_same() -> None:
     assert asyncio.run(asyncio.wait_for(main(), DEADLINE_S)) == "container"
 
 
-def test_an_environment_without_sessions_remembers_nothing_of_a_rollout() -> None:
-    async def main() -> tuple[list[str], dict[str, Any]]:
-        environment = returning("x")
-        return [await environment.open({}) for _ in range(3)], environment._sessions
-
-    handles, sessions = asyncio.run(main())
-    assert (len(set(handles)), sessions) == (3, {})
-
-
-def test_a_score_that_reads_the_session_cannot_be_deferred() -> None:
-    assert [asyncio.run(each.deferrable()) for each in (returning(1), Counts())] == [True, False]
-
-
-def test_tools_come_in_the_order_they_are_written_and_a_subclass_adds_its_own() -> None:
-    class More(Returns):
-        @tool
-        def another(self) -> str: ...
-
-    assert [each["name"] for each in asyncio.run(More().tools())] == ["give", "give_async", "another"]
-
-
 def test_sync_code_does_not_hold_up_the_loop() -> None:
     """Two sync tools that wait for each other finish only if neither blocks the loop."""
     first, second = threading.Event(), threading.Event()
@@ -528,16 +501,6 @@ def test_sync_code_does_not_hold_up_the_loop() -> None:
         return await asyncio.gather(environment.call("1", "one", {}), environment.call("1", "two", {}))
 
     assert asyncio.run(main()) == ["true", "true"]
-
-
-def test_limits_that_are_none_are_named_all_at_once() -> None:
-    with pytest.raises(InputError) as caught:
-        Returns(verify_timeout_s="fast", threads=1.5, tool_timeout_s=0)  # type: ignore[arg-type]
-    assert [line.split(":")[1].strip() for line in caught.value.problems] == [
-        "tool_timeout_s",
-        "verify_timeout_s",
-        "threads",
-    ]
 
 
 def test_an_environment_written_for_version_01_is_refused_with_the_new_way() -> None:

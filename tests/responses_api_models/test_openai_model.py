@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from patience import DEADLINE_S
 
 from velodrome import http
 from velodrome.contracts import Model
 from velodrome.errors import InputError, ModelError
-from velodrome.responses_api_models.openai_model import app
 from velodrome.responses_api_models.openai_model.app import OpenAI
 from velodrome.timing import spans
 
@@ -86,20 +83,6 @@ def test_it_answers_over_chat(wire: Any) -> None:
     run(main)
 
 
-def test_output_items_go_back_as_they_came_without_their_token_ids(wire: Any) -> None:
-    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "zz"}
-    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "add", "arguments": "{}"}
-    tokens = {"prompt_token_ids": [1], "generation_token_ids": [2], "generation_log_probs": [-1.0]}
-    given = [{"role": "user", "content": "x"}, reasoning, {**call, **tokens}]
-
-    async def main() -> None:
-        async with wire(wire.reply(200, RESPONSE)) as server:
-            await make(server).respond({"input": given})
-            assert server.seen[0].json["input"] == [given[0], reasoning, call]
-
-    run(main)
-
-
 def test_extra_body_and_headers_are_added_to_each_request(wire: Any) -> None:
     async def main() -> None:
         async with wire(wire.reply(200, RESPONSE)) as server:
@@ -112,21 +95,13 @@ def test_extra_body_and_headers_are_added_to_each_request(wire: Any) -> None:
     run(main)
 
 
-@pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
-def test_the_base_url_may_end_in_a_slash_and_an_empty_path_means_v1(wire: Any, suffix: str) -> None:
+def test_the_base_url_may_end_in_a_slash_an_empty_path_means_v1_and_a_query_is_sent(wire: Any) -> None:
     async def main() -> None:
         async with wire(wire.reply(200, RESPONSE)) as server:
-            await make(server, openai_base_url=f"{server.url}{suffix}").respond({"input": "x"})
-            assert server.seen[0].path == "/v1/responses"
-
-    run(main)
-
-
-def test_a_query_in_the_base_url_is_sent_and_a_deeper_path_is_kept(wire: Any) -> None:
-    async def main() -> None:
-        async with wire(wire.reply(200, RESPONSE)) as server:
-            await make(server, openai_base_url=f"{server.url}/openai/v2?api-version=3").respond({"input": "x"})
-            assert server.seen[0].path == "/openai/v2/responses?api-version=3"
+            for suffix in ("", "/", "/v1", "/v1/", "/openai/v2?api-version=3"):
+                await make(server, openai_base_url=f"{server.url}{suffix}").respond({"input": "x"})
+            paths = [seen.path for seen in server.seen]
+            assert paths == ["/v1/responses"] * 4 + ["/openai/v2/responses?api-version=3"]
 
     run(main)
 
@@ -347,6 +322,7 @@ def test_a_request_that_is_no_json_is_a_model_error_and_sends_nothing(wire: Any)
     run(main)
 
 
+@pytest.mark.slow
 def test_each_failing_call_ends_in_bounded_time_while_its_neighbours_finish(wire: Any) -> None:
     async def main() -> None:
         faults = {
@@ -370,17 +346,6 @@ def test_each_failing_call_ends_in_bounded_time_while_its_neighbours_finish(wire
             assert [isinstance(answer, ModelError) for answer in answers] == [True, False] * len(faults)
             tries = [seen.json["input"] for seen in server.seen]
             assert {fault: tries.count(fault) for fault in faults} == dict.fromkeys(faults, 2)
-
-    run(main)
-
-
-@pytest.mark.parametrize("fault", ["RESET", "HALF", "GARBAGE"])
-def test_a_fault_that_passes_costs_only_a_retry(wire: Any, fault: str) -> None:
-    async def main() -> None:
-        async with wire(getattr(wire, fault), wire.reply(200, RESPONSE)) as server:
-            with spans.root("rollout") as tree:
-                assert text(await make(server).respond({"input": "x"})) == "36"
-            assert (len(server.seen), tree.count("retries")) == (2, 1.0)
 
     run(main)
 
@@ -443,14 +408,3 @@ def test_every_mistake_in_the_config_is_reported_at_once() -> None:
 def test_a_base_url_that_is_none_is_a_config_mistake(url: Any) -> None:
     with pytest.raises(InputError, match="openai_base_url: expected a URL up to and including /v1"):
         OpenAI(openai_base_url=url, openai_model="m")
-
-
-def test_the_shipped_config_names_the_policy_model() -> None:
-    path = Path(app.__file__).parent / "configs" / "openai_model.yaml"
-    block = {
-        "openai_base_url": "${policy_base_url}",
-        "openai_api_key": "${policy_api_key}",
-        "openai_model": "${policy_model_name}",
-    }
-    shipped = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert shipped == {"policy_model": {"responses_api_models": {"openai_model": block}}}

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from velodrome.contracts import Model, prompt_text
 from velodrome.errors import InputError, ModelError
-from velodrome.responses_api_models.scripted_model.app import ScriptedModel, last_tool_result, turn
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel, last_tool_result
 
 ASKED = {"role": "user", "content": "15% of 240?"}
 CALL = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
@@ -31,10 +30,6 @@ def problem(config: dict[str, Any]) -> str:
     with pytest.raises(InputError) as caught:
         ScriptedModel(**config)
     return str(caught.value)
-
-
-def test_it_is_a_model():
-    assert isinstance(ScriptedModel(answers=["x"]), Model)
 
 
 def test_a_text_is_a_whole_response():
@@ -84,28 +79,11 @@ def test_the_answer_depends_on_the_turn_of_the_conversation_not_on_the_order_of_
     assert asyncio.run(main()) == ["second", "first", "last", "first"]
 
 
-def test_the_last_answer_is_said_for_ever():
-    turns = [ASKED, {"role": "assistant", "content": "a"}] * 5
-    assert said({"answers": ["a", "b"]}, *turns) == "b"
-
-
-def test_items_of_one_turn_count_as_one_turn():
-    reasoning = {"type": "reasoning", "summary": []}
-    assert turn({"input": [ASKED, reasoning, CALL, CALL, RESULT, RESULT, {"role": "assistant"}, ASKED]}) == 2
-    assert turn({"input": "hi"}) == 0
-
-
 def test_the_last_tool_result_can_be_quoted():
     assert said({"answers": ["It is {tool_result}!"]}, ASKED, CALL, RESULT) == "It is 36.0!"
     assert said({"answers": ["It is {tool_result}!"]}) == "It is !"
     chat = {"input": [{"role": "tool", "content": "old"}, {"role": "tool", "content": [{"text": "new"}]}]}
     assert last_tool_result(chat) == "new"
-
-
-def test_the_prompt_is_the_last_thing_a_user_said():
-    parts = {"role": "user", "content": [{"type": "input_text", "text": "and now?"}]}
-    assert prompt_text({"input": [ASKED, parts, CALL]}) == "and now?"
-    assert [prompt_text({"input": asked}) for asked in ("plain", [], None)] == ["plain", "", ""]
 
 
 def test_a_file_answers_by_what_the_prompt_holds(tmp_path: Path):
@@ -117,13 +95,9 @@ def test_a_file_answers_by_what_the_prompt_holds(tmp_path: Path):
         said(config, ASKED, {"role": "assistant", "content": "36"}, {"role": "user", "content": "240, sure?"}) == "yes"
     )
     assert said(config, {"role": "user", "content": "hello"}) == "dunno"
-
-
-def test_a_prompt_that_no_line_matches_is_a_model_error(tmp_path: Path):
-    path = tmp_path / "script.jsonl"
     path.write_text('{"match": "x", "answers": ["1"]}\n')
-    with pytest.raises(ModelError, match=r"no line of .*script\.jsonl matches the prompt '15% of 240\?'"):
-        answer({"file": str(path)})
+    with pytest.raises(ModelError, match=r"script\.jsonl"):
+        answer(config)
 
 
 def test_a_function_answers_from_the_request(tmp_path: Path):
@@ -196,12 +170,6 @@ def test_a_share_of_calls_is_the_same_in_every_run_whatever_the_jitter():
     assert hits(faults, 200, jitter_s=1e-9) == first
     assert hits(faults, 200, seed=1) != first
     assert 40 <= first.count("5") <= 80
-
-
-def test_a_fault_is_a_model_error_with_its_status():
-    with pytest.raises(ModelError) as caught:
-        answer({"answers": ["x"], "faults": [{"kind": "status", "status": 401}]})
-    assert (str(caught.value), caught.value.status) == ("scripted fault: status 401", 401)
 
 
 def test_a_model_that_never_answers_can_still_be_cancelled():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,15 +13,11 @@ import pytest
 
 from velodrome import http
 from velodrome.errors import ToolError
-from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.resources_servers.environment import Environment, tool
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
-from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
-from velodrome.serving import wire
 from velodrome.serving.apps.web_app import RequestLimits
 from velodrome.serving.process.worker_main import Masked
-from velodrome.serving.remote import HttpAgent, HttpResources
-from velodrome.timing import spans
+from velodrome.serving.remote import HttpResources
 
 KIND = "resources_servers"
 ROUTES = ["verify", "close_session", "seed_session", "aggregate_metrics", "tools", "health", "", ".", "..", "a/b"]
@@ -59,57 +54,6 @@ def test_a_model_reaches_nothing_but_tools_whatever_it_calls(workers: int) -> No
         served = over_http(url, use)
     assert served == asyncio.run(use(ExampleSessionStateMgmt()))
     assert set(served[1::2]) == {'{"count":7}'}
-
-
-class Steps:
-    """A model that calls a tool many times."""
-
-    async def respond(self, request: Any) -> Any:
-        done = sum(item.get("type") == "function_call_output" for item in request["input"])
-        call = {
-            "type": "function_call",
-            "call_id": f"c{done}",
-            "name": "calculator",
-            "arguments": '{"expression":"1+1"}',
-        }
-        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "2"}]}
-        usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
-        return {"status": "completed", "output": [call if done < 300 else said], "usage": usage}
-
-    async def aclose(self) -> None: ...
-
-
-def test_a_rollout_of_many_steps_comes_back_with_its_times_and_counts() -> None:
-    def make() -> SimpleAgent:
-        links = {"model": Steps(), "environment": Calculator()}
-        return SimpleAgent(max_steps=400, **links)
-
-    async def use(url: str) -> tuple[Any, spans.Span]:
-        try:
-            with spans.root("rollout") as tree:
-                task = {"responses_create_params": {"input": "x"}, "expected_answer": "2"}
-                return await HttpAgent(url).run(task), tree
-        finally:
-            await http.close_shared()
-
-    with hosting.hosted("responses_api_agents", make) as url:
-        result, tree = asyncio.run(use(url))
-    assert (len(result["response"]["output"]), result["reward"]) == (601, 1.0)
-    assert tree.count("tokens") == 602
-    assert tree.total("model") > 0
-    assert tree.total("tool:calculator") > 0
-
-
-def test_the_header_of_a_tree_is_bounded_however_many_names_it_has() -> None:
-    ticks = itertools.count()
-    with spans.root("run", lambda: float(next(ticks))) as tree:
-        for number in range(2000):
-            with spans.span(f"tool:{number}"):
-                spans.tally("retries")
-    with spans.root("rollout") as parent:
-        wire.graft(wire.spans_header(tree), parent)
-    assert len(wire.spans_header(tree)) < 8000
-    assert parent.count("retries") == 2000
 
 
 def test_a_cookie_from_before_a_restart_closes_nobody_elses_session() -> None:

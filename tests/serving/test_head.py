@@ -147,21 +147,6 @@ def test_the_token_is_the_setting_before_the_variable(monkeypatch: pytest.Monkey
         server_token({"server_token": "two words"})
 
 
-def test_a_probe_of_what_is_no_http_says_so():
-    async def act() -> Any:
-        async def gibber(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")  # what is left unread would reset the connection
-            writer.write(b"SSH-2.0-something\r\n\r\n")
-            writer.close()
-
-        server = await asyncio.start_server(gibber, "127.0.0.1", 0)
-        async with server:
-            port = server.sockets[0].getsockname()[1]
-            return await fetch("127.0.0.1", port, "/health", timeout_s=DEADLINE_S)
-
-    assert asyncio.run(act()) == (0, b"")
-
-
 def test_an_answer_in_two_writes_does_not_wait_for_the_other_side():
     with (
         listening("m", "127.0.0.1", 0, None) as sock,

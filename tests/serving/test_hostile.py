@@ -9,7 +9,6 @@ from typing import Any
 
 import aiohttp
 import hosted as hosting
-import pytest
 from patience import DEADLINE_S
 
 from velodrome.resources_servers.calculator.app import Calculator
@@ -75,39 +74,3 @@ def test_a_session_cookie_that_was_made_up_is_refused() -> None:
         for value in ("1.0.abc.def", "x", ""):
             headers = {"Cookie": f"velodrome_session={value}"}
             assert post(f"{url}/get_counter_value", b"{}", headers=headers)[0] == 401
-
-
-@pytest.mark.slow
-def test_a_thousand_rollouts_leave_no_session_in_any_worker() -> None:
-    """Each seeds, counts, verifies and closes; 64 are in flight; each sees its own counter only."""
-
-    async def rollout(session: aiohttp.ClientSession, url: str, number: int) -> None:
-        task = {"responses_create_params": {"input": "x"}, "initial_count": number, "expected_count": number + 2}
-        async with session.post(f"{url}/seed_session", json=task) as reply:
-            headers = {"Cookie": reply.headers["Set-Cookie"].partition(";")[0]}
-        async with session.post(f"{url}/increment_counter", json={"count": 2}, headers=headers) as reply:
-            assert reply.status == 200
-        body = {**task, "response": {"output": []}}
-        async with session.post(f"{url}/verify", json=body, headers=headers) as reply:
-            assert (await reply.json())["reward"] == 1.0
-        async with session.post(f"{url}/close_session", json={}, headers=headers) as reply:
-            assert reply.status == 200
-
-    async def use(url: str) -> set[int]:
-        numbers = iter(range(1000))
-        jar = aiohttp.DummyCookieJar()
-        async with aiohttp.ClientSession(cookie_jar=jar, connector=aiohttp.TCPConnector(limit=64)) as session:
-
-            async def worker() -> None:
-                for number in numbers:
-                    await rollout(session, url, number)
-
-            await asyncio.gather(*(worker() for _ in range(64)))
-        counts = set()
-        for _ in range(12):  # a new connection each time, so that every worker is met
-            async with aiohttp.ClientSession() as session, session.get(url) as reply:
-                counts.add((await reply.json())["open_sessions"])
-        return counts
-
-    with hosting.hosted(KIND, ExampleSessionStateMgmt, workers=3) as url:
-        assert asyncio.run(use(url)) == {0}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from pathlib import Path
 from typing import Any, ClassVar
 
 import hosted as hosting
@@ -19,7 +16,6 @@ from velodrome import Environment, tool
 from velodrome.http import close_shared
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
-from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving import wire
 from velodrome.serving.apps.measures import Core, Measures
 from velodrome.serving.apps.peers import ALONE, Peers
@@ -91,19 +87,6 @@ def test_requests_are_counted_by_route_method_and_status_and_what_is_no_route_as
     }
 
 
-def test_a_request_behind_middleware_is_counted_as_well():
-    from starlette.middleware.cors import CORSMiddleware
-    from starlette.testclient import TestClient
-
-    app = asyncio.run(server_app(Status("calculator", "resources_servers", "calculator"), Calculator()))
-    app = CORSMiddleware(app, allow_origins=["https://a.test"])
-    with TestClient(app, base_url="http://127.0.0.1") as client:
-        client.post("/calculator", json=SUM)
-        client.post("/verify", json={"response": 1})
-        result = requests(parsed(client.get("/metrics").text))
-    assert result == {("/calculator", "POST", "200"): 1, ("/verify", "POST", "422"): 1}
-
-
 def test_a_fault_of_ours_is_counted_as_500_and_leaves_nothing_in_flight():
     async def run() -> tuple[Samples, int]:
         async def broken(request: Any) -> Any:
@@ -173,15 +156,6 @@ def test_sessions_that_are_open_are_told_and_what_the_server_is():
     assert result["process_open_fds", ("worker", "0")] > 3
 
 
-def test_a_server_without_sessions_tells_none_and_streams_count_until_their_end():
-    with hosting.hosted("responses_api_models", lambda: ScriptedModel(answers=["one two"])) as url:
-        status, text = running.http(f"{url}/v1/responses", {"input": "hi", "stream": True})
-        assert (status, "response.completed" in text) == (200, True)
-        result = scraped(url)
-    assert named(result, "velodrome_open_sessions") == {}
-    assert requests(result) == {("/v1/responses", "POST", "200"): 1}
-
-
 def test_a_scrape_tells_of_all_workers_each_under_its_number():
     with hosting.hosted("resources_servers", Calculator, workers=2) as url:
         for _ in range(20):
@@ -210,16 +184,6 @@ def test_a_peer_that_gives_no_answer_is_left_out_and_counted(wire: Any):
         result = asyncio.run(run(answer))
         assert (result["velodrome_workers",], result["velodrome_workers_silent",]) == (3, 2)
         assert result["velodrome_http_requests_in_flight", ("worker", "1")] == 0
-
-
-def test_peers_are_asked_once_each_and_at_the_same_time(wire: Any):
-    async def run() -> tuple[dict[int, bytes | None], int]:
-        async with wire(wire.NEVER) as silent, wire(wire.reply(200, b"here")) as good:
-            result = await Peers([silent.url, "http://127.0.0.1:9", good.url, silent.url], 1).ask("/stats")
-            await close_shared()
-            return result, silent.most_open
-
-    assert asyncio.run(run()) == ({0: None, 2: b"here", 3: None}, 2)
 
 
 def test_a_token_is_wanted_where_one_is_set_and_peers_have_it():
@@ -301,26 +265,3 @@ def test_an_answer_tells_that_its_process_is_busy_when_it_is(used: float, counts
         result = asyncio.run(timed("math", answer, core=core)(Request()))  # type: ignore[arg-type]
     header = result.headers.get(wire.SPANS)
     assert (None if header is None else orjson.loads(header)["tree"][3]) == counts
-
-
-@pytest.mark.slow
-def test_every_server_of_a_run_has_metrics_and_a_worker_that_hangs_is_told(tmp_path: Path):
-    overrides = ["+calculator.resources_servers.calculator.num_workers=2"]
-    with running.Session(tmp_path, running.calculator(tmp_path), *overrides) as session:
-        session.up()
-        result = session.instances()
-        agent = next(each for each in result.values() if each["type"] == "responses_api_agents")
-        assert running.http(f"{agent['url']}/run", running.TASK)[0] == 200
-        for each in result.values():
-            samples = scraped(each["url"])
-            assert len(named(samples, "velodrome_server_info")) == (2 if each["name"] == "calculator" else 1)
-        assert requests(scraped(session.head))["/server_instances", "GET", "200"] == 1
-        assert requests(scraped(agent["url"]))["/run", "POST", "200"] == 1
-        calculator = result["calculator"]
-        os.kill(calculator["pid"][1], signal.SIGSTOP)
-        try:
-            alive = scraped(calculator["url"])
-        finally:
-            os.kill(calculator["pid"][1], signal.SIGCONT)
-    assert (alive["velodrome_workers",], alive["velodrome_workers_silent",]) == (2, 1)
-    assert {dict(labels)["worker"] for labels in named(alive, "process_open_fds")} == {"0"}

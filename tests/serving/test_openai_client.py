@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +11,7 @@ import openai
 import pytest
 from patience import DEADLINE_S
 
-from velodrome import Environment, tool
+from velodrome import Environment
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
@@ -32,21 +31,6 @@ TOOL: Any = {
 }
 CHAT_TOOL: Any = {"type": "function", "function": {"name": "calculator", "parameters": TOOL["parameters"]}}
 ASKED: Any = [{"role": "user", "content": "15% of 240, and 2 + 2?"}]
-
-
-class Faulty(Environment):
-    """Its tool fails, or its sessions do."""
-
-    def seed_session(self, task: dict[str, Any]) -> dict[str, Any]:
-        return {}
-
-    @tool
-    def act(self) -> str:
-        """Act."""
-        raise RuntimeError("the tool broke")
-
-    def verify(self, task: dict[str, Any], response: Any) -> object:
-        return {"reward": 1.0}
 
 
 def model(*answers: Any, **more: Any) -> Callable[[], ScriptedModel]:
@@ -118,52 +102,11 @@ def test_the_same_conversation_by_chat_completions(served: openai.OpenAI) -> Non
     assert second.usage.total_tokens == second.usage.prompt_tokens + second.usage.completion_tokens
 
 
-def test_both_endpoints_stream_a_turn_with_parallel_calls(served: openai.OpenAI) -> None:
-    with served.responses.stream(model="m", input=ASKED, tools=[TOOL]) as stream:
-        snapshots = [event.snapshot for event in stream if event.type == "response.function_call_arguments.delta"]
-        final = stream.get_final_response()
-    with served.chat.completions.stream(
-        model="m", messages=ASKED, tools=[CHAT_TOOL], stream_options={"include_usage": True}
-    ) as chat:
-        done = [event.arguments for event in chat if event.type == "tool_calls.function.arguments.done"]
-        completion = chat.get_final_completion()
-    expected = [call["arguments"] for call in CALLS]
-    assert [json.loads(text) for text in snapshots] == [json.loads(text) for text in done] == expected
-    assert [item.type for item in final.output] == ["reasoning", "function_call", "function_call"]
-    assert completion.choices[0].finish_reason == "tool_calls"
-    assert final.usage is not None
-    assert completion.usage is not None
-    assert final.usage.total_tokens == completion.usage.total_tokens > 0
-
-
-def test_the_asynchronous_client_streams_many_at_once(served: openai.OpenAI) -> None:
-    async def one(many: openai.AsyncOpenAI) -> str:
-        given: Any = [*ASKED, {"role": "assistant", "content": "Hm."}, *ASKED]
-        stream = await many.responses.create(model="m", input=given, stream=True)
-        return "".join([event.delta async for event in stream if event.type == "response.output_text.delta"])
-
-    async def main() -> list[str]:
-        async with openai.AsyncOpenAI(base_url=str(served.base_url), api_key="none", max_retries=0) as many:
-            return await asyncio.gather(*(one(many) for _ in range(32)))
-
-    assert asyncio.run(main()) == ["It is ."] * 32
-
-
 def test_the_model_is_listed(served: openai.OpenAI) -> None:
     assert [each.id for each in served.models.list()] == ["hosted"]
 
 
-ERRORS = {
-    400: openai.BadRequestError,
-    401: openai.AuthenticationError,
-    403: openai.PermissionDeniedError,
-    404: openai.NotFoundError,
-    409: openai.ConflictError,
-    422: openai.UnprocessableEntityError,
-    429: openai.RateLimitError,
-    500: openai.InternalServerError,
-    503: openai.InternalServerError,
-}
+ERRORS = {400: openai.BadRequestError, 429: openai.RateLimitError, 503: openai.InternalServerError}
 
 
 @pytest.mark.parametrize("status", ERRORS)
@@ -209,12 +152,6 @@ def test_a_callers_mistake_is_a_bad_request_that_says_what_is_wrong(served: open
     assert [name in problem for name, problem in zip(names, problems, strict=True)] == [True] * 6
 
 
-def test_the_clients_own_retries_get_past_a_passing_fault() -> None:
-    faults = [{"kind": "status", "status": 429, "times": 1}]
-    with hosting.hosted(MODEL, model("Hello.", faults=faults)) as url, client(url, max_retries=2) as asker:
-        assert asker.responses.create(model="m", input="?").output_text == "Hello."
-
-
 def test_the_clients_key_is_the_servers_token() -> None:
     with hosting.hosted(MODEL, model("Hello."), limits=RequestLimits(token="right")) as url:
         with client(url, "right") as asker:
@@ -236,12 +173,6 @@ def test_an_agent_runs_its_tools_and_answers(agent_served: openai.OpenAI) -> Non
     assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
 
 
-def test_an_agent_continues_its_own_conversation(agent_served: openai.OpenAI) -> None:
-    first = agent_served.responses.create(model="any", input=ASKED)
-    given: Any = [*ASKED, *(item.to_dict() for item in first.output), {"role": "user", "content": "Sure?"}]
-    assert agent_served.responses.create(model="any", input=given).output_text == "It is 4."
-
-
 def test_what_an_agent_does_not_do_is_refused_in_words(agent_served: openai.OpenAI) -> None:
     with pytest.raises(openai.UnprocessableEntityError, match="an agent does not stream"):
         agent_served.responses.create(model="any", input=ASKED, stream=True)
@@ -254,20 +185,9 @@ def test_what_an_agent_does_not_do_is_refused_in_words(agent_served: openai.Open
     assert "responses_create_params" not in str(caught.value)
 
 
-@pytest.mark.parametrize("status", [400, 429, 500])
-def test_the_error_of_an_agents_model_keeps_its_status_and_its_boundary(status: int) -> None:
-    with hosting.hosted(AGENT, agent("x", faults=[{"kind": "status", "status": status}])) as url, client(url) as asker:
-        with pytest.raises(ERRORS[status]) as caught:
+def test_the_error_of_an_agents_model_keeps_its_status_and_its_boundary() -> None:
+    with hosting.hosted(AGENT, agent("x", faults=[{"kind": "status", "status": 429}])) as url, client(url) as asker:
+        with pytest.raises(openai.RateLimitError) as caught:
             asker.responses.create(model="any", input="?")
         assert isinstance(caught.value.body, dict)
         assert (caught.value.body["boundary"], caught.value.body["partial"]) == ("model", [])
-
-
-def test_the_fault_of_an_agents_tool_is_blamed_on_the_tool_with_the_conversation_so_far() -> None:
-    answers = [{"tool_calls": [{"id": "c", "name": "act", "arguments": {}}]}, "done"]
-    with hosting.hosted(AGENT, agent(*answers, resources=Faulty)) as url, client(url) as asker:
-        with pytest.raises(openai.InternalServerError) as caught:
-            asker.responses.create(model="any", input="?")
-        body = caught.value.body
-    assert isinstance(body, dict)
-    assert (body["boundary"], [item["type"] for item in body["partial"]]) == ("tool", ["function_call"])

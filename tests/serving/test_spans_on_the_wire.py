@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import orjson
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.collector.account import timing
@@ -36,6 +36,7 @@ trees = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(trees, odd_numbers, odd_numbers)
 def test_a_strangers_header_ends_no_rollout(tree: Any, at_us: Any, pid: Any) -> None:
     header = json.dumps({"host": wire.host(), "pid": pid, "at_us": at_us, "tree": tree})

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import DEADLINE_S
-from streams import BEGUN, TURN, added, client, collected, consistent, responses, scripted, without_ids
+from streams import BEGUN, TURN, added, client, consistent, responses, scripted, without_ids
 
 from velodrome.errors import ModelError
 from velodrome.responses_api_models.local_model import constrained, weights
@@ -293,16 +293,3 @@ def test_what_the_local_model_refuses_is_refused_before_the_stream(local: tuple[
     url, _ = local
     with client(url) as asker, pytest.raises(openai.BadRequestError, match="exceeds the available context size"):
         asker.responses.create(model="m", input="again and " * 3000, stream=True)
-
-
-@pytest.mark.slow
-def test_a_stream_of_the_local_model_that_is_out_of_time_is_a_model_error() -> None:
-    async def run_out() -> None:
-        hasty = LocalModel(parallel=1, n_ctx=8192, timeout_s=0.3)
-        try:
-            await collected(hasty, {"input": "Count.", "ignore_eos": True})
-        finally:
-            await hasty.aclose()
-
-    with pytest.raises(ModelError, match=r"no answer within 0.3 s \(timeout_s\)"):
-        asyncio.run(run_out())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -123,21 +122,6 @@ def test_servers_that_are_killed_come_back_under_their_addresses_and_make_rollou
         )
         assert (after[name]["restarts"], after[name]["last_exit"]) == (1, "SIGKILL")
     assert running.http(f"{after['calculator_simple_agent']['url']}/run", running.TASK)[1]["reward"] == 1.0
-
-
-def test_requests_that_cannot_be_used_do_not_stop_others(session: Any):
-    agent = session.instances()["calculator_simple_agent"]
-    with (
-        socket.create_connection((agent["host"], agent["port"])) as slow,
-        socket.create_connection((agent["host"], agent["port"])) as rubbish,
-    ):
-        slow.sendall(
-            b"POST /run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
-        )
-        rubbish.sendall(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
-        rubbish.settimeout(running.LIMIT_S)
-        assert rubbish.recv(100).startswith(b"HTTP/1.1 400 ")
-        assert running.http(f"{agent['url']}/run", running.TASK)[1]["reward"] == 1.0
 
 
 @pytest.mark.slow

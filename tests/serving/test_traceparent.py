@@ -167,13 +167,3 @@ def test_outside_of_a_trace_a_call_carries_none() -> None:
         return upstream.seen
 
     assert asyncio.run(call()) == [("upstream", None)]
-
-
-def test_the_id_of_a_trace_is_made_once_and_is_gone_with_it() -> None:
-    assert trace.header() is None
-    with trace.Trace() as outer:
-        assert trace.header() == outer.header
-        with trace.Trace() as inner:
-            assert trace.header() == inner.header != outer.header
-        assert trace.header() == outer.header
-    assert trace.header() is None
