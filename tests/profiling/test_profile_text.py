@@ -119,12 +119,6 @@ def test_the_report_is_drawn_line_by_line(profile: Json):
     assert profile_report(profile) == REPORT
 
 
-def test_without_unicode_every_character_is_ascii_and_every_line_as_long(profile: Json):
-    plain = profile_report(profile, ascii_only=True)
-    assert plain.isascii()
-    assert [len(line) for line in plain.splitlines()] == [len(line) for line in REPORT.splitlines()]
-
-
 def test_sections_with_nothing_to_say_are_left_out(profile: Json):
     profile |= {"tools": [], "slowest": [], "histograms": {}, "series": {}, "notes": []}
     titles = [text.splitlines()[0] for text in profile_report(profile).split("\n\n")]

@@ -11,8 +11,7 @@ import pytest
 from trace_check import check_file, read_trace
 
 from velodrome.cli.main import main
-from velodrome.profiling.traces.trace_events import TraceEvents
-from velodrome.profiling.traces.trace_merge import MergedFile, Renamed, merge
+from velodrome.profiling.traces.trace_merge import MergedFile, Numbers, merge
 from velodrome.timing import chrome
 from velodrome.timing.chrome import Event, TraceWriter
 
@@ -120,7 +119,7 @@ def test_files_that_do_not_overlap_are_merged_and_it_is_said_how_far_apart_they_
         "  late.json        6         600 s  11 µs\n"
         "  early.json       4          0 ms  30 µs\n\n"
         "Notes\n"
-        "  early.json ends 10.0 minutes before late.json begins: they do not overlap\n",
+        "  early.json ends 600 s before late.json begins: they do not overlap\n",
         "",
     )
     check_file(out)
@@ -173,14 +172,12 @@ def test_a_trace_that_is_still_being_written_is_merged_as_it_was_at_first(tmp_pa
     writer = TraceWriter(path, clock=lambda: 200e-6, epoch_us=EPOCH_US)
     writer.add([chrome.complete(1, 1, "before", "span", 90, 120)])
     writer.flush()
-    trace = TraceEvents(path)
-    source = MergedFile(trace, "live.json", EPOCH_US * 1000)
-    source.survey()
+    source = MergedFile(path, "live.json")
     writer.add([chrome.complete(2, 5, "after", "span", 190, 220)])
     writer.close()
-    events = list(Renamed([source]).events(0, source, EPOCH_US * 1000))
+    events = list(source.moved(Numbers(), EPOCH_US * 1000))
     assert [(each["name"], each["ts"], each["dur"]) for each in events] == [("before", 90, 30)]
-    assert list(source.notes()) == [f"{path}: its end is missing; what is there was merged"]
+    assert list(source.notes()) == [f"{path}: it cannot be read to its end; what stands before that was merged"]
 
 
 def test_what_json_cannot_hold_is_replaced_in_its_event_and_in_no_other(tmp_path: Path):
@@ -204,7 +201,7 @@ def test_what_json_cannot_hold_is_replaced_in_its_event_and_in_no_other(tmp_path
     told = merge(tmp_path / "all.json", [path, our_trace(tmp_path / "b.json")])
     assert told["notes"] == [
         f"{path}: 2 events without a time left out",
-        "odd.json ends 0.084 ms before b.json begins: they do not overlap",
+        "odd.json ends 84 µs before b.json begins: they do not overlap",
     ]
     found = check_file(tmp_path / "all.json").events
     assert [(each["name"], each["ts"], each["args"]) for each in found if each.get("cat") == "cpu_op"] == [
@@ -221,5 +218,5 @@ def test_a_trace_of_a_killed_collection_is_merged_as_far_as_it_goes(tmp_path: Pa
     torn = our_trace(tmp_path / "torn.json")
     torn.write_bytes(torn.read_bytes()[:-150])
     told = merge(tmp_path / "all.json", [torch_trace(tmp_path / "a.json"), torn])
-    assert told["notes"] == [f"{torn}: its end is missing; what is there was merged"]
+    assert told["notes"] == [f"{torn}: it cannot be read to its end; what stands before that was merged"]
     assert read_trace(tmp_path / "all.json").missing is None

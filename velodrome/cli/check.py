@@ -19,7 +19,7 @@ from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.settings.values import FilePath
 from velodrome.timing.invisible import escaped, printed_json
-from velodrome.timing.report import counted, padded, speaks_unicode
+from velodrome.timing.report import counted, for_stream, padded
 
 FOUND = 3  # the exit code for findings, as for failed rollouts: finished, and not all is well
 NARROWEST, WIDEST = 60, 120
@@ -69,7 +69,7 @@ def run(argv: Sequence[str]) -> int:
     else:
         width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
         text = "\n".join(report(files, findings, width=width, ran=len(names)))
-        print(text if speaks_unicode(sys.stdout) else text.encode("ascii", "backslashreplace").decode())
+        print(for_stream(text, sys.stdout))
     bad = worst(findings)
     if bad is None or flags.fail_on == "never":
         return 0

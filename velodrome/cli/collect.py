@@ -32,7 +32,7 @@ from velodrome.serving.process.options import ConnectionLimits
 from velodrome.settings import Config
 from velodrome.settings.files import find_input
 from velodrome.timing.invisible import printed_json
-from velodrome.timing.report import speaks_unicode
+from velodrome.timing.report import for_stream
 from velodrome.timing.stop_signals import on_stop_signal
 
 Json = dict[str, Any]
@@ -125,9 +125,8 @@ def finish(result: Run, output: Path) -> int:
 
 def show_profile(profile: Json) -> None:
     """Where the time went, and what to change."""
-    plain, verdict = not speaks_unicode(sys.stderr), profile["verdict"]
-    say(f"\n{profile_tree(profile, ascii_only=plain)}\n")
-    say(verdict_text({"paragraph": verdict["paragraph"]}, ascii_only=plain))
+    verdict = profile["verdict"]
+    say(for_stream(f"\n{profile_tree(profile)}\n\n{verdict_text({'paragraph': verdict['paragraph']})}", sys.stderr))
     if any(advice["override"] for advice in verdict["advice"]):
         say("(to try it: the same command with that, and +overwrite=true or another +output_jsonl_fpath)")
 

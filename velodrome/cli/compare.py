@@ -17,7 +17,7 @@ from velodrome.stats.compare import compare
 from velodrome.stats.group import MetricsSettings
 from velodrome.stats.metrics_text import compare_report
 from velodrome.timing.invisible import printed_json
-from velodrome.timing.report import speaks_unicode
+from velodrome.timing.report import for_stream
 
 
 class CompareFlags(MetricsSettings):
@@ -55,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
     if flags.as_json:
         print(printed_json(result))
     else:
-        print(compare_report(result, all_flips=flags.flips, ascii_only=not speaks_unicode(sys.stdout)))
+        print(for_stream(compare_report(result, all_flips=flags.flips), sys.stdout))
     return 0
 
 

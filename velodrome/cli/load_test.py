@@ -136,15 +136,13 @@ def show(profile: Json, config: Config, folder: Path, *, as_json: bool, top: int
         print(printed_json(told))
         return
     from velodrome.profiling.profile_text import profile_tree, verdict_text
-    from velodrome.timing.report import speaks_unicode
+    from velodrome.timing.report import for_stream
 
-    ascii_only = not speaks_unicode(sys.stdout)
     for name, paths in logs.items():
         for path in paths:
             clock = "wall time" if path.name.endswith(".wall.log") else "CPU time"
             print(f"{name}, {clock} in seconds ({path})\n{calls_text(path, top)}\n")
-    print(profile_tree(profile, ascii_only=ascii_only), end="\n\n")
-    print(verdict_text(profile["verdict"], ascii_only=ascii_only))
+    print(for_stream(f"{profile_tree(profile)}\n\n{verdict_text(profile['verdict'])}", sys.stdout))
 
 
 def calls_text(log: Path, top: int) -> str:

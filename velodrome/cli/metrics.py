@@ -18,7 +18,7 @@ from velodrome.stats.group import MetricsSettings
 from velodrome.stats.groups import read_groups
 from velodrome.stats.metrics_text import metrics_csv, metrics_report
 from velodrome.timing.invisible import escaped, printed_json
-from velodrome.timing.report import speaks_unicode
+from velodrome.timing.report import for_stream
 
 _MOST_NOTES = 20
 
@@ -74,7 +74,7 @@ def _print_groups(files: Sequence[Path], flags: MetricsFlags) -> None:
         _print_notes(result["notes"])
         print(metrics_csv(result), end="")
     else:
-        print(metrics_report(result, fields=flags.fields or (), ascii_only=not speaks_unicode(sys.stdout)))
+        print(for_stream(metrics_report(result, fields=flags.fields or ()), sys.stdout))
 
 
 def _print_notes(notes: Sequence[str]) -> None:

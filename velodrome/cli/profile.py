@@ -122,6 +122,6 @@ def show(profile: Json, *, as_json: bool, top: int) -> None:
         print(printed_json(profile))
         return
     from velodrome.profiling.profile_text import profile_report
-    from velodrome.timing.report import speaks_unicode
+    from velodrome.timing.report import for_stream
 
-    print(profile_report(profile, top=top, ascii_only=not speaks_unicode(sys.stdout)))
+    print(for_stream(profile_report(profile, top=top), sys.stdout))

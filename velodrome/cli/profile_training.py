@@ -12,6 +12,7 @@ from velodrome.cli.streams import reassured
 from velodrome.errors import InputError
 from velodrome.settings.files import file_problem, way_to_file
 from velodrome.timing.invisible import printed_json
+from velodrome.timing.report import for_stream
 
 Json = dict[str, Any]
 
@@ -39,14 +40,16 @@ def show_training(words: Sequence[str], *, as_json: bool, top: int) -> None:
     path = Path(words[0])
     if not os.path.exists(path):
         raise InputError(f"{path}: no such file{way_to_file(path)}")
-    _check(path)
+    is_run = path.is_dir() or path.name == METRICS
+    if path.is_dir() and not (path / METRICS).is_file():
+        runs = sorted(each.parent for each in path.glob(f"*/{METRICS}"))
+        if runs:
+            raise InputError(f"{path}: a folder of {len(runs)} runs; give one of them, as in velo profile {runs[0]}")
+        raise InputError(f"{path}: no {METRICS} in this folder; give a run's folder, or a file")
     with reassured(f"reading {path}"):
-        run = path.is_dir() or path.name == METRICS
-        found = read_training(path) if run else read_torch_trace(path)
-    if as_json:
-        print(printed_json(found))
-    else:
-        print((training_report if run else torch_report)(found, top=top, ascii_only=_ascii()))
+        result = read_training(path) if is_run else read_torch_trace(path)
+    report = training_report if is_run else torch_report
+    print(printed_json(result) if as_json else for_stream(report(result, top=top), sys.stdout))
 
 
 def show_merged(out: Path, words: Sequence[str], *, as_json: bool) -> None:
@@ -65,21 +68,5 @@ def show_merged(out: Path, words: Sequence[str], *, as_json: bool) -> None:
         raise InputError(f"{out}: one of the traces to merge; give --merge another name to write to")
     check_room(out)
     with reassured(f"merging into {out}"):
-        found = merge(out, paths)
-    print(printed_json(found) if as_json else merge_report(found, ascii_only=_ascii()))
-
-
-def _check(path: Path) -> None:
-    """A folder that is a run's."""
-    if not path.is_dir() or (path / METRICS).is_file():
-        return
-    runs = sorted(each.parent.name for each in path.glob(f"*/{METRICS}"))
-    if runs:
-        raise InputError(f"{path}: a folder of {len(runs)} runs; give one of them, as in velo profile {path / runs[0]}")
-    raise InputError(f"{path}: no {METRICS} in this folder; give a run's folder, or a file")
-
-
-def _ascii() -> bool:
-    from velodrome.timing.report import speaks_unicode
-
-    return not speaks_unicode(sys.stdout)
+        result = merge(out, paths)
+    print(printed_json(result) if as_json else for_stream(merge_report(result), sys.stdout))

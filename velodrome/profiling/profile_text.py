@@ -6,10 +6,10 @@ Every name in a profile may come from a model or a stranger's file; each passes 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from velodrome.timing.report import Line, clean, columns, duration, histogram, sparkline, table, tree
+from velodrome.timing.report import Line, clean, columns, duration, histogram, sections, sparkline, table, tree
 
 Json = dict[str, Any]
 
@@ -24,7 +24,7 @@ _SERIES = (
 )
 
 
-def profile_tree(profile: Json, *, ascii_only: bool = False) -> str:
+def profile_tree(profile: Json) -> str:
     """Where a rollout's time went, as a tree of means."""
     lines = [
         Line(
@@ -32,109 +32,88 @@ def profile_tree(profile: Json, *, ascii_only: bool = False) -> str:
             depth=node.get("depth") or 0,
             mean_ms=node.get("mean_ms") or 0.0,
             bottleneck=bool(node.get("bottleneck")),
-            note=_note(node, ascii_only) if node.get("bottleneck") else "",
+            note=_note(node) if node.get("bottleneck") else "",
         )
         for node in profile["tree"][:_MOST_LINES]
     ]
-    return tree(f"Rollout Timing Profile (rollouts={profile['rollouts']})", lines, ascii_only=ascii_only)
+    return tree(f"Rollout Timing Profile (rollouts={profile['rollouts']})", lines)
 
 
-def _note(node: Json, ascii_only: bool) -> str:
+def _note(node: Json) -> str:
     calls = [] if node.get("calls") is None else [f"{node['calls']:.1f} calls"]
-    return ", ".join([*calls, f"p99 {duration(node.get('p99_ms'), ascii_only=ascii_only)}"])
+    return ", ".join([*calls, f"p99 {duration(node.get('p99_ms'))}"])
 
 
-def profile_report(profile: Json, *, top: int = 10, ascii_only: bool = False) -> str:
+def profile_report(profile: Json, *, top: int = 10) -> str:
     """Everything a profile says, one section below the other; sections with nothing to say are left out."""
-    sections = (
-        ("", [profile_tree(profile, ascii_only=ascii_only)]),
-        ("Percentiles", _percentiles(profile, ascii_only)),
-        ("Tools", _tools(profile, top, ascii_only)),
-        ("Slowest rollouts", _slowest(profile, top, ascii_only)),
-        ("Time of a rollout", _total_histogram(profile, ascii_only)),
-        ("Over time", _series(profile, ascii_only)),
-        ("Notes", [clean(str(note), longest=300, ascii_only=ascii_only) for note in profile["notes"][:_MOST_NOTES]]),
-        ("Verdict", verdict_text(profile["verdict"], ascii_only=ascii_only).splitlines()),
+    total = profile["histograms"].get("total")
+    return sections(
+        (
+            ("", [profile_tree(profile)]),
+            ("Percentiles", _percentiles(profile)),
+            ("Tools", _tools(profile, top)),
+            ("Slowest rollouts", _slowest(profile, top)),
+            ("Time of a rollout", [histogram(total["edges_ms"], total["counts"])] if total else []),
+            ("Over time", _series(profile["series"])),
+            ("Notes", [clean(str(note), longest=300) for note in profile["notes"][:_MOST_NOTES]]),
+            ("Verdict", [verdict_text(profile["verdict"])]),
+        )
     )
-    return "\n\n".join(_section(title, lines) for title, lines in sections if lines)
 
 
-def _section(title: str, lines: Sequence[str]) -> str:
-    if not title:
-        return "\n".join(lines)
-    return "\n".join([title, *(f"  {line}" for text in lines for line in text.splitlines())])
-
-
-def _percentiles(profile: Json, ascii_only: bool) -> list[str]:
+def _percentiles(profile: Json) -> list[str]:
     rows = []
     for node in profile["tree"][:_MOST_LINES]:
-        times = (duration(node.get(name), ascii_only=ascii_only) for name in ("mean_ms", "p50_ms", "p90_ms", "p99_ms"))
-        share = node.get("share")
-        calls = node.get("calls")
+        times = (duration(node.get(name)) for name in ("mean_ms", "p50_ms", "p90_ms", "p99_ms"))
+        share, calls = node.get("share"), node.get("calls")
         name = "  " * (node.get("depth") or 0) + str(node.get("name", "?"))
         rows.append((name, *times, "-" if share is None else f"{share:.1%}", "-" if calls is None else f"{calls:.1f}"))
-    return [table(("part", "mean", "p50", "p90", "p99", "share", "calls"), rows, ascii_only=ascii_only)] if rows else []
+    return [table(("part", "mean", "p50", "p90", "p99", "share", "calls"), rows)] if rows else []
 
 
-def _tools(profile: Json, top: int, ascii_only: bool) -> list[str]:
+def _tools(profile: Json, top: int) -> list[str]:
     names = ("mean_ms", "p50_ms", "p99_ms", "cpu_ms", "held_ms")
     rows = [
-        (str(tool["name"]), str(tool["calls"]), *(duration(tool.get(name), ascii_only=ascii_only) for name in names))
+        (str(tool["name"]), str(tool["calls"]), *(duration(tool.get(name)) for name in names))
         for tool in profile["tools"][:top]
     ]
     if not rows:
         return []
-    lines = [table(("tool", "calls", "mean", "p50", "p99", "CPU", "held loop"), rows, ascii_only=ascii_only)]
+    shown = table(("tool", "calls", "mean", "p50", "p99", "CPU", "held loop"), rows)
     more = len(profile["tools"]) - len(rows)
-    return [*lines, f"and {more} more"] if more > 0 else lines
+    return [shown, f"and {more} more"] if more > 0 else [shown]
 
 
-def _slowest(profile: Json, top: int, ascii_only: bool) -> list[str]:
+def _slowest(profile: Json, top: int) -> list[str]:
     rows = []
     several = len({each.get("file") for each in profile["slowest"]}) > 1
     for each in profile["slowest"][:top]:
-        reward = each.get("reward")
-        total_s = each.get("total_s")
-        took = duration(None if total_s is None else total_s * 1000, ascii_only=ascii_only)
+        reward, total_s = each.get("reward"), each.get("total_s")
+        took = duration(None if total_s is None else total_s * 1000)
         where = f"{each['file']}:{each['line']}" if several else str(each["line"])
         rows.append((where, str(each["key"]), took, "-" if reward is None else str(reward)))
-    head = ("line", "key", "total", "reward")
-    return [table(head, rows, left=2, ascii_only=ascii_only)] if rows else []
+    return [table(("line", "key", "total", "reward"), rows, left=2)] if rows else []
 
 
-def _total_histogram(profile: Json, ascii_only: bool) -> list[str]:
-    total = profile["histograms"].get("total")
-    if not total:
-        return []
-    return [histogram(total["edges_ms"], total["counts"], ascii_only=ascii_only)]
-
-
-def _series(profile: Json, ascii_only: bool) -> list[str]:
-    series = profile["series"]
-    lines = []
+def _series(series: Json) -> Iterator[str]:
     for name, label, form in _SERIES:
         values = [value for value in series.get(name, ()) if value is not None]
         if values:
             span = " to ".join(form.format(value) for value in (min(values), max(values)))
-            lines.append(f"{label:<13} {sparkline(series[name], ascii_only=ascii_only)}  {span}")
-    return lines
+            yield f"{label:<13} {sparkline(series[name])}  {span}"
 
 
-def verdict_text(verdict: Json, *, ascii_only: bool = False) -> str:
-    """What bounded throughput, why, and what to change."""
-    return "\n".join(_verdict(verdict, ascii_only))
-
-
-def _verdict(verdict: Json, ascii_only: bool) -> Iterator[str]:
-    """The paragraph, and below it what it does not say already."""
+def verdict_text(verdict: Json) -> str:
+    """What bounded throughput, why, and what to change: the paragraph, and below it what it does not say already."""
     paragraph = str(verdict["paragraph"])
-    yield from _wrapped(paragraph, "", ascii_only)
+    lines = _wrapped(paragraph, "")
     for evidence in verdict.get("evidence", ()):
         if str(evidence) not in paragraph:
-            yield from _wrapped(str(evidence), "  - ", ascii_only)
+            lines += _wrapped(str(evidence), "  - ")
     for advice in verdict.get("advice", ()):
         if not advice.get("override") or f"({advice['override']})" not in paragraph:
-            yield from _wrapped(advice_text(advice), "  > ", ascii_only)
+            lines += _wrapped(advice_text(advice), "  > ")
+    return "\n".join(lines)
 
 
 def advice_text(advice: Json) -> str:
@@ -148,8 +127,12 @@ def advice_text(advice: Json) -> str:
     return text
 
 
-def _wrapped(text: str, lead: str, ascii_only: bool) -> list[str]:
-    shown = clean(text, longest=2000, ascii_only=ascii_only)
+def _wrapped(text: str, lead: str) -> list[str]:
+    width = _WIDTH - columns(lead)
     return textwrap.wrap(
-        shown, _WIDTH - columns(lead), initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False
+        clean(text, longest=2000),
+        width,
+        initial_indent=lead,
+        subsequent_indent=" " * len(lead),
+        break_on_hyphens=False,
     )

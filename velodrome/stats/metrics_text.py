@@ -26,18 +26,18 @@ _SPREAD = ("std", "min", "median", "max")
 _COLUMNS = ("group", "metric", "n", "mean", "low", "high", *_SPREAD, "median_error")
 
 
-def metrics_report(found: Json, *, fields: Sequence[str] = (), ascii_only: bool = False) -> str:
+def metrics_report(found: Json, *, fields: Sequence[str] = ()) -> str:
     """The run, then a line for each group; of groups, other numbers than the reward only where `fields` names them."""
     level = _level(found)
-    parts = [_title(found), _fields_table(found["run"], level, ascii_only), _rates_table(found["run"], level)]
+    parts = [_title(found), _fields_table(found["run"], level), _rates_table(found["run"], level)]
     if found["groups"]:
-        parts.append(f"by {clean(found['by'], ascii_only=ascii_only)}")
-        parts.append(_groups_table(found, "reward", level, ascii_only))
+        parts.append(f"by {clean(found['by'])}")
+        parts.append(_groups_table(found, "reward", level))
         for name in fields:
             if name != "reward" and name in found["run"]["fields"]:
-                parts.append(clean(name, ascii_only=ascii_only))
-                parts.append(_groups_table(found, name, level, ascii_only))
-    return "\n\n".join(filter(None, [*parts, _too_few(found), _notes(found, ascii_only)]))
+                parts.append(clean(name))
+                parts.append(_groups_table(found, name, level))
+    return "\n\n".join(filter(None, [*parts, _too_few(found), _notes(found)]))
 
 
 def _too_few(found: Json) -> str:
@@ -65,12 +65,12 @@ def _level(found: Json) -> str:
     return f"{100 * found['level']:.3g}% interval" if found["level"] else "interval"
 
 
-def _fields_table(group: Json, level: str, ascii_only: bool) -> str:
+def _fields_table(group: Json, level: str) -> str:
     rows = [
         (name, f"{field['n']:,}", shown(field["mean"]), interval(field), *(shown(field[each]) for each in _SPREAD))
         for name, field in group["fields"].items()
     ]
-    return table(("field", "n", "mean", level, *_SPREAD), rows, ascii_only=ascii_only) if rows else ""
+    return table(("field", "n", "mean", level, *_SPREAD), rows) if rows else ""
 
 
 def _rates_table(group: Json, level: str) -> str:
@@ -78,7 +78,7 @@ def _rates_table(group: Json, level: str) -> str:
     return table(("rate", "tasks", "value", level), rows) if rows else ""
 
 
-def _groups_table(found: Json, name: str, level: str, ascii_only: bool) -> str:
+def _groups_table(found: Json, name: str, level: str) -> str:
     rates = [rate for rate in found["run"]["rates"] if name == "reward" and rate.startswith("pass@")]
     rows = []
     for group in found["groups"]:
@@ -87,11 +87,11 @@ def _groups_table(found: Json, name: str, level: str, ascii_only: bool) -> str:
         numbers = (shown(field.get(each)) for each in _SPREAD)
         counts = (f"{group['rollouts']:,}", f"{group['tasks']:,}")
         rows.append((group["group"], *counts, shown(field.get("mean")), interval(field), *numbers, *map(shown, values)))
-    return table((found["by"], "rollouts", "tasks", name, level, *_SPREAD, *rates), rows, ascii_only=ascii_only)
+    return table((found["by"], "rollouts", "tasks", name, level, *_SPREAD, *rates), rows)
 
 
-def _notes(found: Json, ascii_only: bool) -> str:
-    lines = [f"note: {clean(note, longest=300, ascii_only=ascii_only)}" for note in found["notes"][:_MOST_NOTES]]
+def _notes(found: Json) -> str:
+    lines = [f"note: {clean(note, longest=300)}" for note in found["notes"][:_MOST_NOTES]]
     more = len(found["notes"]) - len(lines)
     return "\n".join([*lines, f"and {counted(more, 'more note')}"] if more > 0 else lines)
 
@@ -133,23 +133,23 @@ def _cell(name: str) -> str:
     return f"'{shown}" if shown.lstrip()[:1] in _FORMULA and not _NUMBER.fullmatch(shown) else shown
 
 
-def compare_report(found: Json, *, all_flips: bool = False, ascii_only: bool = False) -> str:
+def compare_report(found: Json, *, all_flips: bool = False) -> str:
     """Both runs, what differs, which tasks flipped, and the verdict last."""
     level = _level(found)
     parts = [
-        "\n".join(_runs(found, ascii_only)),
-        _differences(found["fields"], level, ascii_only),
-        *_compared_groups(found, level, ascii_only),
-        "\n".join(_flips(found, all_flips, ascii_only)),
-        _notes(found, ascii_only),
+        "\n".join(_runs(found)),
+        _differences(found["fields"], level),
+        *_compared_groups(found, level),
+        "\n".join(_flips(found, all_flips)),
+        _notes(found),
         found["verdict"],
     ]
     return "\n\n".join(filter(None, parts))
 
 
-def _runs(found: Json, ascii_only: bool) -> Iterator[str]:
+def _runs(found: Json) -> Iterator[str]:
     for side in ("a", "b"):
-        files = clean(", ".join(found["files"][side]), longest=200, ascii_only=ascii_only)
+        files = clean(", ".join(found["files"][side]), longest=200)
         counts = found[side]
         kept = counted(counts["rollouts/kept"], "rollout")
         yield f"{side.upper()}  {files}: {kept}, {counts['rollouts/failed']:,} failed"
@@ -157,7 +157,7 @@ def _runs(found: Json, ascii_only: bool) -> Iterator[str]:
     yield f"{counted(tasks['both'], 'task')} in both, {tasks['only_a']:,} only in A, {tasks['only_b']:,} only in B"
 
 
-def _differences(fields: Sequence[Json], level: str, ascii_only: bool) -> str:
+def _differences(fields: Sequence[Json], level: str) -> str:
     rows = [
         (
             each["name"],
@@ -172,7 +172,7 @@ def _differences(fields: Sequence[Json], level: str, ascii_only: bool) -> str:
     ]
     if not rows:
         return ""
-    drawn = table(("field", "A", "B", "B - A", level, "tasks", ""), rows, ascii_only=ascii_only)
+    drawn = table(("field", "A", "B", "B - A", level, "tasks", ""), rows)
     return f"{drawn}\n* the interval does not reach zero" if any(row[-1] for row in rows) else drawn
 
 
@@ -181,14 +181,14 @@ def _tasks(each: Json) -> str:
     return f"{a:,}" if a == b else f"{a:,} / {b:,}"
 
 
-def _compared_groups(found: Json, level: str, ascii_only: bool) -> Iterator[str]:
+def _compared_groups(found: Json, level: str) -> Iterator[str]:
     for group in found.get("groups", ()):
-        name = f"{clean(found['by'], ascii_only=ascii_only)} {clean(group['group'], ascii_only=ascii_only)}"
+        name = f"{clean(found['by'])} {clean(group['group'])}"
         main = [each for each in group["fields"] if each["name"] == "reward" or "@" in each["name"]]
-        yield f"{name}: {group['verdict']}\n{_differences(main, level, ascii_only)}"
+        yield f"{name}: {group['verdict']}\n{_differences(main, level)}"
 
 
-def _flips(found: Json, all_flips: bool, ascii_only: bool) -> Iterator[str]:
+def _flips(found: Json, all_flips: bool) -> Iterator[str]:
     flipped = found["flipped"]
     yield f"flipped: {counted(flipped['to_pass'], 'task')} from fail to pass, {flipped['to_fail']:,} from pass to fail"
     flips = found["flips"] if all_flips else found["flips"][:SHOWN_FLIPS]
@@ -202,7 +202,7 @@ def _flips(found: Json, all_flips: bool, ascii_only: bool) -> Iterator[str]:
         for flip in flips
     ]
     if rows:
-        yield table(("task", "prompt", "A", "B"), rows, left=2, ascii_only=ascii_only)
+        yield table(("task", "prompt", "A", "B"), rows, left=2)
     more = flipped["to_pass"] + flipped["to_fail"] - len(rows)
     if more:
         yield f"and {more:,} more" + ("" if all_flips else "; --flips lists them")

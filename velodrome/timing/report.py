@@ -1,7 +1,7 @@
 """Timings as text for a terminal: the tree, a table, a sparkline, a histogram. It knows names and numbers only.
 
 Names come from files and from models: what could move a cursor or end a line is shown as an escape, and a long name
-is cut. With `ascii_only` every character is ASCII and the columns stand as they do otherwise.
+is cut. `for_stream` draws the same in ASCII, column by column, where a terminal has no other characters.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ LONGEST_NAME = 48
 _LABEL_WIDTH = 24
 _VALUE_WIDTH = 8
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_ASCII_BLOCKS = "_.:-=+*#"
-_BAR = "█"
+_IN_ASCII = str.maketrans(f"•…µ{_BLOCKS}", "*~u_.:-=+*#")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +32,26 @@ class Line:
     note: str = ""
 
 
-def tree(title: str, lines: Sequence[Line], *, ascii_only: bool = False) -> str:
+def tree(title: str, lines: Sequence[Line]) -> str:
     """The title, and one aligned line for each part with its mean."""
-    labels = [_label(line, ascii_only) for line in lines]
+    labels = [_label(line) for line in lines]
     digits = _digits(max((line.mean_ms for line in lines), default=0.0))
     values = [f"{line.mean_ms:.{digits}f}" for line in lines]
     label_width = max([_LABEL_WIDTH, *map(columns, labels)])
     value_width = max([_VALUE_WIDTH, *(len(value) + 2 for value in values)])
-    shown = [clean(title, longest=200, ascii_only=ascii_only)]
+    shown = [clean(title, longest=200)]
     for line, label, value in zip(lines, labels, values, strict=True):
         mark = "  <-- BOTTLENECK" if line.bottleneck else ""
-        note = f"  ({clean(line.note, longest=100, ascii_only=ascii_only)})" if line.note else ""
+        note = f"  ({clean(line.note, longest=100)})" if line.note else ""
         shown.append(f"{padded(label, label_width)}{value:>{value_width}} ms{mark}{note}")
     return "\n".join(shown)
 
 
-def _label(line: Line, ascii_only: bool) -> str:
-    name = clean(line.name, ascii_only=ascii_only)
+def _label(line: Line) -> str:
+    name = clean(line.name)
     if line.depth <= 1:
         return f"    - {name}" if line.depth else f"  {name}"
-    return f"{'    ' * line.depth}{'*' if ascii_only else '•'} {name}"
+    return f"{'    ' * line.depth}• {name}"
 
 
 def _digits(largest_ms: float) -> int:
@@ -66,10 +65,9 @@ def table(
     *,
     left: int = 1,
     longest: int = LONGEST_NAME,
-    ascii_only: bool = False,
 ) -> str:
     """Aligned columns: the first `left` of them to the left, the others, which are numbers, to the right."""
-    cells = [[clean(cell, longest=longest, ascii_only=ascii_only) for cell in row] for row in (head, *rows)]
+    cells = [[clean(cell, longest=longest) for cell in row] for row in (head, *rows)]
     widths = [max(columns(row[index]) for row in cells) for index in range(len(head))]
     return "\n".join(
         "  ".join(
@@ -80,15 +78,14 @@ def table(
     )
 
 
-def sparkline(values: Sequence[float | None], width: int = 60, *, ascii_only: bool = False) -> str:
+def sparkline(values: Sequence[float | None], width: int = 60) -> str:
     """One character a stretch of time, from 0 to the largest value; a stretch without values is blank."""
-    blocks = _ASCII_BLOCKS if ascii_only else _BLOCKS
     means = _squeezed(values, width)
     top = max((mean for mean in means if mean is not None), default=0.0)
     if top <= 0:
-        return "".join(" " if mean is None else blocks[0] for mean in means)
-    last = len(blocks) - 1
-    return "".join(" " if mean is None else blocks[round(max(mean, 0.0) / top * last)] for mean in means)
+        return "".join(" " if mean is None else _BLOCKS[0] for mean in means)
+    last = len(_BLOCKS) - 1
+    return "".join(" " if mean is None else _BLOCKS[round(max(mean, 0.0) / top * last)] for mean in means)
 
 
 def _squeezed(values: Sequence[float | None], width: int) -> list[float | None]:
@@ -101,7 +98,7 @@ def _squeezed(values: Sequence[float | None], width: int) -> list[float | None]:
     return found
 
 
-def histogram(edges_ms: Sequence[float], counts: Sequence[int], width: int = 40, *, ascii_only: bool = False) -> str:
+def histogram(edges_ms: Sequence[float], counts: Sequence[int], width: int = 40) -> str:
     """One bar a bin, with the bin's edges and its count; empty bins at both ends are left out."""
     filled = [index for index, count in enumerate(counts) if count > 0]
     if not filled:
@@ -110,8 +107,8 @@ def histogram(edges_ms: Sequence[float], counts: Sequence[int], width: int = 40,
     rows = []
     for index in range(filled[0], filled[-1] + 1):
         length = round(counts[index] / top * width)
-        bar = ("#" if ascii_only else _BAR) * max(length, 1 if counts[index] else 0)
-        edges = [duration(edge, ascii_only=ascii_only) for edge in edges_ms[index : index + 2]]
+        bar = _BLOCKS[-1] * max(length, 1 if counts[index] else 0)
+        edges = [duration(edge) for edge in edges_ms[index : index + 2]]
         rows.append((*edges, bar, str(counts[index])))
     ends = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(
@@ -120,7 +117,7 @@ def histogram(edges_ms: Sequence[float], counts: Sequence[int], width: int = 40,
     )
 
 
-def duration(ms: float | None, *, ascii_only: bool = False) -> str:
+def duration(ms: float | None) -> str:
     """A time in the unit that suits its size: `40 µs`, `18.0 ms`, `790 ms`, `1.9 s`."""
     if ms is None or not isfinite(ms):
         return "-"
@@ -129,28 +126,35 @@ def duration(ms: float | None, *, ascii_only: bool = False) -> str:
         return f"{ms / 1000:.0f} s" if size >= 99_950 else f"{ms / 1000:.1f} s"
     if size >= 0.9995:
         return f"{ms:.0f} ms" if size >= 99.95 else f"{ms:.1f} ms"
-    return f"{ms * 1000:.0f} {'us' if ascii_only else 'µs'}" if size >= 0.0005 else "0 ms"
+    return f"{ms * 1000:.0f} µs" if size >= 0.0005 else "0 ms"
 
 
-def clean(text: str, *, longest: int = LONGEST_NAME, ascii_only: bool = False) -> str:
+def clean(text: str, *, longest: int = LONGEST_NAME) -> str:
     """Text on one line that can do nothing to a terminal, cut to so many columns."""
     shown = text[: longest * 4]
     if not shown.isprintable():
         shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)
     shown = escaped(shown)  # some of what cannot be seen counts as printable
-    if ascii_only:
-        shown = shown.encode("ascii", "backslashreplace").decode()
     if columns(shown) <= longest and len(text) <= longest * 4:
         return shown
-    end = "~" if ascii_only else "…"
     while shown and columns(shown) > longest - 1:
         shown = shown[:-1]
-    return shown + end
+    return shown + "…"
 
 
 def counted(count: int, noun: str) -> str:
     """`1 rollout`, `1,200 rollouts`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def sections(parts: Iterable[tuple[str, Iterable[str]]]) -> str:
+    """Titles with their texts below them, indented; an empty section is left out."""
+    shown = []
+    for title, texts in parts:
+        lines = [f"  {line}" if title else line for text in texts for line in text.splitlines()]
+        if lines:
+            shown.append("\n".join([title, *lines] if title else lines))
+    return "\n\n".join(shown)
 
 
 def columns(text: str) -> int:
@@ -175,3 +179,8 @@ def speaks_unicode(stream: IO[str]) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def for_stream(text: str, stream: IO[str]) -> str:
+    """The text as the stream can show it."""
+    return text if speaks_unicode(stream) else text.translate(_IN_ASCII).encode("ascii", "backslashreplace").decode()

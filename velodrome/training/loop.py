@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from velodrome.errors import TrainError
-from velodrome.timing.report import counted, speaks_unicode
+from velodrome.timing.report import counted, for_stream
 from velodrome.timing.spans import Span, root
 from velodrome.training.buffer import Minibatch
 from velodrome.training.evaluate import Stopped, evaluate, evaluation_line
@@ -235,8 +235,8 @@ def report(run: Session, phase: Phase, stats: Mapping[str, float], spent: Mappin
     trainer = run.settings.trainer
     if run.account.rollouts >= trainer.timing_interval or run.step >= trainer.total_timesteps:
         if run.settings.supervised.profiled:
-            ascii_only = not speaks_unicode(sys.stderr)
-            run.say(timing_table(run.account, run.step, settled=run.timer.settled, ascii_only=ascii_only))
+            table = timing_table(run.account, run.step, settled=run.timer.settled)
+            run.say(for_stream(table, sys.stderr))
         run.account.begin_interval()
     return line
 

@@ -7,7 +7,7 @@ of the parts inside them; operators are in PyTorch's trace, if the run made one.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from pathlib import Path
 from statistics import median
@@ -26,62 +26,69 @@ POINTS = 60  # of a series
 
 _NO_SERIES = {"step", "epoch", "phase", "episodes", "rollout_ms", "update_ms"}
 _TIMED = ("rollout", "update")
-_LAST_STEP = 2**53
-_LONGEST_MS = 1e15
-_MOST_BYTES = 2**63
-_MOST_SERIES = 40
-_MOST_PHASES = 20
-_MOST_PARTS = 100  # of a phase
-_DEEPEST = 8
+_MOST = 1e15  # of steps, milliseconds and bytes
+_MOST_NAMES = 100  # of phases, of their parts, and of series
 _MOST_NOTES = 5
 
 
 class _Phase:
     def __init__(self) -> None:
         self.agent_steps = 0
-        self.rollout_ms = 0.0
-        self.update_ms = 0.0
+        self.spent_ms = dict.fromkeys(_TIMED, 0.0)
         self.sps = array("d")
-        self.parts: dict[tuple[str, ...], Quantiles] = {}  # by path, of the epochs that tell them
+        self.parts: dict[str, Quantiles] = {}  # of the epochs that tell them
 
-    def add_parts(self, rollout_ms: float, update_ms: float, told: Json) -> None:
-        """The times of one epoch, and of what is inside them."""
-        times: Json = {"rollout": rollout_ms, "update": update_ms, **{name: told[name] for name in told if "/" in name}}
-        for name, value in times.items():
-            path, spent_ms = tuple(name.split("/")), _number(value, _LONGEST_MS)
-            if path[0] not in _TIMED or len(path) > _DEEPEST or spent_ms is None:
-                continue
-            if path in self.parts or len(self.parts) < _MOST_PARTS:
-                self.parts.setdefault(path, Quantiles()).add(spent_ms / 1e3)
+    def add(self, steps: int, spent_ms: Json, parts_ms: Any) -> None:
+        """One epoch: its steps, the times of its rollout and update, and what is inside these."""
+        self.agent_steps += steps
+        for name, took_ms in spent_ms.items():
+            self.spent_ms[name] += took_ms
+        took_ms = sum(spent_ms.values())
+        if took_ms > 0:
+            self.sps.append(steps / took_ms * 1e3)
+        if isinstance(parts_ms, dict) and parts_ms:
+            inside = {name: each for name, each in parts_ms.items() if name.startswith(("rollout/", "update/"))}
+            for name, value in {**spent_ms, **inside}.items():
+                part_ms = _number(value, _MOST)
+                if part_ms is not None and (name in self.parts or len(self.parts) < _MOST_NAMES):
+                    self.parts.setdefault(name, Quantiles()).add(part_ms / 1e3)
 
     def parts_json(self, name: str) -> Json:
         """Parts below what they are parts of. Shares are of rollouts and updates; means are over all epochs told."""
-        epochs = self.parts["rollout",].count
-        whole_s = sum(self.parts[each,].sum for each in _TIMED)
+        epochs = self.parts["rollout"].count
+        whole_s = sum(self.parts[each].sum for each in _TIMED)
+        places = {path: place for place, path in enumerate(self.parts)}
+
+        def place(path: str) -> list[tuple[bool, int]]:
+            """After the part it is in, in the order of the file; the remainder is the last."""
+            names = path.split("/")
+            upper = ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
+            return [(each.endswith("/other"), places.get(each, len(places))) for each in upper]
+
         return {
             "phase": name,
             "epochs": epochs,
             "parts": [
                 {
-                    "part": "/".join(path),
-                    "depth": len(path) - 1,
-                    "share": spent.sum / whole_s if whole_s else 0.0,
-                    "mean_ms": spent.sum / epochs * 1e3,
-                    "p50_ms": spent.quantile(0.5) * 1e3,
-                    "p95_ms": spent.quantile(0.95) * 1e3,
+                    "part": path,
+                    "depth": path.count("/"),
+                    "share": self.parts[path].sum / whole_s if whole_s else 0.0,
+                    "mean_ms": self.parts[path].sum / epochs * 1e3,
+                    "p50_ms": self.parts[path].quantile(0.5) * 1e3,
+                    "p95_ms": self.parts[path].quantile(0.95) * 1e3,
                 }
-                for path, spent in _nested(self.parts)
+                for path in sorted(self.parts, key=place)
             ],
         }
 
     def as_json(self, name: str) -> Json:
-        spent_s = (self.rollout_ms + self.update_ms) / 1e3
+        spent_s = sum(self.spent_ms.values()) / 1e3
         return {
             "phase": name,
             "epochs": len(self.sps),
             "agent_steps": self.agent_steps,
-            "rollout_s": self.rollout_ms / 1e3,
-            "update_s": self.update_ms / 1e3,
+            "rollout_s": self.spent_ms["rollout"] / 1e3,
+            "update_s": self.spent_ms["update"] / 1e3,
             "sps": self.agent_steps / spent_s if spent_s else None,
             "sps_median": median(self.sps) if self.sps else None,
             "sps_slowest": min(self.sps, default=None),
@@ -102,45 +109,34 @@ class _Run:
 
     def add(self, line: Json) -> bool:
         """One line; false if it is none of a run's."""
-        if "evaluation" in line and isinstance(line["evaluation"], dict):
+        step = _number(line.get("step"), _MOST)
+        if isinstance(line.get("evaluation"), dict):
             self.evaluations += 1
-            self.evaluation_s += _number(line.get("evaluation_s"), _LONGEST_MS / 1e3) or 0.0
-            step = _number(line.get("step"), _LAST_STEP)
+            self.evaluation_s += _number(line.get("evaluation_s"), _MOST) or 0.0
             told = {name: each for name, each in line["evaluation"].items() if not isinstance(each, dict | list)}
             self.last = {"step": step, **told}
-            value = _number(told.get("mean_return"))
-            if value is not None:
-                self._point("evaluation/mean_return", step or self.step, value)
+            self._point("evaluation/mean_return", step or self.step, told.get("mean_return"))
             return True
-        step = _number(line.get("step"), _LAST_STEP)
-        rollout_ms, update_ms = (_number(line.get(f"{name}_ms"), _LONGEST_MS) for name in _TIMED)
-        if step is None or rollout_ms is None or update_ms is None:
+        spent_ms = {name: _number(line.get(f"{name}_ms"), _MOST) for name in _TIMED}
+        name = str(line.get("phase", "training"))
+        known = name in self.phases or len(self.phases) < _MOST_NAMES
+        if step is None or None in spent_ms.values() or not known:
             return False
-        phase = str(line.get("phase", "training"))
-        if phase not in self.phases and len(self.phases) >= _MOST_PHASES:
-            return False
-        counted = self.phases.setdefault(phase, _Phase())
-        took = max(int(step) - self.step, 0)
-        counted.agent_steps += took
-        counted.rollout_ms += rollout_ms
-        counted.update_ms += update_ms
-        if rollout_ms + update_ms > 0:
-            counted.sps.append(took / (rollout_ms + update_ms) * 1e3)
-        if isinstance(parts_ms := line.get("parts_ms"), dict) and parts_ms:
-            counted.add_parts(rollout_ms, update_ms, parts_ms)
+        phase = self.phases.setdefault(name, _Phase())
+        phase.add(max(int(step) - self.step, 0), spent_ms, line.get("parts_ms"))
         self.step = int(step)
         self.epochs += 1
-        for name, value in line.items():
-            number = _number(value)
-            if name not in _NO_SERIES and number is not None:
-                self._point(name, step, number)
+        for each, value in line.items():
+            if each not in _NO_SERIES:
+                self._point(each, step, value)
         return True
 
-    def _point(self, name: str, step: float, value: float) -> None:
-        if name in self.series or len(self.series) < _MOST_SERIES:
+    def _point(self, name: str, step: float, value: Any) -> None:
+        number = _number(value)
+        if number is not None and (name in self.series or len(self.series) < _MOST_NAMES):
             steps, values = self.series.setdefault(name, (array("d"), array("d")))
             steps.append(step)
-            values.append(value)
+            values.append(number)
 
 
 def read_training(given: Path) -> Json:
@@ -148,7 +144,7 @@ def read_training(given: Path) -> Json:
     path = given / METRICS if given.is_dir() else given
     run, notes = _Run(), []
     for number, line in _lines(path):
-        lost = _number(line.get("lost_bytes"), _MOST_BYTES) if line else None
+        lost = _number(line.get("lost_bytes"), _MOST) if line else None
         if lost is not None:
             notes.append(f"{path}:{number}: {lost:,.0f} bytes of metrics are missing here")
         elif line is None or not run.add(line):
@@ -162,7 +158,7 @@ def read_training(given: Path) -> Json:
     parts = None
     if traces and given != path:
         try:
-            parts = _parts(traces[-1])
+            parts = {"file": str(traces[-1]), "parts": read_torch_trace(traces[-1])["parts"]}
         except InputError as error:  # the run is to be told of all the same
             notes.append(str(error))
     return {
@@ -189,11 +185,11 @@ def _lines(path: Path) -> Iterator[tuple[int, Json | None]]:
         with path.open("rb") as file:
             for number, data in enumerate(file, 1):
                 try:
-                    found = orjson.loads(data)
+                    line = orjson.loads(data)
                 except orjson.JSONDecodeError:
-                    found = None
-                if isinstance(found, dict):
-                    yield number, found
+                    line = None
+                if isinstance(line, dict):
+                    yield number, line
                 elif data.endswith(b"\n"):
                     yield number, None
     except OSError as error:
@@ -208,23 +204,6 @@ def _time(phases: list[Json], evaluation_s: float) -> list[Json]:
     return [{"part": name, "seconds": each, "share": each / whole if whole else 0.0} for name, each in spent]
 
 
-def _nested(parts: Mapping[tuple[str, ...], Quantiles]) -> Iterator[tuple[tuple[str, ...], Quantiles]]:
-    """Each part after the one it is in, in the order in which the file has those of one; the remainder is the last."""
-    places = {path: place for place, path in enumerate(parts)}
-
-    def place(path: tuple[str, ...]) -> list[tuple[bool, int]]:
-        upper = [path[:depth] for depth in range(1, len(path) + 1)]
-        return [(each[-1] == "other", places.get(each, len(places))) for each in upper]
-
-    return ((path, parts[path]) for path in sorted(parts, key=place))
-
-
-def _parts(trace: Path) -> Json:
-    """The parts inside rollouts and updates, of the steps that the newest trace is of."""
-    found = read_torch_trace(trace)
-    return {"file": found["file"], "parts": found["parts"]}
-
-
 def _made(path: Path) -> tuple[int, str]:
     number = path.name.removeprefix("profiler_trace_").partition(".")[0]
     return int(number) if number.isdecimal() else -1, path.name
@@ -237,7 +216,7 @@ def _number(value: Any, most: float | None = None) -> float | None:
     return value if most is None or 0 <= value <= most else None
 
 
-def _squeezed(steps: array[float], values: array[float], last: float, count: int) -> Mapping[str, Any]:
+def _squeezed(steps: Sequence[float], values: Sequence[float], last: float, count: int) -> Json:
     """Means over equal stretches of steps, the same for every series; None where a stretch has no value."""
     sums, counts = [0.0] * count, [0] * count
     for step, value in zip(steps, values, strict=True):

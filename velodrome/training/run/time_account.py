@@ -174,7 +174,7 @@ def _split(
     return split
 
 
-def timing_table(account: TimeAccount, agent_step: int, *, settled: bool, ascii_only: bool = False) -> str:
+def timing_table(account: TimeAccount, agent_step: int, *, settled: bool) -> str:
     """The rollouts since the last table: means, percentiles, the largest part marked."""
     times = account.recent
     taught = times.sum_s(f"rollout/{TEACHER}") > 0
@@ -188,7 +188,7 @@ def timing_table(account: TimeAccount, agent_step: int, *, settled: bool, ascii_
     for name, depth, path in rows:
         note = "not asked" if name == TEACHER and not taught else times.percentiles(path)
         lines.append(Line(_LABELS[name], depth, times.mean_ms(path), bottleneck=path == marked, note=note))
-    title, *parts = tree(f"Rollout Timing Profile (agent_step={agent_step})", lines, ascii_only=ascii_only).splitlines()
+    title, *parts = tree(f"Rollout Timing Profile (agent_step={agent_step})", lines).splitlines()
     clock = "device synchronized before a clock stops" if settled else "nothing to synchronize on this device"
     mean = f"mean of {counted(account.rollouts, 'rollout')} (p50, p95)"
     return "\n".join(
