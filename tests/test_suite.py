@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
+from patience import DEADLINE_S
 
 HERE = Path(__file__).parent
 OWN_DEADLINE = re.compile(
@@ -28,3 +34,25 @@ def test_a_deadline_that_only_ends_a_hang_is_the_one_of_patience():
 
 def test_no_test_asserts_how_long_something_took():
     assert lines_with(DURATION) == []
+
+
+SKIPPING = """
+import pytest
+
+def test_lacks_something():
+    pytest.importorskip("no_such_package")
+
+@pytest.mark.skipif(True, reason="only root on Debian may install")
+def test_of_another_platform(): ...
+"""
+
+
+@pytest.mark.parametrize(("ci", "failed"), [("true", "1 failed, 1 skipped"), ("", "2 skipped")])
+def test_under_ci_a_skip_is_a_failure_unless_the_platform_cannot(tmp_path: Path, ci: str, failed: str):
+    (tmp_path / "test_skipping.py").write_text(SKIPPING)
+    command = [sys.executable, "-m", "pytest", "-p", "skips", "test_skipping.py"]
+    alone = {"CI": ci, "PYTHONPATH": str(HERE), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, **alone}, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert failed in done.stdout
