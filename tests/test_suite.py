@@ -51,7 +51,7 @@ def test_of_another_platform(): ...
 def test_under_ci_a_skip_is_a_failure_unless_the_platform_cannot(tmp_path: Path, ci: str, failed: str):
     (tmp_path / "test_skipping.py").write_text(SKIPPING)
     command = [sys.executable, "-m", "pytest", "-p", "skips", "test_skipping.py"]
-    alone = {"CI": ci, "PYTHONPATH": str(HERE), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    alone = {**os.environ, "CI": ci, "PYTHONPATH": str(HERE), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, **alone}, capture_output=True, text=True, timeout=DEADLINE_S
     )

@@ -37,7 +37,8 @@ Train a small policy: taught by a scripted teacher, then PPO. tools/run.py is th
 
 RECIPE is a name that --list shows, or a Python file of your own (./mine.py, or
 ./mine.py:function). name=value sets an argument of the recipe or, with dots, any
-setting (trainer.batch_size=1024). The same command again resumes the run.
+setting (trainer.batch_size=1024). The same command again resumes the run. The result goes to stdout as
+JSON: folder, step, finished, evaluation, timing, advice, traces. Everything else goes to stderr.
 
 options:
   -h, --help   this text; after a recipe, its arguments and every setting with type, default and meaning
