@@ -27,7 +27,6 @@ from velodrome.collector.attempt import attempt
 from velodrome.collector.keys import Earlier
 from velodrome.collector.plan import Job, TaskFile, TaskSelection, jobs, survey
 from velodrome.collector.sink import Sink
-from velodrome.records.facts import RowFacts
 from velodrome.serving.connect import Components
 from velodrome.settings import load
 from velodrome.stats.metrics import Tally
@@ -91,9 +90,9 @@ def layers(url: str, folder: Path, session: aiohttp.ClientSession) -> dict[str, 
             job = next(waiting)
         made = await attempt(job, agents, verify=True)
         assert made.line is not None
-        assert made.row is not None
+        assert made.facts is not None
         sink.keep(made.line)
-        tally.add(RowFacts(made.row))
+        tally.add(made.facts)
 
     return {
         "aiohttp alone": bare,

@@ -18,6 +18,7 @@ from velodrome.collector.account import Surroundings, account
 from velodrome.collector.attempt import attempt
 from velodrome.collector.plan import Job
 from velodrome.collector.readings import Readings
+from velodrome.records.facts import RowFacts
 from velodrome.serving.connect import Components
 from velodrome.settings import load
 from velodrome.timing.spans import Span, root, span
@@ -57,7 +58,7 @@ def untimed(tree: Span) -> None:
     """The same rollout without its timing."""
     walk(tree)
     orjson.dumps({})
-    READERS[0].add({**ROW, "meta": {"key": "a/0", "finished_at": time.time(), "timing": UNTIMED}}, 2500)
+    READERS[0].add(facts(UNTIMED))
 
 
 def timed(tree: Span) -> None:
@@ -66,7 +67,12 @@ def timed(tree: Span) -> None:
         replay(tree)
     found = account(spans, AROUND)
     orjson.dumps(found)
-    READERS[1].add({**ROW, "meta": {"key": "a/0", "finished_at": time.time(), "timing": found}}, 2500)
+    READERS[1].add(facts(found))
+
+
+def facts(timing: Json) -> RowFacts:
+    """A row with these times."""
+    return RowFacts({**ROW, "meta": {"key": "a/0", "finished_at": time.time(), "timing": timing}}, size=2500)
 
 
 def main() -> Json:

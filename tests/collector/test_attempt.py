@@ -71,14 +71,14 @@ def blamed(agent: Solo | None) -> tuple[str, str]:
     return found["boundary"], found["error"]
 
 
-def test_a_finished_rollout_is_a_row_and_its_line():
+def test_a_finished_rollout_is_a_line_and_its_facts():
     agent = returns({**TASK, "reward": 1.0, "response": RESPONSE})
     outcome = tried(agent)
     assert outcome.line is not None
-    assert outcome.row is not None
+    assert outcome.facts is not None
     assert agent.asked == [(TASK, True)]
-    assert orjson.loads(outcome.line) == outcome.row
-    meta = outcome.row["meta"]
+    row = orjson.loads(outcome.line)
+    meta = row["meta"]
     assert next(iter(meta)) == "key"
     assert {name: meta[name] for name in ("key", "task_index", "rollout_index", "agent", "schema", "scored")} == {
         "key": "t/1",
@@ -88,16 +88,18 @@ def test_a_finished_rollout_is_a_row_and_its_line():
         "schema": 1,
         "scored": ["reward"],
     }
-    assert (outcome.row["reward"], outcome.row["expected_answer"]) == (1.0, "36")
+    assert (row["reward"], row["expected_answer"]) == (1.0, "36")
+    assert (outcome.facts.key, outcome.facts.reward, outcome.facts.size) == ("t/1", 1.0, len(outcome.line))
 
 
 def test_a_deferred_rollout_needs_no_reward():
     agent = returns({**TASK, "response": RESPONSE})
     outcome = tried(agent, verify=False)
     assert outcome.line is not None
-    assert outcome.row is not None
+    assert outcome.facts is not None
     assert agent.asked == [(TASK, False)]
-    assert (outcome.row["reward"], outcome.row["meta"]["verification"]) == (None, "deferred")
+    assert outcome.facts.deferred
+    assert orjson.loads(outcome.line)["reward"] is None
 
 
 def test_a_failure_names_boundary_and_error_and_keeps_the_conversation_so_far():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+import velodrome as velo
 from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import collect
 from velodrome.collector.settings import CollectSettings
@@ -86,3 +88,25 @@ def test_the_run_file_says_from_the_start_how_many_are_requested(tmp_path: Path,
     assert (outcome.kept, outcome.failed) == (3, 0)
     rows = [orjson.loads(line) for line in (tmp_path / "r.jsonl").read_bytes().splitlines()]
     assert [(row["seen"]["requested"], "finished_at" in row["seen"]) for row in rows] == [(3, False)] * 3
+
+
+def test_a_disk_that_refuses_failures_still_gets_every_finished_rollout(tmp_path: Path):
+    output = tmp_path / "r.jsonl"
+    (tmp_path / "r.failures.jsonl").write_bytes(b'{"key": "before/0"}\n' * 5_000)
+    together = asyncio.Barrier(10)
+
+    async def agent(task: dict[str, Any]) -> dict[str, Any]:
+        await together.wait()  # all ten finish in one batch, the failures first
+        if task["id"] < 5:
+            raise RuntimeError("no such luck")
+        return {"output": "fine", "reward": 1.0}
+
+    tasks = [{"id": number, "responses_create_params": {"input": "hi"}} for number in range(10)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the failures file has this size already
+    try:
+        with pytest.raises(velo.errors.StorageError):
+            asyncio.run(velo.collect(tasks, agent, out=output, parallel=10, progress=False))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {row["meta"]["task_index"] for row in map(orjson.loads, output.read_bytes().splitlines())} == {5, 6, 7, 8, 9}

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import orjson
+
 from velodrome.api.call import public_call
 from velodrome.collector.agents import Agents, ConfiguredAgents, LiveAgents
 from velodrome.collector.attempt import attempt
@@ -114,7 +116,8 @@ async def rollout(task: str | Json, agent: Any, *, verify: bool = True) -> Rollo
     job = Job(f"{own_id(row) or content}/0", 0, 0, name, row, digest=content)
     async with Scope():
         finished = await attempt(job, agents.connect([name]), verify=verify, raising=True)
-    return Rollout(finished.row or {})
+    assert finished.line is not None  # a failure raised
+    return Rollout(orjson.loads(finished.line))
 
 
 @public_call

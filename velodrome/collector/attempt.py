@@ -17,6 +17,7 @@ from velodrome.contracts import Agent
 from velodrome.errors import AgentError, Away, ModelError, RolloutError, TaskError, VerifyError, blame, describe
 from velodrome.records import conversation, rollout
 from velodrome.records.bounds import MAX_NUMBER, is_bounded, usage_flaw
+from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.timing.spans import Span, root
 from velodrome.timing.trace import Trace
@@ -45,19 +46,13 @@ class Attempt:
     trace: Trace
     digest: str | None = None
     line: bytes | None = None
-    row: Json | None = None  # what the line holds, for the metrics
+    facts: RowFacts | None = None  # of the line or of the failure, for the readings
     failure: Json | None = None  # as it is in the failures file, but for the number of the attempt
     away: Away | None = None  # the server that could not be reached, if that is why it failed
     traceback: str = ""  # of a failure in foreign code, where somebody wants to see it
     tokens: int = 0
     encoded_at: float = 0.0
     slot: int = 0
-
-    @property
-    def timing(self) -> Json:
-        """Where its time went."""
-        timing: Json = (self.failure or self.row or {}).get("timing") or (self.row or {})["meta"]["timing"]
-        return timing
 
 
 async def attempt(
@@ -148,7 +143,7 @@ def encode(made: Attempt, row: Json) -> None:
         raise unwritable(row, error) from error
     if len(line) > MAX_LINE_BYTES:
         raise AgentError(f"the rollout takes {len(line)} bytes; a line has at most {MAX_LINE_BYTES}")
-    made.row, made.line = row, line
+    made.facts, made.line = RowFacts(row, size=len(line)), line
 
 
 def unwritable(row: Json, error: TypeError) -> RolloutError:
@@ -193,6 +188,7 @@ def fail(made: Attempt, error: RolloutError, meta: Json, timing: Json, task: Jso
         "partial": partial(error),
         **request_of(task),
     }
+    made.facts = RowFacts(made.failure, failed=True)
 
 
 def request_of(task: Json) -> Json:

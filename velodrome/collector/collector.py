@@ -124,15 +124,14 @@ class Collector:
         try:
             async with aclosing(executor.run(self.jobs)) as batches:
                 async for batch in batches:
+                    self._take_all(batch)
                     for attempt in batch:
-                        self._take(attempt)
-                        self.pace.finished(loop.time(), bool(attempt.timing.get("rate_limited")))
+                        self.pace.finished(loop.time(), bool(attempt.spans.count("rate_limited")))
                     self.sink.seal()
                     executor.limit = self.pace.limit
                     self._compare_output()
         finally:
-            for attempt in executor.finished():
-                self._take(attempt)
+            self._take_all(executor.finished())
         self.sink.seal()
 
     def _stop_executor(self) -> None:
@@ -142,6 +141,17 @@ class Collector:
             self._executor.stop()
             loop = asyncio.get_running_loop()
             self._drain = loop.call_later(self.settings.drain_s, self._executor.cancel)
+
+    def _take_all(self, attempts: list[Attempt]) -> None:
+        """Write every attempt that can be written. Then raise what the disk refused: one file may be full, not both."""
+        refused: StorageError | None = None
+        for attempt in attempts:
+            try:
+                self._take(attempt)
+            except StorageError as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
 
     def _take(self, attempt: Attempt) -> None:
         """Write one attempt and count it."""
@@ -177,7 +187,8 @@ class Collector:
         counts = self.counts
         counts.kept += 1
         counts.unresolved.discard(attempt.key)
-        self.readings.add(attempt.row or {}, len(line))
+        if attempt.facts is not None:
+            self.readings.add(attempt.facts)
         if self._timing_every is not None and counts.kept % self._timing_every == 0:
             self.note(self.readings.tree())
         return written
@@ -192,7 +203,8 @@ class Collector:
         counts.failed += 1
         counts.unresolved.add(attempt.key)
         counts.blame(failure["boundary"], error)
-        self.readings.fail(failure)
+        if attempt.facts is not None:
+            self.readings.add(attempt.facts)
         self._point_out(failure, attempt)
         return f"{failure['boundary']}: {error}"
 
@@ -333,7 +345,7 @@ def make_done(attempt: Attempt, written: tuple[float, float] | None, error: str 
         rollout_index=attempt.rollout_index,
         agent=attempt.agent,
         kept=attempt.line is not None,
-        reward=None if attempt.row is None else attempt.row.get("reward"),
+        reward=None if attempt.facts is None else attempt.facts.reward,
         error=error,
         spans=attempt.spans,
         trace=attempt.trace.header,

@@ -7,7 +7,7 @@ than between other things. After a resume the whole output is read instead, old 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_text import profile_tree
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import DAMAGED
-from velodrome.records.rows import Unread, read_failures, read_rows
+from velodrome.records.rows import Unread, read_facts, read_failures
 from velodrome.stats.metrics import Tally, failed_keys
 
 Json = dict[str, Any]
@@ -28,39 +28,31 @@ _BYTES_AT_ONCE = 1_000_000  # rows can be large, and are held until they are rea
 
 
 class Readings:
-    """What the rows so far say; `profiled` unless they were made by another run."""
+    """What the rows so far say; `profile` is None if they were made by another run."""
 
     def __init__(self, where: str, *, by_task: bool, profiled: bool) -> None:
         self.tally = Tally(by_task=by_task)
         self.checks = Checks(WHILE_COLLECTING, by_task=by_task)
         self.profile = Profile(where) if profiled else None
-        self._waiting: list[tuple[Json, int]] = []  # kept rows with their size; failures with none, in their order
+        self._waiting: list[RowFacts] = []  # in the order they finished in
         self._bytes = 0
 
-    def add(self, row: Json, size: int) -> None:
-        """One kept rollout of so many bytes."""
-        self._take(row, size)
-
-    def fail(self, failure: Json) -> None:
-        """One failed attempt."""
-        self._take(failure, 0)
-
-    def _take(self, row: Json, size: int) -> None:
-        self._waiting.append((row, size))
-        self._bytes += size
+    def add(self, facts: RowFacts) -> None:
+        """One kept rollout, or one failed attempt."""
+        self._waiting.append(facts)
+        self._bytes += facts.size
         if len(self._waiting) >= _AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
             self.up_to_date()
 
     def up_to_date(self) -> Readings:
         """Itself, with nothing waiting to be read."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
-        for row, size in waiting:
-            facts = RowFacts(row, size=size, failed=not size)
-            if size:
+        for facts in waiting:
+            if facts.failed:
+                self.checks.fail(facts)
+            else:
                 self.tally.add(facts)
                 self.checks.add(facts)
-            else:
-                self.checks.fail(facts)
             if self.profile is not None:
                 self.profile.add(facts)
         return self
@@ -73,58 +65,46 @@ class Readings:
         return profile_tree({"rollouts": self.profile.rollouts, "tree": self.profile.tree()})
 
 
-class OutputReadings:
-    """Metrics, findings and profile of one output file. `rollouts` counts the rows that have a key."""
+class OutputReadings(Readings):
+    """What the rows of one output file say. `rollouts` counts those that have a key."""
 
-    def __init__(self, output: Path, *, profiled: bool, by_task: bool = True) -> None:
-        self.output = output
+    def __init__(self, output: Path, *, profiled: bool, by_task: bool) -> None:
+        super().__init__(str(output), by_task=by_task, profiled=profiled)
         self.rollouts = 0
-        self.tally = Tally(by_task=by_task)
-        self.checks = Checks(WHILE_COLLECTING, by_task=by_task)
-        self.profile = Profile(str(output)) if profiled else None
+        self._output = output
         self._failed = set(failed_keys(output))
-        self._failures: Iterator[RowFacts] = read_failures(output)  # for the profile: attempts in their order
-        self._next = next(self._failures, None)
         self._unread = Unread(output)
         self.checks.begin(str(output))
-        for failed in read_failures(output):
-            self.checks.fail(failed)
+        for failure in read_failures(output):
+            self.checks.fail(failure)
 
-    def add(self, line: int, row: Json, size: int) -> None:
-        """One row of the file."""
-        facts = RowFacts(row, line=line, size=size)
-        self.tally.add(facts)
-        if facts.key is not None:
-            self.rollouts += 1
-            self._failed.discard(facts.key)
-        self.checks.add(facts)
-        if self.profile is not None:
-            while self._next is not None and (self._next.finished_at or 0.0) <= (facts.finished_at or 0.0):
-                self._fail(self.profile)
+    def read(self, facts: RowFacts) -> None:
+        """One row of the file, or a failure for the profile; the checks know all failures before the first row."""
+        if not facts.failed:
+            if facts.key is not None:
+                self.rollouts += 1
+                self._failed.discard(facts.key)
+            self.add(facts)
+        elif self.profile is not None:
+            self.up_to_date()
             self.profile.add(facts)
-
-    def _fail(self, profile: Profile) -> None:
-        if self._next is not None:
-            profile.add(self._next)
-        self._next = next(self._failures, None)
 
     def lost(self, line: int, reason: str, torn: bool) -> None:
         """A line that is not a row."""
-        self.checks.unreadable(line, reason, torn=torn)
+        self.up_to_date().checks.unreadable(line, reason, torn=torn)
         self._unread(line, reason, torn)
 
     def passed(self, line: int, start: int, size: int) -> None:
         """Bytes that cannot be decompressed."""
-        self.checks.damaged(line, size, self.output.stat().st_size)
+        self.up_to_date().checks.damaged(line, size, self._output.stat().st_size)
         self._unread(line, f"{size:,} bytes from byte {start:,} on {DAMAGED}", False)
 
     def end(self) -> None:
         """The file is over."""
+        self.up_to_date()
         if self.profile is not None:
             for note in self._unread.notes:
                 self.profile.note(note)
-            while self._next is not None:
-                self._fail(self.profile)
 
     def metrics(self) -> Json:
         """The numbers of the whole file."""
@@ -143,8 +123,21 @@ def read_output(
     with ProgressBar(
         desc="Reading the output", unit=" rollouts", delay=patience_s, mininterval=every_s, disable=not progress
     ) as bar:
-        for line, row, size in read_rows(output, whole.lost, whole.passed):
-            whole.add(line, row, size)
-            bar.update()
+        for facts in by_time(read_facts(output, whole.lost, whole.passed), read_failures(output)):
+            whole.read(facts)
+            bar.update(not facts.failed)
     whole.end()
     return whole
+
+
+def by_time(rows: Iterable[RowFacts], failures: Iterator[RowFacts]) -> Iterator[RowFacts]:
+    """Rows in the order of their file, and failures between them where they happened."""
+    failure = next(failures, None)
+    for facts in rows:
+        while failure is not None and (failure.finished_at or 0.0) <= (facts.finished_at or 0.0):
+            yield failure
+            failure = next(failures, None)
+        yield facts
+    if failure is not None:
+        yield failure
+    yield from failures
