@@ -69,10 +69,6 @@ OF_A_WRONG_TYPE = "of a wrong type (docs/rollouts.md names every field)"
             b'{"responses_create_params":{"instructions":[1]}}',
             f"responses_create_params.instructions {OF_A_WRONG_TYPE}",
         ),
-        (
-            b'{"output":[],"responses_create_params":{"input":[{"type":"x","call_id":[]}]}}',
-            f"a part of it {OF_A_WRONG_TYPE}",
-        ),
     ],
 )
 def test_a_line_that_is_no_rollout_is_a_mistake_of_one_line(

@@ -69,7 +69,7 @@ def test_a_row_that_lacks_nearly_everything_is_still_shown():
 
 def test_a_deferred_reward_and_a_refusal_are_said():
     row = {"output": [{"role": "assistant", "content": "", "refusal": "No."}], "meta": {"verification": "deferred"}}
-    assert transcript(row) == ("─── a rollout\n[assistant]\n  No.\n[score]\n  reward: deferred (velo verify gives it)")
+    assert transcript(row) == ("─── a rollout\n[refusal]\n  No.\n[score]\n  reward: deferred (velo verify gives it)")
 
 
 def test_control_characters_and_turned_text_are_shown_as_escapes():

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pydantic import Field
 
 from velodrome.cli.verb import Verb, argument, read_flags
-from velodrome.errors import InputError, ModelError
+from velodrome.errors import InputError
 from velodrome.records.jsonl import loads, read_lines
-from velodrome.records.mending import HOSTILE, mended
+from velodrome.records.mending import mended
 from velodrome.records.other_files import FOREIGN, is_foreign, refuse_other_file
 from velodrome.records.rollout import key_in
 from velodrome.settings.files import file_problem
@@ -45,58 +45,48 @@ VERB = Verb(
 def run(argv: Sequence[str]) -> int:
     """Find the rollout, print it."""
     flags = read_flags(ShowFlags, argv, "velo show")
-    if (problem := file_problem(flags.file)) is not None:
+    file, which = flags.file, flags.which
+    if (problem := file_problem(file)) is not None:
         raise InputError(problem)
-    refuse_other_file(flags.file, failures=True)
-    lines = _show(flags.file, every=flags.all, which=flags.which)
-    if lines == 0:
-        raise InputError(f"{flags.file}: no rollouts in it")
-    if lines is not None and not _show_task(flags.file, flags.which):
-        raise InputError(
-            f"{flags.file}: no rollout {flags.which!r}; a line number from 1 to {lines}, a key, or the id of a task"
-        )
+    refuse_other_file(file, failures=True)
+    if flags.all:
+        shown, lines = _show(file, lambda place, key: True, lost=True)
+    else:
+        shown, lines = _show(file, lambda place, key: which in (str(place), key), one=True)
+        if not shown:
+            shown, _ = _show(file, lambda place, key: key.rpartition("/")[0] == which)
+    if not lines:
+        raise InputError(f"{file}: no rollouts in it")
+    if not shown:
+        raise InputError(f"{file}: no rollout {which!r}; a line number from 1 to {lines}, a key, or the id of a task")
     return 0
 
 
-def _show(file: Path, *, every: bool, which: str) -> int | None:
-    """Print the rollout with this place or key, or every one; how many there are if it is not among them."""
-    found, position = False, 0
+def _show(file: Path, wanted: Callable[[int, str], bool], *, one: bool = False, lost: bool = False) -> tuple[bool, int]:
+    """Print those that are wanted by their place or key, or only the first. Whether there is one, and of how many."""
 
-    def lost(number: int, reason: str, torn: bool) -> None:
-        if every:
+    def report(number: int, reason: str, torn: bool) -> None:
+        if lost:
             print(f"{file}:{number}: {'not whole' if torn else reason}; it is not shown", file=sys.stderr)
 
-    for position, (number, line) in enumerate(read_lines(file, lost=lost), 1):
-        if not (every or str(position) == which or which in (key_in(line), failed_key(line))):
+    shown, place = False, 0
+    for place, (number, line) in enumerate(read_lines(file, lost=report), 1):
+        if not wanted(place, key_in(line) or _failed_key(line)):
             continue
-        found = True
+        shown = True
         try:
-            print(line_transcript(line))
+            print(_transcript(line))
         except InputError as error:
             problem = f"{file}:{number}: {error}"
-            if not every:
+            if one:
                 raise InputError(problem) from error
             print(problem, file=sys.stderr)
-            continue
-        if not every:
+        if one:
             break
-    return None if found else position
+    return shown, place
 
 
-def _show_task(file: Path, task: str) -> bool:
-    """Print every repeat of a task; whether there is one."""
-    found = False
-    for number, line in read_lines(file, lost=lambda *_: None):
-        if (key_in(line) or failed_key(line) or "").rpartition("/")[0] == task:
-            found = True
-            try:
-                print(line_transcript(line))
-            except InputError as error:
-                print(f"{file}:{number}: {error}", file=sys.stderr)
-    return found
-
-
-def line_transcript(line: bytes) -> str:
+def _transcript(line: bytes) -> str:
     """The transcript of a line, or in one line why there is none."""
     try:
         row = loads(line)
@@ -106,17 +96,17 @@ def line_transcript(line: bytes) -> str:
         raise InputError("not a rollout: the line is not a JSON object")
     if is_foreign(row):
         raise InputError(FOREIGN)
-    try:
-        return transcript(row)
-    except (ModelError, *HOSTILE):
-        names = ", ".join(mended(row, failed="boundary" in row)[1]) or "a part of it"
-        raise InputError(f"not a rollout: {names} of a wrong type (docs/rollouts.md names every field)") from None
+    wrong = [name for name in mended(row, failed="boundary" in row)[1] if name != "reward"]
+    if wrong:
+        names = ", ".join(wrong)
+        raise InputError(f"not a rollout: {names} of a wrong type (docs/rollouts.md names every field)")
+    return transcript(row)
 
 
-def failed_key(line: bytes) -> str | None:
-    """The key of a line of a failures file."""
+def _failed_key(line: bytes) -> str:
+    """The key of a line of a failures file; "" if it has none."""
     try:
         key = loads(line)["key"]
     except (ValueError, KeyError, TypeError):
-        return None
-    return key if isinstance(key, str) else None
+        return ""
+    return key if isinstance(key, str) else ""

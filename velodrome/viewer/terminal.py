@@ -11,12 +11,10 @@ from typing import Any
 from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Page, Query, Sort
 from velodrome.index.query import typed
-from velodrome.records.mending import HOSTILE
 from velodrome.timing.report import clean, duration, padded
 from velodrome.viewer.pages.failures_page import filter_of
 from velodrome.viewer.pages.links import long, quoted, short
 from velodrome.viewer.pages.run_page import account, read_runs
-from velodrome.viewer.parts.dialogue import pretty
 from velodrome.viewer.parts.render import number
 from velodrome.viewer.transcript import plain, transcript
 from velodrome.viewer.viewed_file import ViewedFile
@@ -148,11 +146,7 @@ class Terminal:
     def _show(self, wanted: int) -> None:
         row = self._index.row(wanted)
         self._open = wanted
-        try:
-            text = transcript(row)
-        except HOSTILE:
-            text = plain(pretty(row))
-        lines = text.splitlines()
+        lines = transcript(row).splitlines()
         for at, line in enumerate(lines):
             self._print(line)
             if (at + 1) % self._rows == 0 and at + 1 < len(lines):

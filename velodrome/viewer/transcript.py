@@ -9,12 +9,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
-from velodrome.records.conversation import messages, text_of
-from velodrome.records.facts import is_episode
+from velodrome.records.facts import RowFacts, is_episode
+from velodrome.records.mending import mended
 from velodrome.timing.invisible import escaped
 from velodrome.viewer.episode_text import episode_lines
+from velodrome.viewer.parts.dialogue import ShownMessage, conversation, pretty
 
 Json = dict[str, Any]
 
@@ -35,85 +34,66 @@ def one_line(text: str) -> str:
 
 
 def transcript(row: Json) -> str:
-    """The whole rollout as text. A value of a wrong type raises one of `HOSTILE`."""
-    lines = [_title(row)]
-    params = row.get("responses_create_params") or {}
-    prompt = params.get("input")
-    if params.get("instructions"):
-        lines += _block("system", params["instructions"])
-    if isinstance(prompt, str):
-        lines += _block("user", prompt)
-    for message in _prompt(prompt) if isinstance(prompt, list) else ():
-        lines += _message(message)
-    tools = [str(tool.get("name", "?")) for tool in params.get("tools") or ()]
-    if tools:
-        lines.append(f"  (tools: {one_line(', '.join(tools))})")
-    for message in row.get("output") or row.get("partial") or ():
-        lines += _message(message)
+    """The whole rollout as text, whatever is in it."""
+    failed = "boundary" in row
+    facts = RowFacts(mended(row, failed=failed)[0], failed=failed)
+    talk = conversation(row)
+    lines = [_title(facts)]
+    for message in talk:
+        lines += _message(message) if message.in_prompt else ()
+    if facts.offered:
+        lines.append(f"  (tools: {one_line(', '.join(sorted(facts.offered)))})")
+    for message in talk:
+        lines += () if message.in_prompt else _message(message)
     if is_episode(row):
         lines += ["[episode]", *(f"  {line}" for line in episode_lines(row))]
-    response = row.get("response") or {}
-    if response.get("status") == "incomplete":
-        reason = (response.get("incomplete_details") or {}).get("reason", "no reason given")
-        lines.append(f"  (cut off: {one_line(str(reason))})")
-    if "boundary" in row:
+    if facts.status == "incomplete":
+        lines.append(f"  (cut off: {one_line(facts.stopped_by or 'no reason given')})")
+    if failed:
         attempt = f", attempt {row['attempt']}" if "attempt" in row else ""
         lines += _block(f"failed · {row['boundary']}{attempt}", str(row.get("error", "")))
     else:
-        lines += _block("score", "\n".join(_score(row)))
+        lines += _block("score", "\n".join(_score(facts)))
     return "\n".join(lines)
 
 
-def _prompt(items: list[Json]) -> Iterator[Json]:
-    """The prompt as messages; an earlier tool result has the name of its tool."""
-    names = {item.get("call_id"): item.get("name") for item in items if item.get("type") == "function_call"}
-    for item in items:
-        for message in messages([item]) if item.get("type", "message") != "message" else [item]:
-            name = names.get(item.get("call_id"))
-            yield {"name": name, **message} if name and message.get("role") == "tool" else message
-
-
-def _title(row: Json) -> str:
-    meta = row.get("meta") or (row if "boundary" in row else {})
-    timing = meta.get("timing") or {}
-    parts = [one_line(str(meta.get("key", "a rollout")))]
-    if "agent" in meta:
-        parts.append(one_line(str(meta["agent"])))
-    if "total_s" in timing:
-        parts.append(f"{timing['total_s']:.2f} s ({timing.get('model_s', 0.0):.2f} s model)")
-    tokens = (row.get("usage") or {}).get("total_tokens")
-    if tokens and isinstance(tokens, int):
-        parts.append(f"{tokens} token{'s' if tokens != 1 else ''}")
+def _title(facts: RowFacts) -> str:
+    parts = [one_line(str(facts.meta.get("key", "a rollout")))]
+    if facts.agent:
+        parts.append(one_line(facts.agent))
+    if facts.total_s is not None:
+        parts.append(f"{facts.total_s:.2f} s ({facts.seconds('model_s') or 0:.2f} s model)")
+    if facts.total_tokens:
+        parts.append(f"{facts.total_tokens} token{'s' if facts.total_tokens != 1 else ''}")
     return "─── " + " · ".join(parts)
 
 
-def _message(message: Json) -> Iterator[str]:
-    role = str(message.get("role") or message.get("type") or "?")
-    if message.get("reasoning_content"):
-        yield from _block("reasoning", message["reasoning_content"])
-    text = message.get("refusal") or text_of(message.get("content"))
-    if text and role == "tool":
-        yield from _block(f"tool result · {message.get('name', '?')}", text)
-    elif text:
-        yield from _block(role, text)
-    for call in message.get("tool_calls") or ():
-        yield from _block(f"tool call · {call.get('name', '?')}", str(call.get("arguments", "")))
+def _message(message: ShownMessage) -> Iterator[str]:
+    if message.text:
+        title = "tool result" if message.role == "tool" else message.role
+        yield from _block(f"{title} · {message.name}" if message.name else title, message.text)
+    for call in message.calls:
+        yield from _block(f"tool call · {call.name}", call.raw)
+        if call.result is not None:
+            yield from _block(f"tool result · {call.name}", call.result)
 
 
-def _score(row: Json) -> Iterator[str]:
-    meta = row.get("meta") or {}
-    if meta.get("verification") == "deferred":
+def _score(facts: RowFacts) -> Iterator[str]:
+    if facts.deferred:
         yield "reward: deferred (velo verify gives it)"
-    names = ["reward", "expected_answer", *meta.get("scored", ())]
-    for name in dict.fromkeys(names):
-        if row.get(name) is not None:
-            yield f"{name}: {_value(row[name])}"
+    for name in dict.fromkeys(("reward", "expected_answer", *facts.meta.get("scored", ()))):
+        value = facts.row.get(name)
+        if value is not None:
+            yield f"{name}: {_value(value)}"
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, float):
-        return json.dumps(value)  # which has words for NaN and infinity
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))  # which has words for NaN and infinity
+    except (TypeError, ValueError, RecursionError):
+        return pretty(value)
 
 
 def _block(title: str, text: str) -> list[str]:

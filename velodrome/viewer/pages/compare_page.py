@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any
-
-from markupsafe import Markup
 
 from velodrome.viewer.pages.links import Served, quoted
 from velodrome.viewer.pages.run_page import PATIENCE_S
@@ -36,7 +33,7 @@ def compare_page(sources: Sequence[ViewedFile], a: ViewedFile, b: ViewedFile, on
         values |= {
             "level": f"{result.value.get('level', 0.95):.0%}",
             "paired": any(each.get("paired") for each in result.value["fields"]),
-            "fields": _fields(result.value["fields"]),
+            "fields": _fields(result.value["fields"][:_MOST_FIELDS]),
         }
     return values
 
@@ -78,29 +75,4 @@ def _flip(flip: Json, a: ViewedFile, b: ViewedFile) -> Json:
 
 
 def _fields(fields: Sequence[Json]) -> list[Json]:
-    return [
-        {**each, "sure": _sure(each), "picture": Markup(interval(each["difference"], each["low"], each["high"]))}
-        for each in fields[:_MOST_FIELDS]
-    ]
-
-
-def _sure(each: Json) -> bool:
-    return each["low"] is not None and (each["low"] > 0 or each["high"] < 0)
-
-
-def interval(difference: float | None, low: float | None, high: float | None) -> str:
-    """A difference and how far it may be off, about zero in the middle. The numbers are beside it as text."""
-    if difference is None or low is None or high is None or not all(map(isfinite, (difference, low, high))):
-        return ""
-    widest = max(abs(low), abs(high), abs(difference)) or 1.0
-
-    def at(value: float) -> str:
-        return f"{50 + 46 * value / widest:.2f}%"
-
-    sure = " sure" if low > 0 or high < 0 else ""
-    return (
-        f'<svg class="interval{sure}" width="100%" height="16" aria-hidden="true">'
-        '<line class="zero" x1="50%" x2="50%" y1="0" y2="16"/>'
-        f'<line class="line" x1="{at(low)}" x2="{at(high)}" y1="8" y2="8"/>'
-        f'<circle class="point" cx="{at(difference)}" cy="8" r="4"/></svg>'
-    )
+    return [{**each, "sure": each["low"] is not None and (each["low"] > 0 or each["high"] < 0)} for each in fields]

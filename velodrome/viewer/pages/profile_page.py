@@ -74,33 +74,30 @@ def _figures(profile: Json) -> list[tuple[str, str]]:
 
 
 def profile_parts(tree: list[Json]) -> list[Json]:
-    """The lines of the table of parts, each with the bar of its share."""
+    """The lines of the table of parts, each with the colour of its bar."""
     return [
         {
             "calls": None,
             "share": None,
             **node,
             "depth": min(node.get("depth") or 0, 4),
-            "bar": Markup(charts.share_bar(node.get("share"), kind=waterfall.kind(str(node.get("part", ""))))),
+            "kind": waterfall.kind(str(node.get("part", ""))),
         }
         for node in tree
     ]
 
 
-def _series(series: Json) -> list[Json]:
+def _series(series: Json) -> list[tuple[str, Json]]:
     pictures = []
-    at_s = series.get("at_s") or []
+    at_s, every_s = series.get("at_s") or [], series.get("every_s") or 1.0
     for name, label, unit in _SERIES:
         values = series.get(name) or []
-        picture = ""
         if len(values) == len(at_s):
-            picture = charts.line(at_s, values, label=label, unit=unit, every_s=series.get("every_s") or 1.0)
-        if picture:
-            pictures.append({"label": label, "picture": Markup(picture)})
-    return pictures
+            pictures.append((label, charts.line(at_s, values, label=label, unit=unit, every_s=every_s)))
+    return [(label, picture) for label, picture in pictures if picture]
 
 
-def _histograms(profile: Json) -> list[Json]:
+def _histograms(profile: Json) -> list[tuple[str, Json]]:
     """One for each part that took any time at all."""
     lines = {node.get("part"): node for node in profile["tree"]}
     pictures = []
@@ -110,7 +107,7 @@ def _histograms(profile: Json) -> list[Json]:
             label = str(lines[part]["name"])
             picture = charts.histogram(each["edges_ms"], each["counts"], label=f"{label}: time a rollout spends in it")
             if picture:
-                pictures.append({"label": label, "picture": Markup(picture)})
+                pictures.append((label, picture))
     return pictures
 
 
@@ -120,4 +117,4 @@ def _slow(each: Json) -> Json:
     where = f"line {each['line']}"
     if each.get("file"):
         where = f"{Path(each['file']).name}:{each['line']}"
-    return {**each, "total_ms": total_ms, "where": where, "picture": Markup(picture)}
+    return {**each, "total_ms": total_ms, "where": where, "picture": picture}

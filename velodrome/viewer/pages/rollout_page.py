@@ -47,6 +47,7 @@ def rollout_page(
     before, after = _neighbours(index, query, sort, number_)
     here = {"q": request.q, "sort": str(sort)}
     meta = row if entry.state == "failed" else _object(row.get("meta"))
+    timing = _object(meta.get("timing"))
     raw = pretty(row)
     messages = conversation(row)
     episode = read_episode(row)
@@ -69,7 +70,9 @@ def rollout_page(
         "failure": _failure(row, entry),
         "episode": episode_part(episode),
         "cards": _cards(row, meta, entry, {"episode"} if isinstance(episode, Episode) else set()),
-        "waterfall": Markup(_waterfall(meta, entry)),
+        "waterfall": waterfall.draw(
+            timing.get("tree"), timing.get("total_s"), label=f"Waterfall of rollout {entry.key}"
+        ),
         "raw": folded(raw, over=_RAW_HEAD + _RAW_TAIL, head=_RAW_HEAD, tail=_RAW_TAIL),
         "raw_size": size(len(raw.encode("utf-8", "replace"))),
         "raw_open": show == "raw",
@@ -236,8 +239,3 @@ def _times(timing: Json) -> list[tuple[str, Markup]]:
         if isinstance(timing.get(name), int):
             rows.append((name.replace("_", " "), Markup.escape(count(timing[name]))))
     return rows
-
-
-def _waterfall(meta: Json, entry: Entry) -> str:
-    timing = _object(meta.get("timing"))
-    return waterfall.draw(timing.get("tree"), timing.get("total_s"), label=f"Waterfall of rollout {entry.key}")

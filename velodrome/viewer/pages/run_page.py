@@ -10,7 +10,6 @@ from math import isfinite
 from typing import Any
 
 import orjson
-from markupsafe import Markup
 
 from velodrome.index import FieldHistogram, Index, State
 from velodrome.records.rollout import beside
@@ -60,7 +59,7 @@ def run_page(source: ViewedFile, index: Index, links: Links) -> Json:
         "findings": findings,
         "problems": _findings(findings, index, links),
         "histogram": _histogram(rewards),
-        "throughput": Markup("") if behind else _throughput(index, runs),
+        "throughput": None if behind else _throughput(index, runs),
         "profile": profile,
         "verdict": verdict,
         "parts": parts,
@@ -101,19 +100,8 @@ def account(state: State, runs: list[Json], *, live: bool) -> Json:
         "kept": kept,
         "failed": failed,
         "left": left if known else 0,
-        "bar": Markup(_account_bar(kept, failed, left)),
+        "parts": [("kept", kept), ("failed", failed), ("left", left)],
     }
-
-
-def _account_bar(kept: int, failed: int, left: int) -> str:
-    total = kept + failed + left
-    parts, at = [], 0.0
-    for kind, amount in (("kept", kept), ("failed", failed), ("left", left)):
-        if amount:
-            width = 100 * amount / total
-            parts.append(f'<rect class="bar-{kind}" x="{at:.3f}%" width="{width:.3f}%" height="6"/>')
-            at += width
-    return f'<svg width="100%" height="6" aria-hidden="true">{"".join(parts)}</svg>' if total else ""
 
 
 def _over(source: ViewedFile, runs: list[Json]) -> bool:
@@ -174,21 +162,20 @@ def _over_tasks(name: str, metrics: Json) -> str:
     return f"{name} over {count(tasks)} of {count(scored)} tasks" if known and tasks != scored else name
 
 
-def _histogram(rewards: FieldHistogram | None) -> Markup:
-    bins = rewards.bins if rewards else ()
-    if not bins or not rewards:
-        return Markup("")
-    edges = [bins[0].low, *(each.high for each in bins)]
+def _histogram(rewards: FieldHistogram | None) -> Json | None:
+    if not rewards or not rewards.bins:
+        return None
+    edges = [rewards.bins[0].low, *(each.high for each in rewards.bins)]
     label = f"Reward: {many(rewards.count, 'rollout')}, mean {number(rewards.mean)}"
-    return Markup(charts.histogram(edges, [each.count for each in bins], label=label, shown=number))
+    return charts.histogram(edges, [each.count for each in rewards.bins], label=label, shown=number)
 
 
-def _throughput(index: Index, runs: list[Json]) -> Markup:
+def _throughput(index: Index, runs: list[Json]) -> Json | None:
     points = index.series()
     if not points:
-        return Markup("")
+        return None
     curve = rates(points, runs)
-    return Markup(charts.line(curve.at_s, curve.per_s, label="Throughput", unit="rollouts/s", every_s=curve.every_s))
+    return charts.line(curve.at_s, curve.per_s, label="Throughput", unit="rollouts/s", every_s=curve.every_s)
 
 
 def _profile(profile: Measurement) -> tuple[Json | None, list[Json]]:

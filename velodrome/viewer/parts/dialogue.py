@@ -36,12 +36,13 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call; `result` is None if it was never answered."""
+    """One tool call; `result` is None if it was never answered. `raw` is what it was called with, as it stands."""
 
     name: str
     arguments: list[Argument]
     result: str | None
     parsed: bool = True
+    raw: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +205,22 @@ def _call_id(call: Any) -> str:
 
 def _call(call: Any, result: str | None) -> Call:
     if not isinstance(call, dict):
-        return Call("?", [Argument("", pretty(call))], result, parsed=False)
+        return Call("?", [Argument("", pretty(call))], result, parsed=False, raw=pretty(call))
     function = call.get("function")
     if isinstance(function, dict):  # the shape of chat completions
         call = {**function, **call}
-    name = call.get("name")
-    parsed = arguments = call.get("arguments", "")
+    name = str(call.get("name"))
+    value = arguments = call.get("arguments", "")
+    raw = arguments if isinstance(arguments, str) else pretty(arguments)
     if isinstance(arguments, str):
         try:
-            parsed = orjson.loads(arguments) if len(arguments) <= _MOST_PARSED else arguments
+            value = orjson.loads(arguments) if len(arguments) <= _MOST_PARSED else arguments
         except orjson.JSONDecodeError:
-            return Call(str(name), [Argument("", arguments)] if arguments else [], result, parsed=not arguments)
-    if isinstance(parsed, dict):
-        shown = [Argument(each, _argument(value)) for each, value in list(parsed.items())[:_MOST_ARGUMENTS]]
-        return Call(str(name), shown, result)
-    return Call(str(name), [Argument("", _argument(parsed))], result)
+            return Call(name, [Argument("", raw)] if raw else [], result, parsed=not raw, raw=raw)
+    if isinstance(value, dict):
+        shown = [Argument(each, _argument(own)) for each, own in list(value.items())[:_MOST_ARGUMENTS]]
+        return Call(name, shown, result, raw=raw)
+    return Call(name, [Argument("", _argument(value))], result, raw=raw)
 
 
 def _argument(value: Any) -> str:

@@ -4,9 +4,10 @@ and a table of steps.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 import orjson
@@ -90,12 +91,12 @@ def _strip(pictures: Pictures, listed: int) -> list[Json]:
     room = max(1, min(_STRIP, last + 1, _STRIP_CELLS // largest))
     wanted = {place * last // max(room - 1, 1) for place in range(room)}
     return [
-        {"step": place + 1, "href": f"#step-{place + 1}" if place < listed else "#steps", "picture": Markup(drawn)}
+        {"step": place + 1, "href": f"#step-{place + 1}" if place < listed else "#steps", "picture": drawn}
         for place, drawn in _drawn(pictures, wanted)
     ]
 
 
-def _drawn(pictures: Pictures, wanted: set[int]) -> Iterator[tuple[int, str]]:
+def _drawn(pictures: Pictures, wanted: set[int]) -> Iterator[tuple[int, Json]]:
     width, cells = 1, [""]
     for place, frame in enumerate(pictures.frames):
         if isinstance(frame, FrameChange):
@@ -107,30 +108,19 @@ def _drawn(pictures: Pictures, wanted: set[int]) -> Iterator[tuple[int, str]]:
             yield place, picture(cells, width, pictures.colours)
 
 
-def picture(cells: Sequence[str], width: int, colours: Sequence[str]) -> str:
-    """Cells as an SVG: a path for each colour, on the commonest of them. The text beside it says what it shows."""
-    stretches: dict[str, list[str]] = {}
-    held: dict[str, int] = {}
+def picture(cells: Sequence[str], width: int, colours: Sequence[str]) -> Json:
+    """Cells as an SVG has them: a path for each colour, on the commonest of them."""
+    paths: dict[str, list[str]] = {}
     for begin in range(0, len(cells), width):
-        row, x = cells[begin : begin + width], 0
-        while x < width:
-            letter, start = row[x], x
-            while x < width and row[x] == letter:
-                x += 1
-            stretches.setdefault(letter, []).append(f"M{start} {begin // width}h{x - start}v1h{start - x}z")
-            held[letter] = held.get(letter, 0) + x - start
-    commonest = max(held, key=lambda letter: held[letter])
-    colour = {letter: colours[ALPHABET.index(letter)] for letter in held}
-    shapes = "".join(
-        f'<path fill="{colour[letter]}" d="{"".join(paths)}"/>'
-        for letter, paths in stretches.items()
-        if letter != commonest
-    )
-    height = len(cells) // width
-    return (
-        f'<svg viewBox="0 0 {width} {height}" shape-rendering="crispEdges" aria-hidden="true">'
-        f'<rect fill="{colour[commonest]}" width="{width}" height="{height}"/>{shapes}</svg>'
-    )
+        x = 0
+        for letter, run in groupby(cells[begin : begin + width]):
+            length = len(list(run))
+            paths.setdefault(letter, []).append(f"M{x} {begin // width}h{length}v1h-{length}z")
+            x += length
+    [(commonest, _)] = Counter(cells).most_common(1)
+    shapes = [(colours[ALPHABET.index(letter)], "".join(runs)) for letter, runs in paths.items() if letter != commonest]
+    ground = colours[ALPHABET.index(commonest)]
+    return {"width": width, "height": len(cells) // width, "ground": ground, "shapes": shapes}
 
 
 def _table(episode: Episode, names: list[str], agents: int, listed: int) -> list[Json]:

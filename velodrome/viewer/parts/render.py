@@ -48,6 +48,7 @@ def environment() -> Environment:
         "line": lambda value, longest=200: plain_line(str(value), longest),
         "attribute": lambda value, longest=200: attribute(str(value), longest),
         "reward_kind": reward_kind,
+        "place": lambda value: f"{value:.2f}".rstrip("0").rstrip("."),
     }
     templates.filters.update(filters)
     return templates

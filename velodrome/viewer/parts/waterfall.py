@@ -21,11 +21,11 @@ _PARTS = {
 }
 
 
-def draw(tree: Any, total_s: Any, *, label: str) -> str:
-    """The picture, or nothing if there are no spans to draw."""
+def draw(tree: Any, total_s: Any, *, label: str) -> charts.Json | None:
+    """The picture, or None if there are no spans to draw."""
     bars = list(islice(_bars(tree, 0), MOST_SPANS))
     total_ms = total_s * 1000 if isinstance(total_s, int | float) and abs(total_s) < _LATEST_US else 0.0
-    return charts.waterfall(bars, total_ms, label=label) if bars else ""
+    return charts.waterfall(bars, total_ms, label=label) if bars else None
 
 
 def kind(part: str) -> str:
