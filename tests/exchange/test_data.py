@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from velodrome.api.exchanging import export
 from velodrome.errors import InputError
-from velodrome.exchange.data.preparing import PrepareOrder, PrepareResult, prepare
+from velodrome.exchange.data.preparing import PrepareOptions, PrepareResult, prepare
 from velodrome.exchange.data.template import Missing, Template
 from velodrome.exchange.data.validate import survey
-from velodrome.exchange.export.formats import FORMATS
-from velodrome.exchange.export.pipeline import ExportOrder, export
 from velodrome.records.rollout import encode
 
 Json = dict[str, Any]
@@ -66,8 +65,7 @@ def test_a_template_gives_a_text_or_says_what_is_wrong(row: Json, text: str):
 
 def prepared(folder: Path, source: str, **options: Any) -> tuple[PrepareResult, list[Json]]:
     to = folder / "tasks.jsonl"
-    order = PrepareOrder(**{"source": source, "to": to, "prompt": "What is {q}?", **options})
-    outcome = prepare(order)
+    outcome = prepare(source, PrepareOptions(**{"to": to, "prompt": "What is {q}?", **options}))
     return outcome, [orjson.loads(line) for line in to.read_bytes().splitlines()]
 
 
@@ -383,6 +381,6 @@ def test_our_own_exports_are_read_back_as_the_tasks_they_came_from(
     answer = {"output": [{"role": "assistant", "content": "2"}], "response": {"content": "2"}, "usage": {}}
     rollouts = tmp_path / "rollouts.jsonl"
     rollouts.write_bytes(encode({**task, **answer, "reward": 1.0, "meta": {"key": "sum/0"}}))
-    export(ExportOrder(FORMATS[name], [rollouts], tmp_path / "data"))
+    export(name, rollouts, tmp_path / "data")
     outcome, tasks = prepared(tmp_path, str(tmp_path / "data" / file), prompt="{prompt}", **options)
     assert (outcome.bad, tasks) == (0, [task])

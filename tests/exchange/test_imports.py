@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from velodrome.api.exchanging import export
 from velodrome.errors import InputError
-from velodrome.exchange.export.formats import FORMATS
 from velodrome.exchange.export.nemo_gym import record
-from velodrome.exchange.export.pipeline import ExportOrder, export
 from velodrome.exchange.imports import from_nemo_gym
-from velodrome.exchange.imports.importing import ImportOrder, ImportResult, import_file
+from velodrome.exchange.imports.importing import ImportOptions, ImportResult, import_file
 from velodrome.records.rollout import make_rollout
 from velodrome.records.task import digest
 
@@ -71,7 +70,7 @@ def lines(*rows: Any) -> bytes:
 def imported(folder: Path, form: str, *rows: Any, **options: Any) -> tuple[ImportResult, list[Any]]:
     source, to = folder / "theirs.jsonl", folder / "ours.jsonl"
     source.write_bytes(lines(*rows))
-    outcome = import_file(ImportOrder(form, source, to, **options))
+    outcome = import_file(form, source, ImportOptions(to=to, **options))
     return outcome, [orjson.loads(line) for line in to.read_bytes().splitlines()]
 
 
@@ -136,15 +135,13 @@ def test_the_same_task_has_one_key_in_two_files_and_another_task_has_another(tmp
     assert set(first) & set(second) == {first[2]} == {second[2]}
 
 
-def test_without_other_fields_an_empty_prompt_is_told_apart_by_what_the_verifier_compares_with(tmp_path: Path):
-    rows = [without(responses_create_params={"input": []}, verifier_metadata={"level": n}) for n in (1, 2)]
-    _, result = imported(tmp_path, "nemo_gym", *rows)
+def test_what_a_line_does_not_say_is_found_elsewhere(tmp_path: Path):
+    """The task without a prompt is its reference, the agent can be named, and a missing reward is deferred."""
+    rows = [without("reward", responses_create_params={"input": []}, verifier_metadata={"level": n}) for n in (1, 2)]
+    _, result = imported(tmp_path, "nemo_gym", *rows, agent="mine")
     assert len({task_of_key(row) for row in result}) == 2
-
-
-def test_a_rollout_without_a_reward_is_deferred(tmp_path: Path):
-    _, [row] = imported(tmp_path, "nemo_gym", without("reward"))
-    assert (row["reward"], row["meta"]["verification"]) == (None, "deferred")
+    told = [(row["reward"], row["meta"]["verification"], row["meta"]["agent"]) for row in result]
+    assert told == [(None, "deferred", "mine")] * 2
 
 
 def test_tasks_of_nemo_gym_are_tasks_of_ours_and_each_is_there_once(tmp_path: Path):
@@ -157,11 +154,6 @@ def test_tasks_of_nemo_gym_are_tasks_of_ours_and_each_is_there_once(tmp_path: Pa
     outcome, rows = imported(tmp_path, "nemo_gym", task, task, kind="tasks")
     assert rows == [{"responses_create_params": {"input": "Hi"}, "verifier": {"x": 1}, "agent_ref": {"name": "a"}}]
     assert (outcome.written, outcome.repeated) == (1, 1)
-
-
-def test_another_agent_can_be_named(tmp_path: Path):
-    _, [row] = imported(tmp_path, "nemo_gym", THEIRS, agent="mine")
-    assert row["meta"]["agent"] == "mine"
 
 
 def test_mistakes_are_told_all_at_once_with_their_lines_and_nothing_is_written(tmp_path: Path):
@@ -194,20 +186,17 @@ def test_mistakes_are_told_all_at_once_with_their_lines_and_nothing_is_written(t
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.jsonl"]
 
 
-def test_the_list_of_mistakes_is_bounded(tmp_path: Path):
+def test_the_list_of_mistakes_is_bounded_and_bad_lines_can_be_skipped(tmp_path: Path):
     rows = [without(reward=f"word {number}") for number in range(100)]
     with pytest.raises(InputError) as caught:
         imported(tmp_path, "nemo_gym", *rows)
     assert len(caught.value.problems) == 22
     assert caught.value.problems[20] == "and 80 more places with mistakes of other kinds"
-
-
-def test_bad_lines_can_be_skipped(tmp_path: Path):
     outcome, rows = imported(tmp_path, "nemo_gym", b"nonsense\n", THEIRS, skip_bad=True)
     assert (len(rows), outcome.bad, len(outcome.notes)) == (1, 1, 1)
 
 
-def test_a_file_with_nothing_in_it_is_told(tmp_path: Path):
+def test_a_file_with_nothing_in_it_and_a_format_that_is_none_are_refused(tmp_path: Path):
     with pytest.raises(InputError, match="nothing in it to import"):
         imported(tmp_path, "nemo_gym")
     with pytest.raises(InputError, match="no format 'x' to import; there are nemo_gym, openai_chat"):
@@ -300,12 +289,13 @@ def test_a_file_of_rollouts_comes_back_byte_for_byte(tmp_path: Path):
     assert (tmp_path / "ours.jsonl").read_bytes() == lines(*rows)
 
 
-def test_only_a_rollout_whose_key_was_there_before_is_renamed_and_told(tmp_path: Path):
+def kept(key: str) -> Json:
     task = {"responses_create_params": {"input": "Hi"}}
-    rows = [
-        make_rollout(task, {**task, "response": {}, "reward": 1.0}, {"key": key, "schema": 1})
-        for key in ("t/0", "t/0", "t/1", "t/2", "u/0", "t/1")
-    ]
+    return make_rollout(task, {**task, "response": {}, "reward": 1.0}, {"key": key, "schema": 1})
+
+
+def test_only_a_rollout_whose_key_was_there_before_is_renamed_and_told(tmp_path: Path):
+    rows = [kept(key) for key in ("t/0", "t/0", "t/1", "t/2", "u/0", "t/1")]
     outcome, back = imported(tmp_path, "nemo_gym", *[record(row, 0, place) for place, row in enumerate(rows)])
     assert [row["meta"]["key"] for row in back] == ["t/0", "t/3", "t/1", "t/2", "u/0", "t/4"]
     assert [*back[:1], *back[2:5]] == [*rows[:1], *rows[2:5]]
@@ -320,24 +310,20 @@ def test_only_a_rollout_whose_key_was_there_before_is_renamed_and_told(tmp_path:
 
 
 def test_what_an_import_would_refuse_is_not_exported_but_told_with_its_key(tmp_path: Path):
-    task = {"responses_create_params": {"input": "Hi"}}
-    rows = [
-        make_rollout(task, {**task, "response": {}, "reward": 1.0}, {"key": f"t/{repeat}", "schema": 1})
-        for repeat in range(4)
-    ]
+    rows = [kept(f"t/{repeat}") for repeat in range(4)]
     rows[1]["reward"] = "1.0"
     rows[2]["responses_create_params"] = {"input": 5}
     rows[3]["meta"]["key"] = f"t/{10**30}"
     source, to = tmp_path / "r.jsonl", tmp_path / "theirs.jsonl"
     source.write_bytes(lines(*rows))
-    outcome = export(ExportOrder(FORMATS["nemo_gym"], [source], to))
+    outcome = export("nemo_gym", source, to)
     assert [note for note in outcome.notes if note.endswith("; left out")] == [
         "rollout t/1: \"reward\" is not a number but '1.0'; left out",
         'rollout t/2: "responses_create_params.input" is a text that is not empty, or a list of messages '
         "(see docs/rollouts.md#task); left out",
         f"rollout t/{10**30}: it cannot be written: Integer exceeds 64-bit range; left out",
     ]
-    import_file(ImportOrder("nemo_gym", to, tmp_path / "back.jsonl"))
+    import_file("nemo_gym", to, ImportOptions(to=tmp_path / "back.jsonl"))
     assert (tmp_path / "back.jsonl").read_bytes() == lines(rows[0])
 
 

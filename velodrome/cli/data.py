@@ -11,39 +11,22 @@ from pydantic import Field
 
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
-from velodrome.exchange.data.preparing import PrepareOrder, prepare
+from velodrome.exchange.data.preparing import PrepareOptions, prepare
 from velodrome.exchange.data.validate import survey
 from velodrome.settings.model import Settings
-from velodrome.settings.values import Count, FilePath, JsonlFile, Text
+from velodrome.settings.values import FilePath, Text
 from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
 Json = dict[str, Any]
 
 
-class PrepareFlags(Settings):
+class PrepareFlags(PrepareOptions):
     """The flags of `velo data prepare`."""
 
     source: Text = argument(
         title="SOURCE", description="a .csv, .tsv, .jsonl, .jsonl.zst or .parquet file, a folder, or hf:name[:split]"
     )
-    to: JsonlFile = Field(description="the file of tasks to write (.jsonl or .jsonl.zst)")
-    prompt: str = Field(
-        description='the user message; fields as {name}, braces as "{{" and "}}"; a field of messages, alone: those'
-    )
-    system: str | None = Field(None, description="the system message; it can have fields too")
-    answer: Text | None = Field(None, title="COLUMN", description="the column that becomes expected_answer")
-    tools: Text | None = Field(
-        None, title="COLUMN", description="the column with the tools on offer: a list, or one as JSON text"
-    )
-    keep: str = Field("", title="COLUMNS", description="more columns to keep: col,col")
-    id: Text | None = Field(None, title="COLUMN", description="the column with task ids [a hash of the content]")
-    agent: Text | None = Field(None, title="NAME", description="the agent that runs them (agent_ref)")
-    limit: Count | None = Field(None, description="the most tasks, after shuffling")
-    shuffle: bool = Field(False, description="shuffle, in an order that the seed decides")
-    seed: int = Field(0, description="the seed of the shuffle")
-    skip_bad: bool = Field(False, description="leave out rows with mistakes")
-    overwrite: bool = Field(False, description="replace an existing file")
 
 
 class ValidateFlags(Settings):
@@ -81,8 +64,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _prepare(flags: PrepareFlags) -> int:
-    keep = tuple(name.strip() for name in flags.keep.split(",") if name.strip())
-    result = prepare(PrepareOrder(**{**flags.model_dump(), "keep": keep}))
+    result = prepare(flags.source, flags)
     for note in result.notes:
         print(f"{one_line(note)}; left out", file=sys.stderr)
     print(printed_json({"rows": result.rows, "tasks": result.written, "bad": result.bad, "to": str(flags.to)}))

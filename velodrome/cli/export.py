@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from velodrome.api.exchanging import ExportOptions, export
+from velodrome.api.exchanging import export
 from velodrome.cli.verb import Verb, argument, read_flags
+from velodrome.exchange.export.format import ExportOptions
 from velodrome.exchange.export.formats import FORMATS
 from velodrome.settings.values import FilePath, Text
 from velodrome.timing.invisible import printed_json

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Literal
-
-from pydantic import Field
 
 from velodrome.cli.verb import Verb, argument, read_flags
-from velodrome.exchange.imports.importing import FORMATS, ImportOrder, import_file
-from velodrome.settings.model import Settings
-from velodrome.settings.values import FilePath, JsonlFile, Text
+from velodrome.exchange.imports.importing import FOREIGN_FORMATS, ImportOptions, import_file
+from velodrome.settings.values import FilePath, Text
 from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
-_FORMATS = "\n".join(f"  {name:<12} {about}" for name, about in FORMATS.items())
+_FORMATS = "\n".join(f"  {name:<12} {reader.about}" for name, reader in FOREIGN_FORMATS.items())
 
 
-class ImportFlags(Settings):
+class ImportFlags(ImportOptions):
     """The flags of `velo import`."""
 
-    format: Text = argument(title="FORMAT", description=", ".join(FORMATS))
+    format: Text = argument(title="FORMAT", description=", ".join(FOREIGN_FORMATS))
     file: FilePath = argument(title="FILE", description="a .jsonl or .jsonl.zst file")
-    to: JsonlFile = Field(description="the file to write (.jsonl or .jsonl.zst)")
-    kind: Literal["rollouts", "tasks"] = Field("rollouts", alias="as", description="what to make of each line")
-    agent: Text | None = Field(None, title="NAME", description="the agent to name [the one the file names]")
-    skip_bad: bool = Field(False, description="leave out lines with mistakes")
-    overwrite: bool = Field(False, description="replace an existing file")
 
 
 VERB = Verb(
@@ -50,9 +41,7 @@ examples:
 def run(argv: Sequence[str]) -> int:
     """Import; the counts are JSON on stdout, notes go to stderr."""
     flags = read_flags(ImportFlags, argv, "velo import")
-    result = import_file(
-        ImportOrder(flags.format, flags.file, flags.to, flags.kind, flags.agent, flags.skip_bad, flags.overwrite)
-    )
+    result = import_file(flags.format, flags.file, flags)
     for note in result.notes:
         print(f"{one_line(note)}; left out", file=sys.stderr)
     for note in result.renamed:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from velodrome.errors import InputError, StorageError
 from velodrome.records.rollout import beside
@@ -56,7 +56,7 @@ class OutFile:
         try:
             self.stream.write(data)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self.refused(error) from error
 
     def commit(self) -> None:
         """Put the file in its place."""
@@ -64,9 +64,9 @@ class OutFile:
             self._close()
             os.replace(self.part, self.path)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self.refused(error) from error
 
-    def _refused(self, error: OSError) -> StorageError:
+    def refused(self, error: OSError) -> StorageError:
         return StorageError(f"{self.path}: cannot be written: {error.strerror or error}; nothing is left of it")
 
     def _close(self) -> None:
@@ -74,15 +74,13 @@ class OutFile:
             self.stream.close()
         self._raw.close()
 
-    def __enter__(self) -> OutFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         if self.part.exists():
-            try:
+            with suppress(OSError):  # the disk is full: there is nothing to save
                 self._close()
-            except OSError:
-                pass  # the disk is full: there is nothing to save
             self.part.unlink(missing_ok=True)
         for folder in self._made:
             with suppress(OSError):  # something stands in it

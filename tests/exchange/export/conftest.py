@@ -9,9 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
+from velodrome.api.exchanging import export
+from velodrome.errors import InputError
 from velodrome.exchange.export.format import ExportSettings, Unit
 from velodrome.exchange.export.formats import FORMATS
-from velodrome.exchange.export.pipeline import ExportOrder, ExportResult, export
+from velodrome.exchange.export.pipeline import ExportResult
 from velodrome.records.rollout import encode
 
 Json = dict[str, Any]
@@ -94,7 +96,23 @@ class Shop:
 
     def export(self, name: str, *sources: Path, to: str = "out", **options: Any) -> ExportResult:
         """What `velo export` does."""
-        return export(ExportOrder(FORMATS[name], sources, self.folder / to, **options))
+        return export(name, sources, self.folder / to, **options)
+
+    def refusal(self, name: str, *rows: Json, to: str = "deep/out", **options: Any) -> tuple[str, ...]:
+        """Why nothing is exported; and nothing is left of it."""
+        source = self.file(*rows)
+        before = {path for path in self.folder.rglob("*") if path.suffix != ".sqlite"}
+        with pytest.raises(InputError) as caught:
+            self.export(name, source, to=to, **options)
+        assert {path for path in self.folder.rglob("*") if ".sqlite" not in path.name} == before
+        return caught.value.problems
+
+    def answers(self, path: str) -> list[str]:
+        """The last words of every conversation."""
+        return [record["messages"][-1]["content"] for record in self.records(path)]
+
+    def card(self, path: str) -> str:
+        return (self.folder / path).read_text()
 
     def records(self, path: str) -> list[Any]:
         """The lines of a file, or the rows of a Parquet file."""

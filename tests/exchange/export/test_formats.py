@@ -131,15 +131,12 @@ def test_grpo_is_a_task_with_all_its_answers_and_their_rewards(shop: Any):
     ]
 
 
-def test_grpo_has_the_tokens_of_each_turn_where_the_model_server_gave_them(shop: Any):
+def test_grpo_has_the_tokens_of_each_turn_and_leaves_out_what_has_no_reward_or_another_prompt(shop: Any):
     tokens = {"prompt_token_ids": [1, 2], "generation_token_ids": [3], "generation_log_probs": [-0.5]}
     with_tokens = shop.row("a/0", output=[{"role": "assistant", "content": "36", **tokens}])
     [record] = shop.convert("grpo", [with_tokens, shop.row("a/1", 0.0)])
     assert record["turns"] == [[tokens], []]
     assert record["completions"][0] == [said("36")]
-
-
-def test_grpo_leaves_out_what_has_no_reward_or_another_prompt(shop: Any):
     with pytest.raises(Unfit, match=r"^it has no reward$"):
         shop.convert("grpo", [shop.row("a/0", None)])
     other = shop.row("a/1")
@@ -179,21 +176,17 @@ def test_verl_takes_its_names_from_the_settings_then_from_the_task(shop: Any):
     assert own["reward_model"] == {"style": "rule", "ground_truth": None}
 
 
-def test_verl_has_no_form_for_calls_or_images_in_a_prompt(shop: Any):
-    row = shop.row("a/0")
-    row["responses_create_params"] = {
-        "input": [
-            {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"},
-            {"role": "user", "content": "?"},
-        ]
-    }
-    with pytest.raises(Unfit, match=r"^its prompt has tool calls, which verl's prompts have no form for$"):
-        shop.convert("verl", [row])
-    row["responses_create_params"] = {
-        "input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,x"}]}]
-    }
-    with pytest.raises(Unfit, match="content that is not text"):
-        shop.convert("verl", [row])
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        ({"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"}, "its prompt has tool calls"),
+        ({"role": "user", "content": [{"type": "input_image", "image_url": "data:,x"}]}, "content that is not text"),
+    ],
+)
+def test_verl_has_no_form_for_calls_or_images_in_a_prompt(shop: Any, first: Any, why: str):
+    params = {"input": [first, {"role": "user", "content": "?"}]}
+    with pytest.raises(Unfit, match=why):
+        shop.convert("verl", [{**shop.row("a/0"), "responses_create_params": params}])
 
 
 def test_parquet_is_a_row_of_ids_numbers_and_texts(shop: Any):

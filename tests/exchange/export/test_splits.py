@@ -9,19 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
-from velodrome.exchange.export.splits import Splits, parse_shares, parts
+from velodrome.exchange.export.splits import Splits, parse_shares
 
 
 def test_shares_are_parts_of_their_sum_and_a_sum_other_than_1_is_noted():
-    assert parts(parse_shares("train=0.9,test=0.1")) == ([("train", 0.9), ("test", 0.1)], None)
-    assert parts(parse_shares("a=0.7,b=0.2,c=0.1")) == ([("a", 0.7), ("b", 0.2), ("c", 0.1)], None)
-    scaled, note = parts(parse_shares("a=3, b=1"))
-    assert scaled == [("a", 0.75), ("b", 0.25)]
+    assert parse_shares("train=0.9,test=0.1") == ({"train": 0.9, "test": 0.1}, None)
+    assert parse_shares("a=0.7,b=0.2,c=0.1") == ({"a": 0.7, "b": 0.2, "c": 0.1}, None)
+    scaled, note = parse_shares("a=3, b=1")
+    assert scaled == {"a": 0.75, "b": 0.25}
     assert "a 0.75, b 0.25" in str(note)
+    assert Splits(parse_shares(None)[0], [1, 2], 0).of(1) == "train"
 
 
 @pytest.mark.parametrize("text", ["", "train", "train=x", "train=0", "train=-1", "a/b=1", "a=1,a=1", "a=nan", "a=inf"])
-def test_what_is_no_share_is_told(text: str):
+def test_what_is_no_share_is_refused(text: str):
     with pytest.raises(InputError, match=r"is not a name with its share; train=0.9,test=0.1"):
         parse_shares(text)
 
@@ -29,25 +30,14 @@ def test_what_is_no_share_is_told(text: str):
 @settings(deadline=None)
 @given(tasks=st.sets(st.integers(0, 2**64 - 1), min_size=1, max_size=200), seed=st.integers(-(2**70), 2**70))
 def test_the_splits_have_their_share_of_the_tasks(tasks: set[int], seed: int):
-    splits = Splits([("train", 0.7), ("dev", 0.2), ("test", 0.1)], tasks, seed)
+    splits = Splits({"train": 0.7, "dev": 0.2, "test": 0.1}, tasks, seed)
     result = Counter(splits.of(task) for task in tasks)
-    total = len(tasks)
-    assert result["train"] == round(0.7 * total)
-    assert result["train"] + result["dev"] == round((0.7 + 0.2) * total)
-    assert sum(result.values()) == total
+    assert result["train"] == round(0.7 * len(tasks))
+    assert result["train"] + result["dev"] == round((0.7 + 0.2) * len(tasks))
+    assert sum(result.values()) == len(tasks)
 
 
 def test_the_seed_decides_which_tasks_go_where():
     tasks = range(100)
-
-    def dealt(seed: int) -> list[str]:
-        splits = Splits([("train", 0.5), ("test", 0.5)], tasks, seed)
-        return [splits.of(task) for task in tasks]
-
-    assert dealt(1) == dealt(1)
-    assert dealt(1) != dealt(2)
-
-
-def test_without_shares_everything_is_one_split():
-    splits = Splits((), [1, 2], 0)
-    assert (splits.names, splits.of(1), splits.of(2)) == (["train"], "train", "train")
+    dealt = [[Splits({"a": 0.5, "b": 0.5}, tasks, seed).of(task) for task in tasks] for seed in (1, 1, 2)]
+    assert dealt[0] == dealt[1] != dealt[2]

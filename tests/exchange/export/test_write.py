@@ -1,9 +1,10 @@
-"""From rollouts files to training files: chosen, shuffled, split, written whole, and told about."""
+"""From rollouts files to training files: chosen, shuffled, split, written whole, and reported."""
 
 from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,47 +17,37 @@ from velodrome.errors import InputError
 from velodrome.exchange.export.selection import Remade, Selection
 from velodrome.index import Index, database
 from velodrome.records.rollout import beside
-
-
-def answers(records: list[Any]) -> list[str]:
-    return [record["messages"][-1]["content"] for record in records]
+from velodrome.records.zst import pack
 
 
 def test_sft_takes_what_passed_unless_told_otherwise(shop: Any):
     source = shop.file(shop.row("a/0", 1.0, "good"), shop.row("b/0", 0.5, "bad"), shop.row("c/0", None, "unscored"))
     outcome = shop.export("sft", source, to="sft.jsonl")
-    assert answers(shop.records("sft.jsonl")) == ["good"]
+    assert shop.answers("sft.jsonl") == ["good"]
     assert (outcome.rollouts, outcome.chosen, outcome.unfit, outcome.duplicates) == (3, 1, 0, 0)
     assert outcome.records == {str(shop.folder / "sft.jsonl"): 1}
     shop.export("sft", source, to="all.jsonl", where="")
-    assert answers(shop.records("all.jsonl")) == ["good", "bad", "unscored"]
+    assert shop.answers("all.jsonl") == ["good", "bad", "unscored"]
+    card = shop.card("all.README.md")
+    assert "| filter | `none: every rollout` |" in card
+    assert "pass" not in card  # it holds what did not
 
 
-def test_a_filter_knows_how_often_a_task_passes(shop: Any):
-    rows = [shop.row(f"{task}/{at}", reward) for task, at, reward in (("a", 0, 1.0), ("a", 1, 0.0), ("b", 0, 1.0))]
-    shop.export("grpo", shop.file(*rows), to="grpo.jsonl", where="0 < pass_rate < 1")
-    assert [(record["task"], record["rewards"]) for record in shop.records("grpo.jsonl")] == [("a", [1.0, 0.0])]
-
-
-def test_a_filter_finds_words(shop: Any):
-    source = shop.file(shop.row("a/0", 0.0, "a lucky guess"), shop.row("b/0", 0.0, "no idea"))
-    shop.export("sft", source, to="sft.jsonl", where='"lucky guess"')
-    assert answers(shop.records("sft.jsonl")) == ["a lucky guess"]
-
-
-def test_a_filter_with_a_mistake_is_told_and_nothing_is_written(shop: Any):
-    source = shop.file(shop.row("a/0"))
-    with pytest.raises(InputError, match='no field "rewrad"'):
-        shop.export("sft", source, to="out.jsonl", where="rewrad<1")
-    assert not list(shop.folder.glob("out*"))
+@pytest.mark.parametrize(
+    ("where", "answers"), [("0 < pass_rate < 1", ["a lucky guess", "no idea"]), ('"lucky guess"', ["a lucky guess"])]
+)
+def test_a_filter_is_that_of_the_viewer(shop: Any, where: str, answers: list[str]):
+    rows = [shop.row("a/0", 1.0, "a lucky guess"), shop.row("a/1", 0.0, "no idea"), shop.row("b/0", 1.0, "sure")]
+    shop.export("sft", shop.file(*rows), to="sft.jsonl", where=where)
+    assert shop.answers("sft.jsonl") == answers
+    assert 'no field "rewrad"' in shop.refusal("sft", *rows, where="rewrad<1")[0]
 
 
 def test_failures_are_never_exported(shop: Any):
     source = shop.file(shop.row("a/0"))
     failure = {"key": "b/0", "boundary": "model", "error": "401", "partial": shop.row("b/0")["output"], "attempt": 1}
     beside(source, "failures.jsonl").write_bytes(orjson.dumps(failure) + b"\n")
-    outcome = shop.export("sft", source, to="sft.jsonl", where="")
-    assert (outcome.chosen, len(shop.records("sft.jsonl"))) == (1, 1)
+    assert shop.export("sft", source, to="sft.jsonl", where="").chosen == len(shop.records("sft.jsonl")) == 1
 
 
 def test_several_files_are_one_export_and_their_tasks_are_grouped(shop: Any):
@@ -70,104 +61,71 @@ def test_compressed_files_are_read_and_written(shop: Any):
     import zstandard
 
     source = shop.folder / "rollouts.jsonl.zst"
-    lines = [orjson.dumps(shop.row(f"{task}/0", answer=task)) + b"\n" for task in "abc"]
-    source.write_bytes(b"".join(zstandard.ZstdCompressor().compress(line) for line in lines))
-    shop.export("sft", source, to="sft.jsonl.zst", shuffle=True)
+    source.write_bytes(b"".join(pack(orjson.dumps(shop.row(f"{task}/0", answer=task)) + b"\n") for task in "abc"))
+    shop.export("sft", source, to="sft.jsonl.zst")
     with zstandard.open(shop.folder / "sft.jsonl.zst", "rb") as stream:
         records = [orjson.loads(line) for line in stream.read().splitlines()]
-    assert sorted(answers(records)) == ["a", "b", "c"]
-
-
-def test_the_seed_alone_decides_a_shuffle(shop: Any):
-    source = shop.file(*(shop.row(f"t{at}/0", answer=str(at)) for at in range(50)))
-
-    def order(name: str, **options: Any) -> list[str]:
-        shop.export("sft", source, to=name, **options)
-        return answers(shop.records(name))
-
-    plain = order("plain.jsonl")
-    first, again, other = (order(f"{at}.jsonl", shuffle=True, seed=seed) for at, seed in enumerate((1, 1, 2)))
-    assert plain == [str(at) for at in range(50)]
-    assert first == again != other
-    assert sorted(first) == sorted(other) == sorted(plain)
-    assert plain not in (first, other)
+    assert [record["messages"][-1]["content"] for record in records] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("name", ["sft", "grpo", "dpo", "parquet"])
-def test_a_shuffled_export_does_not_depend_on_the_order_of_rows(shop: Any, name: str):
+def test_the_seed_alone_decides_a_shuffle_whatever_the_order_of_rows(shop: Any, name: str):
     rows = [
         shop.row(f"t{task}/{repeat}", repeat % 2, f"{task} {repeat}", **{f"n{task % 3}": 0.5})
         for task in range(12)
         for repeat in range(5)
     ]
     rows += [shop.row("t1/1", 1, "another with that key"), shop.row("t1#2/0", 1, "a copy")]
-    options = {"shuffle": True, "seed": 3, "limit": 11, "shares": [("train", 0.7), ("test", 0.3)], "dedupe": True}
-    written = set()
-    for order in range(3):
+    options = {"shuffle": True, "limit": 11, "split": "train=0.7,test=0.3", "dedupe": True, "where": ""}
+    written = []
+    for order, seed in enumerate((3, 3, 4)):
         source = shop.file(*rows, name=f"{order}/rollouts.jsonl")
-        shop.export(name, source, to=f"out{order}", **options, where="")
+        shop.export(name, source, to=f"out{order}", **options, seed=seed)
         files = sorted(path for path in (shop.folder / f"out{order}").iterdir() if path.name != "README.md")
-        written.add(tuple((path.name, path.read_bytes()) for path in files))
+        written.append([(path.name, path.read_bytes()) for path in files])
         random.Random(order).shuffle(rows)
-    assert len(written) == 1
+    assert written[0] == written[1] != written[2]
 
 
 def test_a_task_is_in_one_split_only(shop: Any):
     rows = [shop.row(f"t{task}{copy}/{at}") for at in range(3) for task in range(10) for copy in ("", "#2")]
-    shop.export("parquet", shop.file(*rows), to="data", shares=[("train", 0.8), ("test", 0.2)])
-    tasks = [
-        {row["task"].removesuffix("#2") for row in shop.records(f"data/{name}.parquet")} for name in ("train", "test")
-    ]
-    assert tasks[0] & tasks[1] == set()
-    assert list(map(len, tasks)) == [8, 2]
-    assert [len(shop.records(f"data/{name}.parquet")) for name in ("train", "test")] == [48, 12]
+    shop.export("parquet", shop.file(*rows), to="data", split="train=0.8,test=0.2")
+    splits = [[row["task"].removesuffix("#2") for row in shop.records(f"data/{name}.parquet")]
+              for name in ("train", "test")]  # fmt: skip
+    assert set(splits[0]) & set(splits[1]) == set()
+    assert [(len(set(tasks)), len(tasks)) for tasks in splits] == [(8, 48), (2, 12)]
 
 
-def test_equal_records_are_written_once_if_asked(shop: Any):
+def test_equal_records_are_written_once_and_a_limit_counts_records_over_all_splits(shop: Any):
     source = shop.file(shop.row("a/0"), shop.row("a/1"), shop.row("a/2", answer="other"))
-    outcome = shop.export("sft", source, to="once.jsonl", dedupe=True)
-    assert answers(shop.records("once.jsonl")) == ["36", "other"]
-    assert outcome.duplicates == 1
+    assert shop.export("sft", source, to="once.jsonl", dedupe=True).duplicates == 1
+    assert shop.answers("once.jsonl") == ["36", "other"]
     assert shop.export("nemo_gym", source, to="ng.jsonl", dedupe=True).duplicates == 1
-
-
-def test_a_limit_counts_records_over_all_splits(shop: Any):
     source = shop.file(*(shop.row(f"t{at}/0") for at in range(20)))
-    outcome = shop.export("sft", source, to="data", limit=7, shares=[("train", 0.5), ("test", 0.5)])
+    outcome = shop.export("sft", source, to="data", limit=7, split="train=0.5,test=0.5")
     assert sum(outcome.records.values()) == 7
 
 
 def test_a_file_has_its_card_beside_it_and_a_folder_within(shop: Any):
-    source = shop.file(shop.row("a/0"))
-    assert shop.export("sft", source, to="sft.jsonl").files == [
-        shop.folder / "sft.jsonl",
-        shop.folder / "sft.README.md",
-    ]
-    assert shop.export("sft", source, to="deep/data").files == [
-        shop.folder / "deep/data/train.jsonl",
-        shop.folder / "deep/data/README.md",
-    ]
     (shop.folder / "data.v1").mkdir()  # an existing folder may have any name
-    assert shop.export("sft", source, to="data.v1").files[0] == shop.folder / "data.v1/train.jsonl"
-    source = shop.file(shop.row("a/0"), shop.row("b/0"), name="two.jsonl")
-    assert shop.export("sft", source, to="x.jsonl", shares=[("a", 0.5), ("b", 0.5)]).files == [
-        shop.folder / "x.a.jsonl",
-        shop.folder / "x.b.jsonl",
-        shop.folder / "x.README.md",
-    ]
+    source = shop.file(shop.row("a/0"), shop.row("b/0"))
+    for to, options, files in (
+        ("sft.jsonl", {}, ["sft.jsonl", "sft.README.md"]),
+        ("deep/data", {}, ["deep/data/train.jsonl", "deep/data/README.md"]),
+        ("data.v1", {}, ["data.v1/train.jsonl", "data.v1/README.md"]),
+        ("x.jsonl", {"split": "a=0.5,b=0.5"}, ["x.a.jsonl", "x.b.jsonl", "x.README.md"]),
+    ):
+        assert shop.export("sft", source, to=to, **options).files == [shop.folder / name for name in files]
 
 
 def test_the_card_says_what_how_and_where_from(shop: Any):
     source = shop.file(shop.row("a/0"), shop.row("b/0"), shop.row("c/0", 0.0))
     recipe = {"instances": {"model": {"settings": {"text": "```"}}}}
-    run = {
-        "recipe": recipe,
-        "versions": {"velodrome": "0.1.0", "python": "3.11"},
-        "runs": [{"input": "tasks.jsonl"}, {"input": "tasks.jsonl"}],
-    }
+    runs = [{"input": "tasks.jsonl"}, {"input": "tasks.jsonl"}]
+    run = {"recipe": recipe, "versions": {"velodrome": "0.1.0", "python": "3.11"}, "runs": runs}
     beside(source, "run.json").write_bytes(orjson.dumps(run))
     shop.export("sft", source, to="sft.jsonl", dedupe=True, shuffle=True, seed=7)
-    card = (shop.folder / "sft.README.md").read_text()
+    card = shop.card("sft.README.md")
     for line in (
         "# sft: 2 records",
         "| `sft.jsonl` | 2 |",
@@ -180,10 +138,9 @@ def test_the_card_says_what_how_and_where_from(shop: Any):
         "### rollouts.jsonl",
         '- versions: `{"velodrome":"0.1.0","python":"3.11"}`',
         "- inputs: `tasks.jsonl`",
-        "````json",
     ):
         assert line in card.splitlines()
-    assert "| `tools` | the functions on offer, in the shape of chat completions; absent if there were none |" in card
+    assert "| `tools` | the functions on offer" in card
     assert orjson.loads(card.split("````json\n")[1].split("\n````")[0]) == recipe
 
 
@@ -193,31 +150,30 @@ def test_a_missing_or_odd_run_file_is_no_hindrance(shop: Any, run: bytes | None)
     if run is not None:
         beside(source, "run.json").write_bytes(run)
     shop.export("sft", source, to="sft.jsonl")
-    assert "### rollouts.jsonl" in (shop.folder / "sft.README.md").read_text()
+    assert "### rollouts.jsonl" in shop.card("sft.README.md")
 
 
-def test_nothing_is_overwritten_unless_asked(shop: Any):
+def test_nothing_is_overwritten_unless_requested_and_the_rollouts_never(shop: Any):
     source = shop.file(shop.row("a/0"))
-    target, card = shop.folder / "sft.jsonl", shop.folder / "sft.README.md"
-    target.write_text("mine")
-    card.write_text("mine too")
-    with pytest.raises(InputError) as caught:
-        shop.export("sft", source, to="sft.jsonl")
-    assert caught.value.problems == (
-        f"{target}: there already; set overwrite to replace it",
-        f"{card}: there already; set overwrite to replace it",
-    )
-    assert (target.read_text(), card.read_text()) == ("mine", "mine too")
+    rollouts = source.read_bytes()
+    mine = [shop.folder / "sft.jsonl", shop.folder / "sft.README.md"]
+    for path in mine:
+        path.write_text("mine")
+    problems = shop.refusal("sft", shop.row("a/0"), to="sft.jsonl")
+    assert problems == tuple(f"{path}: there already; set overwrite to replace it" for path in mine)
+    assert [path.read_text() for path in mine] == ["mine"] * 2
     shop.export("sft", source, to="sft.jsonl", overwrite=True)
     assert len(shop.records("sft.jsonl")) == 1
-
-
-def test_the_rollouts_themselves_are_never_overwritten(shop: Any):
-    source = shop.file(shop.row("a/0"))
-    before = source.read_bytes()
-    with pytest.raises(InputError, match="the file that is read, or one that belongs to it; give another output"):
+    with pytest.raises(InputError, match="the file that is read, or one that belongs to it"):
         shop.export("sft", source, to="rollouts.jsonl", overwrite=True)
-    assert source.read_bytes() == before
+    assert source.read_bytes() == rollouts
+
+
+def deferred(row: Any) -> Any:
+    return {**row, "reward": None, "meta": {**row["meta"], "verification": "deferred"}}
+
+
+EPISODE = {"agents": 1, "ended": "terminal", "returns": [208.0], "actions": [[0], [1]]}
 
 
 @pytest.mark.parametrize(
@@ -226,78 +182,33 @@ def test_the_rollouts_themselves_are_never_overwritten(shop: Any):
         ("sft", "out.parquet", "this format is written as .jsonl"),
         ("verl", "out.jsonl", "this format is written as .parquet"),
         ("sft", "out.csv", "a file's name ends in .jsonl, .jsonl.zst, .parquet; a folder's has no ending"),
+        ("sft", "rollouts.jsonl/out.jsonl", "cannot be written: File exists"),
     ],
 )
-def test_a_name_of_another_kind_is_told(shop: Any, name: str, to: str, why: str):
-    with pytest.raises(InputError) as caught:
-        shop.export(name, shop.file(shop.row("a/0")), to=to)
-    assert caught.value.problems == (f"{shop.folder / to}: {why}",)
+def test_a_name_that_cannot_be_written_is_refused(shop: Any, name: str, to: str, why: str):
+    assert shop.refusal(name, shop.row("a/0"), to=to) == (f"{shop.folder / to}: {why}",)
 
 
-def test_a_folder_that_cannot_be_written_is_told(shop: Any):
-    source = shop.file(shop.row("a/0"))
-    (shop.folder / "blocked").write_text("a file")
-    with pytest.raises(InputError, match="cannot be written"):
-        shop.export("sft", source, to="blocked/out.jsonl")
-
-
-@pytest.mark.parametrize("name", ["sft", "parquet"])
-def test_a_choice_of_nothing_is_told_with_its_counts_and_leaves_nothing(shop: Any, name: str):
-    source = shop.file(shop.row("a/0", 0.0))
-    with pytest.raises(InputError) as caught:
-        shop.export(name, source, to="out", where="reward>=1")
-    assert caught.value.problems == (
-        "nothing to export: 0 of 1 rollouts are chosen by the filter 'reward>=1'",
-        "every reward is 0",
-    )
-    assert not (shop.folder / "out").exists()
-
-
-def refusal(shop: Any, name: str, *rows: Any, **options: Any) -> tuple[str, ...]:
-    """Why there was nothing to export."""
-    with pytest.raises(InputError) as caught:
-        shop.export(name, shop.file(*rows), to="deep/out", **options)
-    assert not (shop.folder / "deep").exists()
-    return caught.value.problems
-
-
-def deferred(row: Any) -> Any:
-    return {**row, "reward": None, "meta": {**row["meta"], "verification": "deferred"}}
-
-
-def test_a_task_that_gives_no_pair_is_told_with_what_a_pair_takes(shop: Any):
-    rows = [shop.row("a/0", 1.0), shop.row("a/1", 1.0), shop.row("b/0", 0.5)]
-    assert refusal(shop, "dpo", *rows) == (
+def test_an_export_of_nothing_says_why_and_leaves_nothing(shop: Any):
+    rows = [shop.row("a/0", 0.0), shop.row("a/1", 0.0)]
+    for name in ("sft", "parquet"):
+        assert shop.refusal(name, *rows, where="reward>=1") == (
+            "nothing to export: 0 of 2 rollouts are chosen by the filter 'reward>=1'",
+            "every reward is 0",
+        )
+    between = shop.refusal("sft", shop.row("a/0", 0.25), shop.row("a/1", 0.75))
+    assert between[1] == "the rewards go from 0.25 to 0.75"
+    assert shop.refusal("dpo", *rows, shop.row("b/0", 0.5)) == (
         "nothing to export: 3 of 3 rollouts are chosen by the filter '(none)'",
         "a pair takes two answers to one task that differ in their reward (at least by --margin) and in their words",
         "tasks: 2, with several rollouts: 1, with different rewards: 0",
     )
-
-
-@pytest.mark.parametrize("name", ["sft", "dpo"])
-def test_where_every_reward_is_deferred_it_says_how_to_have_them(shop: Any, name: str):
-    problems = refusal(shop, name, deferred(shop.row("a/0")), deferred(shop.row("a/1")))
     source = shop.folder / "rollouts.jsonl"
-    assert problems[1] == f"2 rollouts of {source} have no reward yet; velo verify {source} gives them one"
+    for name in ("sft", "dpo"):
+        problems = shop.refusal(name, *map(deferred, rows))
+        assert problems[1] == f"2 rollouts of {source} have no reward yet; velo verify {source} gives them one"
 
 
-def test_rewards_that_a_filter_passes_over_are_told(shop: Any):
-    rows = [shop.row("a/0", 0.25), shop.row("a/1", 0.75)]
-    assert refusal(shop, "sft", *rows)[1] == "the rewards go from 0.25 to 0.75"
-
-
-def test_sources_that_cannot_be_meant_are_told_all_at_once(shop: Any):
-    source, failures = shop.file(shop.row("a/0")), shop.file(b"{}\n", name="rollouts.failures.jsonl")
-    with pytest.raises(InputError) as caught:
-        shop.export("sft", shop.folder / "none.jsonl", source, failures, source, to="sft.jsonl")
-    assert caught.value.problems == (
-        f"{shop.folder / 'none.jsonl'}: no such file",
-        f"{failures}: a failures file has no answers to export",
-        f"{source}: given twice",
-    )
-
-
-DEEP = b'{"meta":{"key":"d/0"},"reward":1,"output":' + b"[" * 600 + b"]" * 600 + b"}\n"
 HOSTILE = [
     b"not json\n",
     b"[1, 2]\n",
@@ -312,7 +223,7 @@ HOSTILE = [
     b'{"reward": 1, "meta": {"key": "s/0"}, "text": "\\ud800"}\n',
     b'{"reward": 1, "meta": {"key": "z/0"}, "responses_create_params": {"input": "x", "tools": [1]},'
     b' "output": [{"role": "assistant", "tool_calls": [{}]}]}\n',
-    DEEP,
+    b'{"meta":{"key":"d/0"},"reward":1,"output":' + b"[" * 600 + b"]" * 600 + b"}\n",
     b'\xff\xfe{"a": 1}\n',
 ]
 
@@ -320,7 +231,8 @@ HOSTILE = [
 @pytest.mark.parametrize("name", ["sft", "dpo", "grpo", "verl", "parquet", "nemo_gym", "sharegpt"])
 def test_lines_that_are_no_rollouts_are_notes_and_never_stop_the_others(shop: Any, name: str):
     big = shop.row("a/0", 1.0, "x" * 1_000_000)
-    source = shop.file(*HOSTILE[:7], big, *HOSTILE[7:], shop.row("a/1", 0.0, "y"), b'{"torn": ')
+    huge = {**shop.row("h/0"), "reward": 2**63}  # a whole number that no float holds exactly
+    source = shop.file(*HOSTILE[:7], big, *HOSTILE[7:], shop.row("a/1", 0.0, "y"), huge, b'{"torn": ')
     outcome = shop.export(name, source, to="out", where="")
     assert sum(outcome.records.values()) >= 1
     assert outcome.notes
@@ -350,39 +262,42 @@ def test_a_row_of_a_wrong_shape_is_left_out_and_its_part_is_named(shop: Any, wro
     assert "Error" not in note
 
 
+def test_what_is_left_out_is_named_with_its_key_and_reason(shop: Any):
+    source = shop.file(shop.row("a/0"), shop.row("b/0", output=[]), shop.row("c/0", output=[]))
+    outcome = shop.export("sft", source, to="sft.jsonl")
+    assert (outcome.unfit, outcome.notes) == (
+        2,
+        ["rollout b/0: it has no answer (and 1 more like it); left out"],
+    )
+
+
 @pytest.mark.parametrize("name", ["nemo_gym", "sft", "parquet"])
 def test_what_json_has_no_form_for_is_changed_and_counted(shop: Any, name: str):
     odd = orjson.dumps(shop.row("b/0")).replace(b'"accuracy":1.0', b'"accuracy":NaN,"worst":-Infinity') + b"\n"
     outcome = shop.export(name, shop.file(shop.row("a/0"), odd), to="out")
     assert (outcome.changed, sum(outcome.records.values())) == (1, 2)
-    said = "changed: NaN and infinite numbers are null, broken text has U+FFFD"
-    assert outcome.notes[-1] == f"changed rollouts: 1 ({said.removeprefix('changed: ')})"
-    assert f"| {said} | `1` |" in (shop.folder / "out/README.md").read_text()
+    changed = "NaN and infinite numbers are null, broken text has U+FFFD"
+    assert outcome.notes[-1] == f"changed rollouts: 1 ({changed})"
+    assert f"| changed: {changed} | `1` |" in shop.card("out/README.md")
     if name == "nemo_gym":
         rows = shop.records("out/train.jsonl")
         assert [(row["accuracy"], "worst" in row) for row in rows] == [(1.0, False), (None, True)]
 
 
-def test_a_split_without_records_and_shares_that_do_not_add_up_are_told(shop: Any):
-    shares = [("train", 90.0), ("test", 10.0)]
-    outcome = shop.export("sft", shop.file(shop.row("a/0"), shop.row("a/1")), to="data", shares=shares)
+@pytest.mark.parametrize("name", ["sft", "verl"])
+def test_a_split_without_records_has_no_file_not_even_an_older_one_and_shares_are_scaled(shop: Any, name: str):
+    many = shop.file(*(shop.row(f"t{at}/0") for at in range(20)), name="many.jsonl")
+    shop.export(name, many, to="data", split="train=0.9,test=0.1")
+    outcome = shop.export(name, shop.file(shop.row("a/0")), to="data", split="train=90,test=10", overwrite=True)
+    end = "jsonl" if name == "sft" else "parquet"
+    assert sorted((shop.folder / "data").iterdir()) == sorted(outcome.files)
+    assert outcome.records == {str(shop.folder / f"data/train.{end}"): 1}
     scaled, empty = outcome.notes
     assert "train 0.9, test 0.1" in scaled
-    assert empty.startswith(f"{shop.folder / 'data/test.jsonl'}: not written")
-    assert outcome.records == {str(shop.folder / "data/train.jsonl"): 2}
-    card = (shop.folder / "data/README.md").read_text()
+    assert empty.startswith(f"{shop.folder / 'data/test'}.{end}: not written")
+    card = shop.card("data/README.md")
     assert "| split by task | `train 0.9, test 0.1` |" in card
-    assert "| `test.jsonl` | none: it is not written |" in card
-
-
-@pytest.mark.parametrize("name", ["sft", "verl"])
-def test_a_split_without_records_leaves_no_file_not_even_an_older_one(shop: Any, name: str):
-    shares = [("train", 0.9), ("test", 0.1)]
-    many = shop.file(*(shop.row(f"t{at}/0") for at in range(20)), name="many.jsonl")
-    shop.export(name, many, to="data", shares=shares)
-    outcome = shop.export(name, shop.file(shop.row("a/0")), to="data", shares=shares, overwrite=True)
-    assert sorted((shop.folder / "data").iterdir()) == sorted(outcome.files)
-    assert len(outcome.files) == 2
+    assert f"| `test.{end}` | none: it is not written |" in card
 
 
 @pytest.mark.filterwarnings("default")
@@ -390,39 +305,19 @@ def test_a_split_without_records_leaves_no_file_not_even_an_older_one(shop: Any,
 def test_datasets_loads_the_splits_of_a_folder_without_a_word(shop: Any, name: str, caplog: pytest.LogCaptureFixture):
     datasets = pytest.importorskip("datasets")
     source = shop.file(*(shop.row(f"t{at}/0") for at in range(4)))
-    shop.export(name, source, to="data", shares=[("train", 0.7), ("dev-1", 0.25), ("none", 0.05)])
+    shop.export(name, source, to="data", split="train=0.7,dev-1=0.25,none=0.05")
     result = datasets.load_dataset(str(shop.folder / "data"), cache_dir=str(shop.folder / "cache"))
     assert {split: len(rows) for split, rows in result.items()} == {"train": 3, "dev_1": 1}
     assert [record for record in caplog.records if "card" in record.message] == []
 
 
 def test_a_row_of_a_parquet_file_names_the_file_it_is_from(shop: Any):
-    one = shop.file(shop.row("a/0"), name="one.jsonl")
-    two = shop.file(shop.row("b/0"), name="two.jsonl")
+    one, two, same = (shop.file(shop.row(f"{at}/0"), name=name)
+                      for at, name in enumerate(("one.jsonl", "two.jsonl", "again/one.jsonl")))  # fmt: skip
     shop.export("parquet", one, two, to="table.parquet")
-    assert [(row["source"], row["task"]) for row in shop.records("table.parquet")] == [
-        ("one.jsonl", "a"),
-        ("two.jsonl", "b"),
-    ]
-    (shop.folder / "again").mkdir()
-    same = shop.file(shop.row("c/0"), name="again/one.jsonl")
     shop.export("parquet", one, same, to="same.parquet")
+    assert [row["source"] for row in shop.records("table.parquet")] == ["one.jsonl", "two.jsonl"]
     assert [row["source"] for row in shop.records("same.parquet")] == [str(one), str(same)]
-
-
-@pytest.mark.parametrize("name", ["sft", "sharegpt"])
-def test_the_card_of_an_export_of_everything_does_not_say_that_all_passed(shop: Any, name: str):
-    shop.export(name, shop.file(shop.row("a/0"), shop.row("b/0", 0.0)), to="out", where="")
-    card = (shop.folder / "out/README.md").read_text()
-    assert "| filter | `none: every rollout` |" in card
-    assert "pass" not in card
-
-
-def test_what_is_left_out_is_told_with_its_key_and_reason(shop: Any):
-    source = shop.file(shop.row("a/0"), shop.row("b/0", output=[]), shop.row("c/0", output=[]))
-    outcome = shop.export("sft", source, to="sft.jsonl")
-    assert outcome.unfit == 2
-    assert outcome.notes == ["rollout b/0: it has no answer (and 1 more like it); left out"]
 
 
 def spaces(source: Path) -> None:
@@ -436,56 +331,47 @@ def another_run(source: Path) -> None:
     fresh.replace(source)
 
 
-@pytest.mark.parametrize("change", [spaces, another_run])
-def test_rows_of_a_file_that_changes_while_it_is_read_are_not_mixed(shop: Any, change: Callable[[Path], None]):
+def grown(source: Path) -> None:
+    source.write_bytes(source.read_bytes() + source.read_bytes().splitlines(keepends=True)[0])
+
+
+@pytest.mark.parametrize("change", [spaces, another_run, grown])
+def test_rows_of_a_file_that_changes_are_not_mixed_and_one_that_grows_is_exported_as_it_was(
+    shop: Any, change: Callable[[Path], None]
+):
     """Rows are read by their place: what stands there must be what was chosen."""
     source = shop.file(*(shop.row(f"t{at}/0") for at in range(5)))
-    selection = Selection([source], "")
-    units = selection.units(by_task=False, shuffle=False, seed=0)
-    next(units)
-    change(source)
+    with closing(Selection([source], "")) as selection:
+        units = selection.units(by_task=False, shuffle=False, seed=0)
+        next(units)
+        change(source)
 
-    def read_on() -> None:
-        list(units)
-        selection.check()
+        def read_on() -> int:
+            rest = len(list(units))
+            selection.check()
+            return rest
 
-    with pytest.raises(InputError, match="changed while it was exported; nothing is written; run it again"):
-        read_on()
-    selection.close()
-
-
-def test_a_file_that_grows_while_it_is_read_is_exported_as_it_was(shop: Any):
-    source = shop.file(*(shop.row(f"t{at}/0") for at in range(5)))
-    selection = Selection([source], "")
-    units = selection.units(by_task=False, shuffle=False, seed=0)
-    next(units)
-    with source.open("ab") as stream:
-        stream.write(orjson.dumps(shop.row("new/0")) + b"\n")
-    assert len(list(units)) == 4
-    selection.check()
-    selection.close()
+        if change is grown:
+            assert read_on() == 4
+        else:
+            with pytest.raises(InputError, match="changed while it was exported; nothing is written; run it again"):
+                read_on()
 
 
 def test_parquet_without_pyarrow_names_the_extra(shop: Any, monkeypatch: pytest.MonkeyPatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError) as caught:
-        shop.export("verl", shop.file(shop.row("a/0")), to="data")
-    assert caught.value.problems == (
+    assert shop.refusal("verl", shop.row("a/0"), to="data") == (
         f"{shop.folder / 'data/train.parquet'}: Parquet needs pyarrow; pip install 'velodrome[parquet]'",
     )
-    assert not (shop.folder / "data").exists() or os.listdir(shop.folder / "data") == []
 
 
 def test_many_rows_of_a_parquet_file_are_written_in_batches(shop: Any):
-    source = shop.file(*(shop.row(f"t{at}/0", answer="x" * 2000) for at in range(1100)))
-    shop.export("parquet", source, to="table.parquet")
-    rows = shop.records("table.parquet")
-    assert [row["task"] for row in rows] == [f"t{at}" for at in range(1100)]
     import pyarrow.parquet
 
-    assert pyarrow.parquet.ParquetFile(Path(shop.folder / "table.parquet")).num_row_groups >= 2
+    source = shop.file(*(shop.row(f"t{at}/0", answer="x" * 2000) for at in range(1100)))
+    shop.export("parquet", source, to="table.parquet")
+    assert [row["task"] for row in shop.records("table.parquet")] == [f"t{at}" for at in range(1100)]
+    assert pyarrow.parquet.ParquetFile(shop.folder / "table.parquet").num_row_groups >= 2
 
 
 @pytest.mark.parametrize(
@@ -495,32 +381,31 @@ def test_many_rows_of_a_parquet_file_are_written_in_batches(shop: Any):
         "UPDATE entry SET answer = CAST(x'ff' AS TEXT) WHERE number = 4",
     ],
 )
-def test_a_damaged_index_is_made_again_and_the_export_goes_on(shop: Any, damage: str):
+def test_a_damaged_index_is_rebuilt_and_the_export_continues(shop: Any, damage: str):
     source = shop.file(*(shop.row(f"t{at}/0", 1.0, f"answer {at}") for at in range(6)))
     with closing(Index(source)) as index:
         index.refresh()
     with closing(database.connect(database.index_path(source))) as connection:
         connection.execute(damage)
     shop.export("sft", source, to="sft.jsonl")
-    assert answers(shop.records("sft.jsonl")) == [f"answer {at}" for at in range(6)]
+    assert shop.answers("sft.jsonl") == [f"answer {at}" for at in range(6)]
 
 
 def test_an_index_that_loses_a_chosen_rollout_is_at_fault_and_not_the_file(shop: Any):
     source = shop.file(*(shop.row(f"t{at}/0") for at in range(6)))
-    selection = Selection([source], "")
-    with closing(database.connect(database.index_path(source))) as connection:
-        connection.execute("DELETE FROM entry WHERE number = 4")
-    with pytest.raises(Remade, match="its index was damaged and is made again; nothing is written; run it again"):
-        list(selection.units(by_task=False, shuffle=False, seed=0))
-    selection.close()
-
-
-EPISODE = {"agents": 1, "ended": "terminal", "returns": [208.0], "actions": [[0], [1]]}
+    with closing(Selection([source], "")) as selection:
+        with closing(database.connect(database.index_path(source))) as connection:
+            connection.execute("DELETE FROM entry WHERE number = 4")
+        with pytest.raises(Remade, match="its index was damaged and is made again; nothing is written; run it again"):
+            list(selection.units(by_task=False, shuffle=False, seed=0))
 
 
 @pytest.mark.parametrize("name", ["sft", "sharegpt", "grpo", "dpo"])
 def test_episodes_of_a_policy_are_no_conversations_and_are_left_out_of_texts(shop: Any, name: str):
-    rows = [shop.row("a/0", 2.0, "36"), shop.row("a/1", 1.0, "35")]
+    rows = [
+        shop.row("a/0", 2.0, "36"),
+        shop.row("a/1", 1.0, "35", episode={"season": 1, "number": 2}),
+    ]  # a task's field
     played = [shop.row(f"{task}/{at}", 208.0 + at, episode=EPISODE) for task in "bc" for at in (0, 1)]
     mixed = shop.row("a/2", 300.0, episode=EPISODE)
     outcome = shop.export(name, shop.file(played[0], *rows, mixed, *played[1:]), to="out.jsonl")
@@ -529,47 +414,24 @@ def test_episodes_of_a_policy_are_no_conversations_and_are_left_out_of_texts(sho
     assert (outcome.chosen, outcome.unfit, outcome.episodes, alone.unfit) == (7, 5, 5, 0)
     [note] = outcome.notes
     assert note.endswith(": an episode of a policy and no conversation (and 4 more like it); left out")
-
-
-@pytest.mark.parametrize("name", ["sft", "sharegpt", "grpo", "dpo", "verl"])
-def test_an_export_of_nothing_but_episodes_is_one_line(shop: Any, name: str):
-    if name == "verl":
-        pytest.importorskip("pyarrow")
-    source = shop.file(*(shop.row(f"a/{at}", 200.0 + at, episode=EPISODE) for at in range(3)))
-    with pytest.raises(InputError) as refused:
-        shop.export(name, source, to="out")
-    assert str(refused.value) == (
-        "nothing to export: all 3 chosen rollouts are each an episode of a policy and no conversation; "
-        "velo export parquet takes episodes"
+    assert shop.refusal(name, *played, where="") == (
+        "nothing to export: all 4 chosen rollouts are each an episode of a policy and no conversation; "
+        "velo export parquet takes episodes",
     )
-    assert not (shop.folder / "out").exists()
 
 
-def test_a_filter_that_chooses_no_episode_is_told_with_what_they_are(shop: Any):
-    with pytest.raises(InputError) as refused:
-        shop.export("sft", shop.file(shop.row("a/0", 0.25, episode=EPISODE)), to="out.jsonl")
-    assert str(refused.value) == (
+def test_a_filter_that_chooses_no_episode_is_reported_with_what_they_are_and_nemo_gym_takes_them(shop: Any):
+    row = shop.row("a/0", 0.25, episode=EPISODE)
+    assert shop.refusal("sft", row) == (
         "nothing to export: 0 of 1 rollouts are chosen by the filter 'reward>=1'; "
-        "the first rollout is an episode of a policy and no conversation; velo export parquet takes episodes"
+        "the first rollout is an episode of a policy and no conversation; velo export parquet takes episodes",
     )
-
-
-def test_a_task_may_have_a_field_of_the_name_episode(shop: Any):
-    outcome = shop.export("sft", shop.file(shop.row("a/0", episode={"season": 1, "number": 2})), to="out.jsonl")
-    assert (outcome.unfit, len(shop.records("out.jsonl"))) == (0, 1)
-
-
-def test_nemo_gym_takes_episodes_because_it_gives_back_every_row(shop: Any):
-    row = shop.row("a/0", 208.0, episode=EPISODE)
     shop.export("nemo_gym", shop.file(row), to="out.jsonl")
-    [record] = shop.records("out.jsonl")
-    assert record["episode"] == EPISODE
+    assert [record["episode"] for record in shop.records("out.jsonl")] == [EPISODE]
 
 
 @pytest.mark.parametrize("name", ["nemo_gym", "parquet"])
-def test_names_of_files_that_are_no_utf_8_are_told_by_escapes(shop: Any, name: str):
-    if name == "parquet":
-        pytest.importorskip("pyarrow")
+def test_names_of_files_that_are_no_utf_8_are_shown_by_escapes(shop: Any, name: str):
     source = shop.file(shop.row("a/0"), name=os.fsdecode(b"in\xff.jsonl"))
     to = os.fsdecode(b"out\xfe.") + ("jsonl" if name == "nemo_gym" else "parquet")
     outcome = shop.export(name, source, to=to)

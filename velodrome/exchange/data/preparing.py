@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import Field
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError
@@ -23,30 +24,34 @@ from velodrome.exchange.data.template import Missing, Template, as_text, field
 from velodrome.exchange.problems import Problems
 from velodrome.records.outfile import OutFile, refuse_existing
 from velodrome.records.task import parse_task
+from velodrome.settings.model import Settings
+from velodrome.settings.values import Count, JsonlFile, Names, Text
 
 ANSWER = "expected_answer"
 _TAKEN = frozenset(("responses_create_params", "agent_ref", "id"))
 _ENCODE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 
 
-@dataclass(frozen=True)
-class PrepareOrder:
+class PrepareOptions(Settings):
     """What to prepare."""
 
-    source: str
-    to: Path
-    prompt: str
-    system: str | None = None
-    answer: str | None = None
-    tools: str | None = None
-    keep: tuple[str, ...] = ()
-    id: str | None = None
-    agent: str | None = None
-    limit: int | None = None
-    shuffle: bool = False
-    seed: int = 0
-    skip_bad: bool = False
-    overwrite: bool = False
+    to: JsonlFile = Field(description="the file of tasks to write (.jsonl or .jsonl.zst)")
+    prompt: str = Field(
+        description='the user message; fields as {name}, braces as "{{" and "}}"; a field of messages, alone: those'
+    )
+    system: str | None = Field(None, description="the system message; it can have fields too")
+    answer: Text | None = Field(None, title="COLUMN", description="the column that becomes expected_answer")
+    tools: Text | None = Field(
+        None, title="COLUMN", description="the column with the tools on offer: a list, or one as JSON text"
+    )
+    keep: Names = Field((), title="COLUMNS", description="more columns to keep: col,col")
+    id: Text | None = Field(None, title="COLUMN", description="the column with task ids [a hash of the content]")
+    agent: Text | None = Field(None, title="NAME", description="the agent that runs them (agent_ref)")
+    limit: Count | None = Field(None, description="the most tasks, after shuffling")
+    shuffle: bool = Field(False, description="shuffle, in an order that the seed decides")
+    seed: int = Field(0, description="the seed of the shuffle")
+    skip_bad: bool = Field(False, description="leave out rows with mistakes")
+    overwrite: bool = Field(False, description="replace an existing file")
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class PrepareResult:
 class Maker:
     """Rows -> tasks, by one order."""
 
-    def __init__(self, order: PrepareOrder) -> None:
+    def __init__(self, order: PrepareOptions) -> None:
         self._order = order
         self._prompt = Template(order.prompt, "--prompt")
         self._system = Template(order.system, "--system") if order.system is not None else None
@@ -118,15 +123,15 @@ class Maker:
         return {"tools": tools} if tools else {}
 
 
-def prepare(order: PrepareOrder) -> PrepareResult:
+def prepare(source: str, order: PrepareOptions) -> PrepareResult:
     """Write the tasks, whole or not at all."""
     maker, problems = Maker(order), Problems()
-    sources = [] if order.source.startswith(HUB) else [Path(order.source)]
+    sources = [] if source.startswith(HUB) else [Path(source)]
     refuse_existing([order.to], sources, overwrite=order.overwrite)
     scratch = order.to.with_name(f"{order.to.name.removesuffix('.zst')}.ordered") if order.shuffle else order.to
     rows, offsets, ids = 0, array("Q", [0]), set[int]()
     with OutFile(scratch) as out:
-        for where, row in read_rows(order.source):
+        for where, row in read_rows(source):
             if order.limit is not None and not order.shuffle and len(offsets) > order.limit:
                 break
             rows += 1
@@ -137,7 +142,7 @@ def prepare(order: PrepareOrder) -> PrepareResult:
         if not order.skip_bad:
             problems.refuse("nothing is written; --skip-bad leaves such rows out")
         if len(offsets) == 1:
-            raise InputError(f"{order.source}: no rows in it", *problems.lines())
+            raise InputError(f"{source}: no rows in it", *problems.lines())
         if order.tools is not None and not maker.with_tools:
             raise InputError(f'--tools: no row has "{order.tools}"')
         written = _shuffled(out, order, offsets) if order.shuffle else len(offsets) - 1
@@ -169,7 +174,7 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _shuffled(ordered: OutFile, order: PrepareOrder, offsets: array[int]) -> int:
+def _shuffled(ordered: OutFile, order: PrepareOptions, offsets: array[int]) -> int:
     """Copy the lines in another order, which the seed alone decides."""
     places = list(range(len(offsets) - 1))
     random.Random(order.seed).shuffle(places)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -16,25 +16,22 @@ from velodrome.records.rollout import beside
 _LONGEST = 4000
 
 
-class SplitFile(NamedTuple):
-    """A split: its name, its file, and how many records it got. One without any has no file."""
+def data_card(
+    fmt: Format, splits: Mapping[str, tuple[str, int]], facts: Json, sources: Sequence[Path], *, now: float
+) -> str:
+    """The card as Markdown, with the lines on top that tell `datasets` which file is which split.
 
-    split: str
-    file: str
-    records: int
-
-
-def data_card(fmt: Format, parts: Sequence[SplitFile], facts: Json, sources: Sequence[Path], *, now: float) -> str:
-    """The card as Markdown, with the lines on top that tell `datasets` which file is which split."""
+    Of each split there are the name of its file and its number of records; one without any has no file.
+    """
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     lines = ["---", "configs:", "- config_name: default", "  data_files:"]
-    for part in parts:
-        if part.records:
-            lines += [f"  - split: {part.split.replace('-', '_')}", f"    path: {_quoted(part.file)}"]
-    total = sum(part.records for part in parts)
+    for split, (file, records) in splits.items():
+        if records:
+            lines += [f"  - split: {split.replace('-', '_')}", f"    path: {_quoted(file)}"]
+    total = sum(records for _, records in splits.values())
     lines += ["---", "", f"# {fmt.name}: {total} records", "", f"{fmt.about}. Made by `velo export` on {made}.", ""]
     lines += ["## Files", "", "| file | records |", "|---|---|"]
-    lines += [f"| `{part.file}` | {part.records or 'none: it is not written'} |" for part in parts]
+    lines += [f"| `{file}` | {records or 'none: it is not written'} |" for file, records in splits.values()]
     lines += ["", "## How they were chosen", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in facts.items()]
     lines += ["", "## Fields", "", "| field | meaning |", "|---|---|"]

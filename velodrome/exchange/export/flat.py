@@ -49,13 +49,13 @@ def _columns(row: Json, style: chat.Style) -> Json:
         "agent": facts.agent or None,
         "model": facts.model or None,
         "status": facts.status or None,
-        "reward": facts.reward,
-        "finished_at": facts.finished_at,
+        "reward": _number(facts.reward),
+        "finished_at": _number(facts.finished_at),
         **{name: getattr(facts, name) for name in TOKENS},
         "tool_calls": sum(len(message.get("tool_calls") or ()) for message in made),
         "turns": sum(message.get("role") == "assistant" for message in made),
         "retries": facts.count("retries"),
-        **{name: facts.seconds(name) for name in _SECONDS},
+        **{name: _number(facts.seconds(name)) for name in _SECONDS},
         "system": _said("system", prompt),
         "prompt": _said("user", prompt),
         "answer": _text((facts.row.get("response") or {}).get("content")),
@@ -87,6 +87,10 @@ def _json(value: Any) -> str:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None else float(value)  # Arrow refuses a whole number that a float would round
 
 
 def _count(value: Any) -> int | None:

@@ -20,6 +20,7 @@ from velodrome.records.facts import RowFacts
 from velodrome.records.mending import mended
 from velodrome.records.rollout import split_key
 from velodrome.settings.model import Settings
+from velodrome.settings.values import Count, FilePath, Text
 
 Made = TypeVar("Made")
 
@@ -54,6 +55,23 @@ class ExportSettings(Settings):
     def style(self) -> Style:
         """How calls and reasoning are written."""
         return Style(self.arguments, self.reasoning)
+
+
+class ExportOptions(ExportSettings):
+    """What is exported, in which order, and in what form."""
+
+    to: FilePath = Field(description="a file, or a folder (a name without a suffix)")
+    where: str | None = Field(
+        None, title="FILTER", description='which rollouts, as in velo view [sft, sharegpt: "reward>=1"; else all]'
+    )
+    split: Text | None = Field(
+        None, title="SHARES", description="train=0.9,test=0.1: shares of the tasks; a task is in one split only"
+    )
+    seed: int = Field(0, description="the seed of the shuffle and the split")
+    shuffle: bool = Field(False, description="shuffle, in an order that the seed decides")
+    dedupe: bool = Field(False, description="leave out records that equal an earlier one")
+    limit: Count | None = Field(None, description="the most records in all")
+    overwrite: bool = Field(False, description="replace existing files")
 
 
 Convert = Callable[[Unit], Iterable[Json]]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +18,20 @@ import orjson
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError
-from velodrome.exchange.export.card import SplitFile, data_card
+from velodrome.exchange.export.card import data_card
 from velodrome.exchange.export.chat import Unfit
-from velodrome.exchange.export.format import ExportSettings, Format, LeaveOut, Unit, reason
+from velodrome.exchange.export.format import ExportOptions, ExportSettings, Format, LeaveOut, Unit, reason
 from velodrome.exchange.export.selection import Remade, Selection
-from velodrome.exchange.export.split_files import Files, output_files
-from velodrome.exchange.export.splits import ALL, Splits, parts
+from velodrome.exchange.export.split_files import RecordFile, output_files
+from velodrome.exchange.export.splits import Splits, listed, parse_shares
 from velodrome.exchange.problems import FLAWS, Problems
 from velodrome.records.facts import is_episode
-from velodrome.records.other_files import foreign_file, other_file
+from velodrome.records.other_files import foreign_file
 from velodrome.records.outfile import OutFile, refuse_existing
-from velodrome.settings.files import file_problem
 
 _CHANGED = "NaN and infinite numbers are null, broken text has U+FFFD"
 _EPISODE = "an episode of a policy and no conversation"
 _TAKES_EPISODES = "velo export parquet takes episodes"
-
-
-@dataclass(frozen=True)
-class ExportOrder:
-    """What to export."""
-
-    format: Format
-    sources: Sequence[Path]
-    to: Path
-    where: str | None = None  # None: the format's own filter
-    shares: Sequence[tuple[str, float]] = ()
-    seed: int = 0
-    shuffle: bool = False
-    dedupe: bool = False
-    limit: int | None = None
-    overwrite: bool = False
-    settings: ExportSettings = field(default_factory=ExportSettings)
-
-    @property
-    def filter(self) -> str:
-        """The filter that holds."""
-        return self.format.where if self.where is None else self.where
 
 
 @dataclass
@@ -74,125 +52,139 @@ class ExportResult:
     files: list[Path] = field(default_factory=list)
 
 
-def export(order: ExportOrder) -> ExportResult:
+@dataclass(frozen=True)
+class Export:
+    """One export being made: what was ordered, what is chosen, and what came of it so far."""
+
+    format: Format
+    sources: Sequence[Path]
+    options: ExportOptions
+    shares: Mapping[str, float]
+    selection: Selection
+    result: ExportResult
+    problems: Problems
+
+    @property
+    def filter(self) -> str:
+        return _filter(self.format, self.options)
+
+
+def _filter(fmt: Format, options: ExportOptions) -> str:
+    return fmt.where if options.where is None else options.where
+
+
+def export(fmt: Format, sources: Sequence[Path], options: ExportOptions) -> ExportResult:
     """Write everything, or nothing."""
-    _check_sources(order.sources)
-    names = [name for name, _ in order.shares] or [ALL]
-    paths, card = output_files(order.to, order.format.suffix, names, split=bool(order.shares))
-    refuse_existing([*paths.values(), card], order.sources, overwrite=order.overwrite)
-    shares, note = parts(order.shares)
-    try:
-        return _chosen(replace(order, shares=shares), note, paths, card)
-    except Remade:
-        return _chosen(replace(order, shares=shares), note, paths, card)
-
-
-def _chosen(order: ExportOrder, note: str | None, paths: dict[str, Path], card: Path) -> ExportResult:
-    selection = Selection(order.sources, order.filter)
-    selection.notes += [note] if note else []
-    try:
-        return _write(order, selection, paths, card)
-    finally:
-        selection.close()
-
-
-def _check_sources(sources: Sequence[Path]) -> None:
-    problems = [problem for source in sources if (problem := file_problem(source)) is not None]
-    for at, source in enumerate(sources):
-        if source.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
-            problems.append(f"{source}: a failures file has no answers to export")
-        elif source.is_file() and (problem := other_file(source)) is not None:
-            problems.append(problem)
-        if source.resolve() in [other.resolve() for other in sources[:at]]:
-            problems.append(f"{source}: given twice")
-    problems += filter(None, [foreign_file(source) for source in sources if source.is_file()])
+    foreign = (options.model_fields_set & ExportSettings.model_fields.keys()) - {*fmt.settings}
+    if foreign:
+        raise InputError(f"{fmt.name} has no setting {', '.join(sorted(foreign))} (see docs/export.md)")
+    problems = [problem for source in sources if (problem := foreign_file(source)) is not None]
     if problems:
         raise InputError(*problems)
+    shares, note = parse_shares(options.split)
+    paths, card = output_files(options.to, fmt.suffix, list(shares), split=options.split is not None)
+    refuse_existing([*paths.values(), card], sources, overwrite=options.overwrite)
+
+    def write() -> ExportResult:
+        with closing(Selection(sources, _filter(fmt, options))) as selection:
+            result = ExportResult(rollouts=selection.read, chosen=len(selection))
+            result.notes = [*selection.notes, *([note] if note else [])]
+            return _write(Export(fmt, sources, options, shares, selection, result, Problems()), paths, card)
+
+    try:
+        return write()
+    except Remade:
+        return write()
 
 
-def _write(order: ExportOrder, selection: Selection, paths: dict[str, Path], card: Path) -> ExportResult:
-    fmt = order.format
-    result = ExportResult(rollouts=selection.read, chosen=len(selection), notes=list(selection.notes))
-    problems = Problems()
-    with Files(paths, fmt.schema, selection.numeric) as files, OutFile(card) as card_file:
-        units = _units(order, selection)
-        for split, record, row in _records(order, units, problems, result):
+def _write(one: Export, paths: dict[str, Path], card: Path) -> ExportResult:
+    result, options = one.result, one.options
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(RecordFile(path, one.format.schema, one.selection.numeric))
+            for name, path in paths.items()
+        }
+        card_file = stack.enter_context(OutFile(card))
+        for split, record, row in _records(one):
             try:
-                files.write(split, record)
+                files[split].add(record)
             except TypeError as error:  # nested deeper than JSON is written; nothing of it is in the file
-                problems.add(_name(row), f"it cannot be written: {error}")
-            if order.limit is not None and sum(files.counts.values()) >= order.limit:
+                one.problems.add(_name(row), f"it cannot be written: {error}")
+            if options.limit is not None and sum(file.count for file in files.values()) >= options.limit:
                 break
-        result.unfit, result.changed = problems.count, selection.changed
-        result.notes += [f"{line}; left out" for line in problems.lines()]
+        result.unfit, result.changed = one.problems.count, one.selection.changed
+        result.notes += [f"{line}; left out" for line in one.problems.lines()]
         if result.changed:
             result.notes.append(f"changed rollouts: {result.changed} ({_CHANGED})")
-        if not any(files.counts.values()):
-            raise InputError(*_nothing(order, selection, result))
-        selection.check()
-        files.commit()
-        empty = [paths[name] for name, count in files.counts.items() if not count]
+        if not any(file.count for file in files.values()):
+            raise InputError(*_nothing(one))
+        one.selection.check()
+        for file in files.values():
+            file.finish()
+        for file in files.values():
+            file.commit()
+        empty = [file.path for file in files.values() if not file.count]
         result.notes += [f"{path}: not written: no record is of this split" for path in empty]
-        result.records = {str(paths[name]): count for name, count in files.counts.items() if count}
-        made = [SplitFile(name, paths[name].name, count) for name, count in files.counts.items()]
-        text = data_card(fmt, made, _facts(order, result), order.sources, now=time.time())
+        result.records = {str(file.path): file.count for file in files.values() if file.count}
+        counts = {name: (file.path.name, file.count) for name, file in files.items()}
+        text = data_card(one.format, counts, _facts(one), one.sources, now=time.time())
         card_file.write(text.encode("utf-8", "backslashreplace"))
         card_file.commit()
     result.files = [*map(Path, result.records), card]
     return result
 
 
-def _nothing(order: ExportOrder, selection: Selection, result: ExportResult) -> list[str]:
+def _nothing(one: Export) -> list[str]:
     """Why there is not one record, as far as the counts show."""
+    result, selection = one.result, one.selection
     if result.chosen and result.episodes == result.chosen:
         chosen = "the chosen rollout is" if result.chosen == 1 else f"all {result.chosen:,} chosen rollouts are each"
         return [f"nothing to export: {chosen} {_EPISODE}; {_TAKES_EPISODES}"]
     why = f" and {result.unfit} of them have no form in it" if result.unfit else ""
     summary = (
         f"nothing to export: {result.chosen} of {result.rollouts} rollouts are chosen "
-        f"by the filter {order.filter or '(none)'!r}{why}"
+        f"by the filter {one.filter or '(none)'!r}{why}"
     )
     reasons = []
     if selection.deferred and result.unfit == result.chosen:
         (source, count), *more = selection.deferred.items()
         rest = f" (and {sum(n for _, n in more)} in other files)" if more else ""
         reasons.append(f"{count} rollouts of {source} have no reward yet{rest}; velo verify {source} gives them one")
-    elif not result.chosen and "reward" in order.filter and (between := selection.rewards()) is not None:
+    elif not result.chosen and "reward" in one.filter and (between := selection.rewards()) is not None:
         low, high = between
         reasons.append(f"every reward is {low:g}" if low == high else f"the rewards go from {low:g} to {high:g}")
-    elif result.chosen > result.unfit and order.format.needs:
+    elif result.chosen > result.unfit and one.format.needs:
         tasks, several, varied = selection.spread()
         counts = f"tasks: {tasks}, with several rollouts: {several}, with different rewards: {varied}"
-        reasons += [order.format.needs, counts]
-    if not (result.chosen or order.format.episodes) and (first := selection.first()) and is_episode(first):
+        reasons += [one.format.needs, counts]
+    if not (result.chosen or one.format.episodes) and (first := selection.first()) and is_episode(first):
         return [f"{summary}; the first rollout is {_EPISODE}; {_TAKES_EPISODES}"]
     return [summary, *reasons, *result.notes]
 
 
-def _units(order: ExportOrder, selection: Selection) -> Iterator[Unit]:
-    splits = Splits(order.shares, selection.tasks if order.shares else (), order.seed)
-    by_task = order.format.by_task
-    for task, rows, sources in selection.units(by_task=by_task, shuffle=order.shuffle, seed=order.seed):
-        yield Unit(splits.of(task), rows, sources)
-
-
-def _records(
-    order: ExportOrder, units: Iterable[Unit], problems: Problems, result: ExportResult
-) -> Iterator[tuple[str, Json, Json]]:
+def _records(one: Export) -> Iterator[tuple[str, Json, Json]]:
     """Every record with its split and its first rollout; what cannot be one is noted."""
 
     def leave_out(row: Json, error: Exception) -> None:
-        problems.add(_name(row), reason(row, error))
+        one.problems.add(_name(row), reason(row, error))
 
-    convert = order.format.start(order.settings, leave_out)
+    fmt, options = one.format, one.options
+    splits = Splits(one.shares, one.selection.tasks, options.seed)
+    convert = fmt.start(options, leave_out)
     seen: set[bytes] = set()
-    for unit in units if order.format.episodes else _conversations(units, leave_out, result):
+    for task, rows, sources in one.selection.units(by_task=fmt.by_task, shuffle=options.shuffle, seed=options.seed):
+        unit = Unit(splits.of(task), rows, sources)
+        if not fmt.episodes:
+            unit = _without_episodes(unit, leave_out)
+            one.result.episodes += len(rows) - len(unit.rows)
+            if not unit.rows:
+                continue
         try:
             for record in convert(unit):
-                if order.dedupe:
-                    digest = _digest(order.format.content(record))
+                if options.dedupe:
+                    digest = _digest(fmt.content(record))
                     if digest in seen:
-                        result.duplicates += 1
+                        one.result.duplicates += 1
                         continue
                     seen.add(digest)
                 yield unit.split, record, unit.rows[0]
@@ -200,16 +192,15 @@ def _records(
             leave_out(unit.rows[0], error)
 
 
-def _conversations(units: Iterable[Unit], leave_out: LeaveOut, result: ExportResult) -> Iterator[Unit]:
-    """The units without the episodes in them, which are reported: an episode has no text of its own."""
-    for unit in units:
-        kept = [(row, source) for row, source in zip(unit.rows, unit.sources, strict=True) if not is_episode(row)]
-        if len(kept) < len(unit.rows):
-            result.episodes += len(unit.rows) - len(kept)
-            for row in filter(is_episode, unit.rows):
-                leave_out(row, Unfit(_EPISODE))
-        if kept:
-            yield replace(unit, rows=[row for row, _ in kept], sources=[source for _, source in kept])
+def _without_episodes(unit: Unit, leave_out: LeaveOut) -> Unit:
+    """The conversations of a unit; an episode has no text of its own."""
+    kept = []
+    for row, source in zip(unit.rows, unit.sources, strict=True):
+        if is_episode(row):
+            leave_out(row, Unfit(_EPISODE))
+        else:
+            kept.append((row, source))
+    return Unit(unit.split, [row for row, _ in kept], [source for _, source in kept])
 
 
 def _name(row: Json) -> str:
@@ -221,24 +212,25 @@ def _digest(content: Any) -> bytes:
     return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=12).digest()
 
 
-def _facts(order: ExportOrder, result: ExportResult) -> Json:
+def _facts(one: Export) -> Json:
     """What the card says about the choice."""
+    result, options = one.result, one.options
     facts: Json = {
         "rollouts in the sources": result.rollouts,
-        "filter": order.filter.strip() or "none: every rollout",
+        "filter": one.filter.strip() or "none: every rollout",
         "chosen by it": result.chosen,
         "no form in this format": result.unfit,
     }
     if result.changed:
         facts[f"changed: {_CHANGED}"] = result.changed
-    if order.dedupe:
+    if options.dedupe:
         facts["equal records left out"] = result.duplicates
-    if order.shares:
-        facts["split by task"] = ", ".join(f"{name} {share:.4g}" for name, share in order.shares)
-    if order.shuffle or order.shares:
-        facts["seed"] = order.seed
-    if order.shuffle:
+    if options.split is not None:
+        facts["split by task"] = listed(one.shares)
+    if options.shuffle or options.split is not None:
+        facts["seed"] = options.seed
+    if options.shuffle:
         facts["shuffled"] = "yes"
-    if order.limit is not None:
-        facts["limit"] = order.limit
-    return facts | {name: getattr(order.settings, name) for name in order.format.settings}
+    if options.limit is not None:
+        facts["limit"] = options.limit
+    return facts | {name: getattr(options, name) for name in one.format.settings}

@@ -1,22 +1,20 @@
-"""The files of an export: one for each split, JSON lines or Parquet, all of them or none."""
+"""The files of an export: one for each split, JSON lines or Parquet."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from velodrome.contracts import Json
-from velodrome.errors import InputError, StorageError
+from velodrome.errors import InputError
 from velodrome.exchange.parquet import arrow
 from velodrome.records.outfile import OutFile
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS = 1000
-_LINES = (".jsonl", ".jsonl.zst")
 
 
 def output_files(to: Path, suffix: str, splits: Sequence[str], *, split: bool) -> tuple[dict[str, Path], Path]:
@@ -24,8 +22,8 @@ def output_files(to: Path, suffix: str, splits: Sequence[str], *, split: bool) -
 
     `to` is a file, beside which a card `<name>.README.md` stands, or a folder with `train.jsonl` and `README.md`.
     """
-    known = (*_LINES, ".parquet")
-    ending = next((end for end in (".jsonl.zst", ".jsonl", ".parquet") if to.name.endswith(end)), "")
+    known = (".jsonl", ".jsonl.zst", ".parquet")
+    ending = next((end for end in known if to.name.endswith(end)), "")
     if not ending:
         if to.suffix and not to.is_dir():
             raise InputError(f"{to}: a file's name ends in {', '.join(known)}; a folder's has no ending")
@@ -37,95 +35,56 @@ def output_files(to: Path, suffix: str, splits: Sequence[str], *, split: bool) -
     return paths, to.with_name(f"{stem}.README.md")
 
 
-class LinesWriter:
-    """Records as JSON lines."""
+class RecordFile(OutFile):
+    """Records as JSON lines or, with a schema, as rows of a Parquet file, a few megabytes at a time."""
 
-    def __init__(self, out: OutFile) -> None:
-        self._out = out
-
-    def write(self, record: Json) -> None:
-        """Add one; what is not JSON is a `TypeError`."""
-        self._out.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
-
-    def close(self) -> None:
-        """Nothing is held back."""
-
-    def abandon(self) -> None:
-        """Nothing is held back."""
-
-
-class ParquetWriter:
-    """Records as rows of a Parquet file, a few megabytes at a time."""
-
-    def __init__(self, out: OutFile, package: Any, schema: Any) -> None:
-        self._package, self._schema, self._path = package, schema, out.path
-        self._writer = package.parquet.ParquetWriter(out.stream, schema, compression="zstd")
+    def __init__(self, path: Path, make_schema: Any, numeric: Sequence[str]) -> None:
+        self._arrow = arrow(str(path)) if make_schema is not None else None
+        self._schema = make_schema(self._arrow, numeric) if make_schema is not None else None
+        super().__init__(path)
+        self._parquet: Any = None
+        if self._arrow is not None:
+            self._parquet = self._arrow.parquet.ParquetWriter(self.stream, self._schema, compression="zstd")
+        self.count = 0
         self._rows: list[Json] = []
         self._bytes = 0
 
-    def write(self, record: Json) -> None:
-        """Add one."""
-        self._bytes += len(orjson.dumps(record))
+    def add(self, record: Json) -> None:
+        """Add one; what is not JSON is a `TypeError`."""
+        line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+        self.count += 1
+        if self._parquet is None:
+            self.write(line)
+            return
         self._rows.append(record)
+        self._bytes += len(line)
         if len(self._rows) >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        if self._rows:
+        if self._rows and self._arrow is not None:
             try:
-                self._writer.write_batch(self._package.RecordBatch.from_pylist(self._rows, schema=self._schema))
+                self._parquet.write_batch(self._arrow.RecordBatch.from_pylist(self._rows, schema=self._schema))
             except OSError as error:
-                raise StorageError(f"{self._path}: cannot be written: {error}; nothing is left of it") from error
+                raise self.refused(error) from error
         self._rows, self._bytes = [], 0
 
-    def close(self) -> None:
-        """Write what is left, and the file's end. Closing twice is fine."""
+    def finish(self) -> None:
+        """Write what is left, and the file's end."""
         self._flush()
-        self._writer.close()
-
-    def abandon(self) -> None:
-        """Forget what is left, so that nothing is written to a stream that is gone."""
-        self._rows = []
-        self._writer.close()
-
-
-class Files:
-    """The writers of all splits. Leaving the block without `commit` leaves nothing behind."""
-
-    def __init__(self, paths: dict[str, Path], make_schema: Any, numeric: Sequence[str]) -> None:
-        self.counts = dict.fromkeys(paths, 0)
-        self._stack = ExitStack()
-        self._outs: list[OutFile] = []
-        self._writers: dict[str, LinesWriter | ParquetWriter] = {}
-        package = arrow(str(next(iter(paths.values())))) if make_schema is not None else None
-        with ExitStack() as stack:
-            for name, path in paths.items():
-                out = stack.enter_context(OutFile(path))
-                self._outs.append(out)
-                self._writers[name] = (
-                    LinesWriter(out) if package is None else ParquetWriter(out, package, make_schema(package, numeric))
-                )
-            self._stack = stack.pop_all()
-
-    def write(self, split: str, record: Json) -> None:
-        """Add one record to a split."""
-        self._writers[split].write(record)
-        self.counts[split] += 1
+        self._close_parquet()
 
     def commit(self) -> None:
-        """Put every file in its place. A split without records has none: `datasets` loads no empty file."""
-        for writer in self._writers.values():
-            writer.close()
-        for out, count in zip(self._outs, self.counts.values(), strict=True):
-            if count:
-                out.commit()
-            else:
-                out.path.unlink(missing_ok=True)  # of an earlier export, which this one replaces
+        """Put the file in its place. One without records is not written: `datasets` loads no empty file."""
+        if self.count:
+            super().commit()
+        else:
+            self.path.unlink(missing_ok=True)  # of an earlier export, which this one replaces
 
-    def __enter__(self) -> Files:
-        return self
+    def _close_parquet(self) -> None:
+        if self._parquet is not None:
+            self._parquet.close()
 
     def __exit__(self, *error: object) -> None:
-        for writer in self._writers.values():
-            writer.abandon()
-        self._stack.close()
+        self._close_parquet()  # before its stream is gone
+        super().__exit__(*error)

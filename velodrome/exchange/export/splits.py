@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from math import isclose, isfinite
 
 from velodrome.errors import InputError
@@ -15,8 +15,10 @@ _COPY = re.compile(r"#\d+$")  # what the collector adds to the id of a row that 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def parse_shares(text: str) -> list[tuple[str, float]]:
-    """`train=0.9,test=0.1`, parsed."""
+def parse_shares(text: str | None) -> tuple[dict[str, float], str | None]:
+    """`train=0.9,test=0.1`, parsed; shares that do not add up to 1 are scaled, with a note. None is one split."""
+    if text is None:
+        return {ALL: 1.0}, None
     shares: dict[str, float] = {}
     for part in text.split(","):
         name, _, share = part.partition("=")
@@ -27,17 +29,15 @@ def parse_shares(text: str) -> list[tuple[str, float]]:
         if not _NAME.fullmatch(name.strip()) or not isfinite(number) or number <= 0 or name.strip() in shares:
             raise InputError(f"split: {part!r:.60} is not a name with its share; train=0.9,test=0.1")
         shares[name.strip()] = number
-    return list(shares.items())
+    whole = sum(shares.values())
+    if isclose(whole, 1.0):
+        return shares, None
+    scaled = {name: share / whole for name, share in shares.items()}
+    return scaled, f"split: the shares add up to {whole:.4g}, not to 1; they are scaled to {listed(scaled)}"
 
 
-def parts(shares: Sequence[tuple[str, float]]) -> tuple[list[tuple[str, float]], str | None]:
-    """Shares that add up to one, scaled if they did not, with a note."""
-    whole = sum(share for _, share in shares)
-    if not shares or isclose(whole, 1.0):
-        return list(shares), None
-    normalised = [(name, share / whole) for name, share in shares]
-    listed = ", ".join(f"{name} {share:.4g}" for name, share in normalised)
-    return normalised, f"split: the shares add up to {whole:.4g}, not to 1; they are scaled to {listed}"
+def listed(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:.4g}" for name, share in shares.items())
 
 
 def task_hash(task: str) -> int:
@@ -48,25 +48,21 @@ def task_hash(task: str) -> int:
 class Splits:
     """Tasks divided by shares, as exactly as whole tasks allow; the seed decides which task goes where."""
 
-    def __init__(self, shares: Sequence[tuple[str, float]], tasks: Iterable[int], seed: int) -> None:
-        self.names = [name for name, _ in shares] or [ALL]
-        self._ends: list[int] = []
+    def __init__(self, shares: Mapping[str, float], tasks: Iterable[int], seed: int) -> None:
+        self._names = list(shares)
+        self._ends: list[int] = []  # of all but the last
         self._seed = seed
-        if len(shares) < 2:
-            return
-        order = sorted({drawn(task, seed) for task in tasks})
+        order = sorted({drawn(task, seed) for task in tasks}) if len(shares) > 1 else []
         share, dealt = 0.0, 0
-        for _, part in shares[:-1]:
-            share += part
+        for name in self._names[:-1]:
+            share += shares[name]
             dealt = max(dealt, round(share * len(order)))
             self._ends.append(order[dealt] if dealt < len(order) else 2**64)
 
     def of(self, task: int) -> str:
         """The split of a task."""
-        if not self._ends:
-            return self.names[0]
         place = drawn(task, self._seed)
-        return next((name for name, end in zip(self.names, self._ends, strict=False) if place < end), self.names[-1])
+        return next((name for name, end in zip(self._names, self._ends, strict=False) if place < end), self._names[-1])
 
 
 def drawn(number: int, seed: int, purpose: str = "") -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from velodrome.contracts import Json
-from velodrome.records.rollout import SCHEMA, make_rollout, split_key, task_of
+from velodrome.exchange.imports.foreign import Convert, ForeignFormat, new_meta
+from velodrome.records.rollout import make_rollout, split_key, task_of
 from velodrome.records.task import agent_of, check_task, digest, own_id
 
 TASK_INDEX, ROLLOUT_INDEX, OURS = "_ng_task_index", "_ng_rollout_index", "_velodrome"
@@ -46,11 +47,7 @@ def plain_rollout(row: Json) -> Json:
     theirs["responses_create_params"] = params
     task_index, repeat = _whole(row.get(TASK_INDEX)), _whole(row.get(ROLLOUT_INDEX))
     name = own_id(row) or _content(row, params)
-    meta: Json = {"key": f"{name}/{repeat or 0}", "task_index": task_index or 0, "rollout_index": repeat or 0}
-    agent = agent_of(row)
-    if agent is not None:
-        meta["agent"] = agent
-    meta["schema"] = SCHEMA
+    meta = new_meta(name, repeat or 0, task_index=task_index or 0, agent=agent_of(row))
     task = {name: value for name, value in theirs.items() if name not in _NOT_TASK}
     return make_rollout(task, theirs, meta, deferred=row.get("reward") is None)
 
@@ -78,7 +75,7 @@ def _restored(plain: Json, ours: Any) -> Json:
     return {**whole, **exact, "meta": meta}
 
 
-def task(row: Any) -> Json:
+def task(row: Any, place: int = 0) -> Json:
     """A task of theirs, or the task of a rollout of theirs -> a task of ours."""
     check_task(row)
     if OURS in row:
@@ -87,3 +84,17 @@ def task(row: Any) -> Json:
     params = row["responses_create_params"]
     fields["responses_create_params"] = {name: value for name, value in params.items() if value is not None}
     return fields
+
+
+def rollouts(agent: str | None) -> Convert:
+    """Lines of theirs -> rollouts."""
+    named = {} if agent is None else {"agent": agent}
+
+    def convert(row: Any, place: int) -> list[Json]:
+        ours = rollout(row)
+        return [{**ours, "meta": {**ours["meta"], **named}}]
+
+    return convert
+
+
+FORMAT = ForeignFormat("nemo_gym", "NeMo Gym's rollouts and tasks", rollouts, task)

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from velodrome.contracts import Json
-from velodrome.records.rollout import SCHEMA, make_rollout
+from velodrome.exchange.imports.foreign import Convert, ForeignFormat, new_meta
+from velodrome.records.rollout import make_rollout
 from velodrome.records.task import check_task, digest, own_id
 from velodrome.responses_api_models.conversion import response_from_chat, responses_request
 from velodrome.responses_api_models.turns import response_items
@@ -22,29 +23,23 @@ _PER_CALL = frozenset(("model", "stream", "stream_options", "n", "store", "user"
 _CONVERSATION = frozenset(("messages", "tools", "functions", "parallel_tool_calls", "model"))
 
 
-class Chats:
-    """Lines of a log -> rollouts; it counts the repeats of each task."""
+def rollouts(agent: str | None) -> Convert:
+    """Lines of a log -> rollouts, one for each answer in a line."""
+    repeats: Counter[str] = Counter()
+    numbers: dict[str, int] = {}
 
-    def __init__(self, agent: str | None = None) -> None:
-        self._agent = agent
-        self._repeats: Counter[str] = Counter()
-        self._numbers: dict[str, int] = {}
-
-    def rollouts(self, row: Any, place: int) -> Iterator[Json]:
-        """One rollout for each answer in a line; a `ValueError` says what is wrong with it."""
+    def convert(row: Any, place: int) -> Iterator[Json]:
         task, answers = read_line(row, place)
         if not answers:
             raise ValueError("no answer in it; questions alone are imported with --as tasks")
         for answer in answers:
             name = (None if "custom_id" in row else own_id(task)) or content(task)
-            index = self._numbers.setdefault(name, len(self._numbers))
-            repeat = self._repeats[name]
-            self._repeats[name] += 1
-            meta: Json = {"key": f"{name}/{repeat}", "task_index": index, "rollout_index": repeat}
-            if self._agent is not None:
-                meta["agent"] = self._agent
-            meta["schema"] = SCHEMA
+            index = numbers.setdefault(name, len(numbers))
+            meta = new_meta(name, repeats[name], task_index=index, agent=agent)
+            repeats[name] += 1
             yield make_rollout(task, {**task, "response": answer}, meta, deferred=True)
+
+    return convert
 
 
 def content(task: Json) -> str:
@@ -111,3 +106,11 @@ def _conversation(row: Json, place: int) -> tuple[Json, list[Json]]:
     if isinstance(row.get("model"), str):
         response["model"] = row["model"]
     return task, [response]
+
+
+FORMAT = ForeignFormat(
+    "openai_chat",
+    "logs of chat completions: requests and answers, or conversations",
+    rollouts,
+    lambda row, place: read_line(row, place)[0],
+)

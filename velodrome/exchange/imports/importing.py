@@ -9,41 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
+from pydantic import Field
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError
 from velodrome.exchange.imports import from_nemo_gym, from_openai_chat
+from velodrome.exchange.imports.foreign import Convert, ForeignFormat
 from velodrome.exchange.problems import FLAWS, Problems
 from velodrome.records.jsonl import read_lines
 from velodrome.records.outfile import OutFile, refuse_existing
 from velodrome.records.rollout import encode, split_key
 from velodrome.records.task import task_id
 from velodrome.settings.files import file_problem
+from velodrome.settings.model import Settings
+from velodrome.settings.values import JsonlFile, Text
 
-Kind = Literal["rollouts", "tasks"]
-Convert = Callable[[Any, int], Iterable[Json]]  # a line's value and number -> what it becomes
-
-FORMATS = {
-    "nemo_gym": "NeMo Gym's rollouts and tasks",
-    "openai_chat": "logs of chat completions: requests and answers, or conversations",
+FOREIGN_FORMATS: dict[str, ForeignFormat] = {
+    each.name: each for each in (from_nemo_gym.FORMAT, from_openai_chat.FORMAT)
 }
 _MOST_RENAMED = 20
 
 
-@dataclass(frozen=True)
-class ImportOrder:
-    """What to import."""
+class ImportOptions(Settings):
+    """What to make of another tool's file."""
 
-    format: str
-    source: Path
-    to: Path
-    kind: Kind = "rollouts"
-    agent: str | None = None
-    skip_bad: bool = False
-    overwrite: bool = False
+    to: JsonlFile = Field(description="the file to write (.jsonl or .jsonl.zst)")
+    kind: Literal["rollouts", "tasks"] = Field("rollouts", alias="as", description="what to make of each line")
+    agent: Text | None = Field(None, title="NAME", description="the agent to name [the one the file names]")
+    skip_bad: bool = Field(False, description="leave out lines with mistakes")
+    overwrite: bool = Field(False, description="replace an existing file")
 
 
 @dataclass(frozen=True)
@@ -58,60 +55,49 @@ class ImportResult:
     renamed: list[str] = field(default_factory=list)  # rollouts whose key was there before, the first of them
 
 
-def import_file(order: ImportOrder) -> ImportResult:
+def import_file(format: str, source: Path, options: ImportOptions) -> ImportResult:
     """Write the imported file, whole or not at all."""
-    if order.format not in FORMATS:
-        raise InputError(f"no format {order.format!r} to import; there are {', '.join(FORMATS)}")
-    if (problem := file_problem(order.source)) is not None:
+    if format not in FOREIGN_FORMATS:
+        raise InputError(f"no format {format!r} to import; there are {', '.join(FOREIGN_FORMATS)}")
+    if (problem := file_problem(source)) is not None:
         raise InputError(problem)
-    refuse_existing([order.to], [order.source], overwrite=order.overwrite)
-    convert, problems = _converter(order), Problems()
+    refuse_existing([options.to], [source], overwrite=options.overwrite)
+    reader, problems = FOREIGN_FORMATS[format], Problems()
+    convert = _converter(reader, options)
     lines = written = 0
-    kept = _Tasks() if order.kind == "tasks" else _Keys(lambda: _all_keys(order))
-    with OutFile(order.to) as out:
-        for number, line in read_lines(order.source):
+    kept = _Tasks() if options.kind == "tasks" else _Keys(lambda: _all_keys(_converter(reader, options), source))
+    with OutFile(options.to) as out:
+        for number, line in read_lines(source):
             lines += 1
-            with problems.at(f"{order.source}:{number}", FLAWS):
+            with problems.at(f"{source}:{number}", FLAWS):
                 rows = [kept.admit(row, number) for row in convert(orjson.loads(line), number)]
                 data = [encode(row) for row in rows if row is not None]
                 for each in data:
                     out.write(each)
                 written += len(data)
-        if not order.skip_bad:
+        if not options.skip_bad:
             problems.refuse("nothing is written; --skip-bad leaves such lines out")
         if not written:
-            raise InputError(f"{order.source}: nothing in it to import", *problems.lines())
+            raise InputError(f"{source}: nothing in it to import", *problems.lines())
         out.commit()
-    renamed = [f"{order.source}:{what}" for what in kept.renamed]
+    renamed = [f"{source}:{what}" for what in kept.renamed]
     return ImportResult(lines, written, kept.repeated, problems.count, problems.lines(), renamed)
 
 
-def _all_keys(order: ImportOrder) -> Iterator[str]:
+def _converter(reader: ForeignFormat, options: ImportOptions) -> Convert:
+    if options.kind == "rollouts":
+        return reader.rollouts(options.agent)
+    named = {} if options.agent is None else {"agent_ref": {"name": options.agent}}
+    return lambda row, place: [{**reader.task(row, place), **named}]
+
+
+def _all_keys(convert: Convert, source: Path) -> Iterator[str]:
     """Every key that the file has, read from its start."""
-    convert = _converter(order)
-    for number, line in read_lines(order.source):
+    for number, line in read_lines(source):
         try:
             yield from [row["meta"]["key"] for row in convert(orjson.loads(line), number)]
         except FLAWS:
             continue  # reported when the line itself is imported
-
-
-def _converter(order: ImportOrder) -> Convert:
-    if order.format == "openai_chat":
-        if order.kind == "tasks":
-            return lambda row, place: [_named(from_openai_chat.read_line(row, place)[0], order.agent)]
-        return from_openai_chat.Chats(order.agent).rollouts
-    if order.kind == "tasks":
-        return lambda row, place: [_named(from_nemo_gym.task(row), order.agent)]
-    return lambda row, place: [_run_by(from_nemo_gym.rollout(row), order.agent)]
-
-
-def _named(task: Json, agent: str | None) -> Json:
-    return task if agent is None else {**task, "agent_ref": {"name": agent}}
-
-
-def _run_by(row: Json, agent: str | None) -> Json:
-    return row if agent is None else {**row, "meta": {**row["meta"], "agent": agent}}
 
 
 class _Tasks:
