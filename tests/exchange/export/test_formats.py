@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from velodrome.exchange.export.chat import Unfit
 from velodrome.exchange.export.dpo import pairs
-from velodrome.exchange.export.nemo_gym import Numbers
+from velodrome.exchange.export.nemo_gym import RolloutNumbers
 
 
 def said(text: str) -> dict[str, str]:
@@ -248,7 +248,7 @@ def test_nemo_gym_has_the_conversation_as_items_and_the_fields_side_by_side(shop
 
 
 def test_no_two_rollouts_have_the_same_numbers_in_nemo_gym(shop: Any):
-    numbers = Numbers()
+    numbers = RolloutNumbers()
     metas = [("a/0", 5, 0), ("a/1", 5, 1), ("b/0", 5, 0), ("a/0", 5, 0), ("c/0", 6, 0)]
     result = [numbers.of({"key": key, "task_index": task, "rollout_index": at}) for key, task, at in metas]
     assert result == [(5, 0), (5, 1), (6, 0), (5, 2), (7, 0)]

@@ -18,7 +18,7 @@ _ID = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
 
 def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     """Rollouts -> theirs."""
-    numbers = Numbers()
+    numbers = RolloutNumbers()
 
     def checked_record(row: Json) -> Json:
         made = record(row, *numbers.of(row["meta"]))
@@ -32,7 +32,7 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
 
 
 class NumberPool:
-    """Numbers that are in use."""
+    """RolloutNumbers that are in use."""
 
     def __init__(self) -> None:
         self._used: set[int] = set()
@@ -46,7 +46,7 @@ class NumberPool:
         return number
 
 
-class Numbers:
+class RolloutNumbers:
     """Which task and which repeat of it a rollout is. No two rollouts have the same pair.
 
     They are those of the collection, unless several files, or inputs of one file, use a number twice.
