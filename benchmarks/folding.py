@@ -10,7 +10,7 @@ import time
 import orjson
 
 from benchmarks.summary import Json, spread
-from velodrome.responses_api_models.chunks import Fold, Turn
+from velodrome.responses_api_models.chunks import ChatStream
 
 _SIZES = (8_000, 80_000)
 _ROUNDS = 5
@@ -19,15 +19,14 @@ _ROUNDS = 5
 def cost(size: int) -> float:
     """Microseconds of CPU per chunk."""
     chunk = {"id": "c", "choices": [{"delta": {"content": "some words "}, "finish_reason": None}]}
-    fold, turn = Fold("here"), Turn({})
-    turn.begin(chunk)
+    stream = ChatStream({}, "here")
     began = time.process_time()
     for _ in range(size):
-        for delta in fold.add(chunk):
-            for _event in turn.show(delta):
-                pass
-    fold.add({"choices": [{"delta": {}, "finish_reason": "stop"}]})
-    for _event in turn.end(fold.whole()):
+        for _event in stream.add(chunk):
+            pass
+    for _event in stream.add({"choices": [{"delta": {}, "finish_reason": "stop"}]}):
+        pass
+    for _event in stream.end():
         pass
     return 1e6 * (time.process_time() - began) / size
 

@@ -10,7 +10,7 @@ import pytest
 
 from velodrome.errors import ModelError
 from velodrome.records.conversation import messages
-from velodrome.responses_api_models.chunks import Fold, Turn
+from velodrome.responses_api_models.chunks import ChatStream, Fold
 from velodrome.responses_api_models.conversion import chat_from_response
 from velodrome.responses_api_models.local_model.constrained import Reading
 from velodrome.responses_api_models.turns import chat_messages
@@ -61,14 +61,12 @@ STREAMS: dict[str, Callable[[int], Iterator[Json]]] = {
 
 def fold(chunks: Iterator[Json]) -> tuple[Json, list[Json]]:
     """The completion that the chunks are pieces of, and the events they become."""
-    whole, turn = Fold("here"), Turn({})
-    events = turn.begin({"id": "c"})
-    for each in chunks:
-        for delta in whole.add(each):
-            events += turn.show(delta)
-    whole.add({"choices": [{"delta": {}, "finish_reason": "stop"}]})
-    completion = whole.whole()
-    return completion, [*events, *turn.end(completion)]
+    completions: list[Json] = []
+    stream = ChatStream({}, "here", final=lambda whole: completions.append(whole) or whole)
+    events = [event for each in chunks for event in stream.add(each)]
+    events += stream.add({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    events += stream.end()
+    return completions[0], events
 
 
 def work(act: Callable[[], Any]) -> int:

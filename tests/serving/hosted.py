@@ -15,7 +15,8 @@ import orjson
 import uvloop
 from patience import DEADLINE_S
 
-from velodrome.serving.apps.web_app import RequestLimits, Status
+from velodrome.serving.apps.routes import RequestLimits
+from velodrome.serving.apps.web_app import Status
 from velodrome.serving.hosting import server_app
 from velodrome.serving.web_server import running
 

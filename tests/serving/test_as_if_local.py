@@ -15,7 +15,7 @@ from velodrome import http
 from velodrome.errors import ToolError
 from velodrome.resources_servers.environment import Environment, tool
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
-from velodrome.serving.apps.web_app import RequestLimits
+from velodrome.serving.apps.routes import RequestLimits
 from velodrome.serving.process.worker_main import Masked
 from velodrome.serving.remote import HttpResources
 

@@ -20,6 +20,7 @@ from velodrome.resources_servers.math_with_judge.app import MathWithJudge
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.apps import web_app
+from velodrome.serving.apps.routes import RequestLimits
 from velodrome.serving.remote import HttpAgent, HttpModel, HttpResources
 
 WHERE = {"here": 0, "one worker": 1, "three workers": 3}
@@ -110,7 +111,7 @@ def test_a_fault_has_the_same_place_wherever_the_code_runs(where: int, caplog: p
         return places
 
     web_app._logged.clear()
-    result = resources(where, Faulty, use, limits=web_app.RequestLimits(tracebacks=where == 1))
+    result = resources(where, Faulty, use, limits=RequestLimits(tracebacks=where == 1))
     assert [str(place).partition(":")[0] for place in result] == ["tests/serving/test_conformance.py"] * 4
     assert [str(place).rpartition(" in ")[2] for place in result] == [
         f"Faulty.{name}" for name in ("act", "verify", "verify", "seed_session")

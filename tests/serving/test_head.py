@@ -14,7 +14,8 @@ from patience import DEADLINE_S
 
 from velodrome.errors import InputError
 from velodrome.serving.apps.head_app import head_app
-from velodrome.serving.apps.web_app import RequestLimits, Status
+from velodrome.serving.apps.routes import RequestLimits
+from velodrome.serving.apps.web_app import Status
 from velodrome.serving.process.listen import head_address, listening, reachable, server_token
 from velodrome.serving.process.probe import fetch
 from velodrome.serving.web_server import HttpProtocol

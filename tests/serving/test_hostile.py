@@ -13,7 +13,7 @@ from patience import DEADLINE_S
 
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
-from velodrome.serving.apps.web_app import RequestLimits
+from velodrome.serving.apps.routes import RequestLimits
 
 KIND = "resources_servers"
 JSON = {"Content-Type": "application/json"}

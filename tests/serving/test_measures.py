@@ -19,7 +19,8 @@ from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSe
 from velodrome.serving import wire
 from velodrome.serving.apps.measures import Core, Measures
 from velodrome.serving.apps.peers import ALONE, Peers
-from velodrome.serving.apps.web_app import RequestLimits, Status, get, make_app, timed
+from velodrome.serving.apps.routes import RequestLimits, get
+from velodrome.serving.apps.web_app import Status, make_app, timed
 from velodrome.serving.hosting import server_app
 
 SUM = {"expression": "1 + 2"}

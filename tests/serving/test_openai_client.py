@@ -15,7 +15,7 @@ from velodrome import Environment
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving.apps.web_app import RequestLimits
+from velodrome.serving.apps.routes import RequestLimits
 
 MODEL, AGENT = "responses_api_models", "responses_api_agents"
 CALLS = [

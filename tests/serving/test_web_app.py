@@ -11,7 +11,8 @@ import pytest
 from starlette.middleware.cors import CORSMiddleware
 
 from velodrome.resources_servers.calculator.app import Calculator
-from velodrome.serving.apps.web_app import RequestLimits, Status
+from velodrome.serving.apps.routes import RequestLimits
+from velodrome.serving.apps.web_app import Status
 from velodrome.serving.hosting import server_app
 from velodrome.serving.web_server import Corked
 

@@ -1,13 +1,13 @@
-"""Chat-completion chunks: put together again, and told as the events of a streamed Response.
+"""Chat-completion chunks as the events of a streamed Response, and at the end the Response itself.
 
-`Fold` adds chunks up to the completion they are the pieces of. `Turn` tells the pieces as they come, and at the end
-the Response, whose items have the ids and places under which their pieces were told. Pieces are kept in lists and
-joined once, so the work grows with the length of an answer, not with its square.
+`Fold` adds chunks up to the completion they are the pieces of. `ChatStream` tells the pieces as they come; the items of
+the Response have the ids and places under which their pieces were told. Pieces are kept in lists and joined once, so
+the work grows with the length of an answer, not with its square.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -133,35 +133,49 @@ class _CallPieces:
         return {"id": self.id, "type": "function", "function": function}
 
 
-class Turn:
-    """Tells one answer: `show` what each chunk adds, `end` with the completion."""
+class ChatStream:
+    """Tells one answer: `add` each chunk, then `end`.
 
-    def __init__(self, request: Json) -> None:
+    `shown` is what of a piece of text is told, `final` what the completion becomes, where the text is not the answer.
+    """
+
+    def __init__(
+        self,
+        request: Json,
+        where: str,
+        *,
+        shown: Callable[[str], str] | None = None,
+        final: Callable[[Json], Json] | None = None,
+    ) -> None:
         self._request = request
+        self._fold = Fold(where)
+        self._shown = shown
+        self._final = final
         self._id = ""
         self._order: dict[str, int] = {}  # the items told so far and their places: "reasoning", "message", ids of calls
         self._parts: list[str] = []  # those of the message
         self._early: dict[int, list[str]] = {}  # arguments that came before the name of their call
 
-    def begin(self, chunk: Json) -> list[Json]:
-        """The first events, from the first chunk."""
-        self._id = chunk.get("id") or f"resp_{uuid4().hex}"
-        head = {name: chunk[name] for name in _KEPT if name in chunk}
-        return events.begun(self._response({**head, "choices": [{"message": {"content": ""}}]}))
+    def add(self, chunk: Json) -> Iterator[Json]:
+        """What a chunk adds; the first one begins the Response."""
+        deltas = self._fold.add(chunk)
+        if not self._id:
+            self._id = chunk.get("id") or f"resp_{uuid4().hex}"
+            head = {name: chunk[name] for name in _KEPT if name in chunk}
+            yield from events.begun(self._response({**head, "choices": [{"message": {"content": ""}}]}))
+        for delta in deltas:
+            if self._shown is not None and "content" in delta:
+                delta["content"] = self._shown(delta["content"])
+            for name in ("reasoning_content", "content", "refusal"):
+                if delta.get(name):
+                    yield from self._text("reasoning" if name == "reasoning_content" else "message", name, delta)
+            for piece in delta.get("tool_calls") or ():
+                yield from self._call(piece)
 
-    def show(self, delta: Json) -> Iterator[Json]:
-        """What a chunk added."""
-        if delta.get("reasoning_content"):
-            yield from self._text("reasoning", "reasoning_content", delta)
-        for name in ("content", "refusal"):
-            if delta.get(name):
-                yield from self._text("message", name, delta)
-        for piece in delta.get("tool_calls") or ():
-            yield from self._call(piece)
-
-    def end(self, completion: Json) -> Iterator[Json]:
+    def end(self) -> Iterator[Json]:
         """Every item as it turned out, those that had no pieces too, and the Response."""
-        response = self._response(completion)
+        completion = self._fold.whole()
+        response = self._response(completion if self._final is None else self._final(completion))
         opened = len(self._order)
         output = sorted(response["output"], key=self._place)
         for index, item in enumerate(output):

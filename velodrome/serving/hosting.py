@@ -14,11 +14,11 @@ from velodrome.errors import InputError
 from velodrome.serving.apps.agent_app import agent_routes
 from velodrome.serving.apps.measures import Measures
 from velodrome.serving.apps.model_app import model_routes
-from velodrome.serving.apps.openapi import description_routes
 from velodrome.serving.apps.peers import Peers
 from velodrome.serving.apps.resources_app import resources_routes
+from velodrome.serving.apps.routes import JSON, TEXT, RequestLimits, get
 from velodrome.serving.apps.sessions import SESSION_TTL_S, Seal, Sessions
-from velodrome.serving.apps.web_app import Background, RequestLimits, Status, get, make_app
+from velodrome.serving.apps.web_app import Background, Status, make_app
 from velodrome.serving.connect import METHODS
 from velodrome.serving.process.listen import LOOPBACK, listening, reachable
 from velodrome.serving.profiling import ProcessProfile, stats
@@ -69,10 +69,10 @@ async def server_app(
     background: Background = nullcontext
     tools: list[dict[str, Any]] = []
     if status.kind == MODELS:
-        routes = model_routes(status.name, component, limits)
+        routes = model_routes(status.name, component)
     elif status.kind == AGENTS:
         status.extra["deferrable"] = await component.deferrable()
-        routes = agent_routes(status.name, component, limits)
+        routes = agent_routes(status.name, component)
     else:
         tools = await component.tools()
         keeps = bool(getattr(component, "keeps_sessions", True))
@@ -80,8 +80,9 @@ async def server_app(
         sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), workers, session_ttl_s)
         status.live["open_sessions"] = sessions.__len__
         measures.count_sessions(sessions.__len__)
-        measures.declare(*(f"/{tool['name']}" for tool in tools))
         background = sessions.swept
-        routes = resources_routes(status.name, component, limits, sessions, tools)
-    shared = [get("/stats", stats(profile, workers)), *description_routes(status, tools)]
-    return make_app(status, [*routes, *shared], limits, measures, background=background)
+        routes = resources_routes(status.name, component, sessions, tools)
+    summary = "The profile of all workers so far, or of one; 404 if none is kept."
+    worker_number = {"name": "worker", "in": "query", "schema": {"type": "integer", "minimum": 0}}
+    routes.append(get("/stats", stats(profile, workers), summary, kinds=(JSON, TEXT), parameters=(worker_number,)))
+    return make_app(status, routes, limits, measures, tools=tools, background=background)

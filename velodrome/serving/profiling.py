@@ -27,7 +27,7 @@ from velodrome.timing.tables import as_text
 
 if TYPE_CHECKING:
     from velodrome.serving.apps.peers import Peers
-    from velodrome.serving.apps.web_app import Handler
+    from velodrome.serving.apps.routes import Handler
 
 
 EVERY_S = 5.0
@@ -120,7 +120,7 @@ def stats(profile: ProcessProfile | None, peers: Peers) -> Handler:
     from starlette.responses import Response
 
     from velodrome.serving.apps.peers import ALONE
-    from velodrome.serving.apps.web_app import BadRequest, json_response
+    from velodrome.serving.apps.routes import BadRequest, json_response
 
     async def report(request: Request) -> Response:
         if profile is None:

@@ -21,7 +21,7 @@ from typing import Literal
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
 from velodrome.responses_api_models import conversion
-from velodrome.responses_api_models.chunks import Fold, Turn
+from velodrome.responses_api_models.chunks import ChatStream
 from velodrome.responses_api_models.local_model import constrained, engine, weights
 from velodrome.settings.component import Component, Field
 
@@ -77,37 +77,26 @@ class LocalModel(Component):
 
     async def respond(self, request: Json) -> Json:
         """One answer of the model; waiting for a free slot counts towards `timeout_s`, loading does not."""
-        chat = conversion.chat_request(request)
-        choosing = self._constrained and constrained.wanted(chat)
-        body = self._body(chat, choosing)
-        model = await self._loaded()
-        completion = await self._completion(model, body)
-        completion["model"] = self.name
-        if choosing:
-            completion = constrained.interpret(completion)
-        return conversion.response_from_chat(completion, request)
+        async with aclosing(self.stream(request)) as events:
+            async for event in events:
+                last = event
+        response: Json = last["response"]
+        return response
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The same answer while it is made; a constrained call is told once it is whole."""
         chat = conversion.chat_request(request)
-        reading = constrained.Reading() if self._constrained and constrained.wanted(chat) else None
-        body = self._body(chat, reading is not None)
+        choosing = self._constrained and constrained.wanted(chat)
+        body = self._body(chat, choosing)
         model = await self._loaded()
-        fold, turn = Fold("llama.cpp"), Turn(request)
-        begun = False
+        told = ChatStream(request, "llama.cpp")
+        if choosing:
+            told = ChatStream(request, "llama.cpp", shown=constrained.Reading().feed, final=constrained.interpret)
         async with aclosing(self._chunks(model, body)) as chunks:
             async for chunk in chunks:
-                deltas = fold.add({**chunk, "model": self.name})
-                for event in () if begun else turn.begin({**chunk, "model": self.name}):
+                for event in told.add({**chunk, "model": self.name}):
                     yield event
-                begun = True
-                for delta in deltas:
-                    if reading is not None and "content" in delta:
-                        delta["content"] = reading.feed(delta["content"])
-                    for event in turn.show(delta):
-                        yield event
-        completion = fold.whole()
-        for event in turn.end(completion if reading is None else constrained.interpret(completion)):
+        for event in told.end():
             yield event
 
     def metrics(self) -> dict[str, float]:
@@ -156,18 +145,6 @@ class LocalModel(Component):
             path, n_ctx=self.n_ctx, parallel=self.parallel, n_threads=self.n_threads, verbose=self.verbose
         )
 
-    async def _completion(self, model: engine.Engine, body: Json) -> Json:
-        stop = threading.Event()
-        self._stops.add(stop)
-        try:
-            async with asyncio.timeout(self.timeout_s):
-                return await asyncio.wrap_future(self._pool.submit(model.complete, body, stop.is_set))
-        except TimeoutError:
-            raise self._out_of_time() from None
-        finally:
-            stop.set()
-            self._stops.discard(stop)
-
     async def _chunks(self, model: engine.Engine, body: Json) -> AsyncGenerator[Json, None]:
         """What the model's thread makes, handed over to this loop; closing it stops the thread at the next token."""
         loop = asyncio.get_running_loop()
@@ -192,11 +169,9 @@ class LocalModel(Component):
                 yield chunk
             work.result()
         except TimeoutError:
-            raise self._out_of_time() from None
+            message = f"local_model: no answer within {self.timeout_s:g} s (timeout_s)"
+            raise ModelError(message, status=408) from None
         finally:
             stop.set()
             work.cancel()
             self._stops.discard(stop)
-
-    def _out_of_time(self) -> ModelError:
-        return ModelError(f"local_model: no answer within {self.timeout_s:g} s (timeout_s)", status=408)

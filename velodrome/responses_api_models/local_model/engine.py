@@ -1,7 +1,7 @@
 """llama.cpp behind one blocking call that can be stopped.
 
 xllamacpp's `Server` batches the calls of all threads by itself. Only a streamed call can be given up: its callback
-returns True, and llama.cpp frees the slot. So every call is streamed, and put together again here.
+returns True, and llama.cpp frees the slot. So every call is streamed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError, ModelError, blame
-from velodrome.responses_api_models.chunks import Fold
 
 Json = dict[str, Any]
 
 
 class Engine:
-    """One loaded model. `complete` may be called from as many threads as there are slots.
+    """One loaded model. `generate` may be called from as many threads as there are slots.
 
     `n_ctx` is what one conversation may hold; memory is `n_ctx * parallel`.
     """
@@ -47,17 +46,6 @@ class Engine:
         except RuntimeError as error:
             raise InputError(f"{path}: llama.cpp cannot load it: {error} (verbose: true shows its log)") from error
 
-    def complete(self, body: Json, stopped: Callable[[], bool]) -> Json:
-        """The chat completion of a request; given up at the next token once `stopped()` holds."""
-        chunks: list[Json] = []
-
-        def take(chunk: Json) -> bool:
-            chunks.append(chunk)
-            return stopped()
-
-        self.generate(body, take)
-        return assembled(chunks)
-
     def generate(self, body: Json, take: Callable[[Json], bool]) -> None:
         """Hand each chunk of the completion to `take` as it is made, until that returns True."""
         streamed = {
@@ -74,11 +62,3 @@ class Engine:
         metrics = self._server.handle_metrics()
         text = metrics if isinstance(metrics, str) else str(metrics, "utf-8")
         return {name: float(value) for name, value in re.findall(r"^llamacpp:(\w+) (\S+)$", text, re.MULTILINE)}
-
-
-def assembled(chunks: list[Json]) -> Json:
-    """The chunks of a streamed chat completion -> the completion."""
-    fold = Fold("llama.cpp")
-    for chunk in chunks:
-        fold.add(chunk)
-    return fold.whole()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from pydantic import BeforeValidator
@@ -30,6 +30,7 @@ from velodrome.settings.component import Component, Field
 
 Endpoint = Literal["responses", "chat"]
 Header = Annotated[str, BeforeValidator(header)]
+_Got = TypeVar("_Got")
 
 # A server without an endpoint says so at once; one still silent by then is generating.
 _PROBE_WAIT_S = 1.0
@@ -111,16 +112,18 @@ class OpenAI(Component):
     async def respond(self, request: Json) -> Json:
         """One answer to one Responses request."""
         async with self._limiter:
-            return await self._respond(request)
+            endpoint, reply = await self._sent(request, http.shared().post)
+            return self._answer(endpoint, reply, request)
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The events of one answer as the server makes them; one that does not stream is told whole."""
         async with self._limiter:
             try:
-                endpoint, reply = await self._begun(request)
+                endpoint, reply = await self._sent(request, http.shared().stream, streamed=True)
                 async with reply:
                     if not is_stream(reply):
-                        whole = http.Reply(reply.status, await _joined(reply), reply.headers, reply.target)
+                        body = b"".join([chunk async for chunk in reply.chunks()])
+                        whole = http.Reply(reply.status, body, reply.headers, reply.target)
                         for event in events.whole(self._answer(endpoint, whole, request)):
                             yield event
                         return
@@ -134,76 +137,37 @@ class OpenAI(Component):
     async def aclose(self) -> None:
         """Nothing is held here."""
 
-    async def _respond(self, request: Json) -> Json:
-        if self._endpoint == "responses":
-            return await self._by_responses(request)
-        if self._endpoint == "chat":
-            return await self._by_chat(request)
+    async def _sent(
+        self, request: Json, send: Callable[..., Awaitable[_Got]], *, streamed: bool = False
+    ) -> tuple[Endpoint, _Got]:
+        """The reply to a request, and from which endpoint. The first call learns which there is; others wait for it."""
+
+        async def to(endpoint: Endpoint) -> _Got:
+            try:
+                return await send(self._at[endpoint], self._body(endpoint, request, streamed=streamed), self._policy)
+            except CallError as error:
+                raise ModelError(f"{error}{_HINTS.get(error.status or 0, '')}", status=error.status) from error
+
+        if self._endpoint is None and self._probe is not None:
+            await asyncio.wait([self._probe], timeout=_PROBE_WAIT_S)
+        if self._endpoint is not None:
+            return self._endpoint, await to(self._endpoint)
+        probe = None
         if self._probe is None:
-            return await self._probing(request)
-        await asyncio.wait([self._probe], timeout=_PROBE_WAIT_S)
-        return await (self._respond(request) if self._endpoint else self._undecided(request))
-
-    async def _probing(self, request: Json) -> Json:
-        """The first call: it alone asks which endpoint there is, the others wait for what it learns."""
-        self._probe = asyncio.get_running_loop().create_future()
+            probe = self._probe = asyncio.get_running_loop().create_future()
         try:
-            return await self._undecided(request)
-        finally:
-            self._decide(None)
-
-    async def _undecided(self, request: Json) -> Json:
-        try:
-            response = await self._by_responses(request)
+            reply = await to("responses")
+            self._endpoint = self._endpoint or "responses"
+            return "responses", reply
         except ModelError as error:
             if not _endpoint_is_missing(error):
                 raise
-            self._decide("chat")
-            return await self._by_chat(request)
-        self._decide("responses")
-        return response
-
-    def _decide(self, endpoint: Endpoint | None) -> None:
-        self._endpoint = self._endpoint or endpoint
-        if self._probe is not None:
-            self._probe.set_result(None)
-            self._probe = None
-
-    async def _by_responses(self, request: Json) -> Json:
-        return self._answer("responses", await self._post("responses", request), request)
-
-    async def _by_chat(self, request: Json) -> Json:
-        return self._answer("chat", await self._post("chat", request), request)
-
-    async def _post(self, endpoint: Endpoint, request: Json) -> http.Reply:
-        try:
-            return await http.shared().post(self._at[endpoint], self._body(endpoint, request), self._policy)
-        except CallError as error:
-            raise _charged(error) from error
-
-    async def _begun(self, request: Json) -> tuple[Endpoint, http.Stream]:
-        """A stream that has begun, and from which endpoint; the first call learns which there is."""
-        if self._endpoint is None and self._probe is not None:
-            await asyncio.wait([self._probe], timeout=_PROBE_WAIT_S)
-        if self._endpoint == "chat":
-            return "chat", await self._begin("chat", request)
-        try:
-            reply = await self._begin("responses", request)
-        except ModelError as error:
-            if self._endpoint is not None or not _endpoint_is_missing(error):
-                raise
-            self._decide("chat")
-            return "chat", await self._begin("chat", request)
-        if is_stream(reply):
-            self._decide("responses")
-        return "responses", reply
-
-    async def _begin(self, endpoint: Endpoint, request: Json) -> http.Stream:
-        try:
-            body = self._body(endpoint, request, streamed=True)
-            return await http.shared().stream(self._at[endpoint], body, self._policy)
-        except CallError as error:
-            raise _charged(error) from error
+            self._endpoint = self._endpoint or "chat"
+        finally:
+            if probe is not None:
+                probe.set_result(None)
+                self._probe = None
+        return "chat", await to("chat")
 
     def _body(self, endpoint: Endpoint, request: Json, *, streamed: bool = False) -> bytes:
         conversation = request.get("input")
@@ -245,14 +209,6 @@ class OpenAI(Component):
         if problem is not None:
             raise _unusable(reply, problem)
         return answer
-
-
-async def _joined(reply: http.Stream) -> bytes:
-    return b"".join([chunk async for chunk in reply.chunks()])
-
-
-def _charged(error: CallError) -> ModelError:
-    return ModelError(f"{error}{_HINTS.get(error.status or 0, '')}", status=error.status)
 
 
 def _endpoint_is_missing(error: ModelError) -> bool:

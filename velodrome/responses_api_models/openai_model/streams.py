@@ -15,7 +15,7 @@ from velodrome import http
 from velodrome.contracts import Json
 from velodrome.errors import ModelError
 from velodrome.records.conversation import answer_flaw, flaw, forged
-from velodrome.responses_api_models.chunks import Fold, Turn
+from velodrome.responses_api_models.chunks import ChatStream
 from velodrome.responses_api_models.events import ENDS
 from velodrome.responses_api_models.openai_model.sse import payloads
 
@@ -45,18 +45,12 @@ async def response_stream(reply: http.Stream) -> AsyncGenerator[Json, None]:
 
 async def chat_stream(reply: http.Stream, request: Json) -> AsyncGenerator[Json, None]:
     """The chunks of `/chat/completions` as events."""
-    fold, turn = Fold(_where(reply)), Turn(request)
-    begun = False
+    stream = ChatStream(request, _where(reply))
     async with aclosing(_objects(reply)) as objects:
         async for chunk in objects:
-            deltas = fold.add(chunk)
-            for event in () if begun else turn.begin(chunk):
+            for event in stream.add(chunk):
                 yield event
-            begun = True
-            for delta in deltas:
-                for event in turn.show(delta):
-                    yield event
-    for event in turn.end(fold.whole()):
+    for event in stream.end():
         problem = _flaw(event)
         if problem is not None:
             raise _broken(reply, problem)

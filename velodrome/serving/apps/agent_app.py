@@ -6,16 +6,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from velodrome.contracts import Agent
+from velodrome.contracts import Agent, Json
 from velodrome.errors import AgentError, blame
 from velodrome.records.task import check_task
 from velodrome.serving import wire
-from velodrome.serving.apps.web_app import BadRequest, RequestLimits, json_response, post, read_json, timed
+from velodrome.serving.apps.model_app import REQUEST
+from velodrome.serving.apps.routes import OBJECT, BadRequest, json_response, post, read_json
+from velodrome.serving.apps.web_app import timed
+
+_PROMPT: Json = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": OBJECT}]}
+_PARAMS: Json = {"type": "object", "required": ["input"], "properties": {"input": _PROMPT}}
+_TASK: Json = {
+    "type": "object",
+    "required": ["responses_create_params"],
+    "properties": {"responses_create_params": _PARAMS},
+}
 
 
-def agent_routes(server: str, agent: Agent, limits: RequestLimits) -> list[Route]:
+def agent_routes(server: str, agent: Agent) -> list[Route]:
     async def run(request: Request) -> Response:
-        task = await read_json(request, limits)
+        task = await read_json(request)
         try:
             check_task(task)
         except ValueError as error:
@@ -25,7 +35,7 @@ def agent_routes(server: str, agent: Agent, limits: RequestLimits) -> list[Route
             return json_response(await agent.run(task, verify=verify))
 
     async def respond(request: Request) -> Response:
-        body = await read_json(request, limits)
+        body = await read_json(request)
         try:
             check_task({"responses_create_params": body})
         except ValueError as error:  # the body is what a task has there
@@ -36,4 +46,7 @@ def agent_routes(server: str, agent: Agent, limits: RequestLimits) -> list[Route
         with blame(AgentError, "respond"):
             return json_response(await agent.respond(body))
 
-    return [post("/run", timed(server, run, always=True)), post("/v1/responses", respond)]
+    return [
+        post("/run", timed(server, run, always=True), "A task, from its prompt to its score.", body=_TASK),
+        post("/v1/responses", respond, "Continue one conversation.", body=REQUEST),
+    ]

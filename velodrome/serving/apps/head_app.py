@@ -15,7 +15,8 @@ from starlette.types import ASGIApp
 
 from velodrome.contracts import Json
 from velodrome.serving.apps.measures import Measures
-from velodrome.serving.apps.web_app import RequestLimits, Status, get, json_response, make_app
+from velodrome.serving.apps.routes import RequestLimits, get, json_response
+from velodrome.serving.apps.web_app import Status, make_app
 
 
 def head_app(status: Status, servers: Callable[[], list[Json]], config_yaml: str, limits: RequestLimits) -> ASGIApp:
@@ -38,5 +39,8 @@ def head_app(status: Status, servers: Callable[[], list[Json]], config_yaml: str
     async def config(request: Request) -> Response:
         return json_response(config_yaml)
 
-    routes = [get("/server_instances", instances), get("/global_config_dict_yaml", config)]
+    routes = [
+        get("/server_instances", instances, "The servers that run.", answer={"type": "array"}),
+        get("/global_config_dict_yaml", config, "Their configuration, as one text.", answer={"type": "string"}),
+    ]
     return make_app(status, routes, limits, Measures(status.name))

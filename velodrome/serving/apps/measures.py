@@ -98,7 +98,7 @@ class Measures:
         self.server = server
         self.in_flight = 0
         self._peers = peers or Peers()
-        self._routes = {"/docs", "/openapi.json"}
+        self._routes: set[str] = set()
         self._all = make_registry()
         self._info = Gauge(
             "velodrome_server_info",

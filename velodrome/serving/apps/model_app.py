@@ -22,38 +22,47 @@ from velodrome.errors import ModelError, RolloutError, blame
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.serving import wire
 from velodrome.serving.apps.event_stream import Event, chat_events, response_events
-from velodrome.serving.apps.web_app import (
+from velodrome.serving.apps.routes import (
+    EVENTS,
+    JSON,
+    OBJECT,
     BadRequest,
-    RequestLimits,
     get,
     json_response,
+    limits_of,
     post,
     read_json,
-    timed,
 )
+from velodrome.serving.apps.web_app import timed
+
+_INPUT: Json = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1, "items": OBJECT}]}
+REQUEST: Json = {"type": "object", "required": ["input"], "properties": {"input": _INPUT}}
+_MESSAGES: Json = {
+    "type": "object",
+    "required": ["messages"],
+    "properties": {"messages": {"type": "array", "minItems": 1, "items": OBJECT}},
+}
 
 _CLIENT_CLOSED = 499
 _UNWATCHED_S = 0.1  # watching costs as much as a short call itself
 _Got = TypeVar("_Got")
 
 
-def model_routes(server: str, model: Model, limits: RequestLimits) -> list[Route]:
-    """All routes of a model."""
-
+def model_routes(server: str, model: Model) -> list[Route]:
     async def respond(request: Request) -> Response:
-        body = await read_json(request, limits)
+        body = await read_json(request)
         prompt = body.get("input")
         if not isinstance(prompt, str) and not _is_objects(prompt):
             raise BadRequest(400, '"input" must be a text or a list of objects')
         wants_stream = body.pop("stream", False)
         _stream_options(body)
         if wants_stream:
-            return await streamed(request, response_events(model, body), limits.secrets)
+            return await streamed(request, response_events(model, body))
         with blame(ModelError, "model"):
             return json_response(await _while_wanted(request, model.respond(body)))
 
     async def chat(request: Request) -> Response:
-        body = await read_json(request, limits)
+        body = await read_json(request)
         if not _is_objects(body.get("messages")):
             raise BadRequest(400, '"messages" must be a list of objects')
         wants_stream = body.pop("stream", False)
@@ -64,17 +73,18 @@ def model_routes(server: str, model: Model, limits: RequestLimits) -> list[Route
             raise BadRequest(400, str(error)) from error
         if wants_stream:
             events = chat_events(model, converted, usage=bool(options.get("include_usage")))
-            return await streamed(request, events, limits.secrets)
+            return await streamed(request, events)
         with blame(ModelError, "model"):
             return json_response(chat_from_response(await _while_wanted(request, model.respond(converted))))
 
     async def models(request: Request) -> Response:
         return json_response({"object": "list", "data": [{"id": server, "object": "model", "owned_by": "velodrome"}]})
 
+    call, kinds = "One model call, in OpenAI's Responses shape.", (JSON, EVENTS)
     return [
-        get("/v1/models", models),
-        post("/v1/responses", timed(server, respond)),
-        post("/v1/chat/completions", chat),
+        get("/v1/models", models, "The model there is."),
+        post("/v1/responses", timed(server, respond), call, body=REQUEST, kinds=kinds),
+        post("/v1/chat/completions", chat, "One model call, in chat shape.", body=_MESSAGES, kinds=kinds),
     ]
 
 
@@ -120,24 +130,20 @@ async def _while_wanted(request: Request, work: Awaitable[_Got]) -> _Got:
             watch.cancel()
 
 
-async def streamed(
-    request: Request, events: AsyncGenerator[Event, None], secrets: frozenset[str] = frozenset()
-) -> Response:
+async def streamed(request: Request, events: AsyncGenerator[Event, None]) -> Response:
     """Server-sent events, once there is a first one."""
     async with AsyncExitStack() as failed:
         failed.push_async_callback(events.aclose)
         first = await _while_wanted(request, anext(events))
         failed.pop_all()
-    return _EventStream(first, events, secrets)
+    return _EventStream(first, events, limits_of(request).secrets)
 
 
 class _EventStream(StreamingResponse):
     """Closes its events however it ends; an error in the middle is the last of them."""
 
     def __init__(self, first: Event, events: AsyncGenerator[Event, None], secrets: frozenset[str]) -> None:
-        super().__init__(
-            self._body(first, events), headers={"Cache-Control": "no-cache"}, media_type="text/event-stream"
-        )
+        super().__init__(self._body(first, events), headers={"Cache-Control": "no-cache"}, media_type=EVENTS)
         self._events = events
         self._secrets = secrets
 

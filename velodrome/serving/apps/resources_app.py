@@ -19,79 +19,40 @@ from velodrome import http
 from velodrome.contracts import Json, Resources
 from velodrome.errors import CallError, ToolError, VerifyError, blame
 from velodrome.serving import wire
-from velodrome.serving.apps.sessions import COOKIE, Sessions, Ticket
-from velodrome.serving.apps.web_app import (
+from velodrome.serving.apps.routes import (
+    JSON,
+    OBJECT,
+    TEXT,
     BadRequest,
     Handler,
-    RequestLimits,
     get,
     json_response,
     post,
     read_any,
     read_json,
-    timed,
 )
+from velodrome.serving.apps.sessions import COOKIE, Sessions, Ticket
+from velodrome.serving.apps.web_app import timed
 
-SessionHandler = Callable[[Request, Any, Ticket | None], Awaitable[Response]]
 _PASS_ON = http.Retry(max_retries=0, timeout_s=3600.0, total_timeout_s=3600.0)
+_VERIFY: Json = {"type": "object", "required": ["response"], "properties": {"response": OBJECT}}
+_ROWS: Json = {"type": "object", "required": ["rows"], "properties": {"rows": {"type": "array", "items": OBJECT}}}
+_REWARD: Json = {"type": "object", "required": ["reward"], "properties": {"reward": {"type": "number"}}}
 
 
-async def pass_on(request: Request, body: Any, target: http.Target) -> Response:
-    """Let the worker that holds the session answer."""
-    headers = {
-        name: request.headers[name] for name in ("cookie", "authorization", wire.BRIEF) if name in request.headers
-    }
-    there = http.Target(target.label.rstrip("/") + quote(request.scope["path"]))
-    try:
-        reply = await http.shared().post(there, orjson.dumps(body), _PASS_ON, headers=headers)
-    except CallError as error:
-        if error.status is None or error.status < 400:
-            raise ToolError(f"the worker that holds the session does not answer: {error}") from error
-        settled = {http.SETTLED: "yes"} if wire.error_in(error.body) else None
-        return Response(error.body, error.status, settled, media_type="application/json")
-    return Response(reply.body, reply.status, media_type=reply.headers.get("Content-Type"))
-
-
-def means(rows: list[Json]) -> dict[str, float]:
-    """The mean of every number at the top level of the rows, by name."""
-    values: dict[str, list[float]] = {}
-    for row in rows:
-        for name, value in row.items():
-            if isinstance(value, int | float):
-                values.setdefault(name, []).append(value)
-    return {name: sum(each) / len(each) for name, each in values.items()}
-
-
-def resources_routes(
-    server: str, resources: Resources, limits: RequestLimits, sessions: Sessions, tools: list[Json]
-) -> list[Route]:
-    """All routes of an environment."""
-
+def resources_routes(server: str, resources: Resources, sessions: Sessions, tools: list[Json]) -> list[Route]:
     async def seed(request: Request) -> Response:
-        cookie = await sessions.open(await read_json(request, limits))
+        cookie = await sessions.open(await read_json(request))
         answer = json_response({})
         answer.set_cookie(COOKIE, cookie, httponly=True, samesite="strict")
         return answer
-
-    def in_session(handle: SessionHandler, read: Callable[..., Awaitable[Any]] = read_json) -> Handler:
-        """The handler of requests that belong to a session; another worker's are passed on to it."""
-
-        async def handler(request: Request) -> Response:
-            body = await read(request, limits)
-            ticket = sessions.ticket(request)
-            other = sessions.elsewhere(ticket)
-            if other is not None:
-                return await pass_on(request, body, other)
-            return await handle(request, body, ticket)
-
-        return handler
 
     async def call(request: Request, arguments: Any, ticket: Ticket | None) -> Response:
         name = request.path_params["name"]
         with blame(ToolError, name):
             async with sessions.session(ticket, {}) as handle:
                 text = await resources.call(handle, name, arguments)
-        return Response(text.encode("utf-8", "replace"), media_type="text/plain")
+        return Response(text.encode("utf-8", "replace"), media_type=TEXT)
 
     async def verify(request: Request, body: Json, ticket: Ticket | None) -> Response:
         response = body.get("response")
@@ -108,20 +69,61 @@ def resources_routes(
             await sessions.close(ticket)
         return json_response({})
 
-    async def mean_of_rows(request: Request) -> Response:
-        rows = (await read_json(request, limits)).get("rows")
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise BadRequest(422, 'the body must be {"rows": [rollouts]}')
-        return json_response(means(rows))
-
     async def offered(request: Request) -> Response:
         return json_response(tools)
 
+    any_name = timed(server, in_session(sessions, call, read_any))  # wrong arguments are reported to the model
+    verified = timed(server, in_session(sessions, verify))
     return [
-        get("/tools", offered),
-        post("/seed_session", timed(server, seed)),
-        post("/verify", timed(server, in_session(verify))),
-        post("/close_session", in_session(close)),
-        post("/aggregate_metrics", mean_of_rows),
-        post("/{name}", timed(server, in_session(call, read_any))),  # wrong arguments are reported to the model
+        get("/tools", offered, "The tools on offer, as OpenAI function tools.", answer={"type": "array"}),
+        post("/seed_session", timed(server, seed), "Start a session for a task; its cookie comes back."),
+        post("/verify", verified, "A task with its response: the score.", body=_VERIFY, answer=_REWARD),
+        post("/close_session", in_session(sessions, close), "Forget the session of the cookie."),
+        post("/aggregate_metrics", mean_of_rows, "The mean of every number over rollouts.", body=_ROWS),
+        post("/{name}", any_name, kinds=(TEXT,)),
     ]
+
+
+def in_session(
+    sessions: Sessions,
+    handle: Callable[[Request, Any, Ticket | None], Awaitable[Response]],
+    read: Callable[[Request], Awaitable[Any]] = read_json,
+) -> Handler:
+    """The handler of requests that belong to a session; another worker's are passed on to it."""
+
+    async def handler(request: Request) -> Response:
+        body = await read(request)
+        ticket = sessions.ticket(request)
+        other = sessions.elsewhere(ticket)
+        return await (handle(request, body, ticket) if other is None else pass_on(request, body, other))
+
+    return handler
+
+
+async def pass_on(request: Request, body: Any, target: http.Target) -> Response:
+    """Let the worker that holds the session answer."""
+    headers = {
+        name: request.headers[name] for name in ("cookie", "authorization", wire.BRIEF) if name in request.headers
+    }
+    there = http.Target(target.label.rstrip("/") + quote(request.scope["path"]))
+    try:
+        reply = await http.shared().post(there, orjson.dumps(body), _PASS_ON, headers=headers)
+    except CallError as error:
+        if error.status is None or error.status < 400:
+            raise ToolError(f"the worker that holds the session does not answer: {error}") from error
+        settled = {http.SETTLED: "yes"} if wire.error_in(error.body) else None
+        return Response(error.body, error.status, settled, media_type=JSON)
+    return Response(reply.body, reply.status, media_type=reply.headers.get("Content-Type"))
+
+
+async def mean_of_rows(request: Request) -> Response:
+    """The mean of every number at the top level of the rows, by name."""
+    rows = (await read_json(request)).get("rows")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadRequest(422, 'the body must be {"rows": [rollouts]}')
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, int | float):
+                values.setdefault(name, []).append(value)
+    return json_response({name: sum(each) / len(each) for name, each in values.items()})

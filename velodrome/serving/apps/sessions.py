@@ -22,7 +22,7 @@ from velodrome import http
 from velodrome.contracts import Json, Resources
 from velodrome.errors import RolloutError, ToolError, blame, describe
 from velodrome.serving.apps.peers import Peers
-from velodrome.serving.apps.web_app import BadRequest
+from velodrome.serving.apps.routes import BadRequest
 
 log = logging.getLogger(__name__)
 

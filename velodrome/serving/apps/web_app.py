@@ -1,8 +1,4 @@
-"""What every server's app shares: one middleware, JSON in and out, errors that name their boundary.
-
-An app is a list of Starlette's routes behind one middleware. One parse and one encode per request, no model validation
-in between: the component checks what its contract asks for.
-"""
+"""What every server's app shares: one middleware before its routes, errors that name their boundary, and its state."""
 
 from __future__ import annotations
 
@@ -11,12 +7,11 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -28,33 +23,20 @@ from velodrome.contracts import Json
 from velodrome.errors import RolloutError, TaskError, VelodromeError
 from velodrome.serving import wire
 from velodrome.serving.apps.measures import CORE, Core, Measures
-from velodrome.serving.callers import Callers
+from velodrome.serving.apps.openapi import description_routes
+from velodrome.serving.apps.routes import JSON, TEXT, BadRequest, Handler, RequestLimits, get, json_response, limit
 from velodrome.settings import mask_text
 from velodrome.timing import trace
-from velodrome.timing.deadline import deadline
 from velodrome.timing.exposition import PATH as METRICS
 from velodrome.timing.spans import Span, put, root
 
 Background = Callable[[], AbstractAsyncContextManager[None]]
-Handler = Callable[[Request], Awaitable[Response]]
 log = logging.getLogger(__name__)
 
 _FAULT = 500
 _BUSY = 0.5  # of a core: below that a process bounds nothing
 _MOST_LOGGED = 200
 _logged: set[str] = set()  # lines at fault that are in the log
-
-
-@dataclass(frozen=True)
-class RequestLimits:
-    """What one request may take, and who may send it."""
-
-    max_body_bytes: int = 64 * 1024 * 1024
-    body_timeout_s: float = 60.0
-    token: str | None = None
-    secrets: frozenset[str] = frozenset()  # masked in every error
-    callers: Callers = field(default_factory=Callers)  # who may call without a token
-    tracebacks: bool = False  # of faults, in the log
 
 
 @dataclass
@@ -69,7 +51,6 @@ class Status:
     live: dict[str, Callable[[], Any]] = field(default_factory=dict)  # computed for each request
 
     def report(self) -> Json:
-        """As JSON."""
         return {
             "status": "ok",
             "name": self.name,
@@ -82,20 +63,13 @@ class Status:
         }
 
 
-class BadRequest(Exception):
-    """The request itself cannot be used: status and one line."""
-
-    def __init__(self, status: int, message: str) -> None:
-        self.status = status
-        self.message = message
-
-
 def make_app(
     status: Status,
     routes: Sequence[Route],
     limits: RequestLimits,
     measures: Measures,
     *,
+    tools: Sequence[Json] = (),
     background: Background = nullcontext,
 ) -> ASGIApp:
     """The app of one server: its own routes, and those that every server has. `background` runs as long as it does."""
@@ -109,31 +83,14 @@ def make_app(
     async def report(request: Request) -> Response:
         return json_response(status.report())
 
-    every = [*routes, get("/", report), get("/health", report), get(METRICS, measures.report)]
+    health = "Whether the server is well, and since when."
+    numbers = get(METRICS, measures.report, "Numbers for Prometheus, of all workers.", kinds=(TEXT,))
+    every = [*routes, get("/", report, health), get("/health", report, health), numbers]
+    every += description_routes(status.name, f"{status.kind}: {status.implementation}", list(every), tools)
     measures.identify(status.kind, status.implementation)
     measures.declare(*(route.path for route in every if "{" not in route.path))
+    measures.declare(*(f"/{tool['name']}" for tool in tools))
     return Guard(Router(every, lifespan=lifespan), limits, measures)
-
-
-def get(path: str, handle: Handler) -> Route:
-    """A route that reads."""
-    return Route(path, _Endpoint(handle), methods=["GET"])
-
-
-def post(path: str, handle: Handler) -> Route:
-    """A route that takes a body."""
-    return Route(path, _Endpoint(handle), methods=["POST"])
-
-
-class _Endpoint:
-    """A handler as Starlette calls it. Its errors are `Guard`'s, which costs less than a layer of handlers."""
-
-    def __init__(self, handle: Handler) -> None:
-        self._handle = handle
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._handle(Request(scope, receive, send))
-        await response(scope, receive, send)
 
 
 class Guard:
@@ -142,16 +99,15 @@ class Guard:
     def __init__(self, app: ASGIApp, limits: RequestLimits, measures: Measures) -> None:
         self._app = app
         self._measures = measures
-        self._secrets = limits.secrets
-        self._tracebacks = limits.tracebacks
+        self._limits = limits
         self._expected = None if limits.token is None else f"Bearer {limits.token}".encode()
-        self._callers = limits.callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self  # so that Starlette raises for a route that does not exist
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        limit(scope, self._limits)
         began, status = time.perf_counter(), _FAULT
 
         async def noted(message: Message) -> None:
@@ -177,7 +133,7 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         """With a token, its bearer may call; without one, programs of this machine (`callers`)."""
         if self._expected is None:
-            refused = self._callers.refusal(scope["method"], scope["headers"])
+            refused = self._limits.callers.refusal(scope["method"], scope["headers"])
             return None if refused is None else plain_response(refused.status, refused.message, "forbidden")
         if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):  # it reveals nothing that matters
             return None
@@ -194,10 +150,10 @@ class Guard:
         if isinstance(error, HTTPException):
             return plain_response(error.status_code, f"{scope['method']} {scope['path']}: no such route")
         if isinstance(error, RolloutError):
-            log_fault(error, self._secrets, whole=self._tracebacks)
-            body = wire.error_body(error, self._secrets)
-            return Response(body, wire.status_of(error), {http.SETTLED: "yes"}, media_type="application/json")
-        return plain_response(503, mask_text(str(error), self._secrets), type(error).__name__)
+            log_fault(error, self._limits.secrets, whole=self._limits.tracebacks)
+            body = wire.error_body(error, self._limits.secrets)
+            return Response(body, wire.status_of(error), {http.SETTLED: "yes"}, media_type=JSON)
+        return plain_response(503, mask_text(str(error), self._limits.secrets), type(error).__name__)
 
 
 def _header(scope: Scope, wanted: bytes) -> str | None:
@@ -235,53 +191,11 @@ def timed(server: str, handle: Handler, *, always: bool = False, core: Core = CO
     return handler
 
 
-def json_response(data: Any, status: int = 200) -> Response:
-    """JSON as the answer; encoded once."""
-    return Response(orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY), status, media_type="application/json")
-
-
 def plain_response(
     status: int, message: str, kind: str = "invalid_request_error", headers: dict[str, str] | None = None
 ) -> Response:
     """An error of the request itself."""
-    return Response(wire.plain_error(message, kind), status, headers, media_type="application/json")
-
-
-async def read_json(request: Request, limits: RequestLimits) -> Json:
-    """The body as a JSON object: bounded in size and in time."""
-    data = await read_any(request, limits)
-    if not isinstance(data, dict):
-        raise BadRequest(400, "the body must be a JSON object")
-    return data
-
-
-async def read_any(request: Request, limits: RequestLimits) -> Any:
-    """The body as JSON, whatever it holds: bounded in size and in time."""
-    try:
-        with deadline(limits.body_timeout_s):
-            body = await _read(request, limits.max_body_bytes)
-    except TimeoutError:
-        raise BadRequest(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from None
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadRequest(400, f"the body is not JSON: {error}") from error
-
-
-async def _read(request: Request, most: int) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise BadRequest(400, "the body was cut off")
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > most:
-            raise BadRequest(413, f"the body is larger than {most} bytes")
-        if not message.get("more_body", False):
-            return b"".join((*chunks, chunk)) if chunks else chunk
-        chunks.append(chunk)
+    return Response(wire.plain_error(message, kind), status, headers, media_type=JSON)
 
 
 def log_fault(error: RolloutError, secrets: frozenset[str], *, whole: bool) -> None:

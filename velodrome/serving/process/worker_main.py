@@ -105,7 +105,8 @@ async def _app(
     profile: ProcessProfile | None,
     closing: contextlib.AsyncExitStack,
 ) -> ASGIApp:
-    from velodrome.serving.apps.web_app import RequestLimits, Status
+    from velodrome.serving.apps.routes import RequestLimits
+    from velodrome.serving.apps.web_app import Status
     from velodrome.serving.callers import Callers
 
     own, options = brief.instance, brief.options

@@ -1,0 +1,126 @@
+"""A route with its handler and what OpenAPI says of it; JSON in and out; what one request may take.
+
+One parse and one encode per request, no model validation in between: the component checks what its contract asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from velodrome.contracts import Json
+from velodrome.serving.callers import Callers
+from velodrome.timing.deadline import deadline
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+OBJECT: Json = {"type": "object"}
+JSON, TEXT, EVENTS = "application/json", "text/plain", "text/event-stream"
+_LIMITS = "velodrome.limits"
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """What one request may take, and who may send it."""
+
+    max_body_bytes: int = 64 * 1024 * 1024
+    body_timeout_s: float = 60.0
+    token: str | None = None
+    secrets: frozenset[str] = frozenset()  # masked in every error
+    callers: Callers = field(default_factory=Callers)  # who may call without a token
+    tracebacks: bool = False  # of faults, in the log
+
+
+class BadRequest(Exception):
+    """The request itself cannot be used: status and one line."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        self.message = message
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A handler as Starlette calls it, and its description. `Guard` answers its errors."""
+
+    handle: Handler
+    summary: str
+    body: Json | None = None  # the schema of the request
+    answer: Json = field(default_factory=lambda: OBJECT)
+    kinds: tuple[str, ...] = (JSON,)  # of the answer
+    parameters: tuple[Json, ...] = ()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self.handle(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+
+def get(path: str, handle: Handler, summary: str = "", **about: Any) -> Route:
+    """A route that reads."""
+    return Route(path, Endpoint(handle, summary, **about), methods=["GET"])
+
+
+def post(path: str, handle: Handler, summary: str = "", *, body: Json = OBJECT, **about: Any) -> Route:
+    """A route that takes a body."""
+    return Route(path, Endpoint(handle, summary, body, **about), methods=["POST"])
+
+
+def limit(scope: Scope, limits: RequestLimits) -> None:
+    """Note what a request may take."""
+    scope[_LIMITS] = limits
+
+
+def limits_of(request: Request) -> RequestLimits:
+    """What a request may take."""
+    limits: RequestLimits = request.scope[_LIMITS]
+    return limits
+
+
+def json_response(data: Any) -> Response:
+    """JSON as the answer; encoded once."""
+    return Response(orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY), media_type=JSON)
+
+
+async def read_json(request: Request) -> Json:
+    """The body as a JSON object: bounded in size and in time."""
+    data = await read_any(request)
+    if not isinstance(data, dict):
+        raise BadRequest(400, "the body must be a JSON object")
+    return data
+
+
+async def read_any(request: Request) -> Any:
+    """The body as JSON, whatever it holds: bounded in size and in time."""
+    limits = limits_of(request)
+    try:
+        with deadline(limits.body_timeout_s):
+            body = await _read(request, limits.max_body_bytes)
+    except TimeoutError:
+        raise BadRequest(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from None
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(400, f"the body is not JSON: {error}") from error
+
+
+async def _read(request: Request, most: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest(400, "the body was cut off")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > most:
+            raise BadRequest(413, f"the body is larger than {most} bytes")
+        if not message.get("more_body", False):
+            return b"".join((*chunks, chunk)) if chunks else chunk
+        chunks.append(chunk)
