@@ -1,7 +1,7 @@
 """An attempt taken apart: from the span tree in `meta.timing` to the stages that a replay runs.
 
-A tree is read once: what each span waited for, what it burned in a thread, how long it kept the event loop, in which
-process, and whose place it needed. Rows of an older format, which have no tree, are read from their parts.
+A stage has what its span waited for, burned in a thread, and kept of the event loop, in which process, and whose place
+it needed. Rows of an older format, which have no tree, are read from their parts.
 
 A limiter is known by its span, `limit:<name>`, which is the wait for one of its places. A count of that span names the
 setting and gives its value (`{"judge_max_concurrent": 16}`), so no limiter has to be listed here. Older rows have a
@@ -11,6 +11,8 @@ span `queue` instead; the span around it says which limiter that was.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from velodrome.profiling.replay import HERE, Stage
@@ -47,29 +49,25 @@ class SeenLimiter(NamedTuple):
     where: str = HERE
 
 
+@dataclass(slots=True)
 class TimedStage:
     """One stage as it was recorded: `start` in seconds since 1970, after its waits for a place and a connection."""
 
-    __slots__ = ("calls", "connection_s", "end", "queue_s", "remote", "stage", "start", "tokens")
+    stage: Stage
+    start: float
+    queue_s: float = 0.0
+    connection_s: float = 0.0
+    tokens: float = 0.0
+    calls: float = 1  # more where calls were folded into one span
+    remote: bool = False  # answered over HTTP
 
-    def __init__(
-        self,
-        stage: Stage,
-        start: float,
-        queue_s: float = 0.0,
-        connection_s: float = 0.0,
-        tokens: float = 0.0,
-        calls: float = 1,
-        remote: bool = False,
-    ) -> None:
-        self.stage = stage
-        self.start = start
-        self.end = start + stage.wait_s + stage.cpu_s + stage.held_s
-        self.queue_s = queue_s
-        self.connection_s = connection_s
-        self.tokens = tokens
-        self.calls = calls  # more where calls were folded into one span
-        self.remote = remote  # answered over HTTP
+    @property
+    def lasted_s(self) -> float:
+        return self.stage.wait_s + self.stage.cpu_s + self.stage.held_s
+
+    @property
+    def end(self) -> float:
+        return self.start + self.lasted_s
 
 
 class TimedAttempt:
@@ -78,15 +76,44 @@ class TimedAttempt:
     def __init__(self, attempt: RecordedAttempt) -> None:
         self.attempt = attempt
         self.steps: list[list[TimedStage]] = []
+        self.connection_s = 0.0  # that it waited to reach its agent's server
         self.pids: dict[str, set[float]] = {}  # the processes of each server that answered
         self.shares: dict[str, list[float]] = {}  # of a core; only busy processes report it
-        self.connection_s = 0.0  # that it waited to reach its agent's server
+        for place in _places(attempt.times.tree):
+            name, counts = place.node[0], place.node[3] or {}
+            if name[0] == "@":
+                folded, pid, busy_pct = (_count(counts, each) for each in ("folded", "pid", "busy_pct"))
+                self.pids.setdefault(name[1:], set()).update([pid] if pid and folded <= 1 else [])
+                self.shares.setdefault(name[1:], []).extend([busy_pct / 100 / max(folded, 1)] if busy_pct else [])
+            elif name == CONNECTION and not place.part:
+                self.connection_s += place.node[2] * _S
 
     @property
     def stages(self) -> Iterator[TimedStage]:
         """Every stage."""
         for step in self.steps:
             yield from step
+
+
+class _Place(NamedTuple):
+    """A node of a tree, the outermost and the innermost span around it, and its process."""
+
+    node: Node
+    part: str
+    span: str
+    where: str
+
+
+def _places(nodes: list[Node], part: str = "", span: str = "", where: str = HERE, depth: int = 0) -> Iterator[_Place]:
+    """Every node, parents first. One that stands for another process (`@server`) is not a span."""
+    for node in nodes:
+        yield _Place(node, part, span, where)
+        name = node[0]
+        if node[4] and depth < _MOST_DEPTH:
+            if name[0] == "@":
+                yield from _places(node[4], part, span, name[1:], depth + 1)
+            else:
+                yield from _places(node[4], part or name, name, where, depth + 1)
 
 
 class AttemptReader:
@@ -98,33 +125,21 @@ class AttemptReader:
         self.inside: dict[str, str] = {}  # the part of a rollout that each of these spans belongs to
         for attempt in attempts:
             try:
-                for node in attempt.times.tree:
-                    if node[0] == CONNECTION:
-                        self._add_connection(node)
-                    elif node[4]:
-                        self._find_limiters(node, "", "", HERE, 0)
+                for place in _places(attempt.times.tree):
+                    if place.node[0] == CONNECTION:
+                        setting, places = _setting(place.node[3])
+                        if setting:
+                            setting = f"global_aiohttp_connector_{setting}"
+                            self.limiters.setdefault(CONNECTION, SeenLimiter(CONNECTION, setting, places))
+                    elif place.span and _is_queue(place.node[0]):
+                        self._add_limiter(place)
             except HOSTILE:
                 continue
         for name in _OWN:
             self.limited.setdefault(name, name)
 
-    def _find_limiters(self, node: Node, part: str, span: str, where: str, depth: int) -> None:
-        """Look below a node. `part` is the outermost span around it, `span` the innermost, `where` its process."""
-        name = node[0]
-        if name[0] == "@":
-            where = name[1:]
-        else:
-            part, span = part or name, name
-        for child in node[4] if depth < _MOST_DEPTH else ():
-            inner = child[0]
-            if inner == "queue" or inner.startswith(LIMIT):
-                self._add_limiter(child, part, span, where)
-            elif inner == CONNECTION:
-                self._add_connection(child)
-            elif child[4]:
-                self._find_limiters(child, part, span, where, depth + 1)
-
-    def _add_limiter(self, wait: Node, part: str, span: str, where: str) -> None:
+    def _add_limiter(self, place: _Place) -> None:
+        wait, part, span, where = place
         if wait[0] == "queue":
             name = span if span in _OWN else THREADS
             setting, places = SETTINGS[name], None
@@ -135,35 +150,19 @@ class AttemptReader:
         self.limited.setdefault(span, name)
         self.inside.setdefault(span, part)
 
-    def _add_connection(self, wait: Node) -> None:
-        setting, places = _setting(wait[3])
-        if setting and CONNECTION not in self.limiters:
-            self.limiters[CONNECTION] = SeenLimiter(CONNECTION, f"global_aiohttp_connector_{setting}", places)
-
     def take(self, attempts: Sequence[RecordedAttempt]) -> list[TimedAttempt]:
         """Every attempt whose timing can be read."""
         taken = []
         for each in attempts:
-            try:
+            with suppress(*HOSTILE):
                 taken.append(self._take(each))
-            except HOSTILE:
-                continue
         return taken
 
     def _take(self, attempt: RecordedAttempt) -> TimedAttempt:
-        tree = attempt.times.tree
         result = TimedAttempt(attempt)
-        if not tree:
-            result.steps = _from_parts(attempt)
-        else:
-            result.connection_s = sum([node[2] for node in tree if node[0] == CONNECTION]) * _S
-            for node in tree:
-                if node[0][0] == "@":
-                    _add_server(node, result, 0)
-                elif node[4]:
-                    _add_servers(node[4], result, 0)
-            result.steps = list(self._steps(tree, attempt.start))
-        longest = [max([each.end - each.start + each.queue_s + each.connection_s for each in s]) for s in result.steps]
+        tree = attempt.times.tree
+        result.steps = list(self._steps(tree, attempt.start)) if tree else _from_parts(attempt)
+        longest = [max([each.lasted_s + each.queue_s + each.connection_s for each in step]) for step in result.steps]
         worked_s = sum(longest)
         if not (0 <= worked_s < _LONGEST_S and len(longest) <= _MOST_STEPS):
             raise ValueError(worked_s)
@@ -222,15 +221,13 @@ class AttemptReader:
     def _add_use(self, nodes: list[Node], use: _Use, depth: int) -> None:
         for node in nodes:
             name = node[0]
-            if name == "queue" or name.startswith(LIMIT):
+            if _is_queue(name):
                 use.queue_us += max(node[2], 0.0)
             elif name == CONNECTION:
                 use.connection_us += max(node[2], 0.0)
-            elif name == "backoff":
-                continue
             elif name in self.limited and name != "model":
                 use.apart.append((node, use.where))
-            else:
+            elif name != "backoff":
                 if name[0] == "@":
                     use.where = name[1:]
                 use.add_counts(node[3])
@@ -263,28 +260,13 @@ def _unwrapped(nodes: list[Node], where: str, depth: int) -> Iterator[tuple[Node
         name = node[0]
         if name[0] == "@" and depth < _MOST_DEPTH:
             yield from _unwrapped(node[4], name[1:], depth + 1)
-        elif name not in ("queue", CONNECTION, "backoff") and not name.startswith(LIMIT):
+        elif name not in (CONNECTION, "backoff") and not _is_queue(name):
             yield node, where
 
 
-def _add_servers(nodes: list[Node], result: TimedAttempt, depth: int) -> None:
-    for node in nodes:
-        if node[0][0] == "@":
-            _add_server(node, result, depth)
-        elif node[4] and depth < _MOST_DEPTH:
-            _add_servers(node[4], result, depth + 1)
-
-
-def _add_server(node: Node, result: TimedAttempt, depth: int) -> None:
-    name, counts = node[0][1:], node[3] or {}
-    folded, pid, busy_pct = (_count(counts, each) for each in ("folded", "pid", "busy_pct"))
-    pids, shares = result.pids.setdefault(name, set()), result.shares.setdefault(name, [])
-    if pid and folded <= 1:
-        pids.add(pid)
-    if busy_pct:
-        shares.append(busy_pct / 100 / max(folded, 1))
-    if depth < _MOST_DEPTH:
-        _add_servers(node[4], result, depth + 1)
+def _is_queue(name: str) -> bool:
+    """Whether a span is a wait for a place of a limiter."""
+    return name == "queue" or name.startswith(LIMIT)
 
 
 def _setting(counts: Mapping[str, Any] | None) -> tuple[str, int | None]:

@@ -1,4 +1,4 @@
-"""The rules that name what bounded a run, in one table at the end: a name, a condition, and what is said.
+"""The rules that name what bounded a run, in one table at the end.
 
 They are tried in order. A limit that shows comes before one that is inferred; where none applies there are simply too
 few rollouts in flight. A number is predicted only where the file tells what it rests on: a server may be asked twice as
@@ -7,34 +7,13 @@ many calls at once as it was seen to answer without getting slower, and no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil
-from typing import NamedTuple
 
-from velodrome.profiling.attempts import CONNECTION, SETTINGS, TimedAttempt
-from velodrome.profiling.busy_rules import (
-    faster_disk,
-    faster_input,
-    interpreter_is_used_to,
-    more_interpreters,
-    more_processes,
-    more_workers,
-    out_of_the_loop,
-    server_is_busy,
-    server_runs_code,
-    two_collectors,
-)
+from velodrome.profiling.attempts import CONNECTION, SETTINGS
+from velodrome.profiling.busy_rules import busy_interpreter, busy_server, busy_server_code
 from velodrome.profiling.config_blocks import Block
 from velodrome.profiling.load_effect import LoadEffect
-from velodrome.profiling.phrases import (
-    longest_part,
-    make_advice,
-    ms,
-    number,
-    slots_in_use,
-    time_spent,
-    took,
-)
+from velodrome.profiling.phrases import longest_part, make_advice, ms, number, slots_in_use, time_spent, took
 from velodrome.profiling.prediction import Gain
 from velodrome.profiling.verdict_case import (
     BUSY,
@@ -46,6 +25,7 @@ from velodrome.profiling.verdict_case import (
     NOT_KNOWN,
     Case,
     Explanation,
+    Rule,
 )
 
 _SERVER_LOADED = 0.5
@@ -61,14 +41,11 @@ _ALL = 0.75  # a growth from which on the model may well be unable to answer mor
 _SLOW = 2  # times as long as all others
 
 
-def _rate_limited(case: Case) -> bool:
-    seen = case.observed
-    return bool(seen.rate_limited) and seen.parts["backoff"] >= _BACKED_OFF * seen.total_s
-
-
-def _fewer_at_once(case: Case) -> Explanation:
+def _rate_limit(case: Case) -> Explanation | None:
     seen = case.observed
     backoff_s = seen.parts["backoff"]
+    if not seen.rate_limited or backoff_s < _BACKED_OFF * seen.total_s:
+        return None
     allowed = seen.tried_per_s
     if seen.model is not None and seen.model_calls:  # while many asked; the mean of the run includes its end
         allowed = max(allowed, seen.model.per_s / seen.model_calls)
@@ -77,30 +54,34 @@ def _fewer_at_once(case: Case) -> Explanation:
         f"{took(seen)}, {ms(backoff_s)} of it backing off",
         f"the provider answered {number(allowed * seen.model_calls)} calls/s under load",
     ]
-    more = make_advice("ask the provider for a higher rate")
+    advice, remark = [make_advice("ask the provider for a higher rate")], ""
     alone_s = seen.total_s - backoff_s
     enough = max(ceil(1.1 * allowed * alone_s), 1)
-    if enough >= seen.limit:
-        return Explanation(evidence, [more], "backoff")
-    seconds = seen.attempts / min(allowed, enough / alone_s) + alone_s
-    gain = Gain(seen.kept / seconds, seen.kept / seconds / seen.per_s)
-    change = f"run fewer at once: {enough} are enough for what the provider allows, and none has to wait long"
-    advice = [make_advice(change, f"+num_samples_in_parallel={enough}", gain), more]
-    return Explanation(evidence, advice, "backoff", "Beyond that only a higher rate helps.")
+    if enough < seen.limit:
+        seconds = seen.attempts / min(allowed, enough / alone_s) + alone_s
+        gain = Gain(seen.kept / seconds, seen.kept / seconds / seen.per_s)
+        change = f"run fewer at once: {enough} are enough for what the provider allows, and none has to wait long"
+        advice.insert(0, make_advice(change, f"+num_samples_in_parallel={enough}", gain))
+        remark = "Beyond that only a higher rate helps."
+    return Explanation("rate_limit", "rate limits", evidence, advice, "backoff", remark)
 
 
-def _model_computes(case: Case) -> bool:
+def _computing_model(case: Case) -> Explanation | None:
     """A model that computes in this process, or on this machine, shares its cores among all calls."""
     seen = case.observed
     busy = seen.cpu_s is not None and seen.own_s * seen.tried_per_s >= BUSY and seen.own_s >= _HEAVY_S
     computes = case.blocks.model.implementation == "local_model" or (busy and seen.model_in_process)
-    return computes and seen.parts["model"] >= _MODEL_LONG * seen.total_s and seen.model_use >= _MODEL_BUSY
+    return _stronger_machine(case) if computes and _is_long(case) and seen.model_use >= _MODEL_BUSY else None
 
 
-def _model_blocks(case: Case) -> bool:
+def _blocking_model(case: Case) -> Explanation | None:
     """A model in this process that never lets go of the event loop, however little CPU a busy machine gives it."""
     seen = case.observed
-    return seen.model_in_process and seen.one_by_one and seen.parts["model"] >= _MODEL_LONG * seen.total_s
+    return _stronger_machine(case) if seen.model_in_process and seen.one_by_one and _is_long(case) else None
+
+
+def _is_long(case: Case) -> bool:
+    return case.observed.parts["model"] >= _MODEL_LONG * case.observed.total_s
 
 
 def _stronger_machine(case: Case) -> Explanation:
@@ -111,18 +92,15 @@ def _stronger_machine(case: Case) -> Explanation:
         evidence.append(f"the process used {seen.cpu_share:.1f} cores")
     evidence.append(time_spent(seen))
     change = "use a smaller model, or a model server on a machine with more cores or a GPU"
-    return Explanation(evidence, [make_advice(change)], "model", "More rollouts at once share the same cores.")
+    remark = "More rollouts at once share the same cores."
+    return Explanation("model", "the model", evidence, [make_advice(change)], "model", remark)
 
 
-def _waits_for_a_place(case: Case) -> bool:
-    effect = case.observed.model
-    return case.limiter is not None and not (case.limiter == "model" and effect is not None and effect.saturated)
-
-
-def _more_places(case: Case) -> Explanation:
+def _limiter(case: Case) -> Explanation | None:
     """A limiter says by its span who it is and which setting it has."""
     seen, name = case.observed, case.limiter
-    assert name is not None
+    if name is None or (name == "model" and seen.model is not None and seen.model.saturated):
+        return None
     limiter, places = seen.limiters[name], case.places[name]
     connections = name == CONNECTION
     setting = limiter.setting or f"the limit of {name}"
@@ -150,7 +128,8 @@ def _more_places(case: Case) -> Explanation:
     what = "the model's own limit" if name == "model" else f"the {name}'s limit"
     what = "the connection limit" if connections else "the environment's threads" if name == "threads" else what
     bound = name if name == "threads" else f"{name}_limit"
-    return Explanation(evidence, advice, name if connections else "queue", doubt, bound, f"{what} ({setting})")
+    part = name if connections else "queue"
+    return Explanation(bound, f"{what} ({setting})", evidence, advice, part, doubt)
 
 
 def _more_verify_processes(case: Case, block: Block, setting: str, evidence: list[str]) -> Explanation:
@@ -162,56 +141,38 @@ def _more_verify_processes(case: Case, block: Block, setting: str, evidence: lis
     else:
         evidence.append(f"they are as many as the cores here: {case.cores}")
         advice = make_advice(f"{DEFERRED[0]}, or use a machine with more cores", LATER)
-    return Explanation(evidence, [advice], "queue", bound="verify_cpu", what="verification CPU")
+    return Explanation("verify_cpu", "verification CPU", evidence, [advice], "queue")
 
 
-def _last_ones(case: Case) -> tuple[list[TimedAttempt], int]:
-    """Rollouts in the order they ended, and how many of the last are few."""
-    return sorted(case.observed.windows[-1], key=lambda each: each.attempt.end), max(case.observed.limit // 16, 1)
-
-
-def _ran_alone(case: Case) -> bool:
+def _straggler(case: Case) -> Explanation | None:
     """A rollout that took many times as long as any other, and ran alone at the end."""
     seen = case.observed
-    rollouts, few = _last_ones(case)
+    rollouts = sorted(seen.windows[-1], key=lambda each: each.attempt.end)
+    few = max(seen.limit // 16, 1)
     if seen.limit == 1 or seen.attempts < 2 * seen.limit or len(rollouts) <= few:
-        return False
-    alone_s = rollouts[-1].attempt.end - rollouts[-1 - few].attempt.end
-    longest_s = max(each.attempt.total_s for each in rollouts[-few:])
-    return alone_s >= _ALONE * seen.seconds and longest_s >= _SLOW * _others_s(case, few)
-
-
-def _others_s(case: Case, few: int) -> float:
-    """The longest of all but a few."""
-    times = sorted({id(each): each.attempt.total_s for window in case.observed.windows for each in window}.values())
-    return times[-1 - few]
-
-
-def _without_the_straggler(case: Case) -> Explanation:
-    seen = case.observed
-    rollouts, few = _last_ones(case)
+        return None
     alone_s = rollouts[-1].attempt.end - rollouts[-1 - few].attempt.end
     longest = max(rollouts[-few:], key=lambda each: each.attempt.total_s).attempt
+    times = sorted({id(each): each.attempt.total_s for window in seen.windows for each in window}.values())
+    others_s = times[-1 - few]
+    if alone_s < _ALONE * seen.seconds or longest.total_s < _SLOW * others_s:
+        return None
     alone = "it ran alone" if few == 1 else f"no more than {few} ran"
     evidence = [
-        f"{longest.key} took {ms(longest.total_s)}, where no other took more than {ms(_others_s(case, few))}",
+        f"{longest.key} took {ms(longest.total_s)}, where no other took more than {ms(others_s)}",
         f"{alone} for the last {ms(alone_s)} of {ms(seen.seconds)}",
     ]
-    times = seen.seconds / (seen.seconds - alone_s)
+    gain = seen.seconds / (seen.seconds - alone_s)
     change = "find out why it takes so long (velo show); without it the run ends earlier"
-    return Explanation(evidence, [make_advice(change, "", Gain(times * seen.per_s, times))])
+    advice = make_advice(change, "", Gain(gain * seen.per_s, gain))
+    return Explanation("straggler", "one slow rollout", evidence, [advice])
 
 
-def _model_saturated(case: Case) -> bool:
+def _saturated_model(case: Case) -> Explanation | None:
     """The model gets slower as much as it is asked more."""
-    seen = case.observed
-    long = seen.parts["model"] >= _MODEL_LONG * seen.total_s
-    return long and seen.model is not None and bool(seen.model.saturated)
-
-
-def _second_server(case: Case) -> Explanation:
     seen, effect, block = case.observed, case.observed.model, case.blocks.model
-    assert effect is not None
+    if not _is_long(case) or effect is None or not effect.saturated:
+        return None
     evidence = [
         _by_load(effect),
         f"the model answered {number(effect.per_s)} calls/s, however many waited",
@@ -225,7 +186,7 @@ def _second_server(case: Case) -> Explanation:
         advice = make_advice("put a second server beside it", block.override("openai_base_url", _urls(block)), gain)
     else:
         advice = make_advice("give the model twice the strength (a second server, more cores)", "", gain)
-    return Explanation(evidence, [advice], "model", remark)
+    return Explanation("model", "the model", evidence, [advice], "model", remark)
 
 
 def _urls(block: Block) -> str:
@@ -234,15 +195,17 @@ def _urls(block: Block) -> str:
     return "[" + ",".join([*map(str, urls), "<the second server>/v1"]) + "]"
 
 
-def _idle_slots(case: Case) -> bool:
+def _idle_slots(case: Case) -> Explanation | None:
     """Slots that nobody needed. A limit that was still changing says nothing about them."""
     seen = case.observed
     if seen.attempts < 2 * seen.limit:  # most begin and end together, so `full` says nothing
-        return seen.steady and seen.slots_used < _IDLE_AT_ONCE * seen.mean_limit
-    return seen.steady and seen.slots_used < IDLE * seen.mean_limit and (seen.full is None or seen.full <= 0.8)
+        idle = seen.slots_used < _IDLE_AT_ONCE * seen.mean_limit
+    else:
+        idle = seen.slots_used < IDLE * seen.mean_limit and (seen.full is None or seen.full <= 0.8)
+    return _few_tasks(case) if seen.steady and idle else None
 
 
-def _more_tasks(case: Case) -> Explanation:
+def _few_tasks(case: Case) -> Explanation:
     seen = case.observed
     evidence = [
         f"{slots_in_use(seen)} on average",
@@ -253,10 +216,11 @@ def _more_tasks(case: Case) -> Explanation:
     if case.repeats is not None:
         override = f"+num_repeats={ceil(enough * case.repeats / seen.attempts)}"
     change = "give it more at once: more tasks, or more repeats of each"
-    return Explanation(evidence, [make_advice(change, override, case.prediction.gain(attempts=enough))])
+    advice = make_advice(change, override, case.prediction.gain(attempts=enough))
+    return Explanation("input", "too few tasks", evidence, [advice])
 
 
-def _more_at_once(case: Case) -> Explanation:
+def _concurrency(case: Case) -> Explanation:
     """Nothing is short but rollouts in flight; if more of them would bring nothing, it is not known what is."""
     seen, effect = case.observed, case.observed.model
     part = longest_part(seen)
@@ -274,15 +238,15 @@ def _more_at_once(case: Case) -> Explanation:
     all_given = effect is not None and effect.slows > effect.doubt and effect.slows + effect.doubt >= _ALL
     if gain.gain < HELPS or seen.one_by_one or (part == "model" and all_given):
         if seen.steady and seen.attempts < _FEW * seen.limit:
-            return _more_tasks(case)._replace(bound="input", what="too few tasks")
-        return Explanation([_nothing_helps(case), *evidence], [], part, bound="unknown", what="not known")
+            return _few_tasks(case)
+        return Explanation("unknown", "not known", [_nothing_helps(case), *evidence], [], part)
     doubt = case.doubt(slots / seen.limit)
     if any(busy >= _SERVER_LOADED for busy in seen.shares.values()):
         doubt = f"{NOT_KNOWN}: a server is half busy already."
     more = make_advice(change, f"+num_samples_in_parallel={slots}", None if doubt else gain)
     auto = make_advice("let the collector find the number", "+num_samples_in_parallel=auto")
     advice = [more] if not seen.steady else [auto, more] if doubt else [more, auto]
-    return Explanation(evidence, advice, part, doubt)
+    return Explanation("concurrency", "the concurrency limit", evidence, advice, part, doubt)
 
 
 def _nothing_helps(case: Case) -> str:
@@ -302,29 +266,16 @@ def _by_load(effect: LoadEffect) -> str:
     return f"a call took {ms(effect.low_s)} with few others in flight and {ms(effect.high_s)} with {effect.at_once}"
 
 
-class Rule(NamedTuple):
-    """A bound, what it is called, when it applies, and what is then said about it."""
-
-    bound: str
-    what: str
-    applies: Callable[[Case], bool]
-    explain: Callable[[Case], Explanation]
-
-
-RULES = (
-    Rule("rate_limit", "rate limits", _rate_limited, _fewer_at_once),
-    Rule("model", "the model", _model_computes, _stronger_machine),
-    Rule("slow_input", "reading the tasks", interpreter_is_used_to("read"), faster_input),
-    Rule("disk", "the disk", interpreter_is_used_to("write"), faster_disk),
-    Rule("event_loop", "the event loop", interpreter_is_used_to("held"), out_of_the_loop),
-    Rule("verify_cpu", "verification CPU", interpreter_is_used_to("cpu"), more_interpreters),
-    Rule("event_loop", "the event loop", interpreter_is_used_to("own"), two_collectors),
-    Rule("verify_cpu", "verification CPU", server_runs_code, more_processes),
-    Rule("server", "a server", server_is_busy, more_workers),
-    Rule("limiter", "a limiter", _waits_for_a_place, _more_places),
-    Rule("straggler", "one slow rollout", _ran_alone, _without_the_straggler),
-    Rule("model", "the model", _model_blocks, _stronger_machine),
-    Rule("model", "the model", _model_saturated, _second_server),
-    Rule("input", "too few tasks", _idle_slots, _more_tasks),
-    Rule("concurrency", "the concurrency limit", lambda case: True, _more_at_once),
+RULES: tuple[Rule, ...] = (
+    _rate_limit,
+    _computing_model,
+    busy_interpreter,
+    busy_server_code,
+    busy_server,
+    _limiter,
+    _straggler,
+    _blocking_model,
+    _saturated_model,
+    _idle_slots,
+    _concurrency,
 )

@@ -32,16 +32,12 @@ def make_verdict(sample: RunSample, seconds: float, config: Json | None = None) 
     if observed is None or observed.kept < FEWEST or not observed.rollouts:
         are = "is" if sample.kept == 1 else "are"
         few = f"{counted(sample.kept, 'rollout')} {are} too few to tell; at least {FEWEST} are needed"
-        return _as_json(Explanation([few], bound="unknown", what="not known"), observed)
+        return _as_json(Explanation("unknown", "not known", [few]), observed)
     if seconds < SHORTEST_S:
         short = f"the run took {seconds:.1g} s: too short to tell"
-        return _as_json(Explanation([short], bound="unknown", what="not known"), observed)
+        return _as_json(Explanation("unknown", "not known", [short]), observed)
     case = _make_case(observed, config)
-    rule = next(rule for rule in RULES if rule.applies(case))
-    explanation = rule.explain(case)
-    return _as_json(
-        explanation._replace(bound=explanation.bound or rule.bound, what=explanation.what or rule.what), observed
-    )
+    return _as_json(next(explanation for rule in RULES if (explanation := rule(case)) is not None), observed)
 
 
 def _make_case(observed: Observed, config: Json | None) -> Case:

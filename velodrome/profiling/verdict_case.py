@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from velodrome.profiling.attempts import CONNECTION
 from velodrome.profiling.config_blocks import UNKNOWN, Block, find_blocks, named_blocks
 from velodrome.profiling.observed import Observed
-from velodrome.profiling.phrases import (
-    Advice,
-    code,
-)
+from velodrome.profiling.phrases import Advice, code
 from velodrome.profiling.prediction import Change, Gain, Prediction, unchanged
 from velodrome.profiling.replay import HERE, Capacity
 
@@ -29,14 +26,17 @@ NOT_KNOWN = "What that gives is not known"
 
 
 class Explanation(NamedTuple):
-    """Why a rule applies and what to change. `part` is the part of a rollout; by default its longest."""
+    """What bounds a run, why that is believed, and what to change. `part` is by default a rollout's longest."""
 
+    bound: str
+    what: str
     evidence: list[str]
     advice: Sequence[Advice] = ()
     part: str | None = None
     remark: str = ""
-    bound: str = ""  # where one rule has several
-    what: str = ""
+
+
+Rule = Callable[["Case"], Explanation | None]  # None where it does not apply
 
 
 class Use(NamedTuple):
