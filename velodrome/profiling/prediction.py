@@ -8,11 +8,12 @@ observed. As many rollouts are replayed as there were: the start and the end, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from velodrome.profiling.attempts import CONNECTION, TimedAttempt
 from velodrome.profiling.observed import Observed
-from velodrome.profiling.replay import HERE, Capacity, Replayed, Stage, Step, replay
+from velodrome.profiling.replay import HERE, Capacity, Stage, Step, replay
 
 Change = Callable[[Stage], Stage | None]  # None: it is left out
 
@@ -79,23 +80,24 @@ class Prediction:
             self._share = min(model.low_s / model.high_s, 1.0)
         slots = observed.limit if observed.steady else max(round(observed.mean_limit), 1)
         self.capacity = Capacity(slots, dict(places), rates, dict(observed.processes))
-        self._base: Replayed | None = None
 
     def gain(
         self, capacity: Capacity | None = None, change: Change = unchanged, *, attempts: int | None = None
     ) -> Gain:
         """With another capacity, or with each stage changed, or for another number of attempts."""
-        base = self.observed.tried_per_s
-        if not self.loaded:
-            self._base = self._base or self._replayed(self.capacity, unchanged, None)
-            base = self._base.rollouts_per_s
-        result = self._replayed(capacity or self.capacity, change, attempts)
-        ratio = result.rollouts_per_s / base if base > 0 else 1.0
+        base = self.observed.tried_per_s if self.loaded else self._as_it_was
+        rate = self._rate(capacity or self.capacity, change, attempts or self.observed.attempts)
+        ratio = rate / base if base > 0 else 1.0
         return Gain(self.observed.per_s * ratio, ratio)
 
-    def _replayed(self, capacity: Capacity, change: Change, attempts: int | None) -> Replayed:
-        steps = [self._steps(each, change) for each in self._rollouts]
-        return replay(steps, capacity, attempts or self.observed.attempts)
+    @cached_property
+    def _as_it_was(self) -> float:
+        return self._rate(self.capacity, unchanged, self.observed.attempts)
+
+    def _rate(self, capacity: Capacity, change: Change, attempts: int) -> float:
+        """Attempts per second of a replay."""
+        seconds = replay([self._steps(each, change) for each in self._rollouts], capacity, attempts)
+        return attempts / seconds if seconds > 0 else 0.0
 
     def _steps(self, rollout: TimedAttempt, change: Change) -> list[Step]:
         """Each stage alone, changed and with its limiter; the collector's own CPU is spread over those here."""

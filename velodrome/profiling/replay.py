@@ -46,37 +46,31 @@ class Capacity(NamedTuple):
     processes: Mapping[str, int] = _NONE
 
 
-class Replayed(NamedTuple):
-    """The result of a replay. `total_s` is the mean of a rollout, `in_flight` the mean over time."""
-
-    rollouts_per_s: float
-    seconds: float
-    total_s: float
-    in_flight: float
-
-
-def replay(rollouts: Sequence[Steps], capacity: Capacity, count: int | None = None) -> Replayed:
-    """Run `count` rollouts, these over and over (by default each once).
+def replay(rollouts: Sequence[Steps], capacity: Capacity, count: int | None = None) -> float:
+    """The seconds that `count` rollouts take, these over and over (by default each once).
 
     Of a large number only the start and the end are run; between them it continues as in the middle.
     """
     count = len(rollouts) if count is None else count
     if not rollouts or count < 1:
-        return Replayed(0.0, 0.0, 0.0, 0.0)
+        return 0.0
     stages = sum([len(step) for steps in rollouts for step in steps]) / len(rollouts)
-    simulation = _Simulation(rollouts, capacity, min(count, max(int(MOST_STAGES / max(stages, 1)), 3 * capacity.slots)))
-    simulation.run()
-    return simulation.result(count)
+    some = min(count, max(int(MOST_STAGES / max(stages, 1)), 3 * capacity.slots))
+    ends = _Simulation(rollouts, capacity, some).run()
+    if count == some:
+        return ends[-1]
+    slots = min(capacity.slots, some // 3 or 1)
+    low, turns = some // 4, max(some // 2 // slots, 1) * slots  # whole turns: rollouts may march in step
+    return ends[-1] + (count - some) * (ends[low + turns] - ends[low]) / turns
 
 
 class _Running:
     """One rollout under way: its steps, the next of them, and how many stages of this one still run."""
 
-    __slots__ = ("begun", "next", "open", "steps")
+    __slots__ = ("next", "open", "steps")
 
-    def __init__(self, steps: Steps, begun: float) -> None:
+    def __init__(self, steps: Steps) -> None:
         self.steps = steps
-        self.begun = begun
         self.next = self.open = 0
 
 
@@ -91,10 +85,10 @@ class _Simulation:
         self._waiting: dict[str, deque[tuple[Stage, _Running]]] = {name: deque() for name in capacity.places}
         self._next_at = dict.fromkeys(capacity.rates, 0.0)
         self._interpreters: dict[str, list[float]] = {}  # when each process of a server is free
-        self._totals = 0.0
         self._ends: list[float] = []
 
-    def run(self) -> None:
+    def run(self) -> list[float]:
+        """When each rollout ended."""
         for _ in range(min(self._capacity.slots, self._count)):
             self._begin_rollout(0.0)
         events = self._events
@@ -104,27 +98,16 @@ class _Simulation:
                 self._put(self._interpreted(stage.where, stage.cpu_s, now), False, stage, rollout)
             else:
                 self._end_stage(now, stage, rollout)
-
-    def result(self, count: int) -> Replayed:
-        seconds, ran = self._ends[-1], len(self._ends)
-        whole_s = seconds
-        if count > ran:
-            slots = min(self._capacity.slots, ran // 3 or 1)
-            low, turns = ran // 4, max(ran // 2 // slots, 1) * slots  # whole turns: rollouts may march in step
-            whole_s += (count - ran) * (self._ends[low + turns] - self._ends[low]) / turns
-        in_flight = self._totals / seconds if seconds else 0.0
-        return Replayed(count / whole_s if whole_s > 0 else 0.0, whole_s, self._totals / ran, in_flight)
+        return self._ends
 
     def _begin_rollout(self, now: float) -> None:
         if self._begun < self._count:
-            rollout = _Running(self._rollouts[self._begun % len(self._rollouts)], now)
             self._begun += 1
-            self._begin_step(now, rollout)
+            self._begin_step(now, _Running(self._rollouts[(self._begun - 1) % len(self._rollouts)]))
 
     def _begin_step(self, now: float, rollout: _Running) -> None:
         if rollout.next == len(rollout.steps):
             self._ends.append(now)
-            self._totals += now - rollout.begun
             self._begin_rollout(now)
             return
         step = rollout.steps[rollout.next]
