@@ -255,7 +255,6 @@ def test_what_is_written_in_c_has_a_row_of_its_own(calls: Calls):
         (Path(sysconfig.get_path("purelib")) / "sympy" / "core.py", False),
         ("/somewhere/.venv/lib/python3.12/site-packages/velodrome/resources_servers/mine.py", False),
         ("/somewhere/project/resources_servers/mine/app.py", True),
-        ("/somewhere/project/my_library.py", True),
         ("<frozen importlib._bootstrap>", False),
         ("~", False),
     ],
@@ -358,50 +357,21 @@ def test_the_pstat_file_is_read_by_the_standard_library(tmp_path: Path):
     assert re.search(r"app\.py:30\(check\)\s+<-\s+4\s+2\.000\s+17\.500\s+/srv/env/app\.py:10", out.getvalue())
 
 
-def read_callgrind(text: str) -> dict[str, Any]:
-    """A strict reader of what is used of the format: own cost by function, and calls by caller and callee."""
-    head, *blocks = text.split("\n\n")
-    fields = dict(line.split(": ", 1) for line in head.splitlines()[1:])
+def test_the_callgrind_file_has_every_function_with_its_own_cost_and_its_calls():
+    head, *blocks = as_callgrind(made(), "mine").split("\n\n")
     assert head.startswith("# callgrind format\nversion: 1\n")
-    assert (fields["positions"], fields["events"]) == ("line", "ns")
-    names: dict[tuple[str, str], str] = {}
-
-    def name(kind: str, told: str) -> str:
-        match = re.fullmatch(r"\((\d+)\)(?: (.+))?", told)
-        assert match, told
-        if match[2] is not None:
-            assert (kind, match[1]) not in names, told
-            names[kind, match[1]] = match[2]
-        return names[kind, match[1]]
-
-    own: dict[str, int] = {}
-    calls: dict[tuple[str, str], tuple[int, int]] = {}
-    for block in blocks:
-        lines = iter(block.splitlines())
-        name("file", next(lines).removeprefix("fl="))
-        function = name("function", next(lines).removeprefix("fn="))
-        assert function not in own
-        own[function] = int(next(lines).split(" ")[1])
-        for line in lines:
-            name("file", line.removeprefix("cfl="))
-            callee = name("function", next(lines).removeprefix("cfn="))
-            count = int(next(lines).removeprefix("calls=").split(" ")[0])
-            calls[function, callee] = (count, int(next(lines).split(" ")[1]))
-    assert int(fields["summary"]) == sum(own.values())
-    return {"own": own, "calls": calls}
-
-
-def test_the_callgrind_file_is_well_formed_and_says_the_same():
-    assert read_callgrind(as_callgrind(made(), "mine")) == {
-        "own": {
-            "Mine.verify": 500_000_000,
-            "check": 2_000_000_000,
-            "loads": 15_000_000_000,
-            "builtins.sorted": 500_000_000,
-        },
-        "calls": {
-            ("Mine.verify", "check"): (4, 17_500_000_000),
-            ("check", "loads"): (8, 15_500_000_000),
-            ("loads", "builtins.sorted"): (1, 500_000_000),
-        },
-    }
+    assert {"positions: line", "events: ns", "summary: 18000000000"} <= set(head.splitlines())
+    assert blocks[0].splitlines() == [
+        "fl=/srv/env/app.py",
+        "fn=Mine.verify",
+        "10 500000000",
+        "cfl=/srv/env/app.py",
+        "cfn=check",
+        "calls=4 30",
+        "10 17500000000",
+    ]
+    assert [block.splitlines()[1:3] for block in blocks[1:]] == [
+        ["fn=check", "30 2000000000"],
+        ["fn=loads", "299 15000000000"],
+        ["fn=builtins.sorted", "0 500000000"],
+    ]

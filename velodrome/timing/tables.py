@@ -197,7 +197,7 @@ def as_callgrind(table: Table, what: str) -> str:
     """What kcachegrind and qcachegrind open; costs are nanoseconds."""
     rows = table.by_time()
     twice = Counter((row.key.file, row.key.name) for row in rows)
-    names = _Names()
+    names = {key: f"{key.name}:{key.line}" if twice[key.file, key.name] > 1 else key.name for key in table.rows}
     lines = [
         "# callgrind format",
         "version: 1",
@@ -208,35 +208,14 @@ def as_callgrind(table: Table, what: str) -> str:
         "events: ns",
         f"summary: {sum(_ns(row.cost.tsub) for row in rows)}",
     ]
-    unlike = {key: f"{key.name}:{key.line}" if twice[key.file, key.name] > 1 else key.name for key in table.rows}
     for row in rows:
-        lines += ["", f"fl={names.of('file', row.key.file)}", f"fn={names.function(row.key, unlike)}"]
-        lines.append(f"{row.key.line} {_ns(row.cost.tsub)}")
+        lines += ["", f"fl={row.key.file}", f"fn={names[row.key]}", f"{row.key.line} {_ns(row.cost.tsub)}"]
         for key, cost in row.children.items():
             if key in table.rows:
-                lines += [f"cfl={names.of('file', key.file)}", f"cfn={names.function(key, unlike)}"]
+                lines += [f"cfl={key.file}", f"cfn={names[key]}"]
                 lines += [f"calls={cost.ncall} {key.line}", f"{row.key.line} {_ns(cost.ttot)}"]
     return "\n".join(lines) + "\n"
 
 
 def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
-
-
-class _Names:
-    """Callgrind's short forms: a name is written once, `(7) name`, and is `(7)` from then on."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[str, ...], int] = {}
-        self._counts: Counter[str] = Counter()
-
-    def of(self, kind: str, name: str, *more: str) -> str:
-        known = self._numbers.get((kind, name, *more))
-        if known is not None:
-            return f"({known})"
-        self._counts[kind] += 1
-        self._numbers[kind, name, *more] = self._counts[kind]
-        return f"({self._counts[kind]}) {name}"
-
-    def function(self, key: Key, unlike: dict[Key, str]) -> str:
-        return self.of("function", unlike[key], key.file)

@@ -19,41 +19,27 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from velodrome.timing.tables import Cost, Key, Table
+from velodrome.timing.tables import Cost, Key, Row, Table, merged
 
 _SPECIAL = ("__init__", "__call__")
 _WRAPPERS = ("Wall._timed_plain.<locals>.call", "Wall._timed_async.<locals>.call")
 
 
-class _Figures:
-    """The calls of one function that have ended, and by whom it was called."""
-
-    __slots__ = ("callers", "key", "nactual", "ncall", "tsub", "ttot")
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        self.ncall = self.nactual = 0
-        self.tsub = self.ttot = 0.0
-        self.callers: dict[_Figures, Cost] = {}
-
-
 class _WallCall:
     """One call that is under way. `since` is when the first of the calls now below it began."""
 
-    __slots__ = ("below", "covered", "of", "over", "parent", "recursive", "since", "started", "within")
+    __slots__ = ("below", "covered", "over", "parent", "recursive", "row", "since", "started")
 
     below: int
     covered: float
-    of: _Figures
     over: bool
     parent: _WallCall | None
     recursive: bool
+    row: Row
     since: float
     started: float
-    within: frozenset[_Figures]
 
 
-_NOBODY: frozenset[_Figures] = frozenset()
 _current: ContextVar[_WallCall | None] = ContextVar("velodrome_wall", default=None)
 # A profiler is told of calls of C functions, but not of those that a partial makes: each would cost it a microsecond.
 _get = functools.partial(_current.get)
@@ -65,7 +51,7 @@ class Wall:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = functools.partial(clock)
-        self._figures: list[_Figures] = []
+        self._table = Table("wall")
         self._lock = threading.Lock()
         self._acquire = functools.partial(self._lock.acquire)
         self._release = functools.partial(self._lock.release)
@@ -77,13 +63,9 @@ class Wall:
 
     def table(self) -> Table:
         """The calls that have ended so far."""
-        table = Table("wall")
         with self._lock:
-            for each in self._figures:
-                if each.ncall:
-                    table.row(each.key).cost.add(each.ncall, each.nactual, each.tsub, each.ttot)
-                for caller, cost in each.callers.items():
-                    table.row(caller.key).child(each.key).add(*cost)
+            table = merged("wall", [self._table])
+        table.rows = {key: row for key, row in table.rows.items() if row.cost.ncall or row.children}
         return table
 
     def wrap_package(self, folder: Path) -> None:
@@ -105,24 +87,24 @@ class Wall:
         """The same function with its calls timed."""
         if function in self._wrappers:
             return function
-        found = self._wrapped.get(function)
-        if found is None:
+        wrapper = self._wrapped.get(function)
+        if wrapper is None:
             inner = inspect.unwrap(function)
             code = inner.__code__
-            figures = _Figures(Key(code.co_filename, code.co_firstlineno, inner.__qualname__))
-            self._figures.append(figures)
+            with self._lock:
+                row = self._table.row(Key(code.co_filename, code.co_firstlineno, inner.__qualname__))
             make = self._timed_async if inspect.iscoroutinefunction(function) else self._timed_plain
-            found = self._wrapped[function] = make(function, figures)
-            found.__code__ = found.__code__.replace()  # its own, so that a profiler tells it from the others
-            self._wrappers.add(found)
-        return found
+            wrapper = self._wrapped[function] = make(function, row)
+            wrapper.__code__ = wrapper.__code__.replace()  # its own, so that a profiler tells it from the others
+            self._wrappers.add(wrapper)
+        return wrapper
 
-    def _timed_plain(self, function: Callable[..., Any], figures: _Figures) -> Any:
+    def _timed_plain(self, function: Callable[..., Any], row: Row) -> Any:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             if not self._counting:
                 return function(*args, **kwargs)
-            here = self._enter(figures)
+            here = self._enter(row)
             try:
                 return function(*args, **kwargs)
             finally:
@@ -130,12 +112,12 @@ class Wall:
 
         return call
 
-    def _timed_async(self, function: Callable[..., Any], figures: _Figures) -> Any:
+    def _timed_async(self, function: Callable[..., Any], row: Row) -> Any:
         @functools.wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
             if not self._counting:
                 return await function(*args, **kwargs)
-            here = self._enter(figures)
+            here = self._enter(row)
             try:
                 return await function(*args, **kwargs)
             finally:
@@ -143,19 +125,19 @@ class Wall:
 
         return call
 
-    def _enter(self, figures: _Figures) -> _WallCall:
+    def _enter(self, row: Row) -> _WallCall:
         parent = _get()
         while parent is not None and parent.over:  # a task may outlive the call that started it
             parent = parent.parent
-        above = _NOBODY if parent is None else parent.within
         here = _WallCall()
-        here.of = figures
-        here.parent = parent
+        here.row = row
+        here.parent = above = parent
         here.over = False
         here.below = 0
         here.covered = 0.0
-        here.recursive = figures in above
-        here.within = above if here.recursive else above | {figures}
+        while above is not None and above.row is not row:
+            above = above.parent
+        here.recursive = above is not None
         _set(here)
         now = here.started = self._clock()
         if parent is not None:
@@ -170,7 +152,7 @@ class Wall:
 
     def _leave(self, here: _WallCall) -> None:
         now = self._clock()
-        figures, parent = here.of, here.parent
+        row, parent = here.row, here.parent
         _set(parent)
         took = now - here.started
         total, actual = (0.0, 0) if here.recursive else (took, 1)
@@ -180,22 +162,20 @@ class Wall:
             own = took - here.covered
             if here.below:
                 own -= now - here.since
-            figures.ncall += 1
-            figures.nactual += actual
-            figures.tsub += own
-            figures.ttot += total
+            costs: tuple[Cost, ...] = (row.cost,)
             if parent is not None:
-                try:
-                    edge = figures.callers[parent.of]
-                except KeyError:
-                    edge = figures.callers[parent.of] = Cost()
-                edge.ncall += 1
-                edge.nactual += actual
-                edge.tsub += own
-                edge.ttot += total
+                edges = parent.row.children
+                if row.key not in edges:
+                    edges[row.key] = Cost()
+                costs = row.cost, edges[row.key]
                 parent.below -= 1
                 if parent.below == 0:
                     parent.covered += now - parent.since
+            for cost in costs:  # not by a method, which a profiler would count
+                cost.ncall += 1
+                cost.nactual += actual
+                cost.tsub += own
+                cost.ttot += total
         finally:
             self._release()
 
