@@ -39,7 +39,7 @@ def run(tmp_path: Path) -> Path:
             "none.jsonl: no such file",
         ),
         (["."], ".: not a regular file"),
-        (["r.failures.jsonl"], "r.failures.jsonl: a failures file, not rollouts"),
+        (["r.failures.jsonl"], "r.failures.jsonl: a failures file"),
         (["r.jsonl", "--where", "reward<1"], "--where and --limit go with --export or --terminal"),
         (["r.jsonl", "--terminal", "--export", "x"], "--terminal and --export: give one of them"),
         (["r.jsonl", "r.jsonl", "--terminal"], "--terminal browses one file"),

@@ -6,7 +6,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +18,7 @@ from made_runs import make_run, rollout, write
 from starlette.testclient import TestClient
 from viewing import PATIENCE_S, page_at, viewing
 
-from velodrome.viewer.measurements import Measurement, Measurements
+from velodrome.viewer.measurements import MeasuredFile, Measurement, Measurements
 from velodrome.viewer.viewed_file import ViewedFile
 
 
@@ -28,8 +29,8 @@ class Late(Measurements):
         super().__init__()
         self._asked: set[str] = set()
 
-    def read(self, kind: str, *paths: Path, patience_s: float = 0.0) -> Measurement:
-        found = super().read(kind, *paths, patience_s=PATIENCE_S)
+    def read(self, kind: str, *files: MeasuredFile, patience_s: float = 0.0) -> Measurement:
+        found = super().read(kind, *files, patience_s=PATIENCE_S)
         first = kind not in self._asked
         self._asked.add(kind)
         return Measurement() if first else found
@@ -76,18 +77,26 @@ def pulsing(client: TestClient, path: str, words: str) -> str:
     return found
 
 
+@contextmanager
+def viewed(path: Path, measurements: Measurements, **options: Any) -> Iterator[ViewedFile]:
+    source = ViewedFile(path, "baseline", measurements, **options)
+    try:
+        yield source
+    finally:
+        measurements.close()
+        source.close()
+
+
 def test_numbers_that_are_old_for_a_pause_become_new_though_the_file_rests(run: Path):
-    facts = Measurements()
-    with viewing(run, measurements=facts) as client:
-        pulsing(client, "/run/baseline", "pass@4")
-        before = facts.read("metrics", run, patience_s=PATIENCE_S).value["metrics"]["rollouts/kept"]
+    with viewed(run, Measurements()) as source:
+        before = source.measure("metrics", patience_s=PATIENCE_S).value["rollouts/kept"]
         with run.open("ab") as stream:
             stream.write(orjson.dumps(rollout(77, 0, Random(5))) + b"\n")
         os.utime(run, (1.0, 1.0))  # not live: nothing else will change
-        assert facts.read("metrics", run).stale
-        turns = facts.updates(run)
-        until(lambda: facts.updates(run) > turns)
-        after = until(lambda: facts.read("metrics", run).value)["metrics"]["rollouts/kept"]
+        assert source.measure("metrics", patience_s=0).stale
+        first = source.version
+        until(lambda: source.version != first)
+        after = until(lambda: source.measure("metrics", patience_s=0).value)["rollouts/kept"]
     assert (before, after) == (111, 112)
 
 
@@ -110,7 +119,7 @@ class Killed(Measurements):
         super().__init__(small_bytes=0)
         self.left = times
 
-    def _measured(self, kind: str, paths: tuple[Path, ...], size: int) -> Any:
+    def _measured(self, kind: str, paths: list[Path], size: int) -> Any:
         if self.left:
             self.left -= 1
             import subprocess
@@ -121,23 +130,17 @@ class Killed(Measurements):
         return super()._measured(kind, paths, size)
 
 
-def test_a_reader_that_dies_is_told_and_tried_again_when_the_page_is_loaded_again(run: Path):
-    facts = Killed(1)
-    with viewing(run, measurements=facts):
-        first = facts.read("metrics", run, patience_s=PATIENCE_S)
-        assert (first.value, first.error is not None) == (None, True)
-        assert str(first.error).startswith("baseline.jsonl: OSError: the reader ended with -9")
-        found = until(lambda: facts.read("metrics", run, patience_s=PATIENCE_S).value)
-    assert found["metrics"]["rollouts/kept"] == 111
-
-
-def test_a_failure_that_stays_the_same_does_not_make_pages_old_again_and_again(run: Path):
+def test_a_reader_that_dies_is_reported_and_tried_again_when_the_page_is_loaded_again(run: Path):
     facts = Killed(2)
-    with viewing(run, measurements=facts):
-        facts.read("metrics", run, patience_s=PATIENCE_S)
-        turns = facts.updates(run)
-        until(lambda: facts.read("metrics", run, patience_s=PATIENCE_S) and facts.left == 0)
-        assert facts.updates(run) == turns
+    with viewed(run, facts) as source:
+        first = source.measure("metrics", patience_s=PATIENCE_S)
+        assert first.value is None
+        assert str(first.error).startswith("baseline.jsonl: OSError: the reader ended with -9")
+        turns = facts.updates(source)
+        until(lambda: source.measure("metrics", patience_s=PATIENCE_S) and facts.left == 0)
+        assert facts.updates(source) == turns  # the same failure again does not make pages old
+        value = until(lambda: source.measure("metrics", patience_s=PATIENCE_S).value)
+    assert value["rollouts/kept"] == 111
 
 
 def test_the_numbers_of_a_file_that_is_gone_go_with_it_and_come_back_with_it(run: Path):
@@ -188,11 +191,9 @@ def test_a_directory_in_the_place_of_the_file_is_told_and_is_not_live(run: Path)
         assert re.search(r"\bpass@4\b", words) is None
 
 
-def test_why_a_file_was_read_again_is_told_for_a_while(run: Path):
+def test_why_a_file_was_read_again_is_noted_for_a_while(run: Path):
     now = [0.0]
-    facts = Measurements()
-    source = ViewedFile(run, "baseline", facts, clock=lambda: now[0])
-    try:
+    with viewed(run, Measurements(), clock=lambda: now[0]) as source:
         size = run.stat().st_size
         source.read_on()
         first = run.read_bytes().splitlines(keepends=True)[0]
@@ -200,15 +201,12 @@ def test_why_a_file_was_read_again_is_told_for_a_while(run: Path):
         source.read_on()
         cut = f"baseline.jsonl: the file was cut from {size} to {len(first)} bytes; read again from the start"
         assert source.notes == [cut]
-        told_version = source.version
+        noted = source.version
         now[0] = 119.0
         assert source.notes == [cut]
         now[0] = 121.0
         assert source.notes == []
-        assert source.version != told_version
-    finally:
-        source.close()
-        facts.close()
+        assert source.version != noted
 
 
 def test_the_end_of_a_run_is_noticed_whenever_it_is_written(run: Path):

@@ -12,7 +12,6 @@ from pydantic import Field
 from velodrome.cli.streams import say
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
-from velodrome.records.other_files import refuse_other_file
 from velodrome.settings.model import Settings
 from velodrome.settings.values import Count, FilePath, Port, Text
 
@@ -56,9 +55,6 @@ def run(argv: Sequence[str]) -> int:
     files = list(flags.files)
     if not files:
         raise InputError("no rollouts: give a file, as in velo view rollouts.jsonl (see velo view --help)")
-    for file in files:
-        if file.is_file():
-            refuse_other_file(file)
     if flags.terminal and flags.export is not None:
         raise InputError("--terminal and --export: give one of them")
     if flags.export is not None:
@@ -78,17 +74,17 @@ def run(argv: Sequence[str]) -> int:
 
 def _translated(argv: Sequence[str]) -> list[str]:
     """The settings of `ng_viewer` under the names they have here."""
-    found = []
+    words = []
     for word in argv:
         name, equals, value = word.lstrip("+").partition("=")
         if not word.startswith("+"):
-            found.append(word)
+            words.append(word)
         elif name not in _SETTINGS or not equals:
             raise InputError(f"{word}: no such setting; there are +{', +'.join(_SETTINGS)} (see velo view --help)")
         else:
             option = _SETTINGS[name]
-            found += [option, value] if option.startswith("--") else [value]
-    return found
+            words += [option, value] if option.startswith("--") else [value]
+    return words
 
 
 def _export(files: list[Path], folder: Path, where: str, limit: int | None) -> int:

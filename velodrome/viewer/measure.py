@@ -1,7 +1,6 @@
-"""Numbers that take a pass over a whole file: metrics, profile, checks, a comparison of two files.
+"""`python -m velodrome.viewer.measure KIND FILE [FILE]`: measure whole files; the result is JSON on stdout.
 
-For a large file this runs as a process of its own (`python -m velodrome.viewer.measure KIND FILE…`, JSON on stdout), so
-that pages stay quick meanwhile.
+The viewer runs this for a large file, at a low priority, so that its own process is free to answer.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,27 @@ import orjson
 
 from velodrome.errors import InputError, VelodromeError, blame
 
-Json = dict[str, Any]
-
 _ROOT = Path(__file__).parents[2]
 
 
 def measured(kind: str, paths: Sequence[Path]) -> Any:
     """The numbers of one kind. Any error because of a file is an `InputError`."""
     with blame(InputError, f"{', '.join(path.name for path in paths)}"):
-        return _KINDS[kind](*paths)
+        if kind == "compare":
+            from velodrome.stats.compare import compare
+
+            return compare([paths[0]], [paths[1]])
+        if kind == "profile":
+            from velodrome.profiling.profile_file import read_profile
+
+            return read_profile(paths[0])
+        if kind == "checks":
+            from velodrome.checks import run_checks
+
+            return [finding.as_json() for finding in run_checks(paths[0])]
+        from velodrome.stats.metrics import read_metrics
+
+        return read_metrics(paths[0])[0]
 
 
 def start_child(module: str, *words: str) -> subprocess.Popen[bytes]:
@@ -39,39 +50,6 @@ def start_child(module: str, *words: str) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-
-
-def _metrics(path: Path) -> Json:
-    from velodrome.stats.metrics import read_metrics
-
-    values, notes = read_metrics(path)
-    return {"metrics": values, "notes": notes[:20]}
-
-
-def _profile(path: Path) -> Json:
-    from velodrome.profiling.profile_file import read_profile
-
-    return read_profile(path)
-
-
-def _checks(path: Path) -> list[Json]:
-    from velodrome.checks import run_checks
-
-    return [finding.as_json() for finding in run_checks(path)]
-
-
-def _compare(a: Path, b: Path) -> Json:
-    from velodrome.stats.compare import compare
-
-    return compare([a], [b])
-
-
-_KINDS: dict[str, Callable[..., Any]] = {
-    "metrics": _metrics,
-    "profile": _profile,
-    "checks": _checks,
-    "compare": _compare,
-}
 
 
 def main() -> int:

@@ -25,13 +25,11 @@ _PAUSE_S = 2.0  # between two readings of a file that grows
 _PAUSE_SHARE = 4.0  # and at least so many times as long as the last one took
 
 
-class Watched(Protocol):
+class MeasuredFile(Protocol):
     """A file that is followed, as far as measurements need it."""
 
-    @property
-    def rebuilt_at(self) -> float:
-        """When it was last found to be another file than the one that was read."""
-        ...
+    path: Path
+    rebuilt_at: float  # when it was last noticed to be another file than the one that was read
 
     def saved(self, kind: str) -> Any:
         """What a collection saved beside it, if that describes the file as it is; else None."""
@@ -47,9 +45,6 @@ class Version(NamedTuple):
     rebuilt_at: float = 0.0
 
 
-Versions = tuple[Version, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """Something measured. `value` is None until it is known; `stale` if the file changed since."""
@@ -59,15 +54,15 @@ class Measurement:
     error: str | None = None
 
 
+@dataclass(slots=True)
 class _Known:
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.error: str | None = None
-        self.versions: Versions | None = None
-        self.running: Future[None] | None = None
-        self.next_at = 0.0
-        self.wanted = False  # a page has stale numbers, and no new ones are being made
-        self.updates = 0
+    value: Any = None
+    error: str | None = None
+    versions: list[Version] | None = None
+    running: Future[None] | None = None
+    next_at: float = 0.0
+    wanted: bool = False  # a page has stale numbers, and no new ones are being made
+    updates: int = 0
 
 
 class Measurements:
@@ -75,26 +70,21 @@ class Measurements:
 
     def __init__(self, *, small_bytes: int = SMALL_BYTES) -> None:
         self._small_bytes = small_bytes
-        self._watched: dict[Path, Watched] = {}
-        self._known: dict[tuple[str, tuple[Path, ...]], _Known] = {}
+        self._known: dict[tuple[str, tuple[MeasuredFile, ...]], _Known] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="measure")
         self._child: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    def watch(self, path: Path, watched: Watched) -> None:
-        """Use more about a file than its size and time."""
-        self._watched[path] = watched
-
-    def read(self, kind: str, *paths: Path, patience_s: float = 0.0) -> Measurement:
+    def read(self, kind: str, *files: MeasuredFile, patience_s: float = 0.0) -> Measurement:
         """What is known now. If it is missing or stale, measuring starts, and this waits up to `patience_s` for it."""
-        versions = self._versions(paths)
+        versions = _versions(files)
         with self._lock:
-            known = self._known.setdefault((kind, paths), _Known())
+            known = self._known.setdefault((kind, files), _Known())
             if known.versions is not None and _replaced(known.versions, versions):
                 known.value, known.error = None, None
             if known.versions != versions or known.error is not None:
-                self._begin(known, kind, paths)
+                self._begin(known, kind, files)
             running = known.running
         if running is not None and patience_s > 0:
             wait([running], timeout=patience_s)
@@ -103,21 +93,21 @@ class Measurements:
             known.wanted |= stale
             return Measurement(known.value, stale, known.error)
 
-    def updates(self, *paths: Path) -> int:
-        """Grows whenever something new is known about one of these files. Starts what is wanted and due."""
+    def updates(self, file: MeasuredFile) -> int:
+        """Grows whenever something new is known about a file. Starts what is wanted and due."""
         with self._lock:
-            entries = [(key, known) for key, known in self._known.items() if set(key[1]) & set(paths)]
-            for (kind, own), known in entries:
-                known.wanted = known.wanted and known.versions != self._versions(own)
+            entries = [(*key, known) for key, known in self._known.items() if file in key[1]]
+            for kind, files, known in entries:
+                known.wanted = known.wanted and known.versions != _versions(files)
                 if known.wanted:
-                    self._begin(known, kind, own)
-            return sum(known.updates for _, known in entries)
+                    self._begin(known, kind, files)
+            return sum(known.updates for *_, known in entries)
 
-    def _begin(self, known: _Known, kind: str, paths: tuple[Path, ...]) -> None:
+    def _begin(self, known: _Known, kind: str, files: tuple[MeasuredFile, ...]) -> None:
         """Measure, unless it is running or ran a moment ago."""
         if known.running is None and time.monotonic() >= known.next_at and not self._closed:
             known.wanted = False
-            known.running = self._pool.submit(self._update, known, kind, paths)
+            known.running = self._pool.submit(self._update, known, kind, files)
 
     def close(self) -> None:
         """Stop measuring."""
@@ -129,15 +119,14 @@ class Measurements:
             child.kill()
         self._pool.shutdown()
 
-    def _update(self, known: _Known, kind: str, paths: tuple[Path, ...]) -> None:
-        began, versions = time.monotonic(), self._versions(paths)
+    def _update(self, known: _Known, kind: str, files: tuple[MeasuredFile, ...]) -> None:
+        began, versions = time.monotonic(), _versions(files)
         value, problem = None, None
         try:
-            with blame(InputError, ", ".join(path.name for path in paths)):
-                watched = self._watched.get(paths[0]) if len(paths) == 1 else None
-                value = watched.saved(kind) if watched is not None else None
+            with blame(InputError, ", ".join(file.path.name for file in files)):
+                value = files[0].saved(kind)
                 if value is None:
-                    value = self._measured(kind, paths, sum(each.size for each in versions))
+                    value = self._measured(kind, [file.path for file in files], sum(each.size for each in versions))
         except InputError as error:
             problem = error.problems[0]
         took_s = time.monotonic() - began
@@ -148,12 +137,7 @@ class Measurements:
             known.running = None
             known.next_at = time.monotonic() + max(_PAUSE_S, _PAUSE_SHARE * took_s)
 
-    def _versions(self, paths: tuple[Path, ...]) -> Versions:
-        return tuple(
-            _version(each, self._watched.get(path)) for path in paths for each in (path, beside(path, "failures.jsonl"))
-        )
-
-    def _measured(self, kind: str, paths: tuple[Path, ...], size: int) -> Any:
+    def _measured(self, kind: str, paths: list[Path], size: int) -> Any:
         if size <= self._small_bytes:
             return measured(kind, paths)
         with start_child("velodrome.viewer.measure", kind, *map(str, paths)) as child:
@@ -168,15 +152,21 @@ class Measurements:
         return orjson.loads(out)
 
 
-def _version(path: Path, watched: Watched | None) -> Version:
+def _versions(files: tuple[MeasuredFile, ...]) -> list[Version]:
+    return [
+        _version(path, file.rebuilt_at) for file in files for path in (file.path, beside(file.path, "failures.jsonl"))
+    ]
+
+
+def _version(path: Path, rebuilt_at: float) -> Version:
     try:
         status = path.stat()
     except OSError:
         return Version()
-    return Version(status.st_size, status.st_mtime_ns, status.st_ino, watched.rebuilt_at if watched else 0.0)
+    return Version(status.st_size, status.st_mtime_ns, status.st_ino, rebuilt_at)
 
 
-def _replaced(before: Versions, now: Versions) -> bool:
+def _replaced(before: list[Version], now: list[Version]) -> bool:
     """Whether a file is not merely longer, but gone, shorter, rewritten or replaced."""
     return any(
         old.inode and (new.inode != old.inode or new.size < old.size or new.rebuilt_at != old.rebuilt_at)

@@ -69,7 +69,7 @@ def saved_result(kind: str, rollouts: Path, index: Index) -> Any:
             return None
         value = orjson.loads(path.read_bytes())
         if kind == "metrics":
-            return {"metrics": value, "notes": []} if _metrics_match(_METRICS.validate_python(value), index) else None
+            return value if _metrics_match(_METRICS.validate_python(value), index) else None
         return value if _profile_matches(_SavedProfile.model_validate(value), index) else None
     except (OSError, ValueError, ValidationError):
         return None

@@ -1,4 +1,4 @@
-"""One rollouts file that is viewed: its index, kept up to date in the background, and its measurements."""
+"""A rollouts file as the viewer knows it: its index, followed by a thread, and its measurements."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from typing import Any
 from velodrome.errors import InputError, blame
 from velodrome.index import Index, Query, State
 from velodrome.index.followed_file import GONE
-from velodrome.records.other_files import foreign_file
+from velodrome.records.other_files import foreign_file, other_file
 from velodrome.records.rollout import beside
-from velodrome.settings.files import way_to_file
 from velodrome.viewer.measure import start_child
 from velodrome.viewer.measurements import Measurement, Measurements
 from velodrome.viewer.saved_results import saved_result
@@ -28,9 +27,9 @@ _BEHIND_S = 0.2  # how long the follower reads before it lets others in
 _IDLE_S = 1.0
 _LOOK_S = 0.25
 _FAR_BEHIND_BYTES = 64_000_000
-_MOST_COUNTS = 64
 _FEW = 50_000  # rollouts that are counted at once
-_FEW_PATIENCE_S, _MANY_PATIENCE_S = 10.0, 0.1
+_COUNT_PATIENCE_S = 0.1
+_MOST_COUNTS = 64
 _MOST_NOTES = 6
 _NOTED_S = 120.0  # how long the note that a file was read again stays
 _MISSING = "no such file; one that a collection writes exists once that has started: start it first"
@@ -50,15 +49,12 @@ class ViewedFile:
         self._index = Index(self.path)
         self._over = threading.Event()
         self._elsewhere = False  # whether another process brings the index up to date
-        self._lock = threading.RLock()
         self._clock = clock
-        self._counts: dict[tuple[str, object], Future[int]] = {}
-        self._counted = 0
+        self._counts: dict[object, Future[int]] = {}
         self._counter = ThreadPoolExecutor(1, thread_name_prefix=f"count-{slug}")
         self._rebuilt: tuple[str | None, float] = (None, 0.0)  # why it was read again, and when that was first noted
         self.problem: str | None = None  # why the file cannot be read on, while that is so
         self.rebuilt_at = 0.0  # when the index noticed that it is another file
-        measurements.watch(self.path, self)
         self._follower = threading.Thread(target=self._follow, name=f"follow-{slug}", daemon=True)
 
     def follow(self) -> None:
@@ -74,36 +70,26 @@ class ViewedFile:
 
     def read_on(self) -> Index:
         """The index, with everything there is in the file."""
-        while not self._refresh(_BEHIND_S):
-            pass
+        self._refresh(None)
         return self._index
 
-    def count(self, query: Query, *, patience_s: float | None = None) -> int | None:
-        """How many match, counted once for all pages of a list.
-
-        Counting a frequent word in a large file can take longer than a page should: then it is None for now.
-        """
+    def count(self, query: Query) -> int | None:
+        """How many match. Counting in a large file can take longer than a page should: then it is None for now."""
         state = self._index.state
-        wanted = (query.text, (state.rows, state.failed, state.searchable, state.rebuilt))
-        with self._lock:
-            counting = self._counts.get(wanted)
-            if counting is None:
-                self._counts[wanted] = counting = self._counter.submit(self._index.count, query)
-                counting.add_done_callback(self._count_done)
-                while len(self._counts) > _MOST_COUNTS:
-                    self._counts.pop(next(iter(self._counts))).cancel()
-        if patience_s is None:
-            patience_s = _FEW_PATIENCE_S if state.entries <= _FEW else _MANY_PATIENCE_S
-        done = wait([counting], timeout=patience_s).done and not counting.cancelled()
+        if state.entries <= _FEW:
+            return self._index.count(query)
+        wanted = (query.text, state.rows, state.failed, state.searchable, state.rebuilt)
+        counting = self._counts.get(wanted)
+        if counting is None:
+            self._counts[wanted] = counting = self._counter.submit(self._index.count, query)
+            for old in list(self._counts)[:-_MOST_COUNTS]:
+                self._counts.pop(old, counting).cancel()
+        done = wait([counting], timeout=_COUNT_PATIENCE_S).done and not counting.cancelled()
         return counting.result() if done else None
-
-    def _count_done(self, counting: Future[int]) -> None:
-        with self._lock:
-            self._counted += 1
 
     def measure(self, kind: str, *, patience_s: float) -> Measurement:
         """A measurement of the whole file."""
-        return self.measurements.read(kind, self.path, patience_s=patience_s)
+        return self.measurements.read(kind, self, patience_s=patience_s)
 
     def saved(self, kind: str) -> Any:
         """The result that the collection saved beside the file, if it describes the file as it is."""
@@ -124,8 +110,7 @@ class ViewedFile:
     def notes(self) -> list[str]:
         """Notes about the file, shown above every page."""
         state = self._index.state
-        rebuilt = self._read_again(state)
-        return [*([rebuilt] if rebuilt else []), *state.notes][:_MOST_NOTES]
+        return [*filter(None, [self._read_again(state)]), *state.notes][:_MOST_NOTES]
 
     def _read_again(self, state: State) -> str | None:
         """Why everything was read again: for a while, and for a file that is gone until it is back."""
@@ -140,7 +125,8 @@ class ViewedFile:
         """Changes whenever a page about this file would change."""
         state = self._index.state
         seen = (state.rows, state.failed, state.unreadable, state.searchable, state.live, state.complete, state.rebuilt)
-        made = (self._counted, self.measurements.updates(self.path), _modified(beside(self.path, "run.json")))
+        counted = sum(count.done() for count in list(self._counts.values()))
+        made = (counted, self.measurements.updates(self), _modified(beside(self.path, "run.json")))
         return blake2b(repr((seen, made, self.notes, self.problem)).encode(), digest_size=8).hexdigest()
 
     def close(self) -> None:
@@ -151,7 +137,7 @@ class ViewedFile:
             self._follower.join()
         self._index.close()
 
-    def _refresh(self, budget_s: float) -> bool:
+    def _refresh(self, budget_s: float | None) -> bool:
         """Read on; whether everything is read now. An error becomes a note, and what was read before stays."""
         try:
             with blame(InputError, f"{self.name}: cannot be indexed"):
@@ -191,16 +177,9 @@ def _modified(path: Path) -> int:
 
 def open_files(paths: Sequence[Path], measurements: Measurements) -> list[ViewedFile]:
     """Each file under a name of its own; every mistake in the files at once."""
-    problems = []
-    for path in paths:
-        if not path.is_file():
-            problems.append(f"{path}: {'not a regular file' if path.exists() else _MISSING + way_to_file(path)}")
-        elif path.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
-            problems.append(f"{path}: give the rollouts file; the failures beside it are shown with it")
-        else:
-            problems += filter(None, [foreign_file(path)])
-    if problems:
-        raise InputError(*problems)
+    problems = [_problem(path) for path in paths]
+    if any(problems):
+        raise InputError(*filter(None, problems))
     files: dict[str, ViewedFile] = {}
     for path in dict.fromkeys(paths):
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", _SUFFIX.sub("", path.name)).strip("-.") or "run"
@@ -210,6 +189,14 @@ def open_files(paths: Sequence[Path], measurements: Measurements) -> list[Viewed
             slug = f"{name}-{copy}"
         files[slug] = ViewedFile(path, slug, measurements)
     return list(files.values())
+
+
+def _problem(path: Path) -> str | None:
+    if not path.is_file():
+        return f"{path}: {'not a regular file' if path.exists() else _MISSING}"
+    if path.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
+        return f"{path}: a failures file; give the rollouts file, the failures beside it are shown with it"
+    return other_file(path) or foreign_file(path)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ _WHICH = (("all", ""), ("better", "better"), ("worse", "worse"))
 def compare_page(sources: Sequence[ViewedFile], a: ViewedFile, b: ViewedFile, only: str, since: int = 0) -> Json:
     """What the template needs. `only` chooses from the flips, `since` is how many of them come before."""
     only = only if only in ("better", "worse") else ""
-    result = a.measurements.read("compare", a.path, b.path, patience_s=PATIENCE_S)
+    result = a.measurements.read("compare", a, b, patience_s=PATIENCE_S)
     values: Json = {
         "a": a,
         "b": b,

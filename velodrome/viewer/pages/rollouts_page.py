@@ -69,8 +69,6 @@ def parsed(index: Index, request: ListRequest) -> tuple[Query, Sort, list[str]]:
 def rollouts_page(source: ViewedFile, index: Index, links: Links, request: ListRequest) -> Json:
     """What the template needs."""
     query, sort, problems = parsed(index, request)
-    if query.terms:
-        source.count(query, patience_s=0.0)  # started here, counted while the page is read
     try:
         page = index.page(query, sort, after=request.after or None, before=request.before or None, limit=PAGE)
     except InputError as error:  # a cursor of another list, or a field to sort by that is not there

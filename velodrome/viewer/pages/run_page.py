@@ -48,7 +48,7 @@ def run_page(source: ViewedFile, index: Index, links: Links) -> Json:
     metrics, profile, findings = _facts(source, state)
     behind = source.behind  # a picture of half a file would be slow to draw, and wrong
     rewards = None if behind else index.histogram("reward")
-    values = metrics.value["metrics"] if metrics.value else {}
+    values = metrics.value or {}
     verdict, parts = _profile(profile)
     return {
         "live": live,
