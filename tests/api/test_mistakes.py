@@ -49,6 +49,9 @@ def run(tasks: Any, live: Any, **settings: Any) -> Any:
         (lambda: velo.train("cartpole", trainer={"bach_size": 3}), "trainer.batch_size"),
         (lambda: Echo(wrd="x"), "word"),  # type: ignore[call-arg]
         (lambda: velo.SimpleAgent(model=agent, environment=Echo(), max_step=3), "max_steps"),  # type: ignore[call-arg]
+        (lambda: velo.SimpleAgent(modle=agent, environment=Echo()), 'did you mean "model"'),  # type: ignore[call-arg]
+        (lambda: velo.serve(agent).__aenter__().send(None), "agent="),
+        (lambda: run(5, agent), "tasks"),
     ],
 )
 def test_a_misspelt_keyword_is_answered_with_the_nearest(call: Callable[[], Any], nearest: str):

@@ -70,7 +70,7 @@ async def collect(
     `config` (a path, several, or a loaded `Config`). With `out` rollouts are appended to that file, and the same call
     again continues where it stopped; without it they are kept in memory. A failed rollout is counted and never raises.
     """
-    if tasks is None or isinstance(tasks, Mapping | bytes):
+    if isinstance(tasks, Mapping | bytes) or not isinstance(tasks, str | Path | Iterable | AsyncIterable):
         raise InputError(f"tasks: expected a path, a list or an iterable of tasks, not {tasks!r:.80}")
     path = find_input(Path(tasks)) if isinstance(tasks, str | Path) else None
     settings = CollectSettings.read(

@@ -37,19 +37,19 @@ class Rows:
 
     def __init__(self, paths: Iterable[Path], where: str = "") -> None:
         self.paths = tuple(paths)
-        self.filter = where
+        self._filter = where
         self.notes: list[str] = []  # of the latest pass: what was skipped, and why
 
     def where(self, text: str) -> Rows:
         """The rows that also match a filter, in the viewer's language: `reward<1 tools>3 error:timeout "text"`."""
-        return Rows(self.paths, f"{self.filter} {text}".strip())
+        return Rows(self.paths, f"{self._filter} {text}".strip())
 
     def __iter__(self) -> Iterator[Rollout]:
         notes: list[str] = []
         before: set[str] = set()
         for path in self.paths:
             own: set[str] = set()
-            for row in self._filtered(path) if self.filter else _all(path, notes):
+            for row in self._filtered(path) if self._filter else _all(path, notes):
                 rollout = Rollout(row)
                 if len(self.paths) > 1:
                     if rollout.key in before:
@@ -62,7 +62,7 @@ class Rows:
     def _filtered(self, path: Path) -> Iterator[Json]:
         from velodrome.index import matching_lines
 
-        for _, line in matching_lines(path, self.filter):
+        for _, line in matching_lines(path, self._filter):
             yield loads(line)
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class Rows:
 
     def __repr__(self) -> str:
         files = ", ".join(str(path) for path in self.paths)
-        return f"Rows({files}{f', where={self.filter!r}' if self.filter else ''})"
+        return f"Rows({files}{f', where={self._filter!r}' if self._filter else ''})"
 
 
 @public_call
@@ -155,7 +155,7 @@ def _problem(path: Path) -> str | None:
 @contextmanager
 def rollout_files(rollouts: Any) -> Iterator[list[Path]]:
     """The files of what a call was given. Filtered rows and rollouts in memory are in a temporary file meanwhile."""
-    if isinstance(rollouts, Rows) and not rollouts.filter:
+    if isinstance(rollouts, Rows) and not rollouts._filter:
         yield list(rollouts.paths)
         return
     if isinstance(rollouts, str | os.PathLike):

@@ -7,6 +7,7 @@ task or thread is left when the block ends, raises or is cancelled.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import Future
@@ -44,6 +45,8 @@ async def serve(
     named = {"model": (model, as_model), "agent": (agent, as_agent), "environment": (environment, as_resources)}
     live = [convert(thing) for thing, convert in named.values() if thing is not None]
     live += [component] if component is not None else []
+    if inspect.isroutine(component):
+        raise InputError(f"serve: say what {component.__name__} is: serve(model=…) or serve(agent=…)")
     if len(live) != 1:
         raise InputError("serve: give one component, or one of model=, agent= and environment=")
     original = getattr(live[0], "__wrapped__", live[0])  # of a function

@@ -90,8 +90,8 @@ def _problem_line(model: type[BaseModel], detail: ErrorDetails) -> str:
     name = ".".join(str(part) for part in path)
     if detail["type"] == "extra_forbidden":
         *above, key = path
-        known = setting_names(_inner_model(model, above))
-        guess = hint(str(key), known) or f"; the keys are {', '.join(sorted(known))}"
+        inner = _inner_model(model, above)
+        guess = hint(str(key), setting_keys(inner)) or f"; the keys are {', '.join(sorted(setting_names(inner)))}"
         return f'unknown key "{name}"{guess}'
     if detail["type"] == "missing":
         return f'"{name}" is required{_meaning(model, name)}'
