@@ -40,8 +40,6 @@ _BUFFERED_BYTES = 1024 * 1024  # aiohttp asks that larger bodies be sent in piec
 
 
 class Reply(NamedTuple):
-    """A whole answer."""
-
     status: int
     body: bytes
     headers: CIMultiDictProxy[str]
@@ -108,7 +106,6 @@ class Http:
         return await self._send(call, to, policy, begin)
 
     async def get(self, to: Target | Replicas, policy: Retry) -> Reply:
-        """Read a resource whole."""
         return await self._send(_Outgoing("GET"), to, policy, self._attempt)
 
     async def aclose(self) -> None:

@@ -48,8 +48,6 @@ class Wait:
 
 
 class Connections:
-    """Calls in flight, by host."""
-
     def __init__(self, limit: int, limit_per_host: int) -> None:
         self.limit = limit
         self.limit_per_host = limit_per_host
@@ -65,7 +63,6 @@ class Connections:
         return Wait(IN_ALL, self.limit) if self._in_all > self.limit > 0 else None
 
     def give_back(self, host: str) -> None:
-        """The call is over."""
         self._in_all -= 1
         if self._by_host[host] == 1:
             del self._by_host[host]  # hosts come and go

@@ -82,7 +82,6 @@ def chat_request(request: Json, *, max_tokens_field: str = "max_tokens") -> Json
 
 @blame(ModelError, "request")
 def responses_request(request: Json) -> Json:
-    """A chat request -> a Responses request."""
     body = {name: value for name, value in request.items() if name not in _CHAT_ONLY}
     body["input"] = response_items(_list(request, "messages"))
     _rename(request, "max_tokens", body, "max_output_tokens")
@@ -136,7 +135,6 @@ def _rename_choice(request: Json, body: Json, shape: Callable[[Json], Json]) -> 
 
 @blame(ModelError, "chat completion")
 def response_from_chat(completion: Json, request: Json) -> Json:
-    """A chat completion -> the Response to a Responses request."""
     choice = _choice(completion)
     message = choice["message"]
     output = turn_items(message)
@@ -224,7 +222,6 @@ def _ids_in(probs: Iterable[Json]) -> list[int]:
 
 
 def response_usage(usage: Json | None) -> Json | None:
-    """Chat's token counts under the names of a Response."""
     problem = usage_flaw(usage)
     if problem is not None:
         raise ModelError(f"chat completion: {problem}")

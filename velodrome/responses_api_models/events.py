@@ -64,7 +64,6 @@ def begun(response: Json) -> list[Json]:
 
 
 def ended(response: Json) -> Json:
-    """The last event."""
     incomplete = response.get("status") == "incomplete"
     return {"type": "response.incomplete" if incomplete else "response.completed", "response": response}
 
@@ -93,7 +92,6 @@ def part_opened(kind: str, at: Json) -> Json:
 
 
 def part_delta(kind: str, at: Json, text: str, logprobs: list[Json] | None = None) -> Json:
-    """More of a part."""
     event = {"type": f"{_PARTS[kind][1]}.delta", **at, "delta": text}
     return event | {"logprobs": logprobs or []} if kind == "output_text" else event
 

@@ -37,7 +37,6 @@ def nested(spec: Json) -> Json:
 
 
 def flat(spec: Json) -> Json:
-    """The way back from `nested`."""
     kind = spec.get("type")
     inner = spec.get(kind) if kind in _WRAPPED else None
     return {"type": kind, **inner} if isinstance(inner, dict) else spec

@@ -65,7 +65,6 @@ class Components:
         return self._servers.note
 
     def connect(self, name: str) -> Any:
-        """The component of this name, with everything it refers to."""
         if name not in self._live:
             instance = self._config.instances.get(name)
             if instance is None:
@@ -122,7 +121,6 @@ class Components:
         return self._classes[instance.name]
 
     def agent(self, name: str) -> Agent:
-        """The agent of this name."""
         if name not in self._config.agents():
             raise InputError(unknown("agent", name, self._config.agents()))
         agent: Agent = self.connect(name)

@@ -77,7 +77,6 @@ class RemoteServer:
 
 
 def _graft(header: str | None) -> None:
-    """Add the server's spans below the span that is open here."""
     here = spans.current()
     if header is not None and here is not None:
         wire.graft(header, here)
@@ -99,14 +98,11 @@ def decoded(reply: http.Reply, kind: type[RolloutError]) -> Json:
 
 
 class HttpModel(RemoteServer):
-    """A model behind `/v1/responses`."""
-
     def __init__(self, url: str, token: str | None = None, policy: http.Retry = REPEATED) -> None:
         super().__init__(url, token)
         self._policy = policy
 
     async def respond(self, request: Json) -> Json:
-        """One model call."""
         answer = decoded(await self._post("/v1/responses", request, ModelError, self._policy), ModelError)
         if not isinstance(answer.get("output"), list):
             raise ModelError(f'{self.url}: the response has no "output" list')
@@ -147,13 +143,11 @@ class HttpResources(RemoteServer):
         return _text(reply)
 
     async def score(self, session: str, task: Json, response: Json) -> Json:
-        """Verify."""
         headers = {**_cookie(session), wire.BRIEF: "yes"}
         body = {**task, "response": response}
         return decoded(await self._post("/verify", body, VerifyError, REPEATED, headers), VerifyError)
 
     async def close(self, session: str) -> None:
-        """Forget the session."""
         if session:
             await self._post("/close_session", {}, ToolError, REPEATED, _cookie(session))
 
@@ -163,7 +157,6 @@ class HttpResources(RemoteServer):
         return tools if isinstance(tools, list) else []
 
     async def deferrable(self) -> bool:
-        """As the server says."""
         return (await self._report()).get("deferrable") is not False
 
 
@@ -184,11 +177,9 @@ class HttpAgent(RemoteServer):
         return result
 
     async def respond(self, request: Json) -> Json:
-        """Continue one conversation."""
         return decoded(await self._post("/v1/responses", request, AgentError, self._policy), AgentError)
 
     async def deferrable(self) -> bool:
-        """As the server says."""
         report = await self._get("/", AgentError)
         return not isinstance(report, dict) or report.get("deferrable") is not False
 

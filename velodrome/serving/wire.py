@@ -62,7 +62,6 @@ def error_body(error: RolloutError, secrets: Collection[str] = ()) -> bytes:
 
 
 def plain_error(message: str, kind: str = "invalid_request_error") -> bytes:
-    """An error of the request itself: the caller's."""
     return orjson.dumps({"error": {"message": message, "type": kind}})
 
 

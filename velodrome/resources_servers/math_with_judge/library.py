@@ -80,7 +80,6 @@ class Library:
         return line
 
     async def aclose(self) -> None:
-        """End every process."""
         self._idle.clear()
         for process in list(self._all):
             await self._end(process)

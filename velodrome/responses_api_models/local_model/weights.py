@@ -74,7 +74,6 @@ def available() -> list[Weights]:
 
 
 def known(name: str) -> Weights:
-    """The model of this name."""
     if name not in TABLE:
         raise InputError(f'model "{name}" is not one of {", ".join(TABLE)}{hint(name, TABLE)} (any other: model_path)')
     return TABLE[name]

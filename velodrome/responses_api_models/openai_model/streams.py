@@ -28,7 +28,6 @@ def is_stream(reply: http.Stream) -> bool:
 
 
 async def response_stream(reply: http.Stream) -> AsyncGenerator[Json, None]:
-    """The events of `/responses`, up to the last."""
     async with aclosing(_objects(reply)) as objects:
         async for event in objects:
             kind = event.get("type")
@@ -44,7 +43,6 @@ async def response_stream(reply: http.Stream) -> AsyncGenerator[Json, None]:
 
 
 async def chat_stream(reply: http.Stream, request: Json) -> AsyncGenerator[Json, None]:
-    """The chunks of `/chat/completions` as events."""
     stream = ChatStream(request, _where(reply))
     async with aclosing(_objects(reply)) as objects:
         async for chunk in objects:

@@ -139,7 +139,6 @@ def turn(request: Json) -> int:
 
 
 def last_tool_result(request: Json) -> str:
-    """What the last tool said."""
     items = request.get("input")
     for item in reversed(items if isinstance(items, list) else []):
         if item.get("type") == "function_call_output":

@@ -92,8 +92,6 @@ CORE = Core()  # this process's
 
 
 class Measures:
-    """The metrics of one worker."""
-
     def __init__(self, server: str, peers: Peers | None = None) -> None:
         self.server = server
         self.in_flight = 0
@@ -136,7 +134,6 @@ class Measures:
         )
 
     def identify(self, kind: str, implementation: str) -> None:
-        """Say what this server is."""
         self._info.labels(kind, implementation, version("velodrome"), platform.python_version()).set(1)
 
     def declare(self, *paths: str) -> None:

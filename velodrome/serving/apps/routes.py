@@ -63,22 +63,18 @@ class Endpoint:
 
 
 def get(path: str, handle: Handler, summary: str = "", **about: Any) -> Route:
-    """A route that reads."""
     return Route(path, Endpoint(handle, summary, **about), methods=["GET"])
 
 
 def post(path: str, handle: Handler, summary: str = "", *, body: Json = OBJECT, **about: Any) -> Route:
-    """A route that takes a body."""
     return Route(path, Endpoint(handle, summary, body, **about), methods=["POST"])
 
 
 def limit(scope: Scope, limits: RequestLimits) -> None:
-    """Note what a request may take."""
     scope[_LIMITS] = limits
 
 
 def limits_of(request: Request) -> RequestLimits:
-    """What a request may take."""
     limits: RequestLimits = request.scope[_LIMITS]
     return limits
 

@@ -46,7 +46,6 @@ class Seal:
         self._key = hashlib.blake2b(key, digest_size=32).digest()
 
     def close(self, ticket: Ticket) -> str:
-        """The ticket as a cookie value."""
         text = f"{ticket.handle}.{ticket.worker}.{ticket.start}"
         return f"{text}.{self._sign(text)}"
 
@@ -78,7 +77,6 @@ class Sessions:
         return len(self._used)
 
     async def open(self, task: Json) -> str:
-        """A new session's cookie value."""
         with blame(ToolError, "seed_session"):
             handle = await self._resources.open(task)
         self._used[handle] = time.monotonic()
@@ -142,7 +140,6 @@ class Sessions:
 
     @asynccontextmanager
     async def swept(self) -> AsyncIterator[None]:
-        """Sweeping while this is open."""
         task = asyncio.create_task(self.sweep())
         try:
             yield

@@ -41,13 +41,11 @@ class Brief:
     config_yaml: str  # for the head: the configuration, masked
 
     def line(self) -> bytes:
-        """As one line of JSON."""
         options = self.options.model_dump(mode="json", include=set(ServingOptions.model_fields))
         return orjson.dumps(self, lambda _: options, orjson.OPT_NON_STR_KEYS)
 
     @classmethod
     def read(cls, line: bytes) -> Brief:
-        """From the line."""
         fields = orjson.loads(line)
         fields["instance"] = Instance(**fields["instance"])
         fields["blocks"] = {name: Instance(**block) for name, block in fields["blocks"].items()}
@@ -69,7 +67,6 @@ class Channel:
         self._lock = threading.Lock()
 
     def brief(self) -> Brief:
-        """The first line."""
         while not self._lines:
             if not self.wait():
                 sys.exit(1)
@@ -82,7 +79,6 @@ class Channel:
         return servers
 
     def refuse(self, problems: Sequence[str]) -> None:
-        """Report the user's mistakes."""
         os.write(self._out, orjson.dumps(problems) + b"\n")
 
     def wait(self) -> bool:

@@ -95,7 +95,6 @@ class Child:
             self.restarts += 1
 
     def restart(self) -> None:
-        """Restart it, without a wait."""
         self._restarting = True
         self._hurry.set()
         self._signal(signal.SIGTERM)

@@ -72,7 +72,6 @@ class Server:
             child.stop()
 
     def report(self) -> Json:
-        """For `/server_instances`."""
         pids = [child.pid for child in self.children if child.pid is not None]
         exits = [child.last_exit for child in self.children if child.last_exit is not None]
         statuses = {child.status for child in self.children}

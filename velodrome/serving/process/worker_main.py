@@ -159,15 +159,12 @@ class Masked(io.TextIOBase):
         """Lines are written at once; half a line waits for its other half."""
 
     def writable(self) -> bool:
-        """Always."""
         return True
 
     def isatty(self) -> bool:
-        """Never."""
         return False
 
     def fileno(self) -> int:
-        """That of the stream below."""
         return self._stream.fileno()
 
 
