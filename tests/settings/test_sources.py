@@ -56,22 +56,17 @@ def test_a_file_included_twice_is_read_at_the_first_place_only(desk):
 
 def test_includes_that_go_round_are_named(desk):
     desk.write(a="config_paths: [b.yaml]\n", b="config_paths: [a.yaml]\n")
-    assert desk.problems("+config_paths=[a.yaml]") == [
-        "b.yaml: config_paths go round in a circle: a.yaml -> b.yaml -> a.yaml; remove one of them"
-    ]
+    [problem] = desk.problems("+config_paths=[a.yaml]")
+    assert "a.yaml -> b.yaml -> a.yaml" in problem
 
 
-@pytest.mark.parametrize("value", ["{a: b}", "[1]", "[null]", "3", "['']"])
-def test_config_paths_that_are_not_files_are_a_problem(desk, value):
-    assert desk.problems(f"+config_paths={value}") == [
-        "command line: config_paths must be a list of files, as in +config_paths=[a.yaml,b.yaml]"
-    ]
-
-
-def test_part_of_config_paths_cannot_be_changed(desk):
-    assert desk.problems("config_paths.0=a.yaml") == [
-        "command line: config_paths.0: give config_paths whole, as a list"
-    ]
+@pytest.mark.parametrize(
+    "override",
+    [*(f"+config_paths={value}" for value in ("{a: b}", "[1]", "[null]", "3", "['']")), "config_paths.0=a.yaml"],
+)
+def test_config_paths_that_are_not_files_are_a_problem(desk, override):
+    [problem] = desk.problems(override)
+    assert problem.startswith("command line: config_paths")
 
 
 def test_a_path_is_looked_up_in_the_working_directory_then_in_the_package(tmp_path):
@@ -86,14 +81,11 @@ def test_a_path_is_looked_up_in_the_working_directory_then_in_the_package(tmp_pa
 
 
 def test_a_missing_file_says_where_it_was_looked_for_and_what_is_there(math):
-    assert math.problems("+config_paths=[modle.yaml,agent.yaml]") == [
-        'command line: config_paths: no file "modle.yaml" in CWD or in the velodrome package;'
-        ' did you mean "model.yaml"?'
-    ]
+    [problem] = math.problems("+config_paths=[modle.yaml,agent.yaml]")
+    assert ('"modle.yaml" in CWD' in problem, 'did you mean "model.yaml"?' in problem) == (True, True)
     math.write(model="config_paths: [zzz/qqq.yml]\n")
-    assert math.problems("+config_paths=[model.yaml]") == [
-        'model.yaml: config_paths: no file "zzz/qqq.yml" in CWD or in the velodrome package; check the path'
-    ]
+    [problem] = math.problems("+config_paths=[model.yaml]")
+    assert problem.startswith('model.yaml: config_paths: no file "zzz/qqq.yml"')
 
 
 def test_a_missing_file_does_not_drag_in_problems_that_only_follow_from_it(math):
@@ -149,78 +141,58 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "place", "word"),
     [
-        ("a: 1\nb: [1\nc: 2\n", "env.yaml:3: not valid YAML: did not find expected ',' or ']'; mend that line"),
-        ("a: 1\n---\nb: 2\n", "env.yaml:2: not valid YAML: but found another document; mend that line"),
-        ("a: 1\nb: {c: 1, c: 2}\n", 'env.yaml:2: the key "c" stands twice in one mapping; keep one'),
-        ("a: 1\na: 2\n", 'env.yaml:2: the key "a" stands twice in one mapping; keep one'),
-        ("- a\n- b\n", "env.yaml: holds a list, not a mapping of keys to values"),
-        ("hello\n", "env.yaml: holds a single value, not a mapping of keys to values"),
-        ("a: !!python/name:os.system\n", 'env.yaml:1: the tag "tag:yaml.org,2002:python/name:os.system" is not plain'
-         " YAML; remove it"),
-        ("a: !!set {b}\n", 'env.yaml:1: the tag "tag:yaml.org,2002:set" is not plain YAML; remove it'),
-        ("a: !!int x\n", "env.yaml:1: a value is not a readable int; put it in quotes if it is text"),
-        (f"a: {'9' * 5000}\n", "env.yaml:1: a value is not a readable int; put it in quotes if it is text"),
-        ("a: !!bool perhaps\n", "env.yaml:1: a value is not a readable bool; put it in quotes if it is text"),
-        ("? [a]\n: 1\n", "env.yaml:1: a key must be text"),
-        ("a: {<<: 3}\n", 'env.yaml:1: "<<" takes a mapping or a list of mappings'),
-        ("a: &a [*a]\n", "env.yaml:1: an alias contains itself; write the values out"),
-        (LAUGHS, "env.yaml: stands for more than 100,000 values; use fewer aliases, or move data out"),
-        ("a: &a 1\nb: [" + "*a, " * 1001 + "]\n", "env.yaml: has more than 1,000 aliases; write the values out"),
-        ("a: " + "[" * 100_000, "env.yaml:1: nested more than 50 levels deep; flatten it"),
-        ("a: " + "[" * 60 + "]" * 60, "env.yaml:1: nested more than 50 levels deep; flatten it"),
-        ("a: " + "x" * (4 * 1024 * 1024), "env.yaml: larger than 4 MiB; a configuration file is small,"
-         " data goes elsewhere"),
+        ("a: 1\nb: [1\nc: 2\n", ":3", "','"),
+        ("a: 1\n---\nb: 2\n", ":2", "document"),
+        ("a: 1\nb: {c: 1, c: 2}\n", ":2", "'c'"),
+        ("a: 1\na: 2\n", ":2", "'a'"),
+        ("- a\n- b\n", "", "a list"),
+        ("hello\n", "", "a single value"),
+        ("a: !!python/name:os.system\n", ":1", "os.system"),
+        ("a: !!set {b}\n", ":1", "set"),
+        ("a: !!int x\n", ":1", "int"),
+        (f"a: {'9' * 5000}\n", ":1", "int"),
+        ("a: !!bool perhaps\n", ":1", "bool"),
+        ("? [a]\n: 1\n", ":1", "key"),
+        ("a: {<<: 3}\n", ":1", "<<"),
+        ("a: &a [*a]\n", ":1", "recursive"),
+        (LAUGHS, "", "100,000 values"),
+        ("a: " + "[" * 100_000, ":1", "50 levels"),
+        ("a: " + "[" * 60 + "]" * 60, ":1", "50 levels"),
+        ("a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 60)), "", "50 levels"),
+        ("a: " + "x" * (4 * 1024 * 1024), "", "4 MiB"),
+        ("a: \0\n", "", "not valid YAML"),
+        ("a: 1\nb: \udcff\n", ":2", "UTF-8"),
     ],
     ids=lambda value: value[:25].replace("\n", " "),
-)  # fmt: skip
-def test_a_bad_file_is_one_line(desk, text, problem):
-    desk.write(env=text)
-    assert desk.problems() == [problem]
-
-
-def test_aliases_nested_past_the_limit_are_refused(desk):
-    deep = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 60))
-    desk.write(env=deep)
-    assert [problem.partition(": ")[2] for problem in desk.problems()] == [
-        "nested more than 50 levels deep; flatten it"
-    ]
-
-
-def test_a_control_character_is_one_line(desk):
-    desk.write(env="a: \0\n")
+)
+def test_a_bad_file_is_one_line_that_names_the_place(desk, text, place, word):
+    (desk.root / "env.yaml").write_bytes(text.encode(errors="surrogateescape"))
     [problem] = desk.problems()
-    assert problem.startswith("env.yaml: not valid YAML: ")
+    assert problem.startswith(f"env.yaml{place}: ")
+    assert word in problem
 
 
-def test_a_byte_order_mark_is_skipped(desk):
+def test_merge_keys_that_double_and_double_are_not_expanded(desk):
+    chain = "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}\n" for n in range(1, 40))
+    desk.write(env="a0: &a0 {x: 1}\n" + chain)
+    assert len(desk.load().settings["a39"]) == 40
+
+
+def test_a_byte_order_mark_is_skipped_and_an_empty_file_is_an_empty_mapping(desk):
     (desk.root / "env.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
     assert desk.load().settings == {"a": 1}
-
-
-def test_an_empty_file_is_an_empty_mapping(desk):
     desk.write(env="# nothing here\n")
     assert desk.load().settings == {}
 
 
-def test_bytes_that_are_not_utf_8_are_one_line(desk):
-    (desk.root / "env.yaml").write_bytes(b"a: 1\nb: \xff\n")
-    assert desk.problems() == ["env.yaml:2: is not UTF-8 text; save it as UTF-8"]
-
-
-def test_a_directory_or_a_pipe_is_one_line(desk):
+def test_what_is_not_a_regular_file_is_one_line_each(desk):
     (desk.root / "folder.yaml").mkdir()
     os.mkfifo(desk.root / "pipe.yaml")
-    assert desk.problems("+config_paths=[folder.yaml,pipe.yaml]") == [
-        "folder.yaml: is a directory; name a YAML file",
-        "pipe.yaml: is not a regular file; name a YAML file",
-    ]
-
-
-def test_a_link_that_leads_to_itself_is_one_line(desk):
     (desk.root / "loop.yaml").symlink_to("loop.yaml")
-    assert "loop.yaml" in "".join(desk.problems("+config_paths=[loop.yaml]"))
+    problems = desk.problems("+config_paths=[folder.yaml,pipe.yaml,loop.yaml]")
+    assert [name in problem for name, problem in zip(("folder", "pipe", "loop"), problems, strict=True)] == [True] * 3
 
 
 def test_every_mistake_is_reported_at_once(math):

@@ -32,6 +32,7 @@ from velodrome.records.views import Rollout
 from velodrome.scope import Scope
 from velodrome.settings import Config, load
 from velodrome.settings.files import find_input
+from velodrome.settings.model import Settings
 
 Json = dict[str, Any]
 PathLike = str | Path
@@ -70,36 +71,17 @@ async def collect(
     `config` (a path, several, or a loaded `Config`). With `out` rollouts are appended to that file, and the same call
     again continues where it stopped; without it they are kept in memory. A failed rollout is counted and never raises.
     """
+    keywords = locals()
     if isinstance(tasks, Mapping | bytes) or not isinstance(tasks, str | Path | Iterable | AsyncIterable):
         raise InputError(f"tasks: expected a path, a list or an iterable of tasks, not {tasks!r:.80}")
     path = find_input(Path(tasks)) if isinstance(tasks, str | Path) else None
-    settings = CollectSettings.read(
-        {
-            "input": path,
-            "output": out,
-            "agent": agent if isinstance(agent, str) else None,
-            "limit": limit,
-            "repeats": repeats,
-            "parallel": parallel,
-            "params": params,
-            "defer": defer,
-            "overwrite": overwrite,
-            "allow_mixed": allow_mixed,
-            "max_total_tokens": max_total_tokens,
-            "max_wall_s": max_wall_s,
-            "max_failures": max_failures,
-            "drain_s": drain_s,
-            "server_wait_s": server_wait_s,
-            "sync_every_s": sync_every_s,
-            "timing_every": timing_every,
-        },
-        "collect",
-    )
+    own = {"input": path, "output": out, "agent": agent if isinstance(agent, str) else None}
+    settings = CollectSettings.read(_fields(CollectSettings, keywords) | own, "collect")
     if settings.output is not None:
         refuse_output(settings.output, path)
     async with Scope():
-        given: Any = None if path is not None else tasks
-        return await run_collection(settings, _agents(agent, config), given, Surface(_reporter(progress), progress))
+        listed: Any = None if path is not None else tasks
+        return await run_collection(settings, _agents(agent, config), listed, Surface(_reporter(progress), progress))
 
 
 @public_call
@@ -142,28 +124,19 @@ async def verify(
 
     `environment` is a live environment, or an agent that has one; without it the environments are those of `config`.
     """
-    settings = VerifySettings.read(
-        {
-            "input": Path(path),
-            "output": default_output(Path(path)) if out is None else out,
-            "agent": agent,
-            "limit": limit,
-            "parallel": parallel,
-            "overwrite": overwrite,
-            "allow_mixed": allow_mixed,
-            "max_wall_s": max_wall_s,
-            "max_failures": max_failures,
-            "drain_s": drain_s,
-            "server_wait_s": server_wait_s,
-        },
-        "verify",
-    )
+    own = {"input": Path(path), "output": default_output(Path(path)) if out is None else out}
+    settings = VerifySettings.read(_fields(VerifySettings, locals()) | own, "verify")
     if settings.output is not None:
         refuse_output(settings.output, find_input(Path(path)))
     live = environment is not None
     scorers: Agents = ConfiguredAgents(_config(config, scoring=True)) if not live else _scorer(environment, agent)
     async with Scope():
         return await run_verification(settings, scorers, Surface(_reporter(progress), progress))
+
+
+def _fields(model: type[Settings], keywords: Json) -> Json:
+    """Those keywords of a call that are settings."""
+    return {name: value for name, value in keywords.items() if name in model.model_fields}
 
 
 def _agents(agent: Any, config: Any) -> Agents:

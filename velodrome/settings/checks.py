@@ -6,6 +6,7 @@ Each check adds a line to the problems and goes on, so that the user sees every 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -150,41 +151,23 @@ def _reference_problem(value: Mapping[str, Any], made: Mapping[str, Instance]) -
 
 
 def _circles(links: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
-    """Each circle once, starting where it is first met."""
-    finished: set[str] = set()
-    for start in links:
-        chain: list[str] = []
-        steps: list[Iterator[str]] = [iter([start])]
-        while steps:
-            name = next(steps[-1], None)
-            if name is None:
-                steps.pop()
-                if chain:
-                    finished.add(chain.pop())
-            elif name in chain:
-                yield chain[chain.index(name) :]
-            elif name in links and name not in finished:
-                chain.append(name)
-                steps.append(iter(links[name]))
+    """Circles of references, until none is left that shares no instance with those before."""
+    rest = {name: [other for other in others if other in links] for name, others in links.items()}
+    while True:
+        try:
+            TopologicalSorter(rest).prepare()
+            return
+        except CycleError as error:
+            *_, circle = error.args
+            yield circle[:0:-1]
+            rest = {name: [] if name in circle else others for name, others in rest.items()}
 
 
 def check_known(changes: Sequence[Change], known: Collection[str], valid: Collection[str], problems: list[str]) -> None:
     """Every key on the command line is one the verb understands (`known`) or one the files use (`valid`)."""
-    names = {*known, "config_paths"}
-    heads = {name.partition(".")[0] for name in names}
+    names = {*known, *valid, "config_paths"}
     for change in changes:
-        head, dotted = change.path[0], ".".join(change.path)
-        if change.remove or head in valid or any(_covers(name, dotted) for name in names):
-            continue
-        candidates = [name for name in names if name.startswith(head + ".")] if head in heads else [*heads, *valid]
-        shown = dotted if head in heads else head
-        problems.append(f'{COMMAND_LINE}: unknown key "{shown}"{hint(shown, candidates) or _all_of(known)}')
-
-
-def _covers(name: str, dotted: str) -> bool:
-    return dotted == name or dotted.startswith(name + ".") or name.startswith(dotted + ".")
-
-
-def _all_of(known: Collection[str]) -> str:
-    names = sorted(known)
-    return f"; the keys are {', '.join(names[:20])}{', …' if len(names) > 20 else ''}"
+        key = change.path[0]
+        if not change.remove and key not in names:
+            everything = f"; the keys are {', '.join(sorted(known)[:20])}{', …' if len(known) > 20 else ''}"
+            problems.append(f'{COMMAND_LINE}: unknown key "{key}"{hint(key, names) or everything}')

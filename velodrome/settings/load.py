@@ -28,7 +28,7 @@ def load(
 ) -> Config:
     """The configuration that the command line, `env.yaml` and the files they name add up to.
 
-    `known` holds the settings the verb understands; a name covers everything below it, and none means no check.
+    `known` holds the settings the verb understands; none means no check.
     `config_paths` are those of a call from Python. For `scoring`, models that only make rollouts are left out.
     """
     cwd = cwd or Path.cwd()

@@ -35,21 +35,16 @@ class Settings(BaseModel):
     )
 
     @classmethod
-    def read(cls, values: Mapping[str, Any], where: str = "", *, ignore: Collection[str] = ()) -> Self:
+    def read(cls, values: Mapping[str, Any], where: str = "") -> Self:
         """The settings in `values`; a value of None means the default. Raises `InputError` with a line per mistake."""
-        return read_settings(cls, values, where, ignore=ignore)
+        return read_settings(cls, values, where)
 
 
-def read_settings(model: type[S], values: Mapping[str, Any], where: str = "", *, ignore: Collection[str] = ()) -> S:
-    """`values` checked by `model`, without the keys in `ignore`."""
-    present = {name: value for name, value in values.items() if value is not None and name not in ignore}
-    misspelt = _misspelt(model, present, where)
-    try:
-        made = model.model_validate(present)
-    except ValidationError as error:
-        raise InputError(*problem_lines(model, error, where), *misspelt) from None
-    if misspelt:
-        raise InputError(*misspelt)
+def read_settings(model: type[S], values: Mapping[str, Any], where: str = "") -> S:
+    """`values` checked by `model`."""
+    made, mistakes = _validated(model, values, where)
+    if made is None or mistakes:
+        raise InputError(*mistakes)
     return made
 
 
@@ -57,22 +52,22 @@ def find_mistakes(
     model: type[BaseModel], values: Mapping[str, Any], where: str = "", *, unchecked: Collection[str] = ()
 ) -> list[str]:
     """A line for every mistake in `values`. Of the keys in `unchecked` only the names are checked."""
+    return _validated(model, values, where, unchecked)[1]
+
+
+def _validated(
+    model: type[S], values: Mapping[str, Any], where: str, unchecked: Collection[str] = ()
+) -> tuple[S | None, list[str]]:
     present = {name: value for name, value in values.items() if value is not None}
-    misspelt = _misspelt(model, present, where)
+    misspelt: list[str] = []
+    if model.model_config.get("extra") == "allow":  # any key is taken, but not one that looks like a misspelt setting
+        prefix, known = f"{where}: " if where else "", setting_keys(model)
+        others = (key for key in present if key not in known)
+        misspelt = [f'{prefix}unknown key "{key}"{near}' for key in others if (near := hint(key, known, cutoff=0.85))]
     try:
-        model.model_validate(present)
+        return model.model_validate(present), misspelt
     except ValidationError as error:
-        return [*problem_lines(model, error, where, unchecked), *misspelt]
-    return misspelt
-
-
-def _misspelt(model: type[BaseModel], values: Mapping[str, Any], where: str) -> list[str]:
-    """Of a model that takes any key: a line for each that looks like a misspelt one of its own."""
-    if model.model_config.get("extra") != "allow":
-        return []
-    prefix, known = f"{where}: " if where else "", setting_keys(model)
-    others = (key for key in values if key not in known)
-    return [f'{prefix}unknown key "{key}"{near}' for key in others if (near := hint(key, known, cutoff=0.85))]
+        return None, [*problem_lines(model, error, where, unchecked), *misspelt]
 
 
 def problem_lines(
@@ -149,11 +144,6 @@ def ordered_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     declared = [name for each in model.__mro__ for name in inspect.get_annotations(each)]
     fields = model.model_fields
     return {name: fields[name] for name in dict.fromkeys([*declared, *fields]) if name in fields}
-
-
-def settings_help(model: type[BaseModel]) -> str:
-    """The settings of a verb for `--help`."""
-    return "\n".join(f"  +{name:<36} {text}" for name, text, _ in setting_rows(model))
 
 
 def settings_table(model: type[BaseModel], *, first: str = "setting") -> str:
