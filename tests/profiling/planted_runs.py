@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from velodrome.profiling.profile import Profile
@@ -18,22 +18,28 @@ Made = Callable[[float, int], Planted]  # given when it begins and how many run 
 START = 1_700_000_000.0
 
 
-def config(model: Json | None = None, environment: Json | None = None, implementation: str = "math") -> Json:
+def config(
+    model: Json | None = None,
+    environment: Json | None = None,
+    implementation: str = "math",
+    model_implementation: str = "openai_model",
+    **more: Any,
+) -> Json:
     agent = {
         "model_server": {"type": "responses_api_models", "name": "policy_model"},
         "resources_server": {"type": "resources_servers", "name": "math"},
     }
+    settings = {"openai_base_url": "http://127.0.0.1:8000/v1", **(model or {})}
     return {
-        "policy_model": {
-            "responses_api_models": {"openai_model": {"openai_base_url": "http://127.0.0.1:8000/v1", **(model or {})}}
-        },
+        "policy_model": {"responses_api_models": {model_implementation: settings}},
         "math": {"resources_servers": {implementation: environment or {}}},
         "agent": {"responses_api_agents": {"simple_agent": agent}},
         "limit": 7,
+        **more,
     }
 
 
-def node(name: str, start_s: float, length_s: float, below: list[Node] | None = None, **counts: float) -> Node:
+def node(name: str, start_s: float, length_s: float, below: list[Node] | None = None, **counts: Any) -> Node:
     return [name, round(start_s * 1e6), round(length_s * 1e6), counts, below or []]
 
 
@@ -59,7 +65,7 @@ def row(number: int, end: float, total: float, tree: list[Node], in_flight: int,
         parts[each[0]] += each[2] / 1e6 - sum(waits.values())
         for name, seconds in waits.items():
             parts[name] += seconds
-    told = {
+    whole = {
         **{f"{name}_s": seconds for name, seconds in parts.items()},
         "other_s": max(total - sum(parts.values()), 0.0),
         "total_s": total,
@@ -71,7 +77,7 @@ def row(number: int, end: float, total: float, tree: list[Node], in_flight: int,
         "tree": tree,
         **timing,
     }
-    return {"reward": 1.0, "meta": {"key": f"{number}/0", "agent": "agent", "finished_at": end, "timing": told}}
+    return {"reward": 1.0, "meta": {"key": f"{number}/0", "agent": "agent", "finished_at": end, "timing": whole}}
 
 
 def _plain(tree: list[Node]) -> list[Node]:
@@ -86,12 +92,31 @@ def _lengths(tree: Node, name: str) -> list[float]:
     return lengths
 
 
-def verdict(rows: list[Json], of: Json | None = None) -> Json:
+def profiled(rows: Iterable[Json], of: Json | None = None) -> Json:
     profile = Profile()
-    for row in rows:
-        profile.add(RowFacts(row))
-    result: Json = profile.report(config() if of is None else of)["verdict"]
+    for each in rows:
+        profile.add(RowFacts(each))
+    return profile.report(of)
+
+
+def verdict(rows: Iterable[Json], of: Json | None = None) -> Json:
+    result: Json = profiled(rows, config() if of is None else of)["verdict"]
     return result
+
+
+def always(total: float, *tree: Node) -> Made:
+    """Every rollout is the same."""
+    return lambda start, at_once: (total, list(tree))
+
+
+def call(took: Callable[[float, int], float], **counts: float) -> Made:
+    """One call of the model, which takes as long as this says."""
+
+    def made(start: float, at_once: int) -> Planted:
+        seconds = took(start, at_once)
+        return seconds, [node("model", 0.0, seconds, **counts)]
+
+    return made
 
 
 def waiting(model_s: float = 0.2, verify_s: float = 0.01) -> Made:
@@ -102,5 +127,67 @@ def waiting(model_s: float = 0.2, verify_s: float = 0.01) -> Made:
         model = model_s * (0.9 + 0.2 * chance.random())
         tree = [node("model", 0.0, model, tokens=50), node("verify", model, verify_s)]
         return model + verify_s, tree
+
+    return made
+
+
+def one_at_a_time(first_s: float, length_s: float, make: Callable[[float, float], list[Node]]) -> Made:
+    """A rollout whose second half runs on an interpreter that has one use at a time."""
+    free = 0.0
+
+    def made(start: float, at_once: int) -> Planted:
+        nonlocal free
+        begun = max(start + first_s, free)
+        free = begun + length_s
+        return free - start, make(begun - start, free - start)
+
+    return made
+
+
+def queueing_model(places: int, alone_s: float) -> Made:
+    """A server that answers so many at once; the others wait in line."""
+    servers = [0.0] * places
+
+    def took(start: float, at_once: int) -> float:
+        free = max(heapq.heappop(servers), start)
+        heapq.heappush(servers, free + alone_s)
+        return free + alone_s - start
+
+    return call(took)
+
+
+def sharing_model(strength: float, slots: int = 16, count: int = 300) -> list[Json]:
+    """A run against a server that shares its strength: all calls get on equally fast, none faster than alone."""
+    chance = random.Random(5)
+    now, begun, rows = 0.0, 0, []
+    active: list[list[float]] = []  # what is left of each, when it began, its tokens
+    while begun < count or active:
+        while begun < count and len(active) < slots:
+            tokens = chance.randint(50, 150)
+            active.append([tokens / 1000, now, tokens])
+            begun += 1
+        speed = min(1.0, strength / len(active))
+        first = min(active)
+        now += first[0] / speed
+        for each in active:
+            each[0] -= first[0] if each is not first else 0.0
+        active.remove(first)
+        took = now - first[1]
+        tree = [node("model", 0.0, took, tokens=first[2])]
+        rows.append(row(len(rows), START + now, took, tree, min(slots, count - len(rows)), slots, {}))
+    return rows
+
+
+def connected(name: str, places: int, took: Callable[[int], float]) -> Made:
+    """Calls that wait for one of so many connections, and then take a time by how many others run."""
+    free = [0.0] * places
+
+    def made(start: float, at_once: int) -> Planted:
+        begun = max(heapq.heappop(free), start)
+        end = begun + took(sum(each > begun for each in free))
+        heapq.heappush(free, end)
+        wait = node("connection", 0.0, begun - start, **{name: float(places)})
+        below = [wait] if begun > start else []
+        return end - start, [node("model", 0.0, end - start, below, first_byte_us=199_000)]
 
     return made

@@ -156,10 +156,7 @@ def test_a_trace_without_the_time_of_day_and_other_mistakes_are_a_line_each(
         ([good, empty], f"{empty}: no events in it; there is nothing to merge"),
         ([good, good], "one file is given twice"),
         ([good, tmp_path / "no.json"], f"{tmp_path}/no.json: no such file"),
-        (
-            [good],
-            "--merge OUT.json takes two traces or more, as in velo profile --merge all.json a.json b.json.gz",
-        ),
+        ([good], "--merge OUT.json takes two traces or more, as in velo profile --merge all.json a.json b.json.gz"),
     ]
     for paths, line in cases:
         assert main(["profile", "--merge", str(out), *map(str, paths)]) == 2

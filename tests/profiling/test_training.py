@@ -179,8 +179,7 @@ def test_where_the_time_went_is_by_part_over_the_epochs_that_have_parts(tmp_path
 
 
 @pytest.mark.parametrize(
-    "parts",
-    [[1], "x", {"rollout": 9e9, "elsewhere/a": 1.0, "rollout/a": -1.0, "rollout/b": None, "update/c": True}],
+    "parts", [[1], "x", {"rollout": 9e9, "elsewhere/a": 1.0, "rollout/a": -1.0, "rollout/b": None, "update/c": True}]
 )
 def test_parts_that_no_run_has_are_left_out(tmp_path: Path, parts: Any):
     run = read_training(run_folder(tmp_path, [epoch(100, "ppo", 40.0, 10.0, parts_ms=parts)]))

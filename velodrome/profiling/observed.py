@@ -43,7 +43,7 @@ class Observed:
         count = max(len(self.rollouts), 1)
         times = [each.attempt.times for each in self.rollouts]
         sums = [sum(column) for column in zip(*(each.parts for each in times), strict=True)] or [0.0] * len(PARTS)
-        self.parts = {name: seconds / count for name, seconds in zip(PARTS, sums, strict=True)}
+        self.parts: dict[str, float] = {name: seconds / count for name, seconds in zip(PARTS, sums, strict=True)}
         limits = [int(each.limit) for each in times if each.limit and each.limit >= 1]
         self.limit = max(limits[-1] if limits else _peak(self.rollouts), 1)
         self.limits = (min(limits, default=self.limit), max(limits, default=self.limit))

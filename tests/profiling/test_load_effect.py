@@ -1,0 +1,81 @@
+"""How the time of calls depends on their load, and what of a hostile tree counts."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted_runs import START, Node, node
+
+from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect
+from velodrome.profiling.observed import Observed
+from velodrome.profiling.sample import RecordedAttempt, RunSample
+from velodrome.records.row_times import RowTimes
+
+
+def effect_of(calls: list[TimedCall]) -> LoadEffect:
+    effect = load_effect([calls])
+    assert effect is not None
+    return effect
+
+
+def test_what_does_not_show_in_the_times_is_not_known():
+    assert load_effect([[TimedCall(0.0, 1.0)] * 3]) is None
+    steady = effect_of([TimedCall(0.0, 1.0)] * 50)
+    assert (steady.growth, steady.saturated) == (None, None)
+    mixed = effect_of([TimedCall(n * 0.01, n * 0.01 + 0.1 * (1 + n % 2)) for n in range(100)])
+    assert mixed.saturated is not True
+
+
+def test_longer_answers_are_not_taken_for_a_slower_model():
+    calls, chance = [], random.Random(1)
+    for number in range(200):
+        tokens = chance.choice([10, 100])
+        burst = number % 40 < 20
+        start = (number // 40) * 10.0 + (number % 40) * (0.001 if burst else 0.4)
+        calls.append(TimedCall(start, start + tokens * 0.003, float(tokens)))
+    assert effect_of(calls).saturated is False
+
+
+def test_calls_that_take_about_as_long_as_the_quickest_are_not_slowed_down():
+    chance = random.Random(2)
+    effect = effect_of([TimedCall(n * 0.003, n * 0.003 + 0.05 + 0.01 * chance.random()) for n in range(300)])
+    assert (effect.growth, effect.saturated) == (0.0, False)
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.floats(0.01, 1), st.integers(1, 9)), min_size=8, max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_no_call_ever_took_less_or_more_than_is_reported(calls: list[tuple[float, float, int]]):
+    effect = effect_of([TimedCall(start, start + took, work) for start, took, work in calls])
+    mean = sum(work for _, _, work in calls) / len(calls)
+    times = [took * mean / work for _, took, work in calls]
+    assert min(times) * 0.999 <= effect.low_s <= max(times) * 1.001
+    assert min(times) * 0.999 <= effect.high_s <= max(times) * 1.001
+
+
+def test_a_growth_counts_only_when_it_is_more_than_chance():
+    def slows(growth: float | None, high_s: float) -> float:
+        return LoadEffect(growth, 0.1, 16, 15.0, 0.1, high_s, 100.0).slows
+
+    assert (slows(0.4, 0.2), slows(0.2, 0.2), slows(0.4, 0.12), slows(None, 0.2)) == (0.4, 0.0, 0.0, 0.0)
+
+
+def observed(*tree: Node) -> Observed:
+    sample = RunSample()
+    for _ in range(30):
+        sample.add(RecordedAttempt(START, RowTimes({"total_s": 0.3, "tree": list(tree)}), True, 3))
+    return Observed(sample, 2.0)
+
+
+def test_calls_that_were_folded_into_one_span_count_each_and_their_times_are_not_those_of_calls():
+    seen = observed(node("model", 0.0, 0.3, folded=5))
+    assert (seen.calls["model"], seen.model) == (pytest.approx(5.0), None)
+
+
+@pytest.mark.parametrize("pid", [[1], {"a": 1}, "x", None, float("nan"), -1])
+def test_a_process_id_that_is_not_a_number_is_none(pid: Any):
+    seen = observed(node("@math", 0.0, 0.3, [node("model", 0.0, 0.3)], pid=pid, busy_pct=pid))
+    assert (seen.processes, seen.shares) == ({}, {"math": 0.0})
