@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import velodrome.checks.thresholds as at
-from velodrome.checks.name_counts import NameCounts
 from velodrome.checks.task_memory import TaskMemory
 from velodrome.records.facts import RowFacts
+from velodrome.stats.first_names import FirstNames
 from velodrome.timing.report import clean
 
 Json = dict[str, Any]
@@ -155,7 +155,7 @@ class KindCheck(RowCheck):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.kinds = NameCounts(at.MOST_NAMES)
+        self.kinds: FirstNames[list[int]] = FirstNames(at.MOST_NAMES, lambda: [0])
 
     def kinds_of(self, one: RowFacts) -> Sequence[str]:
         """What is odd in this row, by name."""
@@ -163,14 +163,15 @@ class KindCheck(RowCheck):
 
     def add(self, batch: RowBatch) -> None:
         odd = [(one, kinds) for one in batch if (kinds := self.kinds_of(one))]
-        if odd:
-            self.hit([one for one, _ in odd])
-            for kind in [kind for _, kinds in odd for kind in kinds]:
-                self.kinds.add(kind)
+        self.hit([one for one, _ in odd])
+        for kind in [kind for _, kinds in odd for kind in kinds]:
+            count = self.kinds.of(kind)
+            if count is not None:
+                count[0] += 1
 
     def message(self) -> str:
-        most = ", ".join(f"{clean(kind)} ({count:,})" for kind, count in self.kinds.most_often())
-        return f"{super().message()}: {most}"
+        often = sorted(self.kinds.items(), key=lambda each: (-each[1][0], each[0]))[:3]
+        return f"{super().message()}: {', '.join(f'{clean(kind)} ({count:,})' for kind, [count] in often)}"
 
 
 def graded(count: int, share: float, *, warning: float | None = None, error: float | None = None) -> Severity:

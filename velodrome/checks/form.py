@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 
 import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, RowCheck, Seen, Severity, graded, part
+from velodrome.checks.task_memory import HashSample
 from velodrome.records.facts import RowFacts
+from velodrome.stats.group import hashed
 from velodrome.timing.report import clean
 
-_FEW_KEYS = 100_000
-_PASSES = 16  # over the hashes of keys; each holds a sixteenth of them in a set
 _FOLDED = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\d+")
 _LONGEST_REASON = 160
 _CHECKED_ELSEWHERE = ("reward", "usage.", "meta.timing.")
@@ -93,22 +92,20 @@ class DuplicateKeys(Check):
 
     def end_file(self) -> None:
         """Keys of other files may be the same: those are other runs."""
-        self.hit_lines(sorted(self._again()))
+        self.hit_lines(self._again())
         self.keys, self.lines = array("q"), array("Q")
 
-    def _again(self) -> Iterator[int]:
-        """The lines whose key was there before. In few passes, so that no set holds all of the keys."""
-        passes = _PASSES if len(self.keys) > _FEW_KEYS else 1
-        for turn in range(passes):
-            known: set[int] = set()
-            for key, line in zip(self.keys, self.lines, strict=True):
-                if key % passes == turn:
-                    if key in known:
-                        yield line
-                    known.add(key)
+    def _again(self) -> list[int]:
+        """The lines whose key was there before."""
+        import numpy as np
+
+        keys = np.frombuffer(self.keys, np.int64)
+        order = np.argsort(keys, kind="stable")
+        again = order[1:][keys[order][1:] == keys[order][:-1]]
+        return sorted(self.lines[place] for place in again)
 
     def findings(self) -> Iterator[Finding]:
-        again = sorted(self._again())
+        again = self._again()
         count = self.hits + len(again)
         if count:
             message = f"{part(count, self.seen.rows, 'rollouts')} have a key that was there before"
@@ -146,33 +143,23 @@ class Failures(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.failed: dict[int, tuple[int, str]] = {}  # by the hash of a key: its rank, and the reason
-        self._below = 1 << 64  # keys of a smaller rank are remembered
+        self.reasons: HashSample[str] = HashSample(at.MOST_FAILED)  # by a hash of the key
 
     def fail(self, failure: RowFacts) -> None:
         """Look at one failed attempt."""
-        key = failure.key
-        if key is None:
-            return
-        digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        rank = int.from_bytes(digest, "big")
-        if rank >= self._below:
-            return
-        attempt = (rank, failure.error[:_LONGEST_REASON])
-        self.failed[hash(key)] = min(self.failed.get(hash(key), attempt), attempt)
-        while len(self.failed) > at.MOST_FAILED:
-            self._below >>= 1
-            self.failed = {known: each for known, each in self.failed.items() if each[0] < self._below}
+        if failure.key is not None:
+            place, reason = hashed(failure.key), failure.error[:_LONGEST_REASON]
+            self.reasons.put(place, min(self.reasons.get(place, reason), reason))
 
     def add(self, batch: RowBatch) -> None:
-        if self.failed:
+        if self.reasons:
             for one in batch:
-                self.failed.pop(hash(one.key), None)
+                self.reasons.pop(hashed(one.key or ""), None)
 
     @property
     def count(self) -> int:
         """Keys that failed and are not kept; of very many, as many as the remembered ones stand for."""
-        return len(self.failed) * ((1 << 64) // self._below)
+        return len(self.reasons) * self.reasons.each_of
 
     def findings(self) -> Iterator[Finding]:
         count = self.count
@@ -183,13 +170,13 @@ class Failures(Check):
         severity = graded(count, count / requested, warning=at.FAILED_WARNING, error=error)
         counts: dict[str, int] = {}
         shown: dict[str, str] = {}  # of reasons that differ in numbers alone, the first in the alphabet
-        for _, reason in self.failed.values():
+        for reason in self.reasons.values():
             folded = _FOLDED.sub("…", reason)
             counts[folded] = counts.get(folded, 0) + 1
             shown[folded] = min(shown.get(folded, reason), reason)
         top, times = min(counts.items(), key=lambda each: (-each[1], each[0]))
-        times *= count // len(self.failed)
-        about = "about " if self._below < 1 << 64 else ""
+        times *= self.reasons.each_of
+        about = "about " if self.reasons.each_of > 1 else ""
         reason = clean(shown[top], longest=_LONGEST_REASON)
         message = f"{about}{part(count, requested, 'rollouts')} failed, most often ({times:,}): {reason}"
         yield self.finding(severity, message, count=count, share=count / requested)

@@ -24,7 +24,7 @@ class _TaskCheck(Check):
         raise NotImplementedError
 
     def findings(self) -> Iterator[Finding]:
-        judged = [(task.line, self.true_of(task)) for task in self.seen.tasks.tasks.values()]
+        judged = [(task.line, self.true_of(task)) for task in self.seen.tasks.values()]
         hits = sorted(line for line, verdict in judged if verdict)
         count = sum(verdict is not None for _, verdict in judged)
         share = len(hits) / (count or 1)
@@ -35,30 +35,32 @@ class _TaskCheck(Check):
         yield self.finding(severity, message, count=len(hits), share=share, examples=hits)
 
 
-class NeverPasses(_TaskCheck):
+class _NoSignal(_TaskCheck):
+    """Every repeat has the same reward."""
+
+    note, warning = at.NO_SIGNAL_NOTE, at.NO_SIGNAL_WARNING
+    passes: bool
+
+    def true_of(self, task: TaskRepeats) -> bool | None:
+        if task.scored < at.REPEATS_LEAST:
+            return None
+        return task.low == task.high and (task.low >= PASS_REWARD) == self.passes
+
+
+class NeverPasses(_NoSignal):
     name = "never-passes"
     about = "tasks of which no repeat passes"
     advice = "leave them out (velo export --where 'pass_rate > 0'), make them easier, or give more repeats"
-    note, warning = at.NO_SIGNAL_NOTE, at.NO_SIGNAL_WARNING
     says = "never pass: every repeat has the same reward, so there is nothing to learn from"
-
-    def true_of(self, task: TaskRepeats) -> bool | None:
-        if task.scored < at.REPEATS_LEAST:
-            return None
-        return task.low == task.high and task.low < PASS_REWARD
+    passes = False
 
 
-class AlwaysPasses(_TaskCheck):
+class AlwaysPasses(_NoSignal):
     name = "always-passes"
     about = "tasks of which every repeat passes"
     advice = "leave them out (velo export --where 'pass_rate < 1'), or look for harder ones"
-    note, warning = at.NO_SIGNAL_NOTE, at.NO_SIGNAL_WARNING
     says = "always pass: every repeat has the same reward, so there is nothing to learn from"
-
-    def true_of(self, task: TaskRepeats) -> bool | None:
-        if task.scored < at.REPEATS_LEAST:
-            return None
-        return task.low == task.high and task.low >= PASS_REWARD
+    passes = True
 
 
 class SameAnswers(_TaskCheck):
@@ -82,7 +84,7 @@ class DuplicateTasks(Check):
     by_task = True
 
     def findings(self) -> Iterator[Finding]:
-        copies, tasks = self.seen.tasks.copies(), len(self.seen.tasks.tasks)
+        copies, tasks = self.seen.tasks.copies(), len(self.seen.tasks)
         if copies:
             yield self.finding(
                 graded(len(copies), len(copies) / tasks, warning=at.DUPLICATE_WARNING),

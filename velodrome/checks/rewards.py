@@ -18,9 +18,10 @@ _LONGEST_NAME = 64
 
 
 class _Alike(Check):
-    """All rewards are one number."""
+    """All rewards are one number: `only`, or without it neither 0 nor 1."""
 
     severity = "error"
+    only: float | None = None
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
@@ -31,15 +32,11 @@ class _Alike(Check):
             self.rewards.update(batch.rewards)
         self.hit(batch.scored)
 
-    def ours(self, reward: float) -> bool:
-        """Whether this number is reported by this check."""
-        raise NotImplementedError
-
     def findings(self) -> Iterator[Finding]:
         if len(self.rewards) != 1 or self.hits < at.ALIKE_NOTE:
             return
         [reward] = self.rewards
-        if self.ours(reward):
+        if reward == self.only or (self.only is None and reward not in (0, 1)):
             grades: list[Severity] = ["info", "warning", "error"]
             severity = grades[(self.hits >= at.ALIKE_WARNING) + (self.hits >= at.ALIKE_ERROR)]
             yield self.finding(severity, f"all {self.hits:,} rewards are {reward + 0.0:g}")  # -0.0 is 0
@@ -49,27 +46,20 @@ class AllZero(_Alike):
     name = "all-zero"
     about = "every reward is 0"
     advice = "look for a right answer (velo show): if it got 0, verification is broken; else the tasks are too hard"
-
-    def ours(self, reward: float) -> bool:
-        return reward == 0
+    only = 0.0
 
 
 class AllOne(_Alike):
     name = "all-one"
     about = "every reward is 1"
     advice = "look for a wrong answer (velo show): if it got 1, verification is broken; else the tasks are too easy"
-
-    def ours(self, reward: float) -> bool:
-        return reward == 1
+    only = 1.0
 
 
 class ConstantReward(_Alike):
     name = "constant-reward"
     about = "every reward is the same number, neither 0 nor 1"
     advice = "check that verify reads the answer, and not only its form"
-
-    def ours(self, reward: float) -> bool:
-        return reward not in (0, 1)
 
 
 def _unscored(one: RowFacts) -> bool:

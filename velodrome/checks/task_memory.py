@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from hashlib import blake2b
+from typing import TypeVar
 
 import orjson
 
 import velodrome.checks.thresholds as at
 from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import OWN_FIELDS
+from velodrome.stats.group import hashed
+
+T = TypeVar("T")
 
 _NOT_THE_TASK = frozenset((*OWN_FIELDS, "responses_create_params", "reward", "id", "task_id", "agent_ref"))
 _TOLD_BY = 200  # characters at the end of a text; with the length of all of them they tell conversations apart
@@ -63,30 +66,47 @@ class TaskRepeats:
         return max(self._same, *Counter(self._others).values()) if self._others else self._same
 
 
-class TaskMemory:
+class HashSample(dict[int, T]):
+    """Values by a hash of 64 bits. Of more than `most` those with small hashes stay, in whatever order they come."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+        self.each_of = 1  # how many there are for each that stays
+
+    def takes(self, place: int) -> bool:
+        return place * self.each_of < 1 << 64
+
+    def put(self, place: int, value: T) -> None:
+        if self.takes(place):
+            self[place] = value
+            while len(self) > self._most:
+                self.each_of *= 2
+                for known in [known for known in self if not self.takes(known)]:
+                    del self[known]
+
+
+class TaskMemory(HashSample[TaskRepeats]):
     """All tasks that are remembered, by the hash of their id."""
 
     def __init__(self) -> None:
+        super().__init__(at.MOST_TASKS)
         self.compared = True  # whether tasks are told apart by more than their id
-        self.tasks: dict[int, TaskRepeats] = {}
-        self._below = 1 << 64  # tasks whose hash is smaller are remembered
 
     @property
     def some(self) -> str:
         """What a message says where not all tasks are remembered."""
-        return " (of those looked at, chosen by their id)" if self._below < 1 << 64 else ""
+        return " (of those looked at, chosen by their id)" if self.each_of > 1 else ""
 
     def add(self, one: RowFacts, line: int) -> None:
         """Count one repeat of a task."""
-        place = _hashed((one.task or "").encode("utf-8", "surrogatepass"))
-        if place >= self._below:
+        place = hashed(one.task or "")
+        if not self.takes(place):
             return
-        task = self.tasks.get(place)
+        task = self.get(place)
         if task is None:
-            task = self.tasks[place] = TaskRepeats(line)
-            while len(self.tasks) > at.MOST_TASKS:
-                self._below >>= 1
-                self.tasks = {known: each for known, each in self.tasks.items() if known < self._below}
+            task = TaskRepeats(line)
+            self.put(place, task)
         if self.compared and (task.content is None or one.repeat <= task.content[0]):
             _compare(task, one)
         task.add(one)
@@ -95,7 +115,7 @@ class TaskMemory:
         """The lines of tasks that were there under another id: nothing but their id differs."""
         known: set[int] = set()
         lines = []
-        for task in sorted(self.tasks.values(), key=lambda task: task.line):
+        for task in sorted(self.values(), key=lambda task: task.line):
             if task.content is not None:
                 if task.content[1] in known:
                     lines.append(task.line)
@@ -112,10 +132,5 @@ def _compare(task: TaskRepeats, one: RowFacts) -> None:
         content = orjson.dumps([one.params.get("instructions"), one.params["input"], fields])
     except (KeyError, TypeError):
         return  # no task to compare, or not JSON, as only a row that was never in a file can be
-    found = (one.repeat, _hashed(content))
-    task.content = found if task.content is None else min(task.content, found)
-
-
-def _hashed(data: bytes) -> int:
-    """The same in every process."""
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+    compared = (one.repeat, hashed(content))
+    task.content = compared if task.content is None else min(task.content, compared)

@@ -31,7 +31,7 @@ class BadTimes(KindCheck):
 
     def findings(self) -> Iterator[Finding]:
         if self.hits:
-            yield self.finding("warning" if _WRONG[0] in self.kinds.kept else "info", self.message())
+            yield self.finding("warning" if _WRONG[0] in self.kinds else "info", self.message())
 
 
 class SlowRollouts(Check):

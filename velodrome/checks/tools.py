@@ -8,9 +8,9 @@ from typing import Any
 
 import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, RowCheck, Seen, Severity, part
-from velodrome.checks.name_counts import NameCounts
 from velodrome.checks.texts import is_tool_error
 from velodrome.records.facts import RowFacts
+from velodrome.stats.first_names import FirstNames
 from velodrome.timing.report import clean
 
 _LONGEST_NAME = 64
@@ -24,12 +24,13 @@ class FailingTools(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.tools = NameCounts(at.MOST_TOOLS, counts=2)  # calls, errors, the lines of the first few errors
+        # by name: calls, errors, the lines of the first few errors
+        self.tools: FirstNames[list[int]] = FirstNames(at.MOST_TOOLS, lambda: [0, 0])
 
     def add(self, batch: RowBatch) -> None:
         for one in batch:
             for name, result in one.results if one.tool_calls else ():
-                counts = self.tools.counts(name[:_LONGEST_NAME])
+                counts = self.tools.of(name[:_LONGEST_NAME])
                 if counts is None:
                     continue
                 counts[0] += 1
@@ -40,7 +41,7 @@ class FailingTools(Check):
                         counts.append(line)
 
     def findings(self) -> Iterator[Finding]:
-        for name, (calls, errors, *lines) in sorted(self.tools.kept.items()):
+        for name, (calls, errors, *lines) in sorted(self.tools.items()):
             if calls >= at.TOOL_LEAST and errors >= at.TOOL_FAILS * calls:
                 message = f"{clean(name)}: {part(errors, calls, 'calls')} ended in an error"
                 severity: Severity = "error" if errors == calls else "warning"

@@ -241,9 +241,10 @@ def answer_of(facts: RowFacts) -> int:
     return hashed(text) & _ANSWER | 1 if text else 0
 
 
-def hashed(text: str) -> int:
-    """A text as a number of 64 bits, the same in every process."""
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+def hashed(text: str | bytes) -> int:
+    """A number of 64 bits, the same in every process."""
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=8).digest())
 
 
 def text_for(value: Any) -> str:
