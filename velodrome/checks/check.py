@@ -36,7 +36,6 @@ class Finding:
     files: list[str] = field(default_factory=list)
 
     def as_json(self) -> Json:
-        """As `velo check --json` prints it."""
         return asdict(self)
 
 
@@ -89,12 +88,10 @@ class Check:
         raise NotImplementedError
 
     def hit(self, rows: Sequence[RowFacts]) -> None:
-        """Count rollouts, and remember the first few."""
         if rows:
             self.hit_lines([self.seen.line(one) for one in rows])
 
     def hit_lines(self, lines: Sequence[int]) -> None:
-        """Count lines, and remember the first few."""
         self.hits += len(lines)
         self.examples.extend(lines[: at.EXAMPLES - len(self.examples)])
 
@@ -111,7 +108,6 @@ class Check:
         share: float | None = None,
         examples: Sequence[int] | None = None,
     ) -> Finding:
-        """A finding of this check."""
         return Finding(
             name=self.name,
             severity=severity,
@@ -133,7 +129,6 @@ class RowCheck(Check):
     error: ClassVar[float | None] = None
 
     def true_of(self, one: RowFacts) -> bool:
-        """Whether this row counts."""
         raise NotImplementedError
 
     def add(self, batch: RowBatch) -> None:
@@ -146,7 +141,6 @@ class RowCheck(Check):
             yield self.finding(severity, self.message())
 
     def message(self) -> str:
-        """What was counted."""
         return f"{part(self.hits, self.seen.rows, self.of)} {self.says}"
 
 
@@ -158,7 +152,6 @@ class KindCheck(RowCheck):
         self.kinds: FirstNames[list[int]] = FirstNames(at.MOST_NAMES, lambda: [0])
 
     def kinds_of(self, one: RowFacts) -> Sequence[str]:
-        """What is odd in this row, by name."""
         raise NotImplementedError
 
     def add(self, batch: RowBatch) -> None:

@@ -96,7 +96,6 @@ class DuplicateKeys(Check):
         self.keys, self.lines = array("q"), array("Q")
 
     def _again(self) -> list[int]:
-        """The lines whose key was there before."""
         import numpy as np
 
         keys = np.frombuffer(self.keys, np.int64)
@@ -146,7 +145,6 @@ class Failures(Check):
         self.reasons: HashSample[str] = HashSample(at.MOST_FAILED)  # by a hash of the key
 
     def fail(self, failure: RowFacts) -> None:
-        """Look at one failed attempt."""
         if failure.key is not None:
             place, reason = hashed(failure.key), failure.error[:_LONGEST_REASON]
             self.reasons.put(place, min(self.reasons.get(place, reason), reason))

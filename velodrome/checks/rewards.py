@@ -63,7 +63,6 @@ class ConstantReward(_Alike):
 
 
 def _unscored(one: RowFacts) -> bool:
-    """Whether a reward is to come."""
     return one.deferred or (one.reward is None and "reward" in one.row and one.row["reward"] is None)
 
 

@@ -56,12 +56,10 @@ class Checks:
 
     @property
     def rollouts(self) -> int:
-        """How many were looked at."""
         return self.seen.rows
 
     @property
     def failed(self) -> int:
-        """How many keys failed and were not kept."""
         self._settle()
         return self._failures.count
 
@@ -86,7 +84,6 @@ class Checks:
             self._settle()
 
     def fail(self, failure: RowFacts) -> None:
-        """Look at one failed attempt; a rollout with the same key that comes later makes up for it."""
         self._failures.fail(failure)
 
     def unreadable(self, line: int, reason: str, *, torn: bool = False) -> None:
@@ -163,7 +160,6 @@ def _feed(checks: Checks, path: Path) -> None:
 
 
 def worst(findings: Collection[Finding]) -> Severity | None:
-    """The highest severity there is."""
     return max((each.severity for each in findings), key=SEVERITIES.index, default=None)
 
 

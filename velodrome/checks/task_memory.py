@@ -24,8 +24,6 @@ _TOLD_BY = 200  # characters at the end of a text; with the length of all of the
 
 
 class TaskRepeats:
-    """The repeats of one task."""
-
     __slots__ = ("_others", "_said", "_same", "content", "high", "line", "long", "low", "scored", "tries")
 
     def __init__(self, line: int) -> None:
@@ -37,7 +35,6 @@ class TaskRepeats:
         self._others: array[int] | None = None  # what each of the others says, eight bytes each
 
     def add(self, one: RowFacts) -> None:
-        """Count one repeat."""
         self.tries += 1
         length = sum(map(len, one.written))
         if length >= at.SAME_LENGTH:
@@ -49,7 +46,6 @@ class TaskRepeats:
             self.scored += 1
 
     def _say(self, said: int) -> None:
-        """Remember what one repeat says."""
         self.long += 1
         if self.long == 1:
             self._said = said
@@ -99,7 +95,6 @@ class TaskMemory(HashSample[TaskRepeats]):
         return " (of those looked at, chosen by their id)" if self.each_of > 1 else ""
 
     def add(self, one: RowFacts, line: int) -> None:
-        """Count one repeat of a task."""
         place = hashed(one.task or "")
         if not self.takes(place):
             return

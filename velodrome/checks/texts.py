@@ -59,12 +59,10 @@ def is_error(answer: str) -> bool:
 
 
 def is_refusal(answer: str) -> bool:
-    """Whether an answer begins as refusals do."""
     return answer[:1] in _OPENINGS and _REFUSAL.match(answer, 0, _START) is not None
 
 
 def is_tool_error(result: str) -> bool:
-    """Whether a tool's result tells of an error."""
     return result[:1] in _TOOL_OPENINGS and _TOOL_ERROR.match(result, 0, _START) is not None
 
 

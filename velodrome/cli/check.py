@@ -53,7 +53,6 @@ examples:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Read the files, print what the checks report."""
     flags = read_flags(CheckFlags, argv, "velo check")
     if flags.listed:
         print("\n".join(_list()))

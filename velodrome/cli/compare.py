@@ -47,7 +47,6 @@ examples:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Read both runs, print what differs."""
     flags = read_flags(CompareFlags, argv, "velo compare")
     a, b = _sides(flags)
     with reassured(f"reading {', '.join(str(path) for path in (*a, *b))}"):

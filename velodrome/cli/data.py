@@ -53,7 +53,6 @@ examples:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Prepare, or validate."""
     what, *rest = argv or [""]
     if what == "prepare":
         return _prepare(read_flags(PrepareFlags, rest, "velo data prepare"))
@@ -82,7 +81,6 @@ def _validate(path: Path, *, as_json: bool) -> int:
 
 
 def table(summary: Json) -> str:
-    """The statistics as a person reads them."""
     lines = [
         ("tasks", str(summary["tasks"])),
         ("bad lines", str(summary["bad"])),

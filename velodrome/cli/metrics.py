@@ -51,7 +51,6 @@ examples:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Read the files, print their metrics."""
     flags = read_flags(MetricsFlags, argv, "velo metrics")
     if flags.table + flags.as_json + flags.csv > 1:
         raise InputError("--table, --json and --csv: give one of them")

@@ -40,7 +40,6 @@ class Problems:
             self.add(where, mistake(error))
 
     def lines(self) -> list[str]:
-        """One line per kind of mistake."""
         lines = []
         for what, where in self._first.items():
             more = self._times[what] - 1
@@ -49,7 +48,6 @@ class Problems:
         return [*lines, f"and {others} more places with mistakes of other kinds"] if others else lines
 
     def refuse(self, *hints: str) -> None:
-        """Raise if anything is wrong."""
         if self.count:
             raise InputError(*self.lines(), *hints)
 

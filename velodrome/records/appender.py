@@ -198,7 +198,6 @@ class Appender:
         return None if checksum == self._checksum else "it was overwritten by another program"
 
     def clear(self) -> None:
-        """Empty the file."""
         os.ftruncate(self._fd, 0)
         self.size = self.size_before = self._synced = 0
         self._note_times()

@@ -186,12 +186,10 @@ class RowFacts:
 
     @property
     def meta(self) -> Json:
-        """The bookkeeping of the row."""
         return self.row if self.failed else self.row.get("meta") or _ABSENT
 
     @property
     def params(self) -> Json:
-        """What the model was asked: `responses_create_params`."""
         return self.row.get("responses_create_params") or _ABSENT
 
     @property

@@ -52,14 +52,12 @@ class OutFile:
             self.stream = zstandard.ZstdCompressor(level=3).stream_writer(self._raw, closefd=False)
 
     def write(self, data: bytes) -> None:
-        """Add some bytes."""
         try:
             self.stream.write(data)
         except OSError as error:
             raise self.refused(error) from error
 
     def commit(self) -> None:
-        """Put the file in its place."""
         try:
             self._close()
             os.replace(self.part, self.path)

@@ -75,7 +75,6 @@ class RowTimes:
 
 
 def read_times(timing: Json) -> RowTimes | None:
-    """The times; None if there are none."""
     try:
         return RowTimes(timing)
     except HOSTILE:

@@ -45,7 +45,6 @@ def read_rows(path: Path, lost: Lost, passed: Passed | None = None) -> Iterator[
 
 
 def read_facts(path: Path, lost: Lost, passed: Passed | None = None) -> Iterator[RowFacts]:
-    """The facts of every row, as `read_rows` gives them."""
     for line, row, size in read_rows(path, lost, passed):
         yield RowFacts(row, line=line, size=size)
 
@@ -84,7 +83,6 @@ class Unread:
 
     @property
     def notes(self) -> list[str]:
-        """One line each."""
         more = self.count - len(self._notes)
         rest = [f"{self.path}: {more} more lines are not rollouts"] if more else []
         return [*self._gaps, *self._notes, *rest]

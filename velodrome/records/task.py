@@ -31,7 +31,6 @@ def parse_task(line: bytes) -> Json:
 
 
 def check_task(row: Any) -> None:
-    """Raise a `ValueError` unless this is a task."""
     if not isinstance(row, dict):
         raise ValueError(f"a task is a JSON object, not {_kind(row)} {_SEE}")
     params = row.get("responses_create_params")

@@ -71,7 +71,6 @@ class Mean:
 
     @property
     def value(self) -> float | None:
-        """The mean; None of nothing."""
         self._settle()
         return as_float(self._sum / self._summed) if self._summed else None
 
@@ -96,7 +95,6 @@ class Moments:
 
     @property
     def mean(self) -> float | None:
-        """The mean; None of nothing."""
         return as_float(self._sum / self.n) if self.n else None
 
     @property

@@ -87,7 +87,6 @@ class Cell:
         self._places: list[int] = []
 
     def add(self, value: float, place: int) -> None:
-        """Count a number of the task at this place."""
         self._values.append(value)
         self._places.append(place)
         if len(self._values) == _AT_ONCE:
@@ -113,7 +112,6 @@ class Cell:
         return Measure(self._moments.mean or 0.0, self._tasks.means(), weights, share_of, constant)
 
     def summary(self, name: str, level: float) -> Json:
-        """Everything the field says, as JSON."""
         numbers = {
             "mean": self._moments.mean,
             "std": self._moments.std,
@@ -141,7 +139,6 @@ class RolloutGroup:
         self._votes: list[list[int]] = []
 
     def add(self, facts: RowFacts, numbers: dict[str, float], answer: int) -> None:
-        """Count one rollout with these of its numbers."""
         self.rows += 1
         self.deferred += facts.deferred
         self.incomplete += facts.status == "incomplete"
@@ -200,7 +197,6 @@ class RolloutGroup:
                     yield f"majority@{k}", _rate({place: majority_at_k(votes, k) for place, votes in ballots.items()})
 
     def summary(self, ks: Sequence[int]) -> Json:
-        """Everything the group says, as JSON."""
         level = self._settings.level
         summary: Json = {"rollouts": self.rows, "tasks": len(self.tasks)}
         counts = {"deferred": self.deferred, "incomplete": self.incomplete}

@@ -27,7 +27,6 @@ _FOLD_EVERY = 1024  # rows
 
 
 def picker(by: str) -> Callable[[Json, str | None], str]:
-    """From a row and its task to the name of its group."""
     if by == "task":
         return lambda row, task: NONE if task is None else task[:_LONGEST_NAME]
     path = ["meta", "agent"] if by == "agent" else by.split(".")
@@ -145,7 +144,6 @@ def read_run(
 
 
 def read_groups(paths: Sequence[Path], settings: MetricsSettings | None = None) -> Json:
-    """The numbers of the files, over all and by group."""
     settings = settings or MetricsSettings()
     reading = read_run(paths, settings)
     ks = reading.run.ks(settings.ks)

@@ -167,7 +167,6 @@ def alike(values: Sequence[float]) -> bool:
 
 @lru_cache(maxsize=4096)
 def student(share: float, freedom: float) -> float:
-    """The quantile of Student's t."""
     from scipy.special import stdtrit  # 100 ms to import, and only intervals need it
 
     return float(stdtrit(freedom, share))

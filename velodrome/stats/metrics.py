@@ -44,7 +44,6 @@ class Tally:
         self._pairs: dict[tuple[int, int], tuple[int, int]] = {}  # equal ones are one object: tasks are many, pairs few
 
     def add(self, facts: RowFacts) -> None:
-        """Count one rollout."""
         self.rows += 1
         self.tool_calls += facts.tool_calls
         means = self._means
@@ -89,7 +88,6 @@ class Tally:
         return notes
 
     def mean(self, name: str) -> float | None:
-        """The mean of one field over the rows that have it."""
         return self._means[name].value if name in self._means else None
 
     def metrics(self, *, failed: int = 0) -> Json:

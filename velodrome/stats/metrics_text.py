@@ -105,7 +105,6 @@ def shown(value: float | None, *, sign: bool = False) -> str:
 
 
 def interval(found: Json) -> str:
-    """`[low, high]`, or `-` where there is none."""
     if found.get("low") is None:
         return "-"
     return f"[{shown(found['low'])}, {shown(found['high'])}]"

@@ -12,7 +12,6 @@ TIMES = ("total_s", "model_s", "tools_s", "verify_s", "queue_s")
 
 
 def numbers_of(facts: RowFacts) -> dict[str, float]:
-    """Every number of a row."""
     numbers: dict[str, float | None] = {
         "tools": facts.tool_calls,
         "turns": facts.turns,

@@ -58,7 +58,6 @@ class Stretches:
                 self._insert(*each)
 
     def holds(self, time: float) -> bool:
-        """Whether something was running then."""
         if self.lo <= time <= self.hi:
             return True
         place = bisect_right(self._starts, time) - 1
@@ -66,5 +65,4 @@ class Stretches:
 
     @property
     def seconds(self) -> float:
-        """How long anything was running."""
         return fsum([self.hi - self.lo, *(end - start for start, end in zip(self._starts, self._ends, strict=True))])

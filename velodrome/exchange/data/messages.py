@@ -18,7 +18,6 @@ _ROLES = frozenset(("system", "developer", "user", "assistant", "tool"))
 
 
 def is_messages(value: Any) -> TypeGuard[list[Json]]:
-    """Whether a value is a list of messages, rather than any other list."""
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) and "role" in each for each in value)
 
 

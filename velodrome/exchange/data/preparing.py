@@ -152,7 +152,6 @@ def prepare(source: str, order: PrepareOptions) -> PrepareResult:
 
 
 def _line(maker: Maker, row: Json | str, ids: set[int]) -> bytes:
-    """The task as a line, as the collector would read it."""
     if isinstance(row, str):
         raise ValueError(row)
     task = maker.task(row)

@@ -27,7 +27,6 @@ _KINDS = ".csv, .tsv, .jsonl, .jsonl.zst, .parquet, a folder, or hf:name[:split]
 
 
 def read_rows(source: str) -> Iterator[PlacedRow]:
-    """Every row of a source, by the end of its name."""
     if source.startswith(HUB):
         yield from _hub_rows(source[len(HUB) :])
         return

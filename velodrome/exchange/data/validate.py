@@ -28,14 +28,12 @@ class NameTally:
         self.others = 0
 
     def add(self, name: str) -> None:
-        """Count one."""
         if name in self.counts or len(self.counts) < _MOST_NAMES:
             self.counts[name] += 1
         else:
             self.others += 1
 
     def table(self) -> dict[str, int]:
-        """Most frequent first."""
         counts = dict(self.counts.most_common())
         return {**counts, "(others)": self.others} if self.others else counts
 
@@ -55,7 +53,6 @@ class Survey:
     _seen: set[int] = field(default_factory=set)
 
     def add(self, task: Json) -> None:
-        """Look at one task."""
         self.rows += 1
         name = hash(task_id(task))
         self.duplicates += name in self._seen
@@ -75,7 +72,6 @@ class Survey:
             self.kinds.setdefault(field_name, NameTally()).add(_KINDS.get(type(value), "null"))
 
     def summary(self) -> Json:
-        """Everything, as JSON."""
         lengths = sorted(self.lengths)
         return {
             "tasks": self.rows,

@@ -39,7 +39,6 @@ class Style:
 
 
 def prompt(row: Json, style: Style) -> list[Json]:
-    """What the model was asked."""
     params = row["responses_create_params"]
     question = params.get("input")
     messages = _chat([{"role": "user", "content": question}] if isinstance(question, str) else question, style)
@@ -115,7 +114,6 @@ def _finish(message: Json, style: Style) -> None:
 
 
 def parsed_arguments(text: str) -> Json:
-    """A call's arguments, parsed."""
     try:
         arguments = orjson.loads(text or b"{}")
     except orjson.JSONDecodeError as error:

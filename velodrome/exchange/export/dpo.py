@@ -39,7 +39,6 @@ def pairs(
 
 
 def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
-    """Tasks -> pairs."""
     style = settings.style
 
     def build(row: Json) -> tuple[float, list[Json], list[Json], list[Json]]:

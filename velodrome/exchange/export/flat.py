@@ -24,8 +24,6 @@ _NOT_FIELDS = frozenset(("responses_create_params", "output", "response", "usage
 
 
 def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
-    """Rollouts -> rows."""
-
     def convert(unit: Unit) -> Iterator[Json]:
         for row, source in zip_longest(unit.rows, unit.sources):
             yield {"source": source, **_columns(row, settings.style)}
@@ -76,7 +74,6 @@ def _conversation(row: Json, style: chat.Style) -> tuple[list[Json], list[Json]]
 
 
 def _said(role: str, messages: list[Json]) -> str | None:
-    """The last text of a role."""
     texts = [text_of(message.get("content")) for message in messages if message.get("role") == role]
     return texts[-1] if texts else None
 

@@ -35,7 +35,6 @@ class Unit:
 
     @property
     def task(self) -> str:
-        """The task's id."""
         return split_key(self.rows[0]["meta"]["key"])[0]
 
 
@@ -53,7 +52,6 @@ class ExportSettings(Settings):
 
     @property
     def style(self) -> Style:
-        """How calls and reasoning are written."""
         return Style(self.arguments, self.reasoning)
 
 
@@ -96,12 +94,10 @@ class Format:
 
     @property
     def suffix(self) -> str:
-        """How a file of this kind is called."""
         return ".jsonl" if self.schema is None else ".parquet"
 
 
 def only(*names: str) -> Callable[[Json], Any]:
-    """The named fields of a record."""
     return lambda record: [record.get(name) for name in names]
 
 
@@ -125,7 +121,6 @@ def scored(row: Json) -> float:
 
 
 def reason(row: Json, error: Exception) -> str:
-    """Why a row cannot be written in a format."""
     if isinstance(error, Unfit | ModelError):
         return str(error)
     facts = RowFacts(row)

@@ -11,7 +11,6 @@ from velodrome.records.conversation import TOKEN_FIELDS
 
 
 def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
-    """Tasks -> groups."""
     style = settings.style
     first_prompt: list[Json] = []
 

@@ -17,7 +17,6 @@ _ID = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
 
 
 def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
-    """Rollouts -> theirs."""
     numbers = RolloutNumbers()
 
     def checked_record(row: Json) -> Json:
@@ -58,7 +57,6 @@ class RolloutNumbers:
         self._repeats: dict[str, NumberPool] = {}
 
     def of(self, meta: Json) -> tuple[int, int]:
-        """The numbers of the next rollout."""
         name, repeat = split_key(meta["key"])
         if name not in self._tasks:
             self._tasks[name] = self._task_numbers.take(meta.get("task_index", 0))
@@ -66,7 +64,6 @@ class RolloutNumbers:
 
 
 def record(row: Json, task: int, repeat: int) -> Json:
-    """One rollout as they write it."""
     made: Json = {"responses_create_params": row["responses_create_params"], "response": _response(row)}
     made |= {name: value for name, value in row.items() if name not in (*OWN_FIELDS, *made)}
     made |= {TASK_INDEX: task, ROLLOUT_INDEX: repeat}

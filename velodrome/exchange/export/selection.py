@@ -77,7 +77,6 @@ class Selection:
 
     @property
     def tasks(self) -> set[int]:
-        """The tasks the chosen rollouts are of."""
         return set(self._task)
 
     def first(self) -> Json | None:
@@ -160,7 +159,6 @@ class Selection:
                 raise _changed(index)
 
     def close(self) -> None:
-        """Close the files."""
         for index in self._indexes:
             index.close()
 

@@ -8,7 +8,6 @@ from velodrome.exchange.export.format import Convert, ExportSettings, Format, Le
 
 
 def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
-    """Rollouts -> whole conversations."""
     style = settings.style
 
     def record(row: Json) -> Json:

@@ -12,7 +12,6 @@ _FROM = {"system": "system", "user": "human", "assistant": "gpt", "tool": "obser
 
 
 def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
-    """Rollouts -> conversations of tagged turns."""
     style = chat.Style(arguments="object", reasoning="drop" if settings.style.reasoning == "drop" else "keep")
 
     def record(row: Json) -> Json:

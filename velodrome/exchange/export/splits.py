@@ -60,7 +60,6 @@ class Splits:
             self._ends.append(order[dealt] if dealt < len(order) else 2**64)
 
     def of(self, task: int) -> str:
-        """The split of a task."""
         place = drawn(task, self._seed)
         return next((name for name, end in zip(self._names, self._ends, strict=False) if place < end), self._names[-1])
 

@@ -18,7 +18,6 @@ from velodrome.stats.metrics import PASS_REWARD
 
 
 def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
-    """Tasks -> prompts."""
     counts: Counter[str] = Counter()
 
     def convert(unit: Unit) -> Iterator[Json]:
@@ -71,7 +70,6 @@ def _text(value: Any) -> str:
 
 
 def schema(arrow: Any, numeric: Sequence[str]) -> Any:
-    """The columns."""
     text = arrow.string()
     extra = {
         "split": text,

@@ -87,7 +87,6 @@ def task(row: Any, place: int = 0) -> Json:
 
 
 def rollouts(agent: str | None) -> Convert:
-    """Lines of theirs -> rollouts."""
     named = {} if agent is None else {"agent": agent}
 
     def convert(row: Any, place: int) -> list[Json]:
