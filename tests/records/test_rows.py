@@ -12,17 +12,17 @@ import orjson
 import pytest
 
 from velodrome.errors import InputError
-from velodrome.records.jsonl import MAX_LINE_BYTES, loads
+from velodrome.records.jsonl import MAX_LINE_BYTES, LostLine, loads
 from velodrome.records.rollout import key_in
 from velodrome.records.rows import read_rows
 from velodrome.records.zst import pack
 
-Told = list[tuple[int, str, bool]]
+Told = list[LostLine]
 
 
 def read(path: Path) -> tuple[list[tuple[int, Any, int]], Told]:
     told: Told = []
-    return list(read_rows(path, lambda *lost: told.append(lost))), told
+    return list(read_rows(path, told.append)), told
 
 
 @pytest.mark.parametrize(
@@ -70,21 +70,21 @@ def test_every_object_is_a_row_and_every_other_line_is_told(tmp_path: Path):
     path.write_bytes(b'{"a":1}\n\n[1]\n' + long + b'\n{"a":NaN}\n{\n{"a":2}\n{"a"')
     rows, told = read(path)
     assert [(number, size) for number, _, size in rows] == [(1, 8), (5, 10), (7, 8)]
-    assert [(line, torn) for line, _, torn in told] == [(3, False), (4, False), (6, False), (8, True)]
-    assert told[0][1] == "not an object"
-    assert told[1][1] == "longer than 32 MiB"
+    assert [(line, torn) for line, _, torn, _ in told] == [(3, False), (4, False), (6, False), (8, True)]
+    assert told[0].reason == "not an object"
+    assert told[1].reason == "longer than 32 MiB"
 
 
 def test_a_last_line_that_is_too_long_is_told_once(tmp_path: Path):
     path = tmp_path / "r.jsonl"
     path.write_bytes(b'{"a":1}\n' + b"x" * (2 * MAX_LINE_BYTES + 9))
-    assert read(path) == ([(1, {"a": 1}, 8)], [(2, "longer than 32 MiB", False)])
+    assert read(path) == ([(1, {"a": 1}, 8)], [LostLine(2, "longer than 32 MiB")])
 
 
 def test_a_torn_frame_is_told_as_a_line_that_is_not_whole(tmp_path: Path):
     path = tmp_path / "r.jsonl.zst"
     path.write_bytes(pack(b'{"a":1}\n') + pack(b'{"a":2}\n')[:-3])
-    assert read(path) == ([(1, {"a": 1}, 8)], [(2, "cut short", True)])
+    assert read(path) == ([(1, {"a": 1}, 8)], [LostLine(2, "cut short", torn=True)])
 
 
 def test_damaged_bytes_are_passed_over_up_to_the_next_frame_and_told_in_bytes(tmp_path: Path):
@@ -94,12 +94,9 @@ def test_damaged_bytes_are_passed_over_up_to_the_next_frame_and_told_in_bytes(tm
     rows, told = read(path)
     assert rows == [(1, {"a": 1}, 8), (3, {"a": 2}, 8)]
     assert told == [
-        (2, f"7 bytes from byte {len(first)} on cannot be decompressed", False),
-        (4, f"4 bytes from byte {len(first + second) + 7} on cannot be decompressed", False),
+        LostLine(2, f"7 bytes from byte {len(first)} on cannot be decompressed", damaged=7),
+        LostLine(4, f"4 bytes from byte {len(first + second) + 7} on cannot be decompressed", damaged=4),
     ]
-    passed: list[tuple[int, ...]] = []
-    assert list(read_rows(path, lambda *_: None, lambda *gap: passed.append(gap))) == rows
-    assert passed == [(2, len(first), 7), (4, len(first + second) + 7, 4)]
 
 
 def test_one_bad_byte_costs_no_row_but_its_own(tmp_path: Path):
@@ -114,7 +111,7 @@ def test_one_bad_byte_costs_no_row_but_its_own(tmp_path: Path):
         path.write_bytes(data)
         rows, told = read(path)
         assert [row["a"] for _, row, _ in rows if row != json.loads(lines[2])] == [0, 1, 3, 4], place
-        gaps += told == [(3, f"{size} bytes from byte {start} on cannot be decompressed", False)]
+        gaps += told == [LostLine(3, f"{size} bytes from byte {start} on cannot be decompressed", damaged=size)]
     assert gaps >= size - 1  # the other is the flag that says there is a checksum
 
 
@@ -130,7 +127,7 @@ def test_of_a_long_frame_that_breaks_off_the_whole_lines_count_and_the_cut_one_i
     assert 10 < len(before) < 46
     assert [row["a"] for _, row, _ in before] == list(range(len(before)))
     assert (last[0], last[1]) == (len(before) + 2, {"a": "last"})
-    assert told == [(len(before) + 1, f"{len(damaged):,} bytes from byte 0 on cannot be decompressed", False)]
+    assert [(lost.number, lost.damaged) for lost in told] == [(len(before) + 1, len(damaged))]
 
 
 def test_a_file_that_cannot_be_read_at_all_is_a_mistake(tmp_path: Path):

@@ -11,7 +11,7 @@ import zstandard
 from velodrome.errors import InputError
 from velodrome.records.appender import Appender
 from velodrome.records.jsonl import read_lines
-from velodrome.records.zst import ZstReader, pack, whole_frames
+from velodrome.records.zst import pack, whole_frames
 
 ROWS = [b'{"n":%d,"text":"%s"}\n' % (n, os.urandom(n * 7).hex().encode()) for n in range(4)]
 
@@ -106,11 +106,6 @@ def test_what_is_not_zstd_is_refused_and_stays_as_it_is(tmp_path: Path):
         with pytest.raises(InputError, match=problem):
             Appender(path)
     assert path.read_bytes() == b"plain text, not a frame"
-
-
-def test_a_missing_file_is_said_when_it_is_opened(tmp_path: Path):
-    with pytest.raises(FileNotFoundError):
-        ZstReader(tmp_path / "none.zst")
 
 
 def test_a_file_damaged_in_the_middle_is_appended_to_and_read_on_both_sides_of_the_damage(tmp_path: Path):

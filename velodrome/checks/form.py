@@ -38,8 +38,8 @@ class Unreadable(Check):
         self.torn += torn
         self.hit_lines([line])
 
-    def passed(self, line: int, size: int, *, file: int, of: int) -> None:
-        """Bytes that could not be decompressed; how many lines stood there nobody knows."""
+    def damaged(self, line: int, size: int, *, file: int, of: int) -> None:
+        """Bytes that could not be decompressed; nobody knows how many lines stood there."""
         self.gaps += 1
         self.gap_bytes += size
         self.sizes[file] = of

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 import velodrome.checks.final_answers as final_answers
@@ -21,6 +22,7 @@ import velodrome.checks.tools as tools
 from velodrome.checks.check import SEVERITIES, Check, Finding, RowBatch, Seen, Severity
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
+from velodrome.records.jsonl import LostLine
 from velodrome.records.rows import read_facts, read_failures
 
 CHECKS: dict[str, type[Check]] = {
@@ -86,15 +88,14 @@ class Checks:
     def fail(self, failure: RowFacts) -> None:
         self._failures.fail(failure)
 
-    def unreadable(self, line: int, reason: str, *, torn: bool = False) -> None:
-        """A line that is not a JSON object; `torn` is the last one of a file that is being written."""
-        self._line = line
-        self._unreadable.lost(self.seen.before + line, reason, torn=torn)
-
-    def damaged(self, line: int, size: int, of: int) -> None:
-        """So many of a file's bytes could not be decompressed; they count as one line."""
-        self._line = line
-        self._unreadable.passed(self.seen.before + line, size, file=len(self._starts), of=of)
+    def lost(self, lost: LostLine, file: Path | None = None) -> None:
+        """A line that could not be read; of damaged bytes `file` is where they are."""
+        self._line = lost.number
+        line = self.seen.before + lost.number
+        if lost.damaged and file is not None:
+            self._unreadable.damaged(line, lost.damaged, file=len(self._starts), of=file.stat().st_size)
+        else:
+            self._unreadable.lost(line, lost.reason, torn=lost.torn)
 
     def _settle(self) -> None:
         if self._waiting:
@@ -144,19 +145,9 @@ def read_checks(path: Path, *more: Path, only: Collection[str] | None = None) ->
         checks.begin(str(each))
         for failure in read_failures(each):
             checks.fail(failure)
-        _feed(checks, each)
+        for facts in read_facts(each, partial(checks.lost, file=each)):
+            checks.add(facts)
     return checks
-
-
-def _feed(checks: Checks, path: Path) -> None:
-    def lost(line: int, reason: str, torn: bool) -> None:
-        checks.unreadable(line, reason, torn=torn)
-
-    def passed(line: int, start: int, size: int) -> None:
-        checks.damaged(line, size, path.stat().st_size)
-
-    for facts in read_facts(path, lost, passed):
-        checks.add(facts)
 
 
 def worst(findings: Collection[Finding]) -> Severity | None:

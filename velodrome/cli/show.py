@@ -10,7 +10,7 @@ from pydantic import Field
 
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
-from velodrome.records.jsonl import loads, read_lines
+from velodrome.records.jsonl import LostLine, loads, read_lines
 from velodrome.records.mending import mended
 from velodrome.records.other_files import FOREIGN, is_foreign, refuse_other_file
 from velodrome.records.rollout import key_in
@@ -65,9 +65,10 @@ def run(argv: Sequence[str]) -> int:
 def _show(file: Path, wanted: Callable[[int, str], bool], *, one: bool = False, lost: bool = False) -> tuple[bool, int]:
     """Print those that are wanted by their place or key, or only the first. Whether there is one, and of how many."""
 
-    def report(number: int, reason: str, torn: bool) -> None:
+    def report(line: LostLine) -> None:
         if lost:
-            print(f"{file}:{number}: {'not whole' if torn else reason}; it is not shown", file=sys.stderr)
+            what = "not whole" if line.torn else line.reason
+            print(f"{file}:{line.number}: {what}; it is not shown", file=sys.stderr)
 
     shown, place = False, 0
     for place, (number, line) in enumerate(read_lines(file, lost=report), 1):

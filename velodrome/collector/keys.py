@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from velodrome.errors import StorageError
-from velodrome.records.jsonl import DAMAGED, read_lines
+from velodrome.records.jsonl import LostLine, read_lines
 from velodrome.records.outfile import write_whole
 from velodrome.records.rollout import beside, meta_in
 
@@ -121,12 +121,12 @@ class Earlier:
         if len(self.notes) < _MOST_NOTES:
             self.notes.append(text)
 
-    def lost(self, number: int, reason: str, torn: bool) -> None:
+    def lost(self, lost: LostLine) -> None:
         """Note what cannot be read. A torn last line is left to the writer, which cuts it."""
-        if reason.endswith(DAMAGED):
-            self.note(f"{self.output}: {reason}; the rollouts there count as not run")
-        elif not torn:
-            self.left_alone(number, reason)
+        if lost.damaged:
+            self.note(f"{self.output}: {lost.reason}; the rollouts there count as not run")
+        elif not lost.torn:
+            self.left_alone(lost.number, lost.reason)
 
     def left_alone(self, number: int, reason: str) -> None:
         """Note a line that is not a rollout, by its number after the sealed part."""

@@ -16,7 +16,7 @@ from velodrome.collector.watch.progress import ProgressBar
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_text import profile_tree
 from velodrome.records.facts import RowFacts
-from velodrome.records.jsonl import DAMAGED
+from velodrome.records.jsonl import LostLine
 from velodrome.records.rows import Unread, read_facts, read_failures
 from velodrome.stats.metrics import Tally, failed_keys
 
@@ -89,15 +89,10 @@ class OutputReadings(Readings):
             self.up_to_date()
             self.profile.add(facts)
 
-    def lost(self, line: int, reason: str, torn: bool) -> None:
+    def lost(self, lost: LostLine) -> None:
         """A line that is not a row."""
-        self.up_to_date().checks.unreadable(line, reason, torn=torn)
-        self._unread(line, reason, torn)
-
-    def passed(self, line: int, start: int, size: int) -> None:
-        """Bytes that cannot be decompressed."""
-        self.up_to_date().checks.damaged(line, size, self._output.stat().st_size)
-        self._unread(line, f"{size:,} bytes from byte {start:,} on {DAMAGED}", False)
+        self.up_to_date().checks.lost(lost, self._output)
+        self._unread(lost)
 
     def end(self) -> None:
         """The file is over."""
@@ -123,7 +118,7 @@ def read_output(
     with ProgressBar(
         desc="Reading the output", unit=" rollouts", delay=patience_s, mininterval=every_s, disable=not progress
     ) as bar:
-        for facts in by_time(read_facts(output, whole.lost, whole.passed), read_failures(output)):
+        for facts in by_time(read_facts(output, whole.lost), read_failures(output)):
             whole.read(facts)
             bar.update(not facts.failed)
     whole.end()

@@ -14,7 +14,7 @@ from velodrome.index.answer_types import DEFERRED_STATE, FAILED, FAILED_STATE, K
 from velodrome.index.fields import FIELDS, extra_numbers
 from velodrome.records.conversation import text_of
 from velodrome.records.facts import RowFacts
-from velodrome.records.jsonl import DAMAGED, MAX_LINE_BYTES, loads
+from velodrome.records.jsonl import MAX_LINE_BYTES, loads
 from velodrome.records.other_files import FOREIGN, is_foreign
 
 # Number from 1, byte offset, place within the text of its zstd frame, the bytes. The bytes are None for a line that is
@@ -95,7 +95,7 @@ def _object(parsed: ParsedLines, line: int, offset: int, within: int, text: byte
     """The object of a line; None, and a note, if it is not one."""
     problem = "not a rollout"
     if within < 0:
-        problem = f"{-within:,} bytes from byte {offset:,} {DAMAGED}"
+        problem = f"{-within:,} bytes from byte {offset:,} cannot be decompressed"
     elif text is None:
         problem = f"longer than {MAX_LINE_BYTES // 2**20} MiB"
     else:

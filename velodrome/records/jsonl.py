@@ -7,26 +7,21 @@ is far quicker, and then takes what that has no form for: NaN, numbers beyond a 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
+from math import isfinite
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import orjson
 
 from velodrome.errors import InputError
 
 if TYPE_CHECKING:
     from velodrome.records.zst import Gap
-import json
-from math import isfinite
-from typing import Any
-
-import orjson
-
-Lost = Callable[[int, str, bool], None]  # told of a line: its number, why, and whether it is only not whole yet
-Passed = Callable[[int, int, int], None]  # told of damaged bytes: the number they count as, where they begin, how many
 
 MAX_LINE_BYTES = 32 * 1024 * 1024
-DAMAGED = "cannot be decompressed"
 _CHUNK_BYTES = 1024 * 1024
 
 
@@ -34,96 +29,71 @@ class LongLineError(InputError):
     """A line beyond `MAX_LINE_BYTES`; a parser fed with it would take many times its size in memory."""
 
 
+class LostLine(NamedTuple):
+    """A line that could not be read. `torn`: it is only not whole yet; `damaged`: so many bytes in its place."""
+
+    number: int
+    reason: str
+    torn: bool = False
+    damaged: int = 0
+
+
+Lost = Callable[[LostLine], None]
+
+
 def read_lines(
-    path: Path,
-    *,
-    start: int = 0,
-    end: int | None = None,
-    fd: int | None = None,
-    lost: Lost | None = None,
-    passed: Passed | None = None,
+    path: Path, *, start: int = 0, end: int | None = None, fd: int | None = None, lost: Lost | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Every line that is not blank, with its number from 1. `start` and `end` are byte offsets of a plain file.
 
     With `fd` the open file is read, wherever its path leads by now.
     A `.zst` file that is cut short is an `InputError`, and so is a line that is too long. With `lost` such lines are
-    passed over and told. So are damaged bytes of a `.zst` file, to `passed` where it is given; however many lines
-    stood there, they count as one.
+    passed over and reported. So are damaged bytes of a `.zst` file; however many lines stood there, they count as one.
     """
     try:
-        with open_bytes(path, damaged=lost is not None, fd=fd) as stream:
-            if start:
-                stream.seek(start)
-            position, number = start, 0
-            gaps: list[Gap] = getattr(stream, "gaps", [])
-            while end is None or position < end:
-                line = stream.readline(MAX_LINE_BYTES + 1)
-                if gaps and lost is not None:
-                    number, cut = _tell_gaps(gaps, position, position + len(line), number, lost, passed)
-                    if cut:
-                        position += len(line)
-                        continue
-                if line[-1:] != b"\n" and len(line) <= MAX_LINE_BYTES and getattr(stream, "torn", False):
-                    if lost is not None:
-                        lost(number + 1, "cut short", True)
-                        return
-                    raise InputError(f"{path}: cut short after line {number}; the rest of the file is missing")
-                if not line:
-                    return
-                number += 1
-                position += len(line)
-                if len(line) > MAX_LINE_BYTES:
-                    if lost is None:
-                        raise LongLineError(f"{path}:{number}: the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
-                    position += _pass_over(stream, line)
-                    lost(number, f"longer than {MAX_LINE_BYTES // 2**20} MiB", False)
-                    continue
-                if number == 1 and line.startswith(b"\xef\xbb\xbf"):
-                    line = line[3:]
-                if not line.isspace():
-                    yield number, line
+        with path.open("rb", _CHUNK_BYTES) if fd is None else os.fdopen(os.dup(fd), "rb", _CHUNK_BYTES) as stream:
+            stream.seek(start)
+            if path.suffix == ".zst":
+                from velodrome.records.zst import zst_lines
+
+                lines = zst_lines(path, stream, most=MAX_LINE_BYTES, damaged=lost is not None)
+            else:
+                lines = _plain_lines(stream, start, end)
+            for number, line in enumerate(lines, 1):
+                if isinstance(line, bytes) and len(line) <= MAX_LINE_BYTES:
+                    if number == 1 and line.startswith(b"\xef\xbb\xbf"):
+                        line = line[3:]
+                    if not line.isspace():
+                        yield number, line
+                elif lost is not None:
+                    lost(_lost_line(number, line))
+                elif line is None:
+                    raise InputError(f"{path}: cut short after line {number - 1}; the rest of the file is missing")
+                else:
+                    raise LongLineError(f"{path}:{number}: the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _tell_gaps(
-    gaps: list[Gap], start: int, end: int, number: int, lost: Lost, passed: Passed | None
-) -> tuple[int, bool]:
-    """Tell of the gaps before the line that is between two offsets. The number they count up to, and if one cuts it."""
-    cut = False
-    while gaps and (gaps[0].at <= start or (gaps[0].cut and gaps[0].at == end)):
-        gap = gaps.pop(0)
-        number += 1
-        cut = gap.at > start
-        if passed is not None:
-            passed(number, gap.start, gap.size)
-        else:
-            lost(number, f"{gap.size:,} bytes from byte {gap.start:,} on {DAMAGED}", False)
-    return number, cut
+def _lost_line(number: int, line: bytes | Gap | None) -> LostLine:
+    if line is None:
+        return LostLine(number, "cut short", torn=True)
+    if isinstance(line, bytes):
+        return LostLine(number, f"longer than {MAX_LINE_BYTES // 2**20} MiB")
+    reason = f"{line.size:,} bytes from byte {line.start:,} on cannot be decompressed"
+    return LostLine(number, reason, damaged=line.size)
 
 
-def _pass_over(stream: IO[bytes], line: bytes) -> int:
-    """Read to the end of a line of which this is the start; so many bytes."""
-    passed = 0
-    while line and line[-1:] != b"\n":
-        line = stream.readline(_CHUNK_BYTES)
-        passed += len(line)
-    return passed
-
-
-def open_bytes(path: Path, *, damaged: bool = False, fd: int | None = None) -> IO[bytes]:
-    """The file's bytes, decompressed if its name ends in `.zst`; with `damaged` as far as they can be.
-
-    With `fd` they are those of the open file.
-    """
-    stream = path.open("rb", buffering=_CHUNK_BYTES) if fd is None else os.fdopen(os.dup(fd), "rb", _CHUNK_BYTES)
-    if fd is not None:
-        stream.seek(0)
-    if path.suffix != ".zst":
-        return stream
-    from velodrome.records.zst import ZstReader
-
-    return ZstReader(path, damaged=damaged, stream=stream)
+def _plain_lines(stream: IO[bytes], start: int, end: int | None) -> Iterator[bytes | Gap | None]:
+    """Every line between the offsets; of one that is too long, the start."""
+    position = start
+    while (end is None or position < end) and (line := stream.readline(MAX_LINE_BYTES + 1)):
+        position += len(line)
+        yield line
+        if len(line) > MAX_LINE_BYTES:
+            while line[-1:] not in (b"\n", b""):
+                line = stream.readline(_CHUNK_BYTES)
+                position += len(line)
 
 
 def loads(line: bytes | memoryview, *, finite: bool = False) -> Any:

@@ -34,6 +34,8 @@ def other_file(path: Path) -> str | None:
     """What a file is that is not of rollouts, and what reads it; None if it may be of rollouts."""
     if path.name.endswith(_MADE):
         return f"{path}: made from rollouts, and none itself; give the .jsonl beside it"
+    if (problem := foreign_file(path)) is not None:
+        return problem
     kinds = {_kind(line) for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS)}
     kind = kinds.pop() if len(kinds) == 1 else None
     return f"{path}: {_KINDS[kind].format(path=path)}" if kind is not None else None

@@ -8,25 +8,27 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
-from velodrome.records.jsonl import DAMAGED, Lost, Passed, loads, read_lines
+from velodrome.records.jsonl import Lost, LostLine, loads, read_lines
 from velodrome.records.other_files import is_foreign, where
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
 
+_THE_END = "nothing after it was read"
 
-def read_rows(path: Path, lost: Lost, passed: Passed | None = None) -> Iterator[tuple[int, Json, int]]:
-    """Every row with the number of its line and its size in bytes; `lost` is told of each line that is none.
 
-    So is, if it is given, `passed` of bytes that are damaged. A rollout of another project is an `InputError`.
+def read_rows(path: Path, lost: Lost) -> Iterator[tuple[int, Json, int]]:
+    """Every row with the number of its line and its size in bytes; `lost` gets each line that is none.
+
+    A rollout of another project is an `InputError`.
     """
     number = foreign = 0
     try:
-        for number, line in read_lines(path, lost=lost, passed=passed):
+        for number, line in read_lines(path, lost=lost):
             try:
                 row = loads(line)
             except ValueError as error:
-                lost(number, f"not JSON: {error}", line[-1:] != b"\n")
+                lost(LostLine(number, f"not JSON: {error}", torn=line[-1:] != b"\n"))
                 continue
             if is_foreign(row):
                 foreign = number
@@ -34,18 +36,18 @@ def read_rows(path: Path, lost: Lost, passed: Passed | None = None) -> Iterator[
             if type(row) is dict:
                 yield number, row, len(line)
             else:
-                lost(number, "not an object", False)
+                lost(LostLine(number, "not an object"))
     except InputError as error:
         if not number:
             raise  # no file, or none that could be read at all
         reason = str(error).removeprefix(f"{path}: ")
-        lost(number + 1, f"{reason}; nothing after it was read", False)
+        lost(LostLine(number + 1, f"{reason}; {_THE_END}"))
     if foreign:
         raise InputError(where(path, foreign))
 
 
-def read_facts(path: Path, lost: Lost, passed: Passed | None = None) -> Iterator[RowFacts]:
-    for line, row, size in read_rows(path, lost, passed):
+def read_facts(path: Path, lost: Lost) -> Iterator[RowFacts]:
+    for line, row, size in read_rows(path, lost):
         yield RowFacts(row, line=line, size=size)
 
 
@@ -61,7 +63,7 @@ MOST_NOTES = 20  # on lines of one file
 
 
 class Unread:
-    """What `read_rows` tells of one file: the first few lines by number, of the rest how many there are."""
+    """Notes on the lines of one file that were lost: the first few by number, of the rest how many there are."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,17 +71,16 @@ class Unread:
         self._gaps: list[str] = []
         self._notes: list[str] = []
 
-    def __call__(self, line: int, reason: str, torn: bool) -> None:
-        if reason.endswith(DAMAGED):
-            self._gaps.append(f"{self.path}: {reason}; what stood there is not counted")
+    def __call__(self, lost: LostLine) -> None:
+        if lost.damaged:
+            self._gaps.append(f"{self.path}: {lost.reason}; what stood there is not counted")
             del self._gaps[MOST_NOTES:]
             return
         self.count += 1
-        if torn or len(self._notes) < MOST_NOTES:  # only one line can be torn, and it is the last
-            what = "not whole: it is being written, or was torn" if torn else "not a rollout"
-            if reason.endswith("nothing after it was read"):
-                what = reason
-            self._notes.append(f"{self.path}:{line}: {what}; it is not counted")
+        if lost.torn or len(self._notes) < MOST_NOTES:  # only one line can be torn, and it is the last
+            what = "not whole: it is being written, or was torn" if lost.torn else "not a rollout"
+            what = lost.reason if lost.reason.endswith(_THE_END) else what
+            self._notes.append(f"{self.path}:{lost.number}: {what}; it is not counted")
 
     @property
     def notes(self) -> list[str]:

@@ -1,6 +1,6 @@
 """Zstandard files of many small frames: read as one stream, cut at the last whole frame.
 
-Where bytes are damaged, a reader that is told to goes on at the next frame that decodes, and keeps where the gap is.
+A reader that takes damaged files continues at the next frame that decodes, and reports the gap.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import zstandard
 
@@ -25,12 +25,10 @@ _compressor = zstandard.ZstdCompressor(
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Bytes of a file that were passed over. The text goes on at `at`; `cut`: the line that ends there is not whole."""
+    """Bytes of a file that cannot be decompressed and are passed over."""
 
     start: int
     size: int
-    at: int = 0
-    cut: bool = False
 
 
 def pack(line: bytes) -> bytes:
@@ -43,15 +41,15 @@ def next_frame(read: Callable[[int, int], bytes], start: int) -> int | None:
     """Where from `start` on a frame begins that decodes to its end; `read` is given an offset and a size."""
     left = _MOST_TRIED_BYTES
     while left > 0 and (data := read(start, _CHUNK_BYTES)):
-        found = data.find(MAGIC)
-        if found < 0:
+        at = data.find(MAGIC)
+        if at < 0:
             start += max(len(data) - len(MAGIC) + 1, 1)
             continue
-        whole, tried = _decodes(read, start + found)
+        whole, tried = _decodes(read, start + at)
         if whole:
-            return start + found
+            return start + at
         left -= tried
-        start += found + 1
+        start += at + 1
     return None
 
 
@@ -89,87 +87,69 @@ def _unpacked(stream: IO[bytes], start: int) -> Iterator[tuple[bytes, int, int]]
         data = rest or stream.read(_CHUNK_BYTES)
 
 
-def _pieces(path: Path, stream: IO[bytes], gaps: list[Gap] | None = None) -> Iterator[tuple[bytes, int, int]]:
-    """As `_unpacked`. With `gaps` damage is passed over and told there; a line it cuts gets its end."""
-    start = given = 0
-    last = b"\n"
-    with stream:
+def _pieces(path: Path, stream: IO[bytes], *, damaged: bool) -> Iterator[tuple[bytes, int, int] | Gap]:
+    """As `_unpacked`, with a gap where bytes are damaged; unless those are `damaged`, that is an `InputError`."""
 
-        def read(at: int, size: int) -> bytes:
-            stream.seek(at)
-            return stream.read(size)
+    def read(at: int, size: int) -> bytes:
+        stream.seek(at)
+        return stream.read(size)
 
-        while True:
-            whole = position = start
-            problem: Exception | None = None
-            try:
-                for piece, whole, position in _unpacked(stream, start):
-                    last, given = piece[-1:] or last, given + len(piece)
-                    yield piece, whole, position
-            except zstandard.ZstdError as error:
-                problem = error
-            if problem is None and (gaps is None or whole == position):
-                return
-            resume = None if gaps is None else next_frame(read, whole + 1)
-            if resume is None and problem is None:
-                return  # torn, and not damaged
-            if gaps is None or (resume is None and not whole):
-                raise InputError(f"{path}: not a zstd file from byte {whole} on: {problem}") from problem
-            start = stream.seek(0, io.SEEK_END) if resume is None else resume
-            cut = last != b"\n"
-            gaps.append(Gap(whole, start - whole, given + cut, cut))
-            if cut:
-                last, given = b"\n", given + 1
-                yield b"\n", start, start
+    start = 0
+    while True:
+        whole = position = start
+        problem: Exception | None = None
+        try:
+            for piece, whole, position in _unpacked(stream, start):
+                yield piece, whole, position
+        except zstandard.ZstdError as error:
+            problem = error
+        if problem is None and (not damaged or whole == position):
+            return
+        resume = next_frame(read, whole + 1) if damaged else None
+        if resume is None and problem is None:
+            return  # torn, and not damaged
+        if not damaged or (resume is None and not whole):
+            raise InputError(f"{path}: not a zstd file from byte {whole} on: {problem}") from problem
+        start = stream.seek(0, io.SEEK_END) if resume is None else resume
+        yield Gap(whole, start - whole)
+
+
+def zst_lines(path: Path, stream: IO[bytes], *, most: int, damaged: bool) -> Iterator[bytes | Gap | None]:
+    """Every line with its end; None at last if the file is cut short. With `damaged` gaps are passed over.
+
+    Of a line longer than `most` no more than that and a piece is held. A line that a gap cuts is part of the gap.
+    """
+    line = bytearray()
+    torn = False
+    for piece in _pieces(path, stream, damaged=damaged):
+        if isinstance(piece, Gap):
+            line.clear()
+            yield piece
+            continue
+        text, whole, position = piece
+        torn = whole < position
+        first, *rest = text.split(b"\n")
+        line += first if len(line) <= most else b""
+        for part in rest:
+            yield bytes(line) + b"\n"
+            line = bytearray(part)
+    if torn and len(line) <= most:
+        yield None
+    elif line:
+        yield bytes(line)
 
 
 def whole_frames(path: Path) -> tuple[int, bool]:
     """The offset behind the last whole frame, and whether the text ends a line there; damage is passed over."""
     end, last, line_ended = 0, b"\n", True
-    for piece, whole, _ in _pieces(path, path.open("rb"), []):
-        last = piece[-1:] or last
-        if whole > end:
-            end, line_ended = whole, last == b"\n"
+    with path.open("rb") as stream:
+        for piece in _pieces(path, stream, damaged=True):
+            if isinstance(piece, Gap):
+                if last != b"\n":  # the line that it cuts ends with it
+                    end, last, line_ended = piece.start + piece.size, b"\n", True
+                continue
+            text, whole, _ = piece
+            last = text[-1:] or last
+            if whole > end:
+                end, line_ended = whole, last == b"\n"
     return end, line_ended
-
-
-class _Stream(io.RawIOBase):
-    def __init__(self, pieces: Iterator[tuple[bytes, int, int]], source: IO[bytes]) -> None:
-        self._pieces = pieces
-        self._source = source
-        self._left = memoryview(b"")
-        self.torn = False
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._source.close()
-        super().close()
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._left:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return 0
-            text, whole, position = piece
-            self._left, self.torn = memoryview(text), whole < position
-        size = min(len(buffer), len(self._left))
-        buffer[:size] = self._left[:size]
-        self._left = self._left[size:]
-        return size
-
-
-class ZstReader(io.BufferedReader):
-    """The decompressed bytes of a file, as one stream. With `damaged` it passes over what is; `gaps` say where."""
-
-    def __init__(self, path: Path, *, damaged: bool = False, stream: IO[bytes] | None = None) -> None:
-        self.gaps: list[Gap] = []
-        source = stream or path.open("rb")
-        self._stream = _Stream(_pieces(path, source, self.gaps if damaged else None), source)
-        super().__init__(self._stream, _CHUNK_BYTES)
-
-    @property
-    def torn(self) -> bool:
-        """Whether what was read last is of a frame that is not whole; at the end, whether the file is cut short."""
-        return self._stream.torn

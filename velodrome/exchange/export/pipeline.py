@@ -26,7 +26,6 @@ from velodrome.exchange.export.split_files import RecordFile, output_files
 from velodrome.exchange.export.splits import Splits, listed, parse_shares
 from velodrome.exchange.problems import FLAWS, Problems
 from velodrome.records.facts import is_episode
-from velodrome.records.other_files import foreign_file
 from velodrome.records.outfile import OutFile, refuse_existing
 
 _CHANGED = "NaN and infinite numbers are null, broken text has U+FFFD"
@@ -78,9 +77,6 @@ def export(fmt: Format, sources: Sequence[Path], options: ExportOptions) -> Expo
     foreign = (options.model_fields_set & ExportSettings.model_fields.keys()) - {*fmt.settings}
     if foreign:
         raise InputError(f"{fmt.name} has no setting {', '.join(sorted(foreign))} (see docs/export.md)")
-    problems = [problem for source in sources if (problem := foreign_file(source)) is not None]
-    if problems:
-        raise InputError(*problems)
     shares, note = parse_shares(options.split)
     paths, card = output_files(options.to, fmt.suffix, list(shares), split=options.split is not None)
     refuse_existing([*paths.values(), card], sources, overwrite=options.overwrite)
