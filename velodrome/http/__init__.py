@@ -9,46 +9,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from velodrome.errors import CallError
-    from velodrome.http.client import SETTLED, Http, Reply
-    from velodrome.http.pools import close_shared, configure, owned, shared
-    from velodrome.http.retry import Retry, retry_after_s
-    from velodrome.http.streamed import Stream
-    from velodrome.http.target import Replicas, Target, excerpt
+    from velodrome.errors import CallError as CallError
+    from velodrome.http.client import SETTLED as SETTLED
+    from velodrome.http.client import Http as Http
+    from velodrome.http.client import Reply as Reply
+    from velodrome.http.pools import close_shared as close_shared
+    from velodrome.http.pools import configure as configure
+    from velodrome.http.pools import owned as owned
+    from velodrome.http.pools import shared as shared
+    from velodrome.http.retry import Retry as Retry
+    from velodrome.http.streamed import Stream as Stream
+    from velodrome.http.target import Replicas as Replicas
+    from velodrome.http.target import Target as Target
+    from velodrome.http.target import excerpt as excerpt
 
-__all__ = [
-    "SETTLED",
-    "CallError",
-    "Http",
-    "Replicas",
-    "Reply",
-    "Retry",
-    "Stream",
-    "Target",
-    "close_shared",
-    "configure",
-    "excerpt",
-    "owned",
-    "retry_after_s",
-    "shared",
-]
 
-_HOMES = {
-    "CallError": "velodrome.errors",
-    "Http": "velodrome.http.client",
-    "Replicas": "velodrome.http.target",
-    "Reply": "velodrome.http.client",
-    "Retry": "velodrome.http.retry",
-    "SETTLED": "velodrome.http.client",
-    "Stream": "velodrome.http.streamed",
-    "Target": "velodrome.http.target",
-    "close_shared": "velodrome.http.pools",
-    "configure": "velodrome.http.pools",
-    "excerpt": "velodrome.http.target",
-    "owned": "velodrome.http.pools",
-    "retry_after_s": "velodrome.http.retry",
-    "shared": "velodrome.http.pools",
+_NAMES = {
+    "errors": "CallError",
+    "http.client": "SETTLED Http Reply",
+    "http.pools": "close_shared configure owned shared",
+    "http.retry": "Retry",
+    "http.streamed": "Stream",
+    "http.target": "Replicas Target excerpt",
 }
+_HOMES = {name: f"velodrome.{home}" for home, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

@@ -21,7 +21,7 @@ import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from velodrome.errors import Away, CallError, describe
-from velodrome.http.connections import Connections, Wait, tracing
+from velodrome.http.connections import Connection, Connections
 from velodrome.http.retry import CONNECT_TIMEOUT_S, Retry, retry_after_s
 from velodrome.http.streamed import Stream
 from velodrome.http.target import HEADERS, Replicas, Target, status_line
@@ -82,8 +82,6 @@ class Http:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._limit = limit
-        self._limit_per_host = limit_per_host
         self._max_body_bytes = max_body_bytes
         self._sleep = sleep
         self._jitter = jitter
@@ -91,7 +89,6 @@ class Http:
         self._now = now
         self._connections = Connections(limit, limit_per_host)
         self._session: aiohttp.ClientSession | None = None
-        self._traced: aiohttp.ClientSession | None = None  # over the same connections
 
     async def post(
         self, to: Target | Replicas, body: bytes, policy: Retry, *, headers: Mapping[str, str] | None = None
@@ -110,11 +107,9 @@ class Http:
 
     async def aclose(self) -> None:
         """Close every connection. Closing twice is fine; a later call opens a new pool."""
-        sessions = self._session, self._traced
-        self._session = self._traced = None
-        for session in sessions:
-            if session is not None:
-                await session.close()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
     async def _send(self, call: _Outgoing, to: Target | Replicas, policy: Retry, attempt: _Attempt[_Got]) -> _Got:
         until = self._clock() + policy.total_timeout_s
@@ -146,59 +141,49 @@ class Http:
             target = to.choose(avoid=target)
 
     async def _attempt(self, call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout) -> Reply:
-        wait = self._connections.take(target.host)
+        connection = self._connections.to(target.host)
         try:
-            with _losses(timeout.total, wait), deadline(timeout.total or CONNECT_TIMEOUT_S):
+            with _losses(timeout.total, connection), deadline(timeout.total or CONNECT_TIMEOUT_S):
+                await connection.take()
                 started = time.perf_counter()
-                response = await self._request(call, target, _UNTIMED, wait)
-                _put_first_byte(started, wait)
+                response = await self._request(call, target, _UNTIMED)
+                _put_first_byte(started)
                 try:
                     content = await self._read(response, target)
                 finally:
                     if not response.closed:  # a body read to its end has returned its connection
                         response.close()
         finally:
-            self._connections.give_back(target.host)
+            connection.give_back()
         return _good(Reply(response.status, content, response.headers, target))
 
     async def _begin(self, until: float, call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout) -> Stream:
         silence_s, left_s = timeout.total, until - self._clock()
         timeout = aiohttp.ClientTimeout(total=left_s, sock_connect=timeout.sock_connect, sock_read=silence_s)
-        started = time.perf_counter()
-        wait = self._connections.take(target.host)
-        over = partial(self._connections.give_back, target.host)
-        with _losses(silence_s, wait), ExitStack() as failed:
-            failed.callback(over)
-            response = await self._request(call, target, timeout, wait)
+        connection = self._connections.to(target.host)
+        with _losses(silence_s, connection), ExitStack() as failed:
+            failed.callback(connection.give_back)
+            with deadline(silence_s or CONNECT_TIMEOUT_S):
+                await connection.take()
+            started = time.perf_counter()
+            response = await self._request(call, target, timeout)
             failed.callback(response.close)
             if not 200 <= response.status < 300:
                 _good(Reply(response.status, await self._read(response, target), response.headers, target))
             first = await response.content.readany()
-            _put_first_byte(started, wait)
+            _put_first_byte(started)
             failed.pop_all()
-        return Stream(response, first, target, self._max_body_bytes, over)
+        return Stream(response, first, target, self._max_body_bytes, connection.give_back)
 
-    async def _request(
-        self, call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout, wait: Wait | None
-    ) -> aiohttp.ClientResponse:
+    async def _request(self, call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         body = call.body
-        session = self._session or self._open()
-        if wait is not None:
-            session = self._traced = self._traced or aiohttp.ClientSession(
-                connector=session.connector,
-                connector_owner=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=HEADERS,
-                trace_configs=[tracing()],
-            )
-        return await session.request(
+        return await (self._session or self._open()).request(
             call.method,
             target.url,
             data=body if body is None or len(body) <= _BUFFERED_BYTES else io.BytesIO(body),
             headers=_headers(target, call.headers),
             timeout=timeout,
             allow_redirects=False,
-            trace_request_ctx=wait,
         )
 
     async def _read(self, response: aiohttp.ClientResponse, target: Target) -> bytes:
@@ -221,7 +206,7 @@ class Http:
         return policy.delay_s(retries, self._jitter(), retry_after_s(header, self._now()))
 
     def _open(self) -> aiohttp.ClientSession:
-        pool = aiohttp.TCPConnector(limit=self._limit, limit_per_host=self._limit_per_host)
+        pool = aiohttp.TCPConnector(limit=0)
         self._session = aiohttp.ClientSession(connector=pool, cookie_jar=aiohttp.DummyCookieJar(), headers=HEADERS)
         return self._session
 
@@ -229,11 +214,11 @@ class Http:
 class _losses:
     """Turns what a connection can do to an attempt into a `_Failure`. A class: it is entered by every call."""
 
-    __slots__ = ("_patience_s", "_wait")
+    __slots__ = ("_connection", "_patience_s")
 
-    def __init__(self, patience_s: float | None, wait: Wait | None) -> None:
+    def __init__(self, patience_s: float | None, connection: Connection) -> None:
         self._patience_s = patience_s
-        self._wait = wait
+        self._connection = connection
 
     def __enter__(self) -> None:
         return None
@@ -245,8 +230,8 @@ class _losses:
             return
         if isinstance(error, aiohttp.ClientConnectorError):
             raise _Failure(f"connection lost ({describe(error)})", passing=True, sent=False) from error
-        if isinstance(error, TimeoutError) and self._wait is not None and self._wait.in_vain:
-            what = f"all connections were in use for {self._patience_s:g} s ({self._wait.setting})"
+        if isinstance(error, TimeoutError) and self._connection.waits_for is not None:
+            what = f"all connections were in use for {self._patience_s:g} s ({self._connection.waits_for})"
             raise _Failure(what, passing=True, sent=False) from error
         if isinstance(error, TimeoutError):
             raise _Failure(f"no answer within {self._patience_s:g} s", passing=True) from error
@@ -254,10 +239,9 @@ class _losses:
             raise _Failure(f"connection lost ({describe(error)})", passing=True) from error
 
 
-def _put_first_byte(started: float, wait: Wait | None) -> None:
-    """How long the answer took to begin, from when the call had its connection."""
-    waited_s = 0.0 if wait is None else wait.seconds
-    spans.put("first_byte_us", max(round((time.perf_counter() - started - waited_s) * 1e6), 0))
+def _put_first_byte(started: float) -> None:
+    """How long the answer took to begin, from when the call had its place."""
+    spans.put("first_byte_us", round((time.perf_counter() - started) * 1e6))
 
 
 def _headers(target: Target, more: Mapping[str, str] | None) -> CIMultiDict[str]:

@@ -1,89 +1,58 @@
-"""How many connections of a pool are in use, and how long a call waited for one.
+"""How many calls of a pool may be on the wire at once: in all, and to one host. aiohttp itself has no limit.
 
-aiohttp reports a wait through its tracing, which costs every call of a session something. So a pool has two sessions
-over one connector, and a call uses the traced one only when as many calls run as a limit allows.
+A wait is a span `connection` whose count names the limit. Not waiting leaves no span.
 """
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from velodrome.http.limiter import Limiter
 
-import aiohttp
-
-from velodrome.timing import spans
-
-PER_HOST, IN_ALL = "limit_per_host", "limit"  # what the span of a wait counts: the limit that it was
-
-
-class Wait:
-    """A call that may have to wait for a connection, and for how long it did."""
-
-    __slots__ = ("_limit", "_name", "_span", "in_vain", "seconds")
-
-    def __init__(self, name: str, limit: int) -> None:
-        self._name = name
-        self._limit = limit
-        self._span: spans.Span | None = None
-        self.seconds = 0.0
-        self.in_vain = False
-
-    def begin(self) -> None:
-        """From here on it waits."""
-        self._span = spans.span("connection")
-        self._span.counts = {self._name: self._limit}
-
-    def end(self, *, in_vain: bool = False) -> None:
-        """It has a connection, or was abandoned while it waited."""
-        if self._span is not None:
-            self.in_vain = in_vain
-            self._span.end = self._span.clock()
-            self.seconds += self._span.seconds
-            self._span = None
-
-    @property
-    def setting(self) -> str:
-        """The setting to raise, with its value."""
-        return f"global_aiohttp_connector_{self._name}={self._limit}"
+PER_HOST, IN_ALL = "limit_per_host", "limit"
 
 
 class Connections:
+    """The limits of one pool; 0 is none."""
+
     def __init__(self, limit: int, limit_per_host: int) -> None:
-        self.limit = limit
-        self.limit_per_host = limit_per_host
-        self._in_all = 0
-        self._by_host: dict[str, int] = {}
+        self._per_host = limit_per_host
+        self._in_all = _limiter(IN_ALL, limit)
+        self._hosts: dict[str, Limiter] = {}
 
-    def take(self, host: str) -> Wait | None:
-        """Count a call. A `Wait` if there may be no connection for it; the host's own limit is named first."""
-        self._in_all += 1
-        calls = self._by_host[host] = self._by_host.get(host, 0) + 1
-        if calls > self.limit_per_host > 0:
-            return Wait(PER_HOST, self.limit_per_host)
-        return Wait(IN_ALL, self.limit) if self._in_all > self.limit > 0 else None
-
-    def give_back(self, host: str) -> None:
-        self._in_all -= 1
-        if self._by_host[host] == 1:
-            del self._by_host[host]  # hosts come and go
-        else:
-            self._by_host[host] -= 1
+    def to(self, host: str) -> Connection:
+        """A connection to this host, to be taken."""
+        limiter = self._hosts.get(host)
+        if limiter is None:
+            limiter = self._hosts[host] = _limiter(PER_HOST, self._per_host)
+        return Connection(limiter, self._in_all)
 
 
-def tracing() -> aiohttp.TraceConfig:
-    """Starts and ends each call's `Wait`, which is its `trace_request_ctx`."""
+class Connection:
+    """What one call takes and gives back. `waits_for` is the limit that holds it up, with its value."""
 
-    async def begin(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
-        context.trace_request_ctx.begin()
+    __slots__ = ("_limiters", "_taken", "waits_for")
 
-    async def end(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
-        context.trace_request_ctx.end()
+    def __init__(self, *limiters: Limiter) -> None:
+        self._limiters = limiters
+        self._taken = 0
+        self.waits_for: str | None = None
 
-    async def fail(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
-        context.trace_request_ctx.end(in_vain=True)
+    async def take(self) -> None:
+        """Wait for a place."""
+        for limiter in self._limiters:
+            if not limiter.take_at_once():
+                self.waits_for = f"global_aiohttp_connector_{limiter.name}={limiter.limit}"
+                await limiter.__aenter__()
+                self.waits_for = None
+            self._taken += 1
 
-    config = aiohttp.TraceConfig()
-    config.on_connection_queued_start.append(begin)
-    config.on_connection_queued_end.append(end)
-    config.on_request_exception.append(fail)
-    return config
+    def give_back(self) -> None:
+        """Give back what was taken."""
+        for limiter in self._limiters[: self._taken]:
+            limiter.give_back()
+        self._taken = 0
+
+
+def _limiter(name: str, limit: int) -> Limiter:
+    limiter = Limiter(name, limit if limit > 0 else None, name)
+    limiter.span = "connection"
+    return limiter

@@ -21,10 +21,19 @@ class Limiter:
     def __init__(self, name: str, limit: int | None, setting: str = "max_concurrent") -> None:
         self.name = name
         self.limit = limit
+        self.span = f"limit:{name}"
         self._setting = setting
         self._free = limit or 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._lock = threading.Lock()
+
+    def take_at_once(self) -> bool:
+        """Take a place if one is free."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+        return self.limit is None
 
     async def __aenter__(self) -> None:
         if self.limit is None:
@@ -35,24 +44,23 @@ class Limiter:
                 return
             place = asyncio.get_running_loop().create_future()
             self._waiting.append(place)
-        with span(f"limit:{self.name}"):
+        with span(self.span):
             put(self._setting, self.limit)
             try:
                 await place
             except asyncio.CancelledError:
                 if not place.cancelled():  # it was given the place at the same moment
-                    self._give_back()
+                    self.give_back()
                 raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.limit is not None:
-            self._give_back()
+        self.give_back()
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
         """Pass the place on to the first that waits."""
-        while True:
+        while self.limit is not None:
             with self._lock:
                 if not self._waiting:
                     self._free += 1
@@ -69,6 +77,6 @@ class Limiter:
 
     def _give(self, place: asyncio.Future[None]) -> None:
         if place.done():
-            self._give_back()
+            self.give_back()
         else:
             place.set_result(None)

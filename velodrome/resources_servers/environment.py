@@ -31,8 +31,8 @@ from velodrome.errors import (
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.awaiting import within
 from velodrome.resources_servers.results import score_fields, tool_text
-from velodrome.resources_servers.schema import Tool, complaint
-from velodrome.resources_servers.shape import Hook, Shape, make_shape, no_verify, tool
+from velodrome.resources_servers.schema import Hook, Tool, complaint
+from velodrome.resources_servers.shape import Shape, make_shape, no_verify, tool
 from velodrome.settings.component import Component, Field, settings_of
 from velodrome.threads import Escaped, NoAnswer, Threads
 
@@ -172,7 +172,7 @@ class Environment(Component):
     async def _run(
         self,
         kind: type[RolloutError],
-        hook: Hook | Tool,
+        hook: Hook,
         limit_s: float,
         call: Callable[[], Any],
         late: Callable[[Any], None] | None = None,

@@ -28,13 +28,19 @@ HIDDEN = ("self", "session")
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """One tool, ready to be called: `check` turns the model's arguments into keyword arguments."""
+class Hook:
+    """A method of the user's that is called at a set moment."""
 
     name: str
     function: Callable[..., Any]
     is_async: bool
     wants_session: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Hook):
+    """A method that the model calls: `check` turns its arguments into keyword arguments."""
+
     schema: Json
     check: Callable[[Json], Json]
 

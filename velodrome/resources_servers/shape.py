@@ -12,19 +12,11 @@ from difflib import get_close_matches
 from typing import Any, TypeVar, overload
 
 from velodrome.errors import InputError, defined_at
-from velodrome.resources_servers.schema import Tool, make_tool
+from velodrome.resources_servers.schema import Hook, Tool, make_tool
 
 MARK = "__velodrome_tool__"
 HOOKS = {"verify": ("task", "response"), "seed_session": ("task",), "close_session": ("session",)}
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What `@tool` was told."""
-
-    name: str | None
-    description: str | None
 
 
 @overload
@@ -37,20 +29,10 @@ def tool(method: Any = None, /, *, name: str | None = None, description: str | N
     def mark(method: Any) -> Any:
         if not callable(method) or isinstance(method, staticmethod | type):
             raise InputError(f"@tool: {method!r} is not a plain method; put @tool on a def with self")
-        setattr(method, MARK, Mark(name, description))
+        setattr(method, MARK, {"name": name, "description": description})
         return method
 
     return mark if method is None else mark(method)
-
-
-@dataclass(frozen=True, slots=True)
-class Hook:
-    """A method of the user's that is called at a set moment."""
-
-    name: str
-    function: Callable[..., Any]
-    is_async: bool
-    wants_session: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +52,9 @@ def make_shape(owner: type, base: type) -> Shape:
     for attribute in in_order:
         function = inspect.getattr_static(owner, attribute)
         mark = getattr(function, MARK, None)
-        if isinstance(function, staticmethod | classmethod) or not isinstance(mark, Mark):
+        if isinstance(function, staticmethod | classmethod) or mark is None:
             continue
-        made = make_tool(owner, attribute, function, name=mark.name, description=mark.description)
+        made = make_tool(owner, attribute, function, **mark)
         if made.name in tools:
             raise InputError(f'{owner.__name__}.{attribute}: there is another tool named "{made.name}"')
         tools[made.name] = made

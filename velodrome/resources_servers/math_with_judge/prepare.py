@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -18,7 +17,8 @@ from typing import Any
 
 import orjson
 
-from velodrome.errors import InputError, RolloutError, TaskError, blame
+from velodrome.errors import InputError, TaskError, VelodromeError, blame
+from velodrome.records.outfile import write_whole
 
 DATA_SET = "BytedTsinghua-SIA/DAPO-Math-17k"
 OUTPUT = "resources_servers/math_with_judge/data/dapo17k_bytedtsinghua_train.jsonl"
@@ -72,18 +72,10 @@ def load_rows() -> Iterable[Json]:
 
 def write(problems: Iterable[Json], output: Path) -> int:
     """Write the tasks and say how many; nothing is left behind if it fails half-way."""
+    lines = [orjson.dumps(each) + b"\n" for each in problems]
     output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(output.name + ".partial")
-    count = 0
-    try:
-        with partial.open("wb") as file:
-            for each in problems:
-                file.write(orjson.dumps(each) + b"\n")
-                count += 1
-        os.replace(partial, output)
-    finally:
-        partial.unlink(missing_ok=True)
-    return count
+    write_whole(output, b"".join(lines))
+    return len(lines)
 
 
 def main(argv: list[str] | None = None, load: Callable[[], Iterable[Json]] = load_rows) -> int:
@@ -94,7 +86,7 @@ def main(argv: list[str] | None = None, load: Callable[[], Iterable[Json]] = loa
     try:
         with blame(TaskError, f"{DATA_SET} cannot be read (is its hub reachable?)"):
             count = write(islice(tasks(load()), options.limit), options.output)
-    except (InputError, RolloutError) as error:
+    except VelodromeError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     sys.stderr.write(f"{options.output}: {count} problems\n")
