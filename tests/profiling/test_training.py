@@ -352,6 +352,7 @@ def test_a_trace_above_the_limit_is_refused(tmp_path: Path):
         ("a.json", '[{"name": "trace start", "args": {"made_by": "velodrome"}}]', "of a collection: give its rollouts"),
         ("a.json", '[{"name": "x", "ph": "X"}]', "no trace of PyTorch's profiler"),
         ("a.json", '{"traceEvents": [3]}', "not a trace (expected a list of trace events)"),
+        ("a.json", "[1, 2]", "not a trace (expected a list of trace events)"),
         ("a.json", '{"x": 1 "traceEvents": []}', "not a trace (its beginning is no JSON)"),
         ("a.json", '{"deviceProperties": [], "traceEvents": []}', "nothing was recorded in it"),
         ("a.json", f'{{"traceEvents": [{{"ts": {"9" * 5000}}}]}}', "not a trace (an event in it cannot be read)"),
