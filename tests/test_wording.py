@@ -19,9 +19,9 @@ from velodrome.cli.main import main
 
 FILE = Path(__file__).parent / "wording.txt"
 MODEL = "policy_model: {responses_api_models: {scripted_model: {answers: ['36', '37']}}}\n"
-AWAY = (
-    "policy_model: {responses_api_models: {openai_model: {base_url: 'http://127.0.0.1:1/v1', model: m, api_key: k}}}\n"
-)
+AWAY = """
+policy_model: {responses_api_models: {openai_model: {base_url: "http://127.0.0.1:1", model: m, max_retries: 0}}}
+"""
 CALCULATOR = "resources_servers/calculator/configs/calculator.yaml"
 COLLECT = f"collect +config_paths=[{CALCULATOR},model.yaml] +embedded=true +input_jsonl_fpath=tasks.jsonl"
 RUN = f"{COLLECT} +output_jsonl_fpath=rollouts.jsonl"

@@ -27,11 +27,13 @@ def open_sockets() -> set[str]:
 async def nothing_left() -> AsyncIterator[None]:
     """Raises if the block leaves a socket, a task or a thread."""
     sockets, tasks, threads = open_sockets(), asyncio.all_tasks(), set(threading.enumerate())
+    gc.freeze()  # what other tests loaded is not searched
     try:
         yield
     finally:
         await asyncio.sleep(0)  # transports close on the next turn of the loop
         gc.collect()
+        gc.unfreeze()
         assert asyncio.all_tasks() - tasks == set()
         assert set(threading.enumerate()) - threads == set()
         assert open_sockets() - sockets == set()

@@ -22,6 +22,7 @@ def rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_bytes(encode(make_rollout(task, result, {"key": "a/0", "schema": 1})))
     Path("q.csv").write_text("id,question\n1,What?\n")
     Path("r.failures.jsonl").write_text("{}\n")
+    Path("m.yaml").write_text("policy_model: {responses_api_models: {scripted_model: {answers: [x]}}}\n")
     return path
 
 
@@ -79,6 +80,13 @@ def rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("metrics r.jsonl --fields a,,b", "--fields"),
         ("metrics r.jsonl --json --csv", "--csv"),
         ("metrics r.jsonl --bye agent", "--by"),
+        ("model lst", "'lst'"),
+        ("model serve +config_paths=[m.yaml] +port=99999", "port"),
+        ("model serve +config_paths=[m.yaml] +host=0.0.0.0", "host"),
+        ("model serve +config_paths=[m.yaml] +hots=::1", '"host"'),
+        ("run", "config_paths"),
+        ("run +num_worker=2", "num_workers"),
+        ("run +cors_origins=all", "cors_origins"),
     ],
 )
 def test_a_wrong_argument_is_one_line_that_names_the_place_and_nothing_is_written(

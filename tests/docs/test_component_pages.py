@@ -1,4 +1,4 @@
-"""Every setting of a component is in its page, in a table made from the code."""
+"""Every setting of a component, and of the verbs with many, is in its page, in a table made from the code."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from pages import DOCS, ROOT, read, rows, section
 from pydantic import BaseModel
 
+from velodrome.cli.collect import CollectOptions
+from velodrome.cli.run import RunOptions
 from velodrome.resources_servers.environment import Environment
 from velodrome.responses_api_models.local_model.app import LocalModel
 from velodrome.responses_api_models.openai_model.app import OpenAI
@@ -32,7 +34,9 @@ def test_tables_of_settings_are_as_the_code_has_them(page: Path):
         ("models.md", "scripted_model", settings_of(ScriptedModel)),
         ("models.md", "Faults", Fault),
         ("environments.md", "Limits", settings_of(Environment)),
+        ("collect.md", "Settings", CollectOptions),
+        ("serving.md", "Settings", RunOptions),
     ],
 )
-def test_every_setting_of_a_component_is_documented(page: str, heading: str, owner: type[BaseModel]):
+def test_every_setting_is_documented(page: str, heading: str, owner: type[BaseModel]):
     assert rows(section(read(page), heading).partition("\n### ")[0]).keys() == setting_names(owner)

@@ -76,6 +76,7 @@ def free_port(wanted: int = 0) -> int:
         return found
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_run(tmp_path: Path):
     (tmp_path / "env.yaml").write_text(f"head_server: {{port: {free_port()}}}\n")
     for body in blocks((ROOT / "README.md").read_text(), "bash"):

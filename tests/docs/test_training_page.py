@@ -22,8 +22,6 @@ def test_every_setting_of_training_is_documented_as_in_its_help():
 @pytest.fixture(scope="module")
 def metric_lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What a run writes that goes through everything, and what replaces lines that disappeared."""
-    pytest.importorskip("torch")
-    pytest.importorskip("numba")
     from velodrome.training.loop import run_training
     from velodrome.training.run.metrics_log import MetricsLog
 
