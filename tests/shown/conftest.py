@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from looking import PATIENCE_S, Looking
+from looking import Looking, look_at
 from patience import DEADLINE_S
-from trace_viewer import ROOT, browser
+from trace_viewer import browser
 
 BIN = Path(sys.executable).parent
 
@@ -96,7 +96,7 @@ def workplace(tmp_path: Path) -> Workplace:
     return Workplace(tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module")  # not longer: while it runs, its event loop is that of the thread
 def chromium() -> Iterator[Any]:
     with browser() as found:
         yield found
@@ -104,26 +104,6 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def looking(chromium: Any) -> Iterator[Callable[..., Looking]]:
-    running: list[subprocess.Popen[str]] = []
-    opened: list[Looking] = []
-
-    def look(*files: Path) -> Looking:
-        command = [sys.executable, "-m", "velodrome.cli.main", "view", *map(str, files)]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-        running.append(process)
-        assert process.stderr
-        found = re.search(r"http://\S+/", process.stderr.readline())
-        assert found
-        opened.append(Looking(chromium, found[0]))
-        opened[-1].settled()
-        return opened[-1]
-
-    yield look
-    for each in opened:
-        for page in each.page.context.pages:
-            page.close()
-    for process in running:
-        process.terminate()
-        assert process.wait(PATIENCE_S) == 0
-        assert process.stderr
-        process.stderr.close()
+    """A viewer of its own over some files."""
+    with ExitStack() as stack:
+        yield lambda *files: stack.enter_context(look_at(chromium, *files))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from patience import DEADLINE_S
-from trace_viewer import keep_screenshot
+from trace_viewer import ROOT, keep_screenshot
 
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 PATIENCE_S = float(DEADLINE_S)  # for what comes by itself
@@ -66,6 +70,25 @@ class Looking:
         end = time.monotonic() + PATIENCE_S
         while not self.page.request.get(f"{self.url}/pulse").json()["complete"]:
             assert time.monotonic() < end, "the index was never complete"
+
+
+@contextmanager
+def look_at(chromium: Any, *files: Path) -> Iterator[Looking]:
+    """A browser on a viewer in a process of its own, which ends by itself when it is told to."""
+    command = [sys.executable, "-m", "velodrome.cli.main", "view", *map(str, files)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stderr
+            address = re.search(r"http://\S+/", process.stderr.readline())
+            assert address
+            look = Looking(chromium, address[0])
+            look.settled()
+            yield look
+            for page in look.page.context.pages:
+                page.close()
+        finally:
+            process.terminate()
+        assert process.wait(PATIENCE_S) == 0
 
 
 def keep(look: Looking, name: str, way: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
-from looking import CONTRAST, UNNAMED, Looking, keep
+from looking import CONTRAST, UNNAMED, Looking, keep, look_at
 from small_run import small
 
 from velodrome.training.loop import run_training as train
@@ -59,11 +59,16 @@ def colours(episode: dict[str, Any], step: int) -> list[str]:
     return [episode["palette"][letter] for letter in cells]
 
 
-def test_an_episode_is_stepped_through_by_keyboard_and_played(looking: Callable[..., Looking], episodes: Path):
+@pytest.fixture(scope="module")
+def look(chromium: Any, episodes: Path) -> Iterator[Looking]:
+    with look_at(chromium, episodes) as look:
+        yield look
+
+
+def test_an_episode_is_stepped_through_by_keyboard_and_played(look: Looking, episodes: Path):
     episode = episode_of(episodes)
     width, names = len(episode["frames"][0][0]), episode["action_names"]
     returns = list(accumulate(sum(row) / 2 for row in episode["rewards"]))
-    look = looking(episodes)
     look.goto(WAY)
 
     def at(step: int) -> None:
@@ -112,8 +117,7 @@ def test_an_episode_is_stepped_through_by_keyboard_and_played(looking: Callable[
     assert (look.said, look.outside) == ([], [])
 
 
-def test_without_scripts_there_are_pictures_and_a_table(looking: Callable[..., Looking], episodes: Path):
-    look = looking(episodes)
+def test_without_scripts_there_are_pictures_and_a_table(look: Looking):
     context = look.chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(look.url + WAY)
@@ -124,8 +128,7 @@ def test_without_scripts_there_are_pictures_and_a_table(looking: Callable[..., L
     context.close()
 
 
-def test_an_episode_fits_can_be_read_and_is_kept_as_a_picture(looking: Callable[..., Looking], episodes: Path):
-    look = looking(episodes)
+def test_an_episode_fits_can_be_read_and_is_kept_as_a_picture(look: Looking):
     keep(look, "episode", WAY)
     for scheme in ("light", "dark"):
         page = look.open(scheme, "desktop")

@@ -6,28 +6,45 @@ VELODROME_SCREENSHOTS=folder keeps what it looks like.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import orjson
 import pytest
-from looking import CONTRAST, UNNAMED, Looking, keep
+from looking import CONTRAST, UNNAMED, Looking, keep, look_at
 from made_runs import HOSTILE, hostile_row, make_run, rollout, rows_of, write
 
 pytestmark = pytest.mark.slow
 
 
+def make_runs(folder: Path) -> tuple[Path, Path]:
+    return make_run(folder / "baseline.jsonl"), make_run(folder / "candidate.jsonl", skill=0.9, seed=2, failed=2)
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[Path, Path]:
-    return make_run(tmp_path / "baseline.jsonl"), make_run(tmp_path / "candidate.jsonl", skill=0.9, seed=2, failed=2)
+    """Two runs that the test may change."""
+    return make_runs(tmp_path)
 
 
-def test_a_run_is_opened_filtered_sorted_and_walked_through_by_keyboard(
-    looking: Callable[..., Looking], runs: tuple[Path, Path]
-):
-    look = looking(runs[0])
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that no test changes, with another beside it."""
+    return make_runs(tmp_path_factory.mktemp("runs"))[0]
+
+
+@pytest.fixture(scope="module")
+def look(chromium: Any, baseline: Path) -> Iterator[Looking]:
+    """A browser on a viewer over both."""
+    with look_at(chromium, baseline, baseline.with_name("candidate.jsonl")) as look:
+        yield look
+
+
+def test_a_run_is_opened_filtered_sorted_and_walked_through_by_keyboard(look: Looking, baseline: Path):
     look.goto("/")
+    look.page.get_by_role("link", name="baseline.jsonl").click()
     look.sees("120 requested = 111 kept + 9 failed")
     look.sees("Rollout Total")
 
@@ -37,12 +54,12 @@ def test_a_run_is_opened_filtered_sorted_and_walked_through_by_keyboard(
     look.page.keyboard.type("reward<1 -state:failed")
     look.press("Enter")
     assert look.at("q=") == "/run/baseline/rollouts?q=reward%3C1+-state%3Afailed"
-    wrong = [number for number, row in enumerate(rows_of(runs[0]), 1) if row["reward"] < 1]
+    wrong = [number for number, row in enumerate(rows_of(baseline), 1) if row["reward"] < 1]
     look.sees(f"{len(wrong)} rollouts match")
 
     look.page.get_by_role("link", name="tokens").click()
     look.at("sort=-tokens")
-    tokens = {number: rows_of(runs[0])[number - 1]["usage"]["total_tokens"] for number in wrong}
+    tokens = {number: rows_of(baseline)[number - 1]["usage"]["total_tokens"] for number in wrong}
     order = sorted(wrong, key=lambda number: (-tokens[number], number))
 
     look.press("j", "j", "k", "j")  # the second row
@@ -65,10 +82,7 @@ def test_a_run_is_opened_filtered_sorted_and_walked_through_by_keyboard(
     assert (look.said, look.outside) == ([], [])
 
 
-def test_the_pages_of_a_list_are_turned_by_keyboard_and_back_again(
-    looking: Callable[..., Looking], runs: tuple[Path, Path]
-):
-    look = looking(runs[0])
+def test_the_pages_of_a_list_are_turned_by_keyboard_and_back_again(look: Looking):
     look.goto("/run/baseline/rollouts?sort=-total_s")
     first = look.page.locator("[data-row] a.link").all_inner_texts()
     look.press("n")
@@ -84,14 +98,13 @@ def test_the_pages_of_a_list_are_turned_by_keyboard_and_back_again(
     assert not look.page.locator("dialog").is_visible()
 
 
-def test_text_is_searched_for_and_a_mistake_is_explained(looking: Callable[..., Looking], runs: tuple[Path, Path]):
-    look = looking(runs[0])
+def test_text_is_searched_for_and_a_mistake_is_explained(look: Looking, baseline: Path):
     look.goto("/run/baseline/rollouts")
     look.page.fill("#q", '"pencils cost"')
     look.press("Enter")
     look.at("pencils")
     pencils = [
-        row for row in rows_of(runs[0]) if "pencils cost" in row["responses_create_params"]["input"][1]["content"]
+        row for row in rows_of(baseline) if "pencils cost" in row["responses_create_params"]["input"][1]["content"]
     ]
     look.sees(f"{len(pencils)} rollouts match")
     look.page.fill("#q", "rewrd<1")
@@ -102,8 +115,7 @@ def test_text_is_searched_for_and_a_mistake_is_explained(looking: Callable[..., 
     assert look.page.locator("[data-row]").count() == 50
 
 
-def test_two_runs_are_compared_and_a_flipped_task_is_opened(looking: Callable[..., Looking], runs: tuple[Path, Path]):
-    look = looking(*runs)
+def test_two_runs_are_compared_and_a_flipped_task_is_opened(look: Looking):
     look.goto("/")
     look.page.get_by_role("link", name="Compare two").click()
     look.sees("Tasks that flipped")
@@ -141,23 +153,15 @@ def test_nothing_a_model_says_runs_loads_or_reorders_anything(looking: Callable[
         assert look.page.evaluate("getComputedStyle(document.body).display") == "flex", way
         assert re.findall("[\u202a-\u202e\u2066-\u2069\u200b\ufeff\x1b]", look.page.inner_text("body")) == [], way
         assert look.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), way
+    look.goto("/run/hostile/rollout/3")
+    assert len(look.page.content()) < 500_000
+    look.page.get_by_role("link", name="show all").last.click()
+    look.at("show=m6#m6")
+    assert look.words("#m6").count("and so on") == 3000
     look.goto("/run/hostile/rollout/1")
     assert "<script>alert(1)</script>" in look.words()
     assert "U+202E" in look.words()
     keep(look, "hostile", "/run/hostile/rollout/1")
-    assert (look.said, look.outside) == ([], [])
-
-
-def test_a_megabyte_of_text_is_folded_and_unfolded(looking: Callable[..., Looking], tmp_path: Path):
-    text = "".join(f"word{place} " for place in range(110_000))
-    row = rollout(1, 0, Random(1))
-    row["output"][-1]["content"] = row["response"]["content"] = text
-    look = looking(write(tmp_path / "r.jsonl", [row]))
-    look.goto("/run/r/rollout/1")
-    assert len(look.page.content()) < 200_000
-    look.page.get_by_role("link", name="show all").click()
-    look.at("show=m4#m4")
-    assert "word55000 word55001" in look.words("#m4")
     assert (look.said, look.outside) == ([], [])
 
 
@@ -211,8 +215,7 @@ def test_the_list_of_runs_follows_its_files(looking: Callable[..., Looking], run
     look.sees("112 9")
 
 
-def test_without_scripts_everything_is_still_there(looking: Callable[..., Looking], runs: tuple[Path, Path]):
-    look = looking(runs[0])
+def test_without_scripts_everything_is_still_there(look: Looking):
     context = look.chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{look.url}/run/baseline/rollouts")
@@ -238,10 +241,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))
-def test_a_page_fits_can_be_read_and_is_kept_as_a_picture(
-    looking: Callable[..., Looking], runs: tuple[Path, Path], name: str
-):
-    look = looking(*runs)
+def test_a_page_fits_can_be_read_and_is_kept_as_a_picture(look: Looking, name: str):
     keep(look, name, PAGES[name])
     for scheme in ("light", "dark"):
         page = look.open(scheme, "desktop")

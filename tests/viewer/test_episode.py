@@ -54,6 +54,7 @@ def read(**changed: Any) -> Episode | str | None:
 
 def test_an_episode_is_read_with_its_pictures_in_letters_of_our_own():
     pictures = Pictures(
+        ".01#",
         ["#eeeeee", "#dd0000", "#DD0000", "#444444"],
         ["", "0", "1", ""],
         [Whole(3, "DABDCA"), FrameChange([2, 1], "AB")],

@@ -5,19 +5,21 @@ The folder is new, empty, or an earlier copy; a folder with anything else in it 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from velodrome.errors import InputError, StorageError
-from velodrome.index import Index, Query, Sort
+from velodrome.index import Entry, Query
 from velodrome.viewer.pages.failures_page import failures_page
 from velodrome.viewer.pages.frame import rendered
 from velodrome.viewer.pages.links import DEFAULT_SORT, Links, short
 from velodrome.viewer.pages.rollout_page import rollout_page
-from velodrome.viewer.pages.rollouts_page import PAGE, ListRequest, rollouts_page
+from velodrome.viewer.pages.rollouts_page import ListRequest, rollouts_page
 from velodrome.viewer.pages.run_page import run_page
 from velodrome.viewer.pages.task_page import task_page
 from velodrome.viewer.parts.render import content_policy, environment, many
@@ -32,26 +34,6 @@ _STATIC = Path(__file__).parent / "static"
 
 
 @dataclass(frozen=True)
-class Frame:
-    """What each page carries: its style and its keys, and a policy that lets nothing else in."""
-
-    mark: Markup
-    style: Markup
-    script: Markup
-    policy: str
-
-
-@dataclass(frozen=True)
-class CopiedRollouts:
-    """Where each page of the list begins, the rollouts, their tasks, and whether there are more than the limit."""
-
-    cursors: list[str]
-    numbers: list[int]
-    tasks: list[str]
-    more: bool
-
-
-@dataclass(frozen=True)
 class Copied:
     """What was written; `more`: whether the selection held more than the limit."""
 
@@ -61,26 +43,25 @@ class Copied:
 
 
 class CopyLinks(Links):
-    """Addresses within a copy."""
+    """Addresses within a copy. A page of the list has a name as soon as another one links to it."""
 
-    def __init__(self, where: str, selection: CopiedRollouts, *, failures: bool) -> None:
+    def __init__(self, where: str, entries: Sequence[Entry], *, failures: bool) -> None:
         self._where = where
-        self._numbers = set(selection.numbers)
-        self._tasks = {task: f"task-{place}.html" for place, task in enumerate(selection.tasks, 1)}
+        self._numbers = {entry.number for entry in entries}
         self._failures = failures
-        self._lists = {cursor: f"rollouts-{place}.html" for place, cursor in enumerate(selection.cursors, 1)}
-        self._lists[""] = "rollouts.html"
+        self.tasks_copied = {task: f"task-{place}.html" for place, task in enumerate({e.task: 0 for e in entries}, 1)}
+        self.lists = {"": "rollouts.html"}  # by cursor
 
     def rollouts(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str | None:
         if q not in ("", self._where) or sort not in ("", DEFAULT_SORT) or before:
             return None
-        return self._lists.get(after)
+        return self.lists.setdefault(after, f"rollouts-{len(self.lists) + 1}.html")
 
     def rollout(self, number: int, *, q: str = "", sort: str = "", show: str = "") -> str | None:
         return f"rollout-{short(number)}.html" if number in self._numbers and not show else None
 
     def task(self, task: str, *, since: int = 0) -> str | None:
-        return self._tasks.get(task) if not since else None
+        return self.tasks_copied.get(task) if not since else None
 
     def failures(self) -> str | None:
         return "failures.html" if self._failures else None
@@ -91,10 +72,10 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
     index = source.read_on()
     query = Query.parse(where, index.fields())
     _prepare(folder)
-    selection = _selection(index, query, limit)
-    numbers = selection.numbers
-    links = CopyLinks(where, selection, failures=bool(index.state.failed))
-    frame = make_frame()
+    entries = list(islice(index.select(query), limit + 1))
+    more, entries = len(entries) > limit, entries[:limit]
+    links = CopyLinks(where, entries, failures=bool(index.state.failed))
+    frame = _frame()
     pages = 0
 
     def write(name: str | None, here: str, values: Json) -> None:
@@ -110,39 +91,25 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
     for kind in ("metrics", "profile", "checks"):
         source.measure(kind, patience_s=_PATIENT_S)
     write("index.html", "run", run_page(source, index, links))
-    left = len(numbers)
-    for cursor in selection.cursors:
+    left, cursor = len(entries), ""
+    while True:
         values = rollouts_page(source, index, links, ListRequest(where, after=cursor))
         values["entries"] = values["entries"][:left]
         left -= len(values["entries"])
         values["next"] = values["next"] if left else None
-        values["tally"] = many(len(numbers), "rollout") + (", the first that match" if selection.more else "")
-        write(links.rollouts(q=where, after=cursor), "rollouts", values)
-    for number in numbers:
-        values = rollout_page(index, links, number, ListRequest(where), "", whole=True)
-        write(links.rollout(number), "rollout", values)
-    for task in selection.tasks:
-        write(links.task(task), "task", task_page(index, links, task))
+        values["tally"] = many(len(entries), "rollout") + (", the first that match" if more else "")
+        write(links.lists[cursor], "rollouts", values)
+        if values["next"] is None:
+            break
+        cursor = next(reversed(links.lists))
+    for entry in entries:
+        values = rollout_page(index, links, entry.number, ListRequest(where), "", whole=True)
+        write(links.rollout(entry.number), "rollout", values)
+    for task, name in links.tasks_copied.items():
+        write(name, "task", task_page(index, links, task))
     if links.failures():
         write("failures.html", "failures", failures_page(index, links))
-    return Copied(len(numbers), pages, selection.more)
-
-
-def _selection(index: Index, query: Query, limit: int) -> CopiedRollouts:
-    cursors: list[str] = []
-    numbers: list[int] = []
-    tasks: dict[str, None] = {}
-    cursor = ""
-    while True:
-        page = index.page(query, Sort(), after=cursor or None, limit=PAGE)
-        cursors.append(cursor)
-        room = limit - len(numbers)
-        for entry in page.entries[:room]:
-            numbers.append(entry.number)
-            tasks[entry.task] = None
-        if page.next is None or len(page.entries) > room or len(numbers) == limit:
-            return CopiedRollouts(cursors, numbers, list(tasks), page.next is not None or len(page.entries) > room)
-        cursor = page.next
+    return Copied(len(entries), pages, more)
 
 
 def _prepare(folder: Path) -> None:
@@ -170,8 +137,9 @@ def _is_ours(path: Path) -> bool:
         return MARK.encode() in stream.read(200)
 
 
-def make_frame() -> Frame:
-    """The frame of every page of a copy."""
+def _frame() -> Json:
+    """What each page carries: its style and its keys, and a policy that lets nothing else in."""
     style = environment().get_template("viewer.css").render()
     script = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in ("viewer.js", "player.js"))
-    return Frame(Markup(MARK), Markup(style), Markup(script), content_policy(style=style, script=script))
+    policy = content_policy(style=style, script=script)
+    return {"mark": Markup(MARK), "style": Markup(style), "script": Markup(script), "policy": policy}

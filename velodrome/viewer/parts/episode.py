@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
-
-from velodrome.viewer.episode_text import ENDS
+from typing import Any, TypeGuard
 
 Json = dict[str, Any]
 
@@ -26,6 +24,11 @@ MOST_LETTERS = 4_000_000  # of all pictures as they are sent, about
 _MOST_NAMES = 1_000
 _CHANGE_LETTERS = 6  # what a changed cell takes, about
 _LARGEST = 1e12  # of a reward
+_ENDS = {
+    "truncated": "its time was over",
+    "terminal": "it ended by the rules",
+    "unfinished": "it was left before it ended",
+}
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 
 
@@ -47,14 +50,26 @@ class FrameChange:
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """One frame a step. The k-th colour is that of the k-th letter of `ALPHABET`.
+    """One frame per step. The k-th colour and the k-th letter of the file are those of the k-th of `ALPHABET`.
 
     A mark is written into its cell: it is the letter the file has, where another letter has the same colour.
     """
 
+    letters: str
     colours: list[str]
     marks: list[str]
     frames: list[Whole | FrameChange]
+
+    def drawn(self) -> Iterator[tuple[int, list[str]]]:
+        """The width and the cells of each picture, whole."""
+        width, cells = 1, [""]
+        for frame in self.frames:
+            if isinstance(frame, FrameChange):
+                for at, letter in zip(frame.at, frame.put, strict=True):
+                    cells[at] = letter
+            else:
+                width, cells = frame.width, list(frame.cells)
+            yield width, cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +102,12 @@ def read_episode(row: Json) -> Episode | str | None:
         return str(flaw)
 
 
+def how_it_ended(value: Json) -> str:
+    """In our own words; "" if it does not say."""
+    ended = value.get("ended")
+    return _ENDS.get(ended, "") if isinstance(ended, str) else ""
+
+
 def _episode(value: Json) -> Episode:
     agents = value.get("agents")
     if not isinstance(agents, int) or isinstance(agents, bool) or not 1 <= agents <= MOST_AGENTS:
@@ -107,15 +128,14 @@ def _episode(value: Json) -> Episode:
     def column(name: str, fits: Callable[[Any], bool]) -> list[list[Any]] | None:
         return _column(name, columns[name][:shown], agents, fits) if name in columns else None
 
-    ended = value.get("ended")
     return Episode(
         agents,
         steps,
-        ENDS.get(ended, "") if isinstance(ended, str) else "",
+        how_it_ended(value),
         _names(value.get("action_names", [])),
         column("actions", _is_action),
         column("teacher_actions", _is_action),
-        column("rewards", _is_reward),
+        column("rewards", is_reward),
         pictures,
         shown,
     )
@@ -159,7 +179,7 @@ def _pictures(palette: Any, frames: list[Any]) -> Pictures:
         letter if letter.isascii() and letter.isalnum() and shared[colour.lower()] > 1 else ""
         for letter, colour in palette.items()
     ]
-    return Pictures(list(palette.values()), marks, checked)
+    return Pictures("".join(palette), list(palette.values()), marks, checked)
 
 
 def _whole(frame: list[Any], ours: dict[int, str]) -> Whole:
@@ -198,5 +218,6 @@ def _is_action(value: Any) -> bool:
     return _is_int(value) and abs(value) < 2**31
 
 
-def _is_reward(value: Any) -> bool:
+def is_reward(value: Any) -> TypeGuard[float]:
+    """Whether this is a number that a page can show."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST

@@ -5,7 +5,7 @@ and a table of steps.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 from itertools import accumulate, groupby
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from markupsafe import Markup
 
-from velodrome.viewer.parts.episode import ALPHABET, Episode, FrameChange, Pictures, Whole
+from velodrome.viewer.parts.episode import ALPHABET, Episode, Pictures, Whole
 from velodrome.viewer.parts.safe_text import attribute
 
 Json = dict[str, Any]
@@ -91,21 +91,14 @@ def _strip(pictures: Pictures, listed: int) -> list[Json]:
     room = max(1, min(_STRIP, last + 1, _STRIP_CELLS // largest))
     wanted = {place * last // max(room - 1, 1) for place in range(room)}
     return [
-        {"step": place + 1, "href": f"#step-{place + 1}" if place < listed else "#steps", "picture": drawn}
-        for place, drawn in _drawn(pictures, wanted)
+        {
+            "step": place + 1,
+            "href": f"#step-{place + 1}" if place < listed else "#steps",
+            "picture": picture(cells, width, pictures.colours),
+        }
+        for place, (width, cells) in enumerate(pictures.drawn())
+        if place in wanted
     ]
-
-
-def _drawn(pictures: Pictures, wanted: set[int]) -> Iterator[tuple[int, Json]]:
-    width, cells = 1, [""]
-    for place, frame in enumerate(pictures.frames):
-        if isinstance(frame, FrameChange):
-            for at, letter in zip(frame.at, frame.put, strict=True):
-                cells[at] = letter
-        else:
-            width, cells = frame.width, list(frame.cells)
-        if place in wanted:
-            yield place, picture(cells, width, pictures.colours)
 
 
 def picture(cells: Sequence[str], width: int, colours: Sequence[str]) -> Json:
