@@ -11,96 +11,75 @@ from hypothesis import strategies as st
 
 from velodrome.records.conversation import Response, ToolCall, final_text, flaw, items, messages, text_of, tool_text
 
+Json = dict[str, Any]
+
+
+def said(text: str, **more: Any) -> Json:
+    """What the model says, as an item."""
+    parts = [{"type": "output_text", "text": text, "annotations": [], **more.pop("part", {})}]
+    return {"type": "message", "role": "assistant", "status": "completed", "content": parts, **more}
+
+
+def called(call: str, name: str, arguments: str, **more: Any) -> Json:
+    return {"type": "function_call", "call_id": call, "name": name, "arguments": arguments, **more}
+
+
+def result(call: str, output: str) -> Json:
+    return {"type": "function_call_output", "call_id": call, "output": output}
+
+
+TOKENS = {"prompt_token_ids": [1, 2], "generation_token_ids": [3], "generation_log_probs": [-0.5]}
 TURNS = [
     {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "two sums"}]},
-    {
-        "type": "message",
-        "role": "assistant",
-        "status": "completed",
-        "content": [{"type": "output_text", "text": "Let me see. ", "annotations": []}],
-    },
-    {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'},
-    {
-        "type": "function_call",
-        "call_id": "c2",
-        "name": "mul",
-        "arguments": "{bad",
-        "prompt_token_ids": [1, 2],
-        "generation_token_ids": [3],
-        "generation_log_probs": [-0.5],
-    },
-    {"type": "function_call_output", "call_id": "c2", "output": "error: bad"},
-    {"type": "function_call_output", "call_id": "c1", "output": "1"},
-    {
-        "type": "message",
-        "role": "assistant",
-        "status": "completed",
-        "content": [{"type": "output_text", "text": "It is 1", "annotations": []}],
-        "generation_token_ids": [4],
-    },
+    said("Let me see. "),
+    called("c1", "add", '{"a": 1}'),
+    called("c2", "mul", "{bad", **TOKENS),
+    result("c2", "error: bad"),
+    result("c1", "1"),
+    said("It is 1", generation_token_ids=[4]),
 ]
+CALLS = [{"id": "c1", "name": "add", "arguments": '{"a": 1}'}, {"id": "c2", "name": "mul", "arguments": "{bad"}]
 SAID = [
     {
         "role": "assistant",
         "reasoning_content": "two sums",
         "content": "Let me see. ",
-        "tool_calls": [
-            {"id": "c1", "name": "add", "arguments": '{"a": 1}'},
-            {"id": "c2", "name": "mul", "arguments": "{bad"},
-        ],
-        "prompt_token_ids": [1, 2],
-        "generation_token_ids": [3],
-        "generation_log_probs": [-0.5],
+        "tool_calls": CALLS,
+        **TOKENS,
     },
     {"role": "tool", "tool_call_id": "c2", "content": "error: bad", "name": "mul"},
     {"role": "tool", "tool_call_id": "c1", "content": "1", "name": "add"},
     {"role": "assistant", "content": "It is 1", "generation_token_ids": [4]},
 ]
+REFUSED = said("") | {"content": [{"type": "refusal", "refusal": "I will not."}]}
+HIDDEN = {"type": "reasoning", "summary": [], "encrypted_content": "x9"}
+MARKED = {"annotations": [{"url": "u"}], "logprobs": [{"token": "yes"}]}
+SEARCH = {"type": "web_search_call", "id": "ws_1", "action": {"query": "velodrome"}}
 
 
-def test_reasoning_text_and_parallel_calls_of_one_turn_are_one_message():
-    assert messages(TURNS) == SAID
+@pytest.mark.parametrize(
+    ("spoken", "as_items"),
+    [
+        (SAID, TURNS),
+        (
+            [{"role": "assistant", "reasoning_encrypted": "x9", "content": "", "refusal": "I will not."}],
+            [HIDDEN, REFUSED],
+        ),
+        ([{"role": "assistant", "content": "yes", **MARKED}], [said("yes", part=MARKED)]),
+        ([{"role": "other", "item": SEARCH}], [SEARCH]),
+    ],
+    ids=["turns", "refusal", "log-probabilities", "unknown kind"],
+)
+def test_messages_and_items_turn_into_each_other(spoken: list[Json], as_items: list[Json]):
+    assert messages(as_items) == spoken
+    assert items(spoken) == as_items
 
 
-def test_messages_turn_back_into_the_items_they_were_made_from():
-    assert items(SAID) == TURNS
-
-
-def test_a_refusal_its_empty_text_and_encrypted_reasoning_survive_both_ways():
-    said = [{"role": "assistant", "reasoning_encrypted": "x9", "content": "", "refusal": "I will not."}]
-    there = items(said)
-    assert there == [
-        {"type": "reasoning", "summary": [], "encrypted_content": "x9"},
-        {
-            "type": "message",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "refusal", "refusal": "I will not."}],
-        },
-    ]
-    assert messages(there) == said
-
-
-def test_log_probabilities_and_annotations_stay_with_their_text():
-    said = [{"role": "assistant", "content": "yes", "annotations": [{"url": "u"}], "logprobs": [{"token": "yes"}]}]
-    assert messages(items(said)) == said
-
-
-def test_an_item_of_an_unknown_kind_is_kept_as_it_is():
-    search = {"type": "web_search_call", "id": "ws_1", "action": {"query": "velodrome"}}
-    assert messages([search]) == [{"role": "other", "item": search}]
-    assert items(messages([search])) == [search]
-
-
-def test_reasoning_summaries_are_joined_when_there_is_no_full_text():
-    item = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "a"}, {"text": "b"}]}
-    assert messages([item]) == [{"role": "assistant", "reasoning_content": "a\n\nb"}]
-
-
-def test_a_turn_after_a_tool_call_without_its_result_is_a_new_message():
+def test_reasoning_summaries_are_joined_and_a_turn_after_a_call_without_its_result_is_a_new_message():
+    summary = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "a"}, {"text": "b"}]}
+    assert messages([summary]) == [{"role": "assistant", "reasoning_content": "a\n\nb"}]
     call = {"type": "function_call", "id": "f1", "name": "add", "arguments": "{}"}
-    text = {"type": "message", "role": "assistant", "content": "done"}
-    assert messages([call, text]) == [
+    assert messages([call, {"type": "message", "role": "assistant", "content": "done"}]) == [
         {"role": "assistant", "tool_calls": [{"id": "f1", "name": "add", "arguments": "{}"}]},
         {"role": "assistant", "content": "done"},
     ]
@@ -120,7 +99,7 @@ def test_a_tool_result_of_any_shape_becomes_text(output: Any, text: str):
     assert tool_text(output) == text
 
 
-def test_the_text_of_content_is_found_in_every_shape():
+def test_the_text_of_content_is_found_in_every_shape_and_the_final_text_follows_the_last_result():
     parts = [
         {"type": "output_text", "text": "a"},
         {"type": "refusal", "refusal": "no"},
@@ -129,30 +108,19 @@ def test_the_text_of_content_is_found_in_every_shape():
         {"text": "b"},
     ]
     assert [text_of(each) for each in ("hi", parts, None, 5)] == ["hi", "ab", "", ""]
-
-
-def test_the_final_text_is_what_follows_the_last_tool_result():
-    assert final_text(TURNS) == "It is 1"
-    assert final_text(TURNS[:-1]) == ""
-    assert final_text(TURNS[:2]) == "Let me see. "
+    assert [final_text(TURNS[:end]) for end in (7, 6, 2)] == ["It is 1", "", "Let me see. "]
 
 
 def test_a_verifier_sees_text_calls_with_their_results_and_raw_fields():
     response = Response({"output": TURNS, "model": "m"})
     assert response.text == str(response) == "It is 1"
-    assert response.tool_calls == [
-        ToolCall("add", {"a": 1}, "1", "c1"),
-        ToolCall("mul", "{bad", "error: bad", "c2"),
-    ]
+    assert response.tool_calls == [ToolCall("add", {"a": 1}, "1", "c1"), ToolCall("mul", "{bad", "error: bad", "c2")]
     assert response.messages == SAID
     assert response.items is TURNS
     assert (response["model"], response.get("id", 7)) == ("m", 7)
     assert Response({}).tool_calls == []
-
-
-def test_a_call_nobody_answered_has_no_output():
-    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}}
-    assert Response({"output": [call]}).tool_calls == [ToolCall("f", {"a": 1}, None, "c")]
+    unanswered = {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}}
+    assert Response({"output": [unanswered]}).tool_calls == [ToolCall("f", {"a": 1}, None, "c")]
 
 
 FLAWED = [
@@ -193,10 +161,7 @@ ODD = [
     ({"role": "other"}, {"role": "other", "item": {"role": "other"}}),
     ({"role": None}, {"role": "other", "item": {"role": None}}),
     ({"role": "user", "content": "hm?"}, {"role": "user", "content": "hm?"}),
-    (
-        {"type": "function_call", "name": "f"},
-        {"role": "assistant", "tool_calls": [{"id": "", "name": "f", "arguments": ""}]},
-    ),
+    (called("", "f", ""), {"role": "assistant", "tool_calls": [{"id": "", "name": "f", "arguments": ""}]}),
 ]
 
 
@@ -207,32 +172,18 @@ def test_an_item_that_lacks_something_is_still_a_message(item: Any, message: Any
 
 
 def test_calls_that_share_an_id_get_their_results_in_order():
-    call = {"type": "function_call", "call_id": "call_0", "arguments": "{}"}
-    result = {"type": "function_call_output", "call_id": "call_0"}
-    said = [
-        {**call, "name": "a"},
-        {**call, "name": "b"},
-        {**result, "output": "of a"},
-        {**result, "output": "of b"},
-        {**call, "name": "c"},
-        {**result, "output": "of c"},
-        {**result, "output": "of nothing"},
-        {**call, "name": "d"},
-    ]
-    assert [(each.name, each.output) for each in Response({"output": said}).tool_calls] == [
-        ("a", "of a"),
-        ("b", "of b"),
-        ("c", "of c"),
-        ("d", None),
-    ]
-    assert [each.get("name") for each in messages(said) if each["role"] == "tool"] == ["a", "b", "c", None]
+    spoken = [*(called("c", name, "{}") for name in "ab"), result("c", "of a"), result("c", "of b")]
+    spoken += [called("c", "c", "{}"), result("c", "of c"), result("c", "of nothing"), called("c", "d", "{}")]
+    calls = [(each.name, each.output) for each in Response({"output": spoken}).tool_calls]
+    assert calls == [("a", "of a"), ("b", "of b"), ("c", "of c"), ("d", None)]
+    assert [each.get("name") for each in messages(spoken) if each["role"] == "tool"] == ["a", "b", "c", None]
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
-TOKENS = st.fixed_dictionaries({}, optional={"generation_token_ids": st.lists(st.integers(0, 9), max_size=3)})
+IDS = st.fixed_dictionaries({}, optional={"generation_token_ids": st.lists(st.integers(0, 9), max_size=3)})
 CALL = st.fixed_dictionaries({"id": TEXT, "name": TEXT, "arguments": TEXT})
 ASSISTANT = st.builds(
-    lambda said, tokens: {"role": "assistant", **said, **tokens},
+    lambda spoken, tokens: {"role": "assistant", **spoken, **tokens},
     st.fixed_dictionaries(
         {},
         optional={
@@ -242,28 +193,28 @@ ASSISTANT = st.builds(
             "tool_calls": st.lists(CALL, min_size=1, max_size=3),
         },
     ).filter(bool),
-    TOKENS,
+    IDS,
 )
 ASKING = st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "developer"]), "content": TEXT})
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
+def conversations(draw: st.DrawFn) -> list[Json]:
     """Assistant turns, each set apart from the next by what somebody else says."""
-    said: list[dict[str, Any]] = []
+    spoken: list[Json] = []
     for turn in draw(st.lists(ASSISTANT, max_size=4)):
-        said.append(turn)
+        spoken.append(turn)
         calls = turn.get("tool_calls", [])
         for call in calls:
-            said.append({"role": "tool", "tool_call_id": call["id"], "content": draw(TEXT), "name": call["name"]})
-        said += draw(st.lists(ASKING, min_size=0 if calls else 1, max_size=2))
-    return said
+            spoken.append({"role": "tool", "tool_call_id": call["id"], "content": draw(TEXT), "name": call["name"]})
+        spoken += draw(st.lists(ASKING, min_size=0 if calls else 1, max_size=2))
+    return spoken
 
 
 @settings(max_examples=60, deadline=None)
 @given(conversations())
-def test_every_conversation_of_a_file_survives_the_way_to_items_and_back(said: list[dict[str, Any]]):
-    assert messages(items(said)) == said
+def test_every_conversation_of_a_file_survives_the_way_to_items_and_back(spoken: list[Json]):
+    assert messages(items(spoken)) == spoken
 
 
 PART = {"type": "output_text", "text": "a", "annotations": 5, "logprobs": {"x": 1}}
@@ -281,12 +232,10 @@ HOSTILE = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(HOSTILE | JSON, max_size=5))
 def test_no_json_at_all_makes_messages_raise_and_the_answer_stays_the_same(output: list[Any]):
-    said = messages(output)
-    orjson.dumps(said)
-    assert messages(items(said)) == messages(items(messages(items(said))))
+    spoken = messages(output)
+    orjson.dumps(spoken)
+    assert messages(items(spoken)) == messages(items(messages(items(spoken))))
     if all(flaw(item) is None for item in output):
-        assert final_text(items(said)) == final_text(output)
-        there, back = Response({"output": output}), Response({"output": items(said)})
-        assert [(call.name, call.output) for call in back.tool_calls] == [
-            (call.name, call.output) for call in there.tool_calls
-        ]
+        assert final_text(items(spoken)) == final_text(output)
+        there, back = (Response({"output": each}).tool_calls for each in (output, items(spoken)))
+        assert [(call.name, call.output) for call in back] == [(call.name, call.output) for call in there]

@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 import pytest
 
-from velodrome.errors import InputError
 from velodrome.records.jsonl import MAX_LINE_BYTES, LostLine, loads
 from velodrome.records.rollout import key_in
 from velodrome.records.rows import read_rows
@@ -128,8 +127,3 @@ def test_of_a_long_frame_that_breaks_off_the_whole_lines_count_and_the_cut_one_i
     assert [row["a"] for _, row, _ in before] == list(range(len(before)))
     assert (last[0], last[1]) == (len(before) + 2, {"a": "last"})
     assert [(lost.number, lost.damaged) for lost in told] == [(len(before) + 1, len(damaged))]
-
-
-def test_a_file_that_cannot_be_read_at_all_is_a_mistake(tmp_path: Path):
-    with pytest.raises(InputError, match="cannot be read"):
-        read(tmp_path / "none.jsonl")

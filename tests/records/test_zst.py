@@ -86,10 +86,6 @@ def test_frames_longer_than_what_is_read_at_once_are_found_whole(tmp_path: Path)
     data = b"".join(pack(os.urandom(200_000).hex().encode() + b"\n") for _ in range(3))
     path.write_bytes(data + data[:100])
     assert whole_frames(path) == (len(data), True)
-
-
-def test_an_empty_file_has_no_frames(tmp_path: Path):
-    path = tmp_path / "x.jsonl.zst"
     path.write_bytes(b"")
     assert (whole_frames(path), kept(path)) == ((0, True), [])
 
