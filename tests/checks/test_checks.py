@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted import (
     PLANTS,
+    Row,
     Rows,
     all_zero,
     answered,
@@ -59,26 +61,13 @@ def test_every_check_has_its_plant():
 
 
 def test_failures_are_told_with_their_share_and_the_commonest_reason_and_those_made_up_for_are_not(tmp_path: Path):
-    failures: Rows = [
-        {"key": f"x{number}/0", "boundary": "model", "error": f"POST http://127.0.0.1:{8000 + number}: 500"}
-        for number in range(20)
-    ]
-    failures += [
-        {"key": "y/0", "boundary": "verify", "error": "verify: KeyError: 'x'"},
-        {"key": "t0/0", "error": "late"},
-    ]
+    errors = [f"POST http://127.0.0.1:{8000 + number}: 500" for number in range(20)]
+    failures: Rows = [{"key": f"x{n}/0", "boundary": "model", "error": error} for n, error in enumerate(errors)]
+    failures += [{"key": "y/0", "boundary": "verify", "error": "KeyError: 'x'"}, {"key": "t0/0", "error": "late"}]
     failures += [{"key": 5}, b"[1]\n", b"torn"]
-    path = write(tmp_path / "r.jsonl", clean(79, 1), failures)
-    assert [(one.name, one.severity, one.count, one.share, one.examples, one.message) for one in run_checks(path)] == [
-        (
-            "failures",
-            "warning",
-            21,
-            0.21,
-            [],
-            "21 of 100 rollouts (21%) failed, most often (20): model: POST http://127.0.0.1:8000: 500",
-        )
-    ]
+    [one] = run_checks(write(tmp_path / "r.jsonl", clean(79, 1), failures))
+    assert (one.name, one.severity, one.count, one.share, one.examples) == ("failures", "warning", 21, 0.21, [])
+    assert one.message.endswith("most often (20): model: POST http://127.0.0.1:8000: 500")
 
 
 def test_a_run_in_which_most_failed_is_an_error():
@@ -109,13 +98,9 @@ def test_clean_runs_of_all_kinds_are_silent(count: int, repeats: int, seed: int,
     rows = clean(count, repeats, seed, pass_rate)
     for row in rows:
         row["reward"] *= scale
-    if scale in (
-        0.5,
-        -1.0,
-    ):  # such a verifier never says 1, so that tasks it likes have no other name than "never passes"
-        assert [one for one in found(rows) if one.name not in ("never-passes", "always-passes")] == []
-    else:
-        assert found(rows) == []
+    # a verifier that never says 1 has no other name for tasks it likes than "never passes"
+    allowed = {"never-passes", "always-passes"} if scale in (0.5, -1.0) else set()
+    assert set(names(found(rows))) <= allowed
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -136,39 +121,36 @@ def test_few_alike_rewards_are_a_note_some_a_warning_and_many_an_error():
     assert told == [None, "info", "info", "warning", "warning", "error"]
 
 
-def test_rewards_that_are_all_beyond_ten_are_a_scale_and_no_mistake():
-    rows = clean()
+def scaled(scale: float, shift: float = 0.0) -> Callable[[Row], None]:
+    def change(row: Row) -> None:
+        row["reward"] = shift + scale * row["reward"]
+
+    return change
+
+
+def short_answer(row: Row) -> None:
+    row["output"] = [{"role": "assistant", "content": row["expected_answer"]}]
+
+
+def one_prompt(row: Row) -> None:
+    row["responses_create_params"]["input"] = "Play the game."
+
+
+@pytest.mark.parametrize(
+    ("rows", "change", "expected"),
+    [
+        (clean(), scaled(20, 100), [("reward-outliers", "info")]),  # all beyond ten: that is a scale and no mistake
+        (clean(400, 1, pass_rate=0.04), scaled(9), []),  # a second mode is no outlier
+        (clean(), scaled(0.5), []),  # repeats that differ teach something, even if none passes
+        (clean(), short_answer, []),  # short answers may be the same
+        (clean(100, 1), one_prompt, []),  # tasks with one prompt and other fields are not the same
+    ],
+    ids=["scale", "second mode", "none passes", "short", "one prompt"],
+)
+def test_what_only_looks_like_a_problem_is_none(rows: Rows, change: Callable[[Row], None], expected: list[Any]):
     for row in rows:
-        row["reward"] = 100 + 20 * row["reward"]
-    assert [(one.name, one.severity) for one in found(rows)] == [("reward-outliers", "info")]
-
-
-def test_a_second_mode_is_no_outlier():
-    rows = clean(400, 1, pass_rate=0.04)
-    for row in rows:
-        row["reward"] *= 9
-    assert found(rows) == []
-
-
-def test_a_task_whose_repeats_differ_in_reward_teaches_something_even_if_none_passes():
-    rows = clean()
-    for row in rows:
-        row["reward"] *= 0.5
-    assert "never-passes" not in names(found(rows))
-
-
-def test_short_answers_may_be_the_same():
-    rows = clean()
-    for row in rows:
-        row["output"] = [{"role": "assistant", "content": row["expected_answer"]}]
-    assert found(rows) == []
-
-
-def test_tasks_with_one_prompt_and_other_fields_are_not_the_same():
-    rows = clean(100, 1)
-    for row in rows:
-        row["responses_create_params"]["input"] = "Play the game."
-    assert found(rows) == []
+        change(row)
+    assert [(one.name, one.severity) for one in found(rows)] == expected
 
 
 def test_findings_can_be_asked_for_at_any_time_and_the_worst_come_first():
@@ -214,16 +196,12 @@ def test_the_end_of_a_collection_asks_for_what_the_collector_does_not_see_to_its
 
 SEED_002_ALIKE = """
 import json
-
-# Load rewards
 rewards = [
     json.loads(line)['reward']
     for line in open('rollouts.jsonl')
 ]
-
-# Spot obvious issues
 if min(rewards) == max(rewards):
-    print("⚠️ Warning: All rewards identical, check verification logic")
+    print("Warning: All rewards identical, check verification logic")
 """
 
 
@@ -255,7 +233,7 @@ def test_seed_002_and_the_checks_agree_on_which_lines_are_broken(tmp_path: Path,
     assert [len(lines) for lines in seed.values()] == [4 if bare else 2, 3, 3]
 
 
-@pytest.mark.parametrize("reward", [0.0, 1.0, 0.4, None])
+@pytest.mark.parametrize("reward", [0.4, None])
 def test_seed_002_and_the_checks_agree_on_whether_rewards_are_identical(tmp_path: Path, reward: float | None):
     rows = clean(60, 1)
     if reward is not None:
