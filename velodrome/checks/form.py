@@ -10,7 +10,7 @@ import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, RowCheck, Seen, Severity, graded, part
 from velodrome.checks.task_memory import HashSample
 from velodrome.records.facts import RowFacts
-from velodrome.stats.group import hashed
+from velodrome.records.task import hashed
 from velodrome.timing.report import clean
 
 _FOLDED = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\d+")

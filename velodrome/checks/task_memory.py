@@ -15,7 +15,7 @@ import orjson
 import velodrome.checks.thresholds as at
 from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import OWN_FIELDS
-from velodrome.stats.group import hashed
+from velodrome.records.task import hashed
 
 T = TypeVar("T")
 

@@ -17,9 +17,10 @@ A change of the schema of a rollout changes this module and `records/rollout.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from math import isfinite
-from typing import Any, Generic, TypeVar, overload
+from typing import Any
 
 from velodrome.records.bounds import MAX_TOKENS, is_count
 from velodrome.records.conversation import text_of
@@ -27,7 +28,6 @@ from velodrome.records.mending import HOSTILE, LATEST_S, LONGEST_S, mended
 from velodrome.records.row_times import RowTimes, read_times
 
 Json = dict[str, Any]
-T = TypeVar("T")
 
 TOKENS = ("input_tokens", "output_tokens", "total_tokens")
 _LARGEST_INT = 2**64  # JSON's whole numbers have 64 bits; the lenient parser makes larger ones floats
@@ -36,25 +36,6 @@ _NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
 _ABSENT: Json = {}
 _OBJECT = frozenset({dict})
 _NO_NAMES: tuple[str, ...] = ()
-
-
-class lazy(Generic[T]):
-    """An attribute that is computed on first use and then stands in the instance."""
-
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        self._compute = compute
-        self._name = compute.__name__
-        self.__doc__ = compute.__doc__
-
-    @overload
-    def __get__(self, one: None, kind: type) -> lazy[T]: ...
-    @overload
-    def __get__(self, one: object, kind: type) -> T: ...
-    def __get__(self, one: object | None, kind: type) -> Any:
-        if one is None:
-            return self
-        value = one.__dict__[self._name] = self._compute(one)
-        return value
 
 
 class RowFacts:
@@ -242,7 +223,7 @@ class RowFacts:
             parts.append("responses_create_params.input")
         return [name for name in parts if name not in self.wrong]
 
-    @lazy
+    @cached_property
     def answer(self) -> str:
         """The final answer: `response.content`, or of a row without one the last thing the assistant said."""
         text = (self.row.get("response") or _ABSENT).get("content")
@@ -256,7 +237,7 @@ class RowFacts:
                 return text_of(message.get("content"))
         return ""
 
-    @lazy
+    @cached_property
     def questions(self) -> list[str]:
         """The texts of the user in the prompt, in order."""
         prompt = self.params.get("input")
@@ -278,7 +259,7 @@ class RowFacts:
         """The first thing the user asked, else the first text of the prompt."""
         return next(iter(self.questions or self.context), "")
 
-    @lazy
+    @cached_property
     def written(self) -> list[str]:
         """Every text the model wrote, in order: reasoning, content, arguments of calls."""
         texts: list[str] = []
@@ -293,7 +274,7 @@ class RowFacts:
                     texts.append(arguments if type(arguments) is str else str(arguments))
         return texts
 
-    @lazy
+    @cached_property
     def calls(self) -> list[tuple[Any, Any]]:
         """Every tool call: its name and its arguments, as the model wrote them."""
         if not self.tool_calls:
@@ -339,7 +320,7 @@ class RowFacts:
         """Whether verification is not a part of this rollout's time."""
         return (self.deferred or "verify_later_s" in self.timing) and not self.timing.get("verify_s")
 
-    @lazy
+    @cached_property
     def times(self) -> RowTimes | None:
         """Where its time went; None where the row has no such times."""
         return read_times(self.timing)

@@ -97,6 +97,12 @@ def digest(content: Json) -> str:
     return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
+def hashed(text: str | bytes) -> int:
+    """A number of 64 bits, the same in every process."""
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest())
+
+
 def agent_of(row: Json) -> str | None:
     """The agent the row asks for (`agent_ref.name`)."""
     reference = row.get("agent_ref")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from array import array
 from bisect import insort
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from math import isfinite
 from typing import Annotated, Any, NamedTuple
 
@@ -17,6 +16,7 @@ import orjson
 from pydantic import AfterValidator, Field
 
 from velodrome.records.facts import RowFacts
+from velodrome.records.task import hashed
 from velodrome.settings.model import Settings
 from velodrome.settings.values import Counts, Names, Text
 from velodrome.stats.draws import MOST_VOTES, Ballot, ballot, majority_at_k, pass_hat_k
@@ -235,12 +235,6 @@ def answer_of(facts: RowFacts) -> int:
         return 0
     text = " ".join(text_for(answer).split()).casefold().rstrip(".")
     return hashed(text) & _ANSWER | 1 if text else 0
-
-
-def hashed(text: str | bytes) -> int:
-    """A number of 64 bits, the same in every process."""
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(data, digest_size=8).digest())
 
 
 def text_for(value: Any) -> str:

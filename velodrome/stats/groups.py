@@ -12,8 +12,9 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
+from velodrome.records.task import hashed
 from velodrome.stats.draws import MOST_VOTES
-from velodrome.stats.group import MOST_FIELDS, MetricsSettings, RolloutGroup, answer_of, hashed, text_for
+from velodrome.stats.group import MOST_FIELDS, MetricsSettings, RolloutGroup, answer_of, text_for
 from velodrome.stats.metrics import Taken, Tally, read_shards
 from velodrome.stats.numbers import numbers_of
 

@@ -7,7 +7,6 @@ no answer.
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -22,6 +21,7 @@ from velodrome.exchange.export.splits import drawn, task_hash
 from velodrome.index import Index, Query, Sort
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.records.jsonl import loads
+from velodrome.records.task import hashed
 
 
 class Remade(InputError):
@@ -43,8 +43,8 @@ class Selection:
         self._indexes: list[Index] = []
         self._rebuilt: list[str | None] = []
         self.deferred: dict[Path, int] = {}  # files with rollouts that wait for their reward, and how many
-        self._source, self._number, self._task = array("H"), array("Q"), array("Q")
-        self._key = array("q")  # hashes
+        self._source, self._number = array("H"), array("Q")
+        self._task, self._key = array("Q"), array("Q")  # hashes
         self._reward = array("d")  # NaN while there is none
         try:
             for path in sources:
@@ -68,7 +68,7 @@ class Selection:
             if entry.state != "failed":
                 self._source.append(len(self._indexes) - 1)
                 self._number.append(entry.number)
-                self._key.append(_key_hash(entry.key))
+                self._key.append(hashed(entry.key))
                 self._task.append(task_hash(entry.task or entry.key))
                 self._reward.append(nan if entry.reward is None else entry.reward)
 
@@ -114,12 +114,12 @@ class Selection:
 
     def _shuffled(self, seed: int) -> list[int]:
         """All places, as the seed and the keys have it; rollouts with one key by their file and what is in them."""
-        keys = [drawn(key & (1 << 64) - 1, seed, "shuffle") for key in self._key]
+        keys = [drawn(key, seed, "shuffle") for key in self._key]
         order: list[int] = []
         for _, alike in groupby(sorted(range(len(keys)), key=keys.__getitem__), keys.__getitem__):
             places = list(alike)
             if len(places) > 1:
-                places.sort(key=lambda place: (self._source[place], _digest(self._line(place))))
+                places.sort(key=lambda place: (self._source[place], hashed(self._line(place))))
             order += places
         return order
 
@@ -161,15 +161,6 @@ class Selection:
     def close(self) -> None:
         for index in self._indexes:
             index.close()
-
-
-def _key_hash(key: str) -> int:
-    digest = hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def _digest(line: bytes) -> bytes:
-    return hashlib.blake2b(line, digest_size=16).digest()
 
 
 def _remade(index: Index) -> Remade:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from math import isclose, isfinite
 
 from velodrome.errors import InputError
+from velodrome.records.task import hashed
 
 ALL = "train"  # the name of the only split
 
@@ -42,7 +43,7 @@ def listed(shares: Mapping[str, float]) -> str:
 
 def task_hash(task: str) -> int:
     """A task's number; equal rows of an input have one."""
-    return int.from_bytes(hashlib.blake2b(_COPY.sub("", task).encode(), digest_size=8).digest(), "big")
+    return hashed(_COPY.sub("", task))
 
 
 class Splits:
