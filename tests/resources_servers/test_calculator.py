@@ -80,50 +80,20 @@ def test_what_cannot_be_computed_is_told_in_one_line(expression: str, problem: s
     assert told(expression) == problem
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "__import__('os').system('true')",
-        "().__class__",
-        "open",
-        "sqrt",
-        "sqrt(x=1)",
-        "min(*[1])",
-        "lambda: 1",
-        "[1, 2]",
-        "'a' * 9",
-        "1 if 1 else 2",
-        "1if 1else 2",
-        "True",
-        "1 < 2",
-        "not 1",
-        "~1",
-        "1 << 5",
-        "1j",
-        "1_000",
-        "0x10",
-        "x := 1",
-        "\x00",
-        "１＋１",
-        "print(1)",
-    ],
-)
+NOT_ARITHMETIC = """
+    __import__('os').system('true') | ().__class__ | open | sqrt | sqrt(x=1) | min(*[1]) | lambda: 1 | [1, 2] | 'a' * 9
+    | 1 if 1 else 2 | 1if 1else 2 | True | 1 < 2 | not 1 | ~1 | 1 << 5 | 1j | 1_000 | 0x10 | x := 1
+    | \x00 | １＋１ | print(1)
+"""
+
+
+@pytest.mark.parametrize("expression", [each.strip() for each in NOT_ARITHMETIC.strip().split("|")])
 def test_nothing_but_arithmetic_is_evaluated(expression: str) -> None:
     assert told(expression).startswith("error: ")
 
 
 pieces = st.sampled_from(
-    [
-        *string.digits,
-        *"+-*/%^().,eE_ \t",
-        "**",
-        "//",
-        "9**9",
-        "1e308",
-        "factorial(",
-        "round(",
-        *(f"{n}(" for n in FUNCTIONS),
-    ]
+    [*string.digits, *"+-*/%^().,eE_ \t", "**", "//", "9**9", "1e308", *(f"{name}(" for name in FUNCTIONS)]
 )
 hostile = st.one_of(st.text(max_size=600), st.lists(pieces, max_size=120).map("".join))
 
@@ -189,35 +159,31 @@ def test_whole_numbers_must_be_equal_and_others_nearly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "text", "score"),
+    ("expected", "text", "reward", "extracted"),
     [
-        ("36", "15% of 240 is 36", {"reward": 1.0, "accuracy": 1.0, "extracted_answer": "36"}),
-        (36, "36.0", {"reward": 1.0, "accuracy": 1.0, "extracted_answer": "36.0"}),
-        (13.5, "It costs $13.50.", {"reward": 1.0, "accuracy": 1.0, "extracted_answer": "13.50"}),
-        ("1,081", "1081", {"reward": 1.0, "accuracy": 1.0, "extracted_answer": "1081"}),
-        ("36", "37", {"reward": 0.0, "accuracy": 0.0, "extracted_answer": "37"}),
-        ("36", "I do not know", {"reward": 0.0, "accuracy": 0.0, "extracted_answer": None}),
-        ("36", "", {"reward": 0.0, "accuracy": 0.0, "extracted_answer": None}),
+        ("36", "15% of 240 is 36", 1.0, "36"),
+        (36, "36.0", 1.0, "36.0"),
+        (13.5, "It costs $13.50.", 1.0, "13.50"),
+        ("1,081", "1081", 1.0, "1081"),
+        ("36", "37", 0.0, "37"),
+        ("36", "I do not know", 0.0, None),
+        ("36", "", 0.0, None),
     ],
 )
-def test_the_reward_compares_the_last_number(says: Says, expected: Any, text: str, score: dict[str, Any]) -> None:
+def test_the_reward_compares_the_last_number(
+    says: Says, expected: Any, text: str, reward: float, extracted: str | None
+) -> None:
     response = says(text, ("calculator", '{"expression": "240 * 0.15"}', "36.0"))
-    assert asyncio.run(Calculator().score("1", {"expected_answer": expected}, response)) == score
+    score = asyncio.run(Calculator().score("1", {"expected_answer": expected}, response))
+    assert score == {"reward": reward, "accuracy": reward, "extracted_answer": extracted}
 
 
 @pytest.mark.parametrize(
-    ("task", "why"),
-    [
-        ({}, 'no "expected_answer" in the task; a sum is checked against a number'),
-        ({"expected_answer": None}, 'no "expected_answer" in the task; a sum is checked against a number'),
-        ({"expected_answer": "many"}, "\"expected_answer\" must be a number, not 'many'"),
-        ({"expected_answer": True}, "\"expected_answer\" must be a number, not 'True'"),
-    ],
+    "task", [{}, {"expected_answer": None}, {"expected_answer": "many"}, {"expected_answer": True}]
 )
-def test_a_task_without_a_number_is_a_bad_task_and_not_a_zero(says: Says, task: dict[str, Any], why: str) -> None:
-    with pytest.raises(TaskError) as caught:
+def test_a_task_without_a_number_is_a_bad_task_and_not_a_zero(says: Says, task: dict[str, Any]) -> None:
+    with pytest.raises(TaskError, match="expected_answer"):
         asyncio.run(Calculator().score("1", task, says("36")))
-    assert str(caught.value) == why
 
 
 def test_the_example_tasks_offer_the_tool_as_it_is_and_have_numbers_to_expect() -> None:

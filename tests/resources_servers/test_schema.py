@@ -1,3 +1,5 @@
+"""What a method says of itself becomes the tool that a model is offered, and the check of what it sends."""
+
 from __future__ import annotations
 
 import enum
@@ -33,6 +35,10 @@ class Row(TypedDict):
     key: str
 
 
+class Opaque:
+    pass
+
+
 class Probe:
     def plain(self, text: str, count: int, share: float, flag: bool) -> None:
         """Take one of each.
@@ -55,9 +61,7 @@ class Probe:
 
     def loose(self, options: dict[str, int], limit: int = 5) -> None: ...
 
-    def stateful(self, count: int, session: object) -> None: ...
-
-    def odd_names(self, copy: str, json: int, _hidden: str, schema: str) -> None: ...
+    def odd_names(self, copy: str, json: int, _hidden: str, schema: str, session: object) -> None: ...
 
     def bare(self, city) -> None: ...  # type: ignore[no-untyped-def]
 
@@ -68,12 +72,20 @@ class Probe:
     def impossible(self, city: Opaque) -> None: ...
 
 
-class Opaque:
-    pass
-
-
 def made(name: str) -> Any:
     return make_tool(Probe, name, getattr(Probe, name))
+
+
+def closed(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+TEXT, WHOLE, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
 
 
 def test_a_schema_is_made_of_hints_and_docstring() -> None:
@@ -81,140 +93,69 @@ def test_a_schema_is_made_of_hints_and_docstring() -> None:
         "type": "function",
         "name": "plain",
         "description": "Take one of each.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "text": {"type": "string", "description": "some words"},
-                "count": {"type": "integer", "description": "how many"},
-                "share": {"type": "number"},
-                "flag": {"type": "boolean"},
-            },
-            "required": ["text", "count", "share", "flag"],
-            "additionalProperties": False,
-        },
+        "parameters": closed(
+            text={**TEXT, "description": "some words"},
+            count={**WHOLE, "description": "how many"},
+            share=NUMBER,
+            flag={"type": "boolean"},
+        ),
         "strict": True,
     }
 
 
-def test_richer_types_have_a_schema_too() -> None:
-    schema = made("rich").schema
-    assert (schema["strict"], schema["parameters"]) == (
-        True,
-        {
-            "type": "object",
-            "properties": {
-                "kind": {"enum": ["a", "b"], "type": "string"},
-                "unit": {"$ref": "#/$defs/Unit"},
-                "names": {"items": {"type": "string"}, "type": "array"},
-                "place": {"$ref": "#/$defs/Place"},
-                "point": {"$ref": "#/$defs/Point"},
-                "row": {"$ref": "#/$defs/Row"},
-                "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-                "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-            },
-            "required": ["kind", "unit", "names", "place", "point", "row", "either", "maybe"],
-            "additionalProperties": False,
-            "$defs": {
-                "Unit": {"enum": ["km", "mile"], "type": "string"},
-                "Place": {
-                    "type": "object",
-                    "properties": {"name": {"type": "string"}, "height": {"type": "number"}},
-                    "required": ["name", "height"],
-                    "additionalProperties": False,
-                },
-                "Point": {
-                    "type": "object",
-                    "properties": {"title": {"type": "string"}, "x": {"type": "integer"}},
-                    "required": ["title", "x"],
-                    "additionalProperties": False,
-                },
-                "Row": {
-                    "type": "object",
-                    "properties": {"key": {"type": "string"}},
-                    "required": ["key"],
-                    "additionalProperties": False,
-                },
-            },
-        },
+def test_richer_types_have_a_schema_too_and_a_default_or_an_open_dict_is_not_strict() -> None:
+    rich, loose = made("rich").schema, made("loose").schema
+    assert rich["parameters"].pop("$defs") == {
+        "Unit": {"enum": ["km", "mile"], "type": "string"},
+        "Place": closed(name=TEXT, height=NUMBER),
+        "Point": closed(title=TEXT, x=WHOLE),
+        "Row": closed(key=TEXT),
+    }
+    assert rich["parameters"] == closed(
+        kind={"enum": ["a", "b"], "type": "string"},
+        unit={"$ref": "#/$defs/Unit"},
+        names={"items": TEXT, "type": "array"},
+        place={"$ref": "#/$defs/Place"},
+        point={"$ref": "#/$defs/Point"},
+        row={"$ref": "#/$defs/Row"},
+        either={"anyOf": [WHOLE, TEXT]},
+        maybe={"anyOf": [WHOLE, {"type": "null"}]},
     )
-
-
-def test_a_default_or_an_open_dict_makes_a_schema_that_is_not_strict() -> None:
-    schema = made("loose").schema
-    assert (schema["strict"], schema["parameters"]) == (
-        False,
-        {
-            "type": "object",
-            "properties": {
-                "options": {"additionalProperties": {"type": "integer"}, "type": "object"},
-                "limit": {"type": "integer", "default": 5},
-            },
-            "required": ["options"],
-            "additionalProperties": False,
-        },
-    )
+    options = {"additionalProperties": WHOLE, "type": "object"}
+    expected = closed(options=options, limit={**WHOLE, "default": 5}) | {"required": ["options"]}
+    assert (rich["strict"], loose["strict"], loose["parameters"]) == (True, False, expected)
 
 
 def test_arguments_are_checked_and_coerced_and_defaults_left_to_the_function() -> None:
-    rich = made("rich").check(
-        {
-            "kind": "a",
-            "unit": "km",
-            "names": ["x"],
-            "place": {"name": "Fuji", "height": 3776},
-            "point": {"title": "p", "x": "4"},
-            "row": {"key": "k"},
-            "either": 1,
-            "maybe": None,
-        }
-    )
-    assert rich == {
-        "kind": "a",
-        "unit": Unit.KM,
-        "names": ["x"],
-        "place": Place("Fuji", 3776.0),
-        "point": Point(title="p", x=4),
-        "row": {"key": "k"},
-        "either": 1,
-        "maybe": None,
-    }
+    same = {"kind": "a", "names": ["x"], "row": {"key": "k"}, "either": 1, "maybe": None}
+    sent = {"unit": "km", "place": {"name": "Fuji", "height": 3776}, "point": {"title": "p", "x": "4"}}
+    read = {"unit": Unit.KM, "place": Place("Fuji", 3776.0), "point": Point(title="p", x=4)}
+    assert made("rich").check({**same, **sent}) == {**same, **read}
     assert made("loose").check({"options": {"a": "1"}}) == {"options": {"a": 1}}
-    assert made("plain").check({"text": 5, "count": "6", "share": 1, "flag": "true"}) == {
-        "text": "5",
-        "count": 6,
-        "share": 1.0,
-        "flag": True,
-    }
+    plain = made("plain").check({"text": 5, "count": "6", "share": 1, "flag": "true"})
+    assert plain == {"text": "5", "count": 6, "share": 1.0, "flag": True}
 
 
 def test_the_session_is_no_part_of_the_schema_and_odd_names_are_fine() -> None:
-    assert list(made("stateful").schema["parameters"]["properties"]) == ["count"]
-    assert list(made("odd_names").schema["parameters"]["properties"]) == ["copy", "json", "_hidden", "schema"]
-    assert made("odd_names").check({"copy": "a", "json": 1, "_hidden": "b", "schema": "c"})["_hidden"] == "b"
+    odd = made("odd_names")
+    assert list(odd.schema["parameters"]["properties"]) == ["copy", "json", "_hidden", "schema"]
+    assert odd.check({"copy": "a", "json": 1, "_hidden": "b", "schema": "c"})["_hidden"] == "b"
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"),
+    ("name", "why"),
     [
-        ("bare", 'Probe.bare: parameter "city" has no type hint; write for example city: str'),
-        ("starred", "Probe.starred: parameter \"*cities: 'str'\": a tool takes named parameters only"),
-        (
-            "unresolved",
-            'Probe.unresolved: the type hint of "city" (Nowhere) cannot be resolved: '
-            "name 'Nowhere' is not defined; define it at module level",
-        ),
+        ("bare", '"city" has no type hint'),
+        ("starred", "named parameters only"),
+        ("unresolved", "name 'Nowhere' is not defined"),
+        ("impossible", "(city) cannot be offered to a model"),
     ],
 )
-def test_what_cannot_be_offered_is_named(name: str, problem: str) -> None:
+def test_what_cannot_be_offered_is_named_in_one_line(name: str, why: str) -> None:
     with pytest.raises(InputError) as caught:
         made(name)
-    assert str(caught.value) == problem
-
-
-def test_a_type_without_a_schema_is_named_in_one_line() -> None:
-    with pytest.raises(InputError, match=r"^Probe\.impossible: a type hint among \(city\) cannot be offered") as caught:
-        made("impossible")
-    assert len(caught.value.problems) == 1
+    assert str(caught.value).startswith(f"Probe.{name}: ")
+    assert why in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -234,6 +175,20 @@ def test_the_usual_docstrings_are_read(text: str) -> None:
     assert described(text, ["city", "day"]) == ("Look it up.", {"city": "where to look", "day": "when"})
 
 
+def verify(self: Any, task: Any, response: Any) -> Any: ...
+
+
+def method(self: Any) -> str: ...
+
+
+def named(name: str) -> Any:
+    """A method that is offered under this name."""
+
+    def own(self: Any) -> str: ...
+
+    return tool(name=name)(own)
+
+
 def test_tool_takes_a_name_and_a_description_and_leaves_the_method_alone() -> None:
     class Named(Environment):
         @tool(name="look-up", description="Find it.")
@@ -241,58 +196,27 @@ def test_tool_takes_a_name_and_a_description_and_leaves_the_method_alone() -> No
             """Not shown."""
             return key * 2
 
-        def verify(self, task: Any, response: Any) -> Any: ...
+        verify = verify
 
-    found = Named()
-    assert found.find("ab") == "abab"
-    shape = found._shape.tools["look-up"].schema
+    assert Named().find("ab") == "abab"
+    shape = Named()._shape.tools["look-up"].schema
     assert (shape["name"], shape["description"]) == ("look-up", "Find it.")
-
-
-def test_mistakes_in_a_class_are_input_errors() -> None:
-    class Twice(Environment):
-        @tool(name="same")
-        def one(self) -> str: ...
-
-        @tool(name="same")
-        def two(self) -> str: ...
-
-        def verify(self, task: Any, response: Any) -> Any: ...
-
-    class NoVerify(Environment):
-        pass
-
-    class BadName(Environment):
-        @tool(name="not a name")
-        def one(self) -> str: ...
-
-        def verify(self, task: Any, response: Any) -> Any: ...
-
-    class Misspelt(Environment):
-        def verfy(self, task: Any, response: Any) -> Any: ...
-
-    class NeverSeeded(Environment):
-        def seed_sesion(self, task: Any) -> Any: ...
-
-        def verify(self, task: Any, response: Any) -> Any: ...
-
-    for owner, problem in [
-        (Misspelt, 'did you mean verify where it says "verfy"?'),
-        (NeverSeeded, 'NeverSeeded.seed_sesion is never called; did you mean "seed_session"?'),
-    ]:
-        with pytest.raises(InputError) as caught:
-            owner()
-        assert str(caught.value).endswith(problem)
-    for owner, problem in [
-        (Twice, 'Twice.two: there is another tool named "same"'),
-        (NoVerify, "NoVerify has no verify; write def verify(self, task, response)"),
-        (BadName, 'BadName.one: "not a name" is no tool name: use letters, digits, _ and -, at most 64'),
-    ]:
-        with pytest.raises(InputError) as caught:
-            owner()
-        assert str(caught.value) == problem
     with pytest.raises(InputError, match="not a plain method"):
         tool(staticmethod(len))
+
+
+def test_mistakes_in_a_class_are_input_errors_that_name_it() -> None:
+    for body, place, why in [
+        ({"verfy": verify}, "Mine has no verify", 'where it says "verfy"'),
+        ({}, "Mine has no verify", "def verify(self, task, response)"),
+        ({"seed_sesion": method, "verify": verify}, "Mine.seed_sesion", 'did you mean "seed_session"?'),
+        ({"one": named("same"), "two": named("same"), "verify": verify}, "Mine.two", 'another tool named "same"'),
+        ({"one": named("not a name"), "verify": verify}, "Mine.one", '"not a name" is no tool name'),
+    ]:
+        with pytest.raises(InputError) as caught:
+            type("Mine", (Environment,), body)()
+        assert str(caught.value).startswith(place)
+        assert why in str(caught.value)
 
 
 def test_a_hook_with_other_parameters_is_an_input_error_that_says_what_to_write_and_where() -> None:

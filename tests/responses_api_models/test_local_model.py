@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,9 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streams import collected, consistent
 
 from velodrome.errors import InputError, ModelError, ServerError
 from velodrome.records.conversation import final_text
@@ -177,9 +181,14 @@ def test_calls_and_results_are_shown_as_text_word_for_word_as_the_model_wrote_th
     ]
 
 
-def test_a_call_cut_off_by_the_token_limit_stays_text() -> None:
-    choice = {"finish_reason": "length", "message": {"role": "assistant", "content": '{"tool": "calcu'}}
-    assert constrained.interpret({"id": "1", "choices": [choice]})["choices"] == [choice]
+def test_what_the_token_limit_cut_off_stays_text_as_far_as_it_goes() -> None:
+    for written, text in [
+        ('{"tool": "calcu', '{"tool": "calcu'),
+        ('{"answer": "It is \\u00fc and \\ud83d\\ude', "It is ü and "),
+    ]:
+        choice = {"finish_reason": "length", "message": {"role": "assistant", "content": written}}
+        result = constrained.interpret({"id": "1", "choices": [choice]})["choices"]
+        assert result == [{"finish_reason": "length", "message": {"role": "assistant", "content": text}}]
 
 
 def test_references_inside_a_tools_schema_still_point_to_their_place() -> None:
@@ -188,6 +197,15 @@ def test_references_inside_a_tools_schema_still_point_to_their_place() -> None:
     schema = constrained.constrain({"messages": [QUESTION], "tools": [CHAT_TOOL, tool]})["json_schema"]
     moved = schema["anyOf"][1]["properties"]["arguments"]
     assert moved["properties"] == {"a": {"$ref": "#/anyOf/1/properties/arguments/$defs/n"}}
+
+
+@given(st.text(), st.booleans(), st.data())
+def test_a_constrained_answer_is_read_the_same_however_it_is_cut(text: str, escaped: bool, data: st.DataObject) -> None:
+    written = '{"answer": ' + json.dumps(text, ensure_ascii=escaped) + "}"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(written)))))
+    reading = constrained.Reading()
+    ends = [*cuts, len(written)]
+    assert "".join(reading.feed(written[start:end]) for start, end in zip([0, *cuts], ends, strict=True)) == text
 
 
 # The real model
@@ -213,6 +231,23 @@ def test_the_model_answers_and_counts_its_tokens(model: LocalModel) -> None:
     usage = response["usage"]
     assert 0 < usage["output_tokens"] <= 24
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("request_", "kind", "least"),
+    [
+        ({"input": "What is 7 + 5?"}, "message", 4),
+        ({"input": "Say hello.", "tools": [CALCULATOR], "tool_choice": "none"}, "message", 4),
+        ({"input": "7 + 5?", "tools": [CALCULATOR], "tool_choice": "required"}, "function_call", 1),
+        ({"input": "Write a story.", "tools": [CALCULATOR], "max_output_tokens": 9}, "message", 1),
+    ],
+    ids=["text", "no tools", "a call", "a constrained answer cut off"],
+)
+def test_a_stream_tells_one_story_in_pieces(model: LocalModel, request_: dict[str, Any], kind: str, least: int) -> None:
+    events = asyncio.run(collected(model, {"temperature": 0, "max_output_tokens": 60, **request_}))
+    assert [item["type"] for item in consistent(events)["output"]] == [kind]
+    assert len([event for event in events if event["type"].endswith(".delta")]) >= least
 
 
 @pytest.mark.slow

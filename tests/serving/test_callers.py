@@ -28,105 +28,52 @@ def status(method: str = "POST", **headers: str | None) -> int | None:
     return None if refused is None else refused.status
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "127.0.0.1",
-        "127.0.0.1:11001",
-        "127.0.0.1.:80",
-        "127.8.9.1:1",
-        "localhost",
-        "LocalHost:11001",
-        "localhost.:11001",
-        "a.localhost:5",
-        "[::1]",
-        "[::1]:11001",
-        "[0:0:0:0:0:0:0:1]:2",
-        "[::FFFF:127.0.0.1]:2",
-        "machine:11001",
-        "Velo.Example.com",
-        "velo.example.com.:443",
-    ],
-)
+OWN = """127.0.0.1 127.0.0.1:11001 127.0.0.1.:80 127.8.9.1:1 localhost LocalHost:11001 localhost.:11001 a.localhost:5
+    [::1] [::1]:11001 [0:0:0:0:0:0:0:1]:2 [::FFFF:127.0.0.1]:2 machine:11001 Velo.Example.com velo.example.com.:443"""
+OTHER = """:11001 evil.example evil.example:11001 127.0.0.1.evil.example localhost.evil.example:11001 notlocalhost
+    a.velo.example.com [::1]evil.example [::1]:1@evil.example evil.example@127.0.0.1 127.0.0.1:1:2 ::1:2:evil
+    [evil.example] 0.0.0.0:11001 10.0.0.5 [2001:db8::1]:1 \xe9vil"""
+
+
+@pytest.mark.parametrize("host", OWN.split())
 def test_own_names_are_answered_to(host: str):
     assert status(host=host) is None
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        None,
-        "",
-        ":11001",
-        "evil.example",
-        "evil.example:11001",
-        "127.0.0.1.evil.example",
-        "localhost.evil.example:11001",
-        "notlocalhost",
-        "a.velo.example.com",
-        "[::1]evil.example",
-        "[::1]:1@evil.example",
-        "evil.example@127.0.0.1",
-        "127.0.0.1, evil.example",
-        "127.0.0.1:1:2",
-        "::1:2:evil",
-        "[evil.example]",
-        "0.0.0.0:11001",
-        "10.0.0.5",
-        "[2001:db8::1]:1",
-        "127.0.0.1\x00evil",
-        "\xe9vil",
-    ],
-)
-@pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "OPTIONS"])
-def test_other_names_are_not(host: str | None, method: str):
-    assert status(method, host=host) == 421
+@pytest.mark.parametrize("host", [*OTHER.split(), None, "", "127.0.0.1, evil.example", "127.0.0.1\x00evil"])
+def test_other_names_are_not(host: str | None):
+    assert [status(method, host=host) for method in ("GET", "POST", "HEAD", "OPTIONS")] == [421] * 4
 
 
 def test_two_hosts_are_none():
     assert CALLERS.refusal("GET", [(b"host", b"localhost"), (b"host", b"localhost")]) is not None
 
 
-@pytest.mark.parametrize(
-    ("origin", "refused"),
-    [
-        (None, None),
-        ("http://127.0.0.1:11001", None),
-        ("HTTP://127.0.0.1:11001", None),
-        ("https://127.0.0.1:11001", None),
-        ("http://127.0.0.1:3000", None),
-        ("http://127.0.0.1:11002", 403),
-        ("http://localhost:11001", 403),
-        ("https://evil.example", 403),
-        ("null", 403),
-        ("", 403),
-        ("127.0.0.1:11001", 403),
-    ],
-)
+MAY_CALL = [
+    None,
+    "http://127.0.0.1:11001",
+    "HTTP://127.0.0.1:11001",
+    "https://127.0.0.1:11001",
+    "http://127.0.0.1:3000",
+]
+MAY_NOT = ["http://127.0.0.1:11002", "http://localhost:11001", "https://evil.example", "null", "", "127.0.0.1:11001"]
+
+
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-def test_a_page_calls_its_own_server_and_those_that_allow_it(origin: str | None, refused: int | None, method: str):
-    assert status(method, origin=origin) == refused
+def test_a_page_calls_its_own_server_and_those_that_allow_it(method: str):
+    assert [status(method, origin=origin) for origin in MAY_CALL] == [None] * 5
+    assert [status(method, origin=origin) for origin in MAY_NOT] == [403] * 6
 
 
-@pytest.mark.parametrize(
-    ("kind", "refused"),
-    [
-        (JSON, None),
-        ("Application/JSON; charset=utf-8", None),
-        ("application/vnd.api+json", None),
-        (None, 415),
-        ("", 415),
-        ("text/plain", 415),
-        ("text/plain; application/json", 415),
-        ("text/plain;charset=application/json", 415),
-        ("application/x-www-form-urlencoded", 415),
-        ("multipart/form-data; boundary=application/json", 415),
-        ("application/jsonp", 415),
-    ],
-)
-def test_a_body_is_json(kind: str | None, refused: int | None):
-    assert status("POST", content_type=kind) == refused
-    assert status("GET", content_type=kind) is None
+IS_JSON = [JSON, "Application/JSON; charset=utf-8", "application/vnd.api+json"]
+IS_NOT = [None, "", "text/plain", "text/plain; application/json", "text/plain;charset=application/json"]
+IS_NOT += ["application/x-www-form-urlencoded", "multipart/form-data; boundary=application/json", "application/jsonp"]
+
+
+def test_a_body_is_json():
+    assert [status("POST", content_type=kind) for kind in IS_JSON] == [None] * 3
+    assert [status("POST", content_type=kind) for kind in IS_NOT] == [415] * 8
+    assert [status("GET", content_type=kind) for kind in (*IS_JSON, *IS_NOT)] == [None] * 11
 
 
 def status_at(url: str, body: bytes | None = None, **headers: str) -> int:

@@ -122,24 +122,20 @@ def test_a_request_may_arrive_byte_by_byte():
     on_the_wire({"answers": ["x"]}, act)
 
 
-@pytest.mark.parametrize(
-    ("data", "status"),
-    [
-        (request(path="/responses"), 404),
-        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
-        (request(b"not json"), 400),
-        (request([1]), 400),
-        (request({"input": 5}), 400),
-        (request({"input": ["text"]}), 400),
-        (request({"messages": "text"}, "/v1/chat/completions"), 400),
-        (request({}, "/v1/chat/completions"), 400),
-    ],
-)
-def test_a_request_that_makes_no_sense_is_answered_and_the_connection_goes_on(data: bytes, status: int):
+SENSELESS = [
+    (request(path="/responses"), 404),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+    *((request(body), 400) for body in (b"not json", [1], {"input": 5}, {"input": ["text"]})),
+    *((request(body, "/v1/chat/completions"), 400) for body in ({"messages": "text"}, {})),
+]
+
+
+def test_a_request_that_makes_no_sense_is_answered_and_the_connection_goes_on():
     async def act(wire: Wire, server: ScriptedServer) -> None:
-        wire.send(data)
-        result, _, body = await wire.answer()
-        assert (result, isinstance(orjson.loads(body)["error"]["message"], str)) == (status, True)
+        for data, status in SENSELESS:
+            wire.send(data)
+            result, _, body = await wire.answer()
+            assert (result, isinstance(orjson.loads(body)["error"]["message"], str)) == (status, True)
         wire.send(request())
         assert (await wire.answer())[0] == 200
 
@@ -181,17 +177,16 @@ def faulty(**fault: Any) -> dict[str, Any]:
     return {"answers": ["a long enough answer"], "faults": [{"times": 1, **fault}]}
 
 
-@pytest.mark.parametrize("code", [400, 401, 408, 429, 503])
-def test_a_status_comes_with_its_body_and_its_retry_after(code: int):
+def test_a_status_comes_with_its_body_and_its_retry_after():
     async def act(wire: Wire, server: ScriptedServer) -> None:
         wire.send(request())
         status, headers, body = await wire.answer()
-        assert (status, headers["retry-after"], body) == (code, "1.5", b"slow down")
+        assert (status, headers["retry-after"], body) == (429, "1.5", b"slow down")
         wire.send(request())
         status, headers, _ = await wire.answer()
         assert (status, "retry-after" in headers) == (200, False)
 
-    on_the_wire(faulty(kind="status", status=code, retry_after_s=1.5, body="slow down"), act)
+    on_the_wire(faulty(kind="status", status=429, retry_after_s=1.5, body="slow down"), act)
 
 
 def test_a_status_that_is_not_described_is_500_with_a_body_that_says_so_and_no_retry_after():

@@ -7,23 +7,18 @@ bytes a test says, when it says so.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 import hosted as hosting
 import httpx2
 import openai
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from patience import DEADLINE_S
 from streams import BEGUN, TURN, added, client, consistent, responses, scripted, without_ids
 
 from velodrome.errors import ModelError
-from velodrome.responses_api_models.local_model import constrained, weights
-from velodrome.responses_api_models.local_model.app import LocalModel
 
 Json = dict[str, Any]
 MODEL = "responses_api_models"
@@ -200,96 +195,3 @@ def test_a_caller_that_goes_away_stops_the_model(route: str, body: Json, events:
     with hosting.hosted(MODEL, lambda: model) as url:
         asyncio.run(leave(url))
         assert model.ended.wait(DEADLINE_S)
-
-
-# The local model
-
-
-@given(st.text(), st.booleans(), st.data())
-def test_a_constrained_answer_is_read_the_same_however_it_is_cut(text: str, escaped: bool, data: st.DataObject) -> None:
-    written = '{"answer": ' + json.dumps(text, ensure_ascii=escaped) + "}"
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(written)))))
-    reading = constrained.Reading()
-    ends = [*cuts, len(written)]
-    assert "".join(reading.feed(written[start:end]) for start, end in zip([0, *cuts], ends, strict=True)) == text
-
-
-def test_an_answer_cut_off_by_the_token_limit_is_told_as_far_as_it_goes() -> None:
-    message = {"role": "assistant", "content": '{"answer": "It is \\u00fc and \\ud83d\\ude'}
-    choice = {"finish_reason": "length", "message": message}
-    report = constrained.interpret({"id": "1", "choices": [choice]})["choices"]
-    assert report == [{"finish_reason": "length", "message": {"role": "assistant", "content": "It is ü and "}}]
-
-
-@pytest.fixture(scope="module")
-def local() -> Iterator[tuple[str, LocalModel]]:
-    weights.pull()
-    model = LocalModel(parallel=2, n_ctx=2048)
-    with hosting.hosted(MODEL, lambda: model) as url:
-        yield url, model
-
-
-GREEDY = {"temperature": 0, "max_output_tokens": 24}
-TOOL = {
-    "type": "function",
-    "name": "calculator",
-    "description": "Evaluate an arithmetic expression.",
-    "parameters": {
-        "type": "object",
-        "properties": {"expression": {"type": "string"}},
-        "required": ["expression"],
-        "additionalProperties": False,
-    },
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("request_", "kind", "least"),
-    [
-        ({"input": "What is 7 + 5?"}, "message", 4),
-        ({"input": "Write a long story.", "max_output_tokens": 6}, "message", 6),
-        ({"input": "Say hello.", "tools": [TOOL], "tool_choice": "none"}, "message", 4),
-        (
-            {"input": "What is 7 + 5?", "tools": [TOOL], "tool_choice": "required", "max_output_tokens": 60},
-            "function_call",
-            1,
-        ),
-        ({"input": "Write a story.", "tools": [TOOL], "max_output_tokens": 9}, "message", 1),
-    ],
-    ids=["text", "cut off", "no tools", "a call", "a constrained answer cut off"],
-)
-def test_the_local_model_streams_what_it_answers_whole(
-    local: tuple[str, LocalModel], request_: Json, kind: str, least: int
-) -> None:
-    url, _ = local
-    events = responses(url, **{**GREEDY, **request_})
-    with client(url) as asker:
-        whole = asker.responses.create(model="m", **{**GREEDY, **request_}).to_dict()
-    final = consistent(events)
-    assert len([event for event in events if event["type"].endswith(".delta")]) >= least
-    assert [item["type"] for item in final["output"]] == [kind]
-    for response in (final, whole):
-        response["usage"].pop("input_tokens_details")  # the second time the prompt is known
-        for item in response["output"]:
-            item.pop("call_id", None)
-    assert without_ids(final) == without_ids(whole)
-
-
-@pytest.mark.slow
-def test_a_client_that_leaves_the_local_model_frees_its_slot(local: tuple[str, LocalModel]) -> None:
-    url, model = local
-    request: Any = {"input": "Count to a thousand.", "extra_body": {"ignore_eos": True}, "temperature": 0}
-    for _ in range(3):  # more than there are slots
-        with client(url) as asker, asker.responses.create(model="m", stream=True, **request) as stream:
-            assert next(event for event in stream if event.type == "response.output_text.delta").delta
-    while model.metrics()["requests_processing"]:
-        pass
-    assert model.metrics()["n_decode_total"] < 2000  # one of them alone would have filled its 2,048 tokens
-
-
-@pytest.mark.slow
-def test_what_the_local_model_refuses_is_refused_before_the_stream(local: tuple[str, LocalModel]) -> None:
-    url, _ = local
-    with client(url) as asker, pytest.raises(openai.BadRequestError, match="exceeds the available context size"):
-        asker.responses.create(model="m", input="again and " * 3000, stream=True)
