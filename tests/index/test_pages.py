@@ -189,7 +189,7 @@ def ordered(rows: list[int], sort: Sort, numbers: dict[int, dict[str, float]], e
     return there + absent
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(query=queries, sort=sorts, limit=st.integers(1, 40))
 def test_pages_put_together_are_what_a_loop_over_the_rows_finds_sorted(
     known: Known, query: Query, sort: Sort, limit: int
@@ -212,7 +212,7 @@ def test_pages_put_together_are_what_a_loop_over_the_rows_finds_sorted(
     assert [entry.number for entry in index.select(query, sort)] == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(query=queries, sort=sorts, number=st.integers(1, COUNT))
 def test_neighbours_are_the_ones_beside_it_in_the_list(known: Known, query: Query, sort: Sort, number: int):
     everything = ordered([*{*known.wanted(query), number}], sort, known.values, known.entries)

@@ -11,7 +11,6 @@ from made_runs import rollout, write
 from viewing import page_at, viewing, wait_for
 
 from velodrome.records.zst import pack
-from velodrome.stats.metrics import read_metrics
 from velodrome.viewer.measurements import Measurements
 
 Json = dict[str, Any]
@@ -67,16 +66,6 @@ def test_a_large_file_is_measured_by_a_process_of_its_own(run: Path):
     with viewing(run) as client:
         same = wait_for(client, "/run/baseline", "pass@4")
     assert page.words.partition("Metrics")[2] == same.words.partition("Metrics")[2]
-
-
-def test_numbers_left_beside_the_file_are_used_until_it_grows(run: Path):
-    run.with_name("baseline.metrics.json").write_bytes(orjson.dumps(read_metrics(run)[0] | {"left_here": 4242}))
-    with viewing(run) as client:
-        assert "left_here 4,242" in wait_for(client, "/run/baseline", "left_here").words
-        with run.open("ab") as stream:
-            stream.write(orjson.dumps(rollout(77, 0, Random(5))) + b"\n")
-    with viewing(run) as client:
-        assert "left_here" not in wait_for(client, "/run/baseline", "pass@4").words
 
 
 def test_an_empty_file_has_pages_too(tmp_path: Path):

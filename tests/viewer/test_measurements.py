@@ -22,6 +22,11 @@ from velodrome.viewer.measurements import MeasuredFile, Measurement, Measurement
 from velodrome.viewer.viewed_file import ViewedFile
 
 
+def quick() -> Measurements:
+    """Measurements that are made again without much of a pause."""
+    return Measurements(pause_s=0.01)
+
+
 class Late(Measurements):
     """Answers each first question as if nothing were known, though by then it is."""
 
@@ -88,7 +93,7 @@ def viewed(path: Path, measurements: Measurements, **options: Any) -> Iterator[V
 
 
 def test_numbers_that_are_old_for_a_pause_become_new_though_the_file_rests(run: Path):
-    with viewed(run, Measurements()) as source:
+    with viewed(run, quick()) as source:
         before = source.measure("metrics", patience_s=PATIENCE_S).value["rollouts/kept"]
         with run.open("ab") as stream:
             stream.write(orjson.dumps(rollout(77, 0, Random(5))) + b"\n")
@@ -102,7 +107,7 @@ def test_numbers_that_are_old_for_a_pause_become_new_though_the_file_rests(run: 
 
 def test_either_file_of_a_comparison_makes_the_page_an_old_one(run: Path, tmp_path: Path):
     other = make_run(tmp_path / "other.jsonl", seed=3, tasks=5)
-    with viewing(run, other) as client:
+    with viewing(run, other, measurements=quick()) as client:
         pulsing(client, "/compare?a=baseline&b=other", "5 tasks are in both runs")
         for path in (run, other):
             seen, pulse = version(client, "/compare?a=baseline&b=other")
@@ -116,7 +121,7 @@ class Killed(Measurements):
     """The process that reads is killed, as often as told."""
 
     def __init__(self, times: int) -> None:
-        super().__init__(small_bytes=0)
+        super().__init__(small_bytes=0, pause_s=0.01)
         self.left = times
 
     def _measured(self, kind: str, paths: list[Path], size: int) -> Any:
@@ -145,7 +150,7 @@ def test_a_reader_that_dies_is_reported_and_tried_again_when_the_page_is_loaded_
 
 def test_the_numbers_of_a_file_that_is_gone_go_with_it_and_come_back_with_it(run: Path):
     kept = run.read_bytes()
-    with viewing(run) as client:
+    with viewing(run, measurements=quick()) as client:
         pulsing(client, "/run/baseline", "pass@4")
         run.unlink()
         words = pulsing(client, "/run/baseline", "the file is gone")
@@ -160,7 +165,7 @@ def test_the_numbers_of_a_file_that_is_gone_go_with_it_and_come_back_with_it(run
 
 
 def test_the_numbers_of_another_file_are_not_shown_beside_this_ones(run: Path, tmp_path: Path):
-    with viewing(run) as client:
+    with viewing(run, measurements=quick()) as client:
         pulsing(client, "/run/baseline", "pass@4")
         write(tmp_path / "new.jsonl", [rollout(5, 9, Random(5))]).replace(run)
         words = pulsing(client, "/run/baseline", "1 kept + 9 failed")
@@ -169,7 +174,7 @@ def test_the_numbers_of_another_file_are_not_shown_beside_this_ones(run: Path, t
 
 
 def test_the_numbers_of_a_file_that_was_emptied_and_filled_with_more_are_not_kept(run: Path):
-    with viewing(run) as client:
+    with viewing(run, measurements=quick()) as client:
         pulsing(client, "/run/baseline", "pass@4")
         rows = [rollout(task, 0, Random(task)) for task in range(200)]
         with run.open("r+b") as stream:  # the same file, and longer than it was
@@ -180,7 +185,7 @@ def test_the_numbers_of_a_file_that_was_emptied_and_filled_with_more_are_not_kep
 
 
 def test_a_directory_in_the_place_of_the_file_is_told_and_is_not_live(run: Path):
-    with viewing(run) as client:
+    with viewing(run, measurements=quick()) as client:
         page_at(client, "/run/baseline")
         run.unlink()
         run.mkdir()
@@ -193,7 +198,7 @@ def test_a_directory_in_the_place_of_the_file_is_told_and_is_not_live(run: Path)
 
 def test_why_a_file_was_read_again_is_noted_for_a_while(run: Path):
     now = [0.0]
-    with viewed(run, Measurements(), clock=lambda: now[0]) as source:
+    with viewed(run, quick(), clock=lambda: now[0]) as source:
         size = run.stat().st_size
         source.read_on()
         first = run.read_bytes().splitlines(keepends=True)[0]
@@ -214,7 +219,7 @@ def test_the_end_of_a_run_is_noticed_whenever_it_is_written(run: Path):
     data = orjson.loads(beside.read_bytes())
     ended = data["runs"][0].pop("finished_at")
     beside.write_bytes(orjson.dumps(data))
-    with viewing(run) as client:
+    with viewing(run, measurements=quick()) as client:
         pulsing(client, "/run/baseline", "no end of the run on record")
         data["runs"][0]["finished_at"] = ended
         beside.write_bytes(orjson.dumps(data))

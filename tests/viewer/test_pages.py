@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import orjson
 import pytest
-from made_runs import failure, make_run, rollout, rows_of, write
+from made_runs import failure, rollout, rows_of, write
 from parsed_page import Page
 from starlette.testclient import TestClient
 from viewing import TAGS, page_at, viewing, wait_for
@@ -64,14 +64,14 @@ def test_every_link_of_every_page_leads_somewhere(client: TestClient):
     todo = ["/"]
     while todo:
         path = todo.pop()
-        if path in seen or len(seen) > 150:
+        if path in seen or len(seen) > 60:
             continue
         answer = client.get(path, follow_redirects=True)
         seen[path] = answer.status_code
         if "text/html" in answer.headers["content-type"]:
             todo += [link.partition("#")[0] for link in Page(answer.text).links() if link.startswith("/")]
     assert {path: status for path, status in seen.items() if status != 200} == {}
-    assert len(seen) > 100
+    assert len(seen) > 60
 
 
 def test_requested_is_kept_and_failed_and_not_run(run: Path):
@@ -118,54 +118,27 @@ def test_the_list_is_filtered_and_sorted_as_the_address_says(client: TestClient,
     assert sorts == ["descending"]
 
 
-def test_walking_through_the_pages_meets_every_rollout_once(client: TestClient):
-    found: list[str] = []
-    path = "/run/baseline/rollouts?sort=total_s"
-    while path:
-        page = page_at(client, path)
-        found += [link for link in page.links() if "/rollout/" in link]
-        path = next((link for link in page.links() if "after=" in link), "")
-    assert len(found) == len(set(found)) == 120
-
-
-def test_next_and_previous_stay_within_the_filter(client: TestClient, baseline: Path):
-    passed = [number for number, row in enumerate(rows_of(baseline), 1) if row["reward"] == 1]
-    seen = []
-    path = f"/run/baseline/rollout/{passed[0]}?q={quote('reward>=1')}"
-    while path and len(seen) < 200:
-        seen.append(int(re.findall(r"rollout/(\d+)", path)[0]))
-        page = page_at(client, path)
-        path = next((attrs["href"] or "" for tag, attrs in page.tags if attrs.get("data-key") == "n"), "")
-    assert seen == passed
-
-
 @pytest.mark.parametrize(
-    ("q", "words"),
+    ("address", "words", "q"),
     [
-        ("rewrd<1", 'no field "rewrd"'),
-        ("reward<", 'nothing after "<"'),
-        ('"open', "a quote is not closed"),
-        ("state:lost", 'no state "lost"'),
-        ("reward<<script>", "cannot stand here"),
-        ("x" * 3000, "longer than 2000 characters"),
+        ("q=reward%3C", 'nothing after "<"', "reward<"),
+        ("q=reward%3C%3Cscript%3E", "cannot stand here", "reward<<script>"),
+        (f"q={'x' * 3000}", "longer than 2000 characters", "x" * 3000),
+        ("sort=key", '"key" is a text', ""),
+        ("sort=nothing", 'no field "nothing"', ""),
+        ("after=%00", "not a cursor of this list", ""),
+        ("sort=-reward&after=WyJ4Il0", "not a cursor of this list", ""),
+        ("q=state:failed&after=x", "not a cursor of this list", "state:failed"),
     ],
 )
-def test_a_bad_filter_is_explained_above_the_table_and_kept_in_the_field(client: TestClient, q: str, words: str):
-    page = page_at(client, f"/run/baseline/rollouts?q={quote(q)}")
+def test_a_bad_filter_order_or_cursor_is_explained_above_the_list(client: TestClient, address: str, words: str, q: str):
+    page = page_at(client, f"/run/baseline/rollouts?{address}")
     assert words in page.words
-    assert "All rollouts are shown." in page.words
     field = next(attrs for tag, attrs in page.tags if tag == "input" and attrs.get("id") == "q")
     assert (field["value"], field["aria-invalid"]) == (q, "true")
-    assert len([1 for link in page.links() if "/rollout/" in link]) == 50
-
-
-@pytest.mark.parametrize(
-    "rest", ["sort=key", "sort=nothing", "sort=-", "after=%00", "after=AAAA", "before=x", "sort=-reward&after=WyJ4Il0"]
-)
-def test_a_bad_order_or_cursor_is_explained_and_the_list_shown_from_its_start(client: TestClient, rest: str):
-    page = page_at(client, f"/run/baseline/rollouts?{rest}")
-    assert "All rollouts are shown." in page.words
-    assert len([1 for link in page.links() if "/rollout/" in link]) == 50
+    instead = "Shown from the start, as in the file." if q == "state:failed" else "All rollouts are shown."
+    assert instead in page.words
+    assert len([1 for link in page.links() if "/rollout/" in link]) == (9 if q == "state:failed" else 50)
 
 
 def test_a_rollout_is_told_in_full(client: TestClient, baseline: Path):
@@ -225,18 +198,6 @@ def test_repeats_stand_side_by_side_and_where_they_diverge_is_marked(tmp_path: P
     assert re.findall(r"<mark>([^<]*)</mark>", text) == [" gives", " gives", " said"]
 
 
-def test_two_runs_are_compared_and_the_flips_can_be_chosen_from(run: Path, tmp_path: Path):
-    other = make_run(tmp_path / "candidate.jsonl", skill=0.9, seed=2, failed=0)
-    with viewing(run, other) as client:
-        page = wait_for(client, "/compare?a=baseline&b=candidate", "30 tasks are in both runs")
-        better = page_at(client, "/compare?a=baseline&b=candidate&only=better")
-        worse = page_at(client, "/compare?a=baseline&b=candidate&only=worse")
-    assert "B is better: reward +" in page.words
-    counts = [int(re.findall(r"Tasks that flipped · (\d+)", each.words)[0]) for each in (page, better, worse)]
-    assert counts[0] == counts[1] + counts[2] > 0
-    assert "▼" not in better.words
-
-
 def flipping(tasks: int) -> tuple[list[Json], list[Json]]:
     """Rollouts of two runs in which every task flips, every third for the worse."""
     rows = [rollout(task, 0, Random(task)) for task in range(tasks)]
@@ -247,27 +208,27 @@ def flipping(tasks: int) -> tuple[list[Json], list[Json]]:
 
 
 def test_every_flipped_task_is_reached_page_by_page_within_the_choice(tmp_path: Path):
-    before, after = flipping(700)
+    before, after = flipping(450)
     files = write(tmp_path / "a.jsonl", before), write(tmp_path / "b.jsonl", after)
     found: dict[str, list[str]] = {"": [], "better": [], "worse": []}
     with viewing(*files) as client:
-        wait_for(client, "/compare?a=a&b=b", "700 tasks are in both runs")
+        wait_for(client, "/compare?a=a&b=b", "450 tasks are in both runs")
         for only, tasks in found.items():
             path = f"/compare?a=a&b=b&only={only}"
             while path:
                 page = page_at(client, path)
                 tasks += [link for link in page.links() if link.startswith("/run/a/task?")]
                 path = next((attrs["href"] or "" for _, attrs in page.tags if attrs.get("data-key") == "n"), "")
-        assert "201 to 400 of 700" in page_at(client, "/compare?a=a&b=b&since=200").words
-        assert "1 to 200 of 700" in page_at(client, "/compare?a=a&b=b&since=999999").words
+        assert "201 to 400 of 450" in page_at(client, "/compare?a=a&b=b&since=200").words
+        assert "1 to 200 of 450" in page_at(client, "/compare?a=a&b=b&since=999999").words
         lists = [link for link in page_at(client, "/compare?a=a&b=b&only=worse").links() if "/rollouts?" in link][:2]
         assert [link.partition("?")[0] for link in lists] == ["/run/a/rollouts", "/run/b/rollouts"]
         assert ["1 rollout matches" in page_at(client, link).words for link in lists] == [True, True]
-    worse = {f"/run/a/task?id=task-{task:03d}" for task in range(0, 700, 3)}
+    worse = {f"/run/a/task?id=task-{task:03d}" for task in range(0, 450, 3)}
     assert {only: (len(each), len(set(each))) for only, each in found.items()} == {
-        "": (700, 700),
-        "better": (466, 466),
-        "worse": (234, 234),
+        "": (450, 450),
+        "better": (300, 300),
+        "worse": (150, 150),
     }
     assert set(found["worse"]) == worse
 
@@ -305,12 +266,6 @@ def test_one_of_something_is_not_many(tmp_path: Path):
         assert " 1 token " in page_at(client, "/run/r/rollout/1").words
         charts = [attrs.get("aria-label") for tag, attrs in page_at(client, "/run/r").tags if tag == "svg"]
     assert f"Reward: 1 rollout, mean {row['reward']:.0f}" in charts
-
-
-def test_a_bad_cursor_leaves_the_filter_as_it_is(client: TestClient):
-    page = page_at(client, "/run/baseline/rollouts?q=state:failed&after=x")
-    assert "9 rollouts match" in page.words
-    assert "Shown from the start, as in the file." in page.words
 
 
 def test_two_files_of_one_name_have_addresses_of_their_own(tmp_path: Path):

@@ -21,7 +21,7 @@ from velodrome.records.rollout import beside
 from velodrome.viewer.measure import measured, start_child
 
 SMALL_BYTES = 8_000_000  # up to here reading a file is quicker than starting a process
-_PAUSE_S = 2.0  # between two readings of a file that grows
+PAUSE_S = 2.0  # between two readings of a file that grows
 _PAUSE_SHARE = 4.0  # and at least so many times as long as the last one took
 
 
@@ -68,8 +68,8 @@ class _Known:
 class Measurements:
     """The numbers of all files that are viewed. One measurement runs at a time."""
 
-    def __init__(self, *, small_bytes: int = SMALL_BYTES) -> None:
-        self._small_bytes = small_bytes
+    def __init__(self, *, small_bytes: int = SMALL_BYTES, pause_s: float = PAUSE_S) -> None:
+        self._small_bytes, self._pause_s = small_bytes, pause_s
         self._known: dict[tuple[str, tuple[MeasuredFile, ...]], _Known] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="measure")
@@ -135,7 +135,7 @@ class Measurements:
                 known.updates += 1
             known.value, known.error, known.versions = value, problem, versions
             known.running = None
-            known.next_at = time.monotonic() + max(_PAUSE_S, _PAUSE_SHARE * took_s)
+            known.next_at = time.monotonic() + max(self._pause_s, _PAUSE_SHARE * took_s)
 
     def _measured(self, kind: str, paths: list[Path], size: int) -> Any:
         if size <= self._small_bytes:
