@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import orjson
 from made_runs import make_run, rollout, write
 from viewing import page_at, viewing, wait_for
-
-from velodrome.index import Index, Page, TaskSummary
-from velodrome.viewer.pages.links import Served
-from velodrome.viewer.pages.rollouts_page import ListRequest
-from velodrome.viewer.pages.tasks_page import tasks_page
 
 REPEATS = 2_105
 
@@ -64,24 +57,6 @@ def test_the_list_of_tasks_is_there_at_every_moment_while_the_file_is_replaced(t
             over.set()
             thread.join()
     assert set(statuses) == {200}
-
-
-class Replaced(Index):
-    """Another file takes the place of this one just when the tasks were listed."""
-
-    def tasks(self, *args: Any, **options: Any) -> Page[TaskSummary]:
-        page = super().tasks(*args, **options)
-        write(self.rollouts.with_name("new"), [rollout(70, 0, Random(1))]).replace(self.rollouts)
-        self.refresh()
-        return page
-
-
-def test_tasks_that_vanish_while_they_are_listed_are_listed_as_they_were(tmp_path: Path):
-    with closing(Replaced(make_run(tmp_path / "r.jsonl"))) as index:
-        index.refresh()
-        rows = tasks_page(index, Served("r"), ListRequest())["rows"]
-    assert len(rows) == 30
-    assert all(row.prompt for row in rows)
 
 
 def test_an_example_is_a_link_only_where_there_is_a_rollout(tmp_path: Path):

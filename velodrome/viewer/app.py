@@ -27,9 +27,9 @@ from velodrome.viewer.measurements import Measurements
 from velodrome.viewer.pages.compare_page import compare_page
 from velodrome.viewer.pages.failures_page import failures_page
 from velodrome.viewer.pages.frame import message, page_frame, rendered, version_of
-from velodrome.viewer.pages.links import Served, long
+from velodrome.viewer.pages.links import Address, Links, Served, long
 from velodrome.viewer.pages.rollout_page import rollout_page
-from velodrome.viewer.pages.rollouts_page import ListRequest, rollouts_page
+from velodrome.viewer.pages.rollouts_page import rollouts_page
 from velodrome.viewer.pages.run_page import run_page
 from velodrome.viewer.pages.task_page import task_page
 from velodrome.viewer.pages.tasks_page import tasks_page
@@ -38,7 +38,6 @@ from velodrome.viewer.parts.render import environment
 from velodrome.viewer.viewed_file import ViewedFile, open_files
 
 Json = dict[str, Any]
-MakePage = Callable[[ViewedFile, Served, Request], Json]
 
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".svg": "image/svg+xml", ".css": "text/css"}
@@ -98,7 +97,7 @@ class Pages:
             "/run/{slug}/pulse": lambda request: _pulse([self._source(request)]),
             "/run/{slug}/rollout/{name}.json": self.raw,
             "/run/{slug}/key/{key:path}": self.key,
-            **{path: partial(self.run_page, here, make) for path, (here, make) in _RUN_PAGES.items()},
+            **{f"/run/{{slug}}{path}": partial(self.run_page, name) for name, (path, _) in _RUN_PAGES.items()},
         }
         return [Route(path, handler) for path, handler in handlers.items()]
 
@@ -127,19 +126,20 @@ class Pages:
         a = self._named(query["a"]) if query.get("a") else self._sources[0]
         b = self._named(query["b"]) if query.get("b") else next(each for each in self._sources if each is not a)
         frame = page_frame(self._sources, b)
-        values = compare_page(self._sources, a, b, query.get("only", ""), _offset(request))
+        values = compare_page(self._sources, a, b, _address(request))
         return HTMLResponse(rendered("compare.html", "compare", Served(b.slug), **frame, **values))
 
-    def run_page(self, here: str, make: MakePage, request: Request) -> Response:
+    def run_page(self, name: str, request: Request) -> Response:
         """A page about one run."""
-        source = self._source(request)
+        source, (_, make) = self._source(request), _RUN_PAGES[name]
         links = Served(source.slug)
         frame = page_frame([source], source, several=len(self._sources) > 1)
-        return HTMLResponse(rendered(f"{here}.html", here, links, **frame, **make(source, links, request)))
+        return HTMLResponse(rendered(f"{name}.html", name, links, **frame, **make(source, links, _address(request))))
 
     def raw(self, request: Request) -> Response:
         """A rollout as its JSON."""
-        return Response(pretty(self._source(request).index().row(_number(request))), media_type="application/json")
+        row = self._source(request).index().row(_address(request).number)
+        return Response(pretty(row), media_type="application/json")
 
     def key(self, request: Request) -> Response:
         """To the rollout with a key."""
@@ -158,33 +158,27 @@ class Pages:
         return self._by_slug[slug]
 
 
-def _list_request(request: Request) -> ListRequest:
-    return ListRequest(**{name: request.query_params.get(name, "") for name in ("q", "sort", "after", "before")})
-
-
-def _rollout(source: ViewedFile, links: Served, request: Request) -> Json:
-    show = request.query_params.get("show", "")
-    return rollout_page(source.index(), links, _number(request), _list_request(request), show)
-
-
-def _task(source: ViewedFile, links: Served, request: Request) -> Json:
-    return task_page(source.index(), links, request.query_params.get("id", ""), _offset(request))
-
-
-_RUN_PAGES: dict[str, tuple[str, MakePage]] = {
-    "/run/{slug}": ("run", lambda source, links, request: run_page(source, source.index(), links)),
-    "/run/{slug}/rollouts": (
-        "rollouts",
-        lambda source, links, request: rollouts_page(source, source.index(), links, _list_request(request)),
-    ),
-    "/run/{slug}/rollout/{name}": ("rollout", _rollout),
-    "/run/{slug}/tasks": (
-        "tasks",
-        lambda source, links, request: tasks_page(source.index(), links, _list_request(request)),
-    ),
-    "/run/{slug}/task": ("task", _task),
-    "/run/{slug}/failures": ("failures", lambda source, links, request: failures_page(source.index(), links)),
+_RUN_PAGES: dict[str, tuple[str, Callable[[ViewedFile, Links, Address], Json]]] = {  # by the name of the template
+    "run": ("", run_page),
+    "rollouts": ("/rollouts", rollouts_page),
+    "rollout": ("/rollout/{name}", rollout_page),
+    "tasks": ("/tasks", tasks_page),
+    "task": ("/task", task_page),
+    "failures": ("/failures", failures_page),
 }
+
+
+def _address(request: Request) -> Address:
+    """What the address says. An offset that is not a number is the start of the list."""
+    query, name = request.query_params, request.path_params.get("name")
+    texts = {each: query.get(each, "") for each in ("q", "sort", "after", "before", "show", "id", "only")}
+    since = query.get("since", "")
+    number = 0 if name is None else long(name)
+    if number is None:
+        raise InputError(f"{name!r:.60} is not the number of a rollout.")
+    return Address(
+        **texts, since=int(since) if since.isascii() and since.isdecimal() and len(since) < 10 else 0, number=number
+    )
 
 
 def _pulse(sources: Sequence[ViewedFile]) -> Response:
@@ -212,18 +206,3 @@ def _static(name: str) -> Response:
 @cache
 def _style() -> str:
     return environment().get_template("viewer.css").render()
-
-
-def _number(request: Request) -> int:
-    """The number of a rollout in the address."""
-    name = request.path_params["name"]
-    number = long(name)
-    if number is None:
-        raise InputError(f"{name!r:.60} is not the number of a rollout.")
-    return number
-
-
-def _offset(request: Request) -> int:
-    """A position in a list; anything that is not a number is its start."""
-    text = request.query_params.get("since", "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0

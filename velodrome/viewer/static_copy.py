@@ -17,9 +17,9 @@ from velodrome.errors import InputError, StorageError
 from velodrome.index import Entry, Query
 from velodrome.viewer.pages.failures_page import failures_page
 from velodrome.viewer.pages.frame import rendered
-from velodrome.viewer.pages.links import DEFAULT_SORT, Links, short
+from velodrome.viewer.pages.links import DEFAULT_SORT, Address, Links, short
 from velodrome.viewer.pages.rollout_page import rollout_page
-from velodrome.viewer.pages.rollouts_page import ListRequest, rollouts_page
+from velodrome.viewer.pages.rollouts_page import rollouts_page
 from velodrome.viewer.pages.run_page import run_page
 from velodrome.viewer.pages.task_page import task_page
 from velodrome.viewer.parts.render import content_policy, environment, many
@@ -90,10 +90,10 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
 
     for kind in ("metrics", "profile", "checks"):
         source.measure(kind, patience_s=_PATIENT_S)
-    write("index.html", "run", run_page(source, index, links))
+    write("index.html", "run", run_page(source, links, Address()))
     left, cursor = len(entries), ""
     while True:
-        values = rollouts_page(source, index, links, ListRequest(where, after=cursor))
+        values = rollouts_page(source, links, Address(where, after=cursor))
         values["entries"] = values["entries"][:left]
         left -= len(values["entries"])
         values["next"] = values["next"] if left else None
@@ -103,12 +103,12 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
             break
         cursor = next(reversed(links.lists))
     for entry in entries:
-        values = rollout_page(index, links, entry.number, ListRequest(where), "", whole=True)
+        values = rollout_page(source, links, Address(where, number=entry.number))
         write(links.rollout(entry.number), "rollout", values)
     for task, name in links.tasks_copied.items():
-        write(name, "task", task_page(index, links, task))
+        write(name, "task", task_page(source, links, Address(id=task)))
     if links.failures():
-        write("failures.html", "failures", failures_page(index, links))
+        write("failures.html", "failures", failures_page(source, links, Address()))
     return Copied(len(entries), pages, more)
 
 

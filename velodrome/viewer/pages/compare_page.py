@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from velodrome.viewer.pages.links import Served, quoted
+from velodrome.viewer.pages.links import Address, Served, quoted
 from velodrome.viewer.pages.run_page import PATIENCE_S
 from velodrome.viewer.viewed_file import ViewedFile
 
@@ -16,9 +16,9 @@ _MOST_FIELDS = 80
 _WHICH = (("all", ""), ("better", "better"), ("worse", "worse"))
 
 
-def compare_page(sources: Sequence[ViewedFile], a: ViewedFile, b: ViewedFile, only: str, since: int = 0) -> Json:
+def compare_page(sources: Sequence[ViewedFile], a: ViewedFile, b: ViewedFile, address: Address) -> Json:
     """What the template needs. `only` chooses from the flips, `since` is how many of them come before."""
-    only = only if only in ("better", "worse") else ""
+    only = address.only if address.only in ("better", "worse") else ""
     result = a.measurements.read("compare", a, b, patience_s=PATIENCE_S)
     values: Json = {
         "a": a,
@@ -29,7 +29,7 @@ def compare_page(sources: Sequence[ViewedFile], a: ViewedFile, b: ViewedFile, on
         "which": [(label, _at(a, b, each), each == only) for label, each in _WHICH],
     }
     if result.value:
-        values |= _flips(result.value, a, b, only, since)
+        values |= _flips(result.value, a, b, only, address.since)
         values |= {
             "level": f"{result.value.get('level', 0.95):.0%}",
             "paired": any(each.get("paired") for each in result.value["fields"]),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from velodrome.index import FailureGroup, Index
+from velodrome.index import FailureGroup
 from velodrome.index.query import typed
-from velodrome.viewer.pages.links import Links, quoted
+from velodrome.viewer.pages.links import Address, Links, quoted
 from velodrome.viewer.parts.render import count, many
+from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
@@ -21,10 +22,10 @@ _ABOUT = {
 }
 
 
-def failures_page(index: Index, links: Links) -> Json:
+def failures_page(source: ViewedFile, links: Links, address: Address) -> Json:
     """What the template needs."""
     boundaries: dict[str, list[FailureGroup]] = {}
-    for group in index.failures():
+    for group in source.index().failures():
         boundaries.setdefault(group.boundary, []).append(group)
     total = sum(group.count for groups in boundaries.values() for group in groups)
     order = sorted(boundaries.items(), key=lambda each: -sum(group.count for group in each[1]))

@@ -5,11 +5,27 @@ A static copy has the same pages as files; a page that was not copied has no add
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from velodrome.index import FAILED
 
 DEFAULT_SORT = "number"
+
+
+@dataclass(frozen=True)
+class Address:
+    """What an address says: which part of a list, which rollout (`number`), which task (`id`), what to show in full."""
+
+    q: str = ""
+    sort: str = ""
+    after: str = ""
+    before: str = ""
+    show: str = ""
+    id: str = ""
+    only: str = ""
+    since: int = 0
+    number: int = 0
 
 
 class Links:

@@ -14,14 +14,15 @@ from markupsafe import Markup
 from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Query, Sort
 from velodrome.timing.report import duration
-from velodrome.viewer.pages.links import Links
-from velodrome.viewer.pages.rollouts_page import ListRequest, parsed
+from velodrome.viewer.pages.links import Address, Links
+from velodrome.viewer.pages.rollouts_page import parsed
 from velodrome.viewer.parts import waterfall
 from velodrome.viewer.parts.dialogue import Call, ShownMessage, conversation, final_answer, pretty
 from velodrome.viewer.parts.episode import Episode, read_episode
 from velodrome.viewer.parts.episode_part import episode_part
 from velodrome.viewer.parts.render import count, many, moment, number, size
 from velodrome.viewer.parts.safe_text import MOST_SHOWN, Folded, folded, plain_line, visible
+from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
@@ -38,14 +39,13 @@ _COLLAPSED_OVER = {"reasoning": 600, "other": 200}  # characters
 _LABELS = {"other": "Something else", "reasoning": "Reasoning", "tool": "Tool result"}
 
 
-def rollout_page(
-    index: Index, links: Links, number_: int, request: ListRequest, show: str, *, whole: bool = False
-) -> Json:
+def rollout_page(source: ViewedFile, links: Links, address: Address) -> Json:
     """What the template needs. A rollout that is not there is an `InputError`."""
+    index, number_, show = source.index(), address.number, address.show
     entry, row = index.entry(number_), index.row(number_)
-    query, sort, _ = parsed(index, request)
+    query, sort, _ = parsed(index, address)
     before, after = _neighbours(index, query, sort, number_)
-    here = {"q": request.q, "sort": str(sort)}
+    here = {"q": address.q, "sort": str(sort)}
     meta = row if entry.state == "failed" else _object(row.get("meta"))
     timing = _object(meta.get("timing"))
     raw = pretty(row)
@@ -56,7 +56,7 @@ def rollout_page(
         messages = [*_prompt_of_another(index, family.entries if family else ()), *messages]
     return {
         "entry": entry,
-        "q": request.q,
+        "q": address.q,
         "up": links.rollouts(**here) or links.run(),
         "previous": None if before is None else links.rollout(before, **here),
         "next": None if after is None else links.rollout(after, **here),
@@ -66,7 +66,7 @@ def rollout_page(
         "cut_off": _cut_off(row),
         "answer": None if entry.state == "failed" else folded(final_answer(row).strip(), over=1500, head=700, tail=500),
         "expected": expected_answer(row),
-        "talk": [_shown(f"m{place}", each, links, number_, here, show, whole) for place, each in enumerate(messages)],
+        "talk": [_shown(f"m{place}", each, links, number_, here, show) for place, each in enumerate(messages)],
         "failure": _failure(row, entry),
         "episode": episode_part(episode),
         "cards": _cards(row, meta, entry, {"episode"} if isinstance(episode, Episode) else set()),
@@ -138,13 +138,11 @@ def _expected_name(row: Json) -> str | None:
     return next((name for name in _EXPECTED if row.get(name) is not None), None)
 
 
-def _shown(
-    name: str, message: ShownMessage, links: Links, number_: int, here: dict[str, str], show: str, whole: bool
-) -> Json:
-    """One message for the template; `show` names the text to show in full."""
+def _shown(name: str, message: ShownMessage, links: Links, number_: int, here: dict[str, str], show: str) -> Json:
+    """One message for the template; `show` names the text to show in full. A static copy has all of them in full."""
 
     def body(part: str, text: str) -> tuple[Folded, str | None]:
-        shown = folded(text, whole=show == part or whole)
+        shown = folded(text, whole=show == part or links.static)
         return shown, links.rollout(number_, **here, show=part) if shown.hidden and show != part else None
 
     def call(place: int, each: Call) -> Json:

@@ -12,7 +12,7 @@ from velodrome.index import Entry, Index, Query, Sort
 from velodrome.index.fields import FIELDS
 from velodrome.index.query import typed
 from velodrome.timing.report import duration
-from velodrome.viewer.pages.links import Links
+from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.parts.render import NONE, many, number
 from velodrome.viewer.viewed_file import ViewedFile
 
@@ -40,54 +40,45 @@ class Column:
     show: Callable[[Entry], str] = lambda entry: ""
 
 
-@dataclass(frozen=True)
-class ListRequest:
-    """Which page of a list is wanted, as the address says it."""
-
-    q: str = ""
-    sort: str = ""
-    after: str = ""
-    before: str = ""
-
-
-def parsed(index: Index, request: ListRequest) -> tuple[Query, Sort, list[str]]:
+def parsed(index: Index, address: Address) -> tuple[Query, Sort, list[str]]:
     """The filter and the order; if one is wrong, its problem, and the default in its place."""
     query, sort = Query(), Sort()
     problems: list[str] = []
     fields = index.fields()
     try:
-        query = Query.parse(request.q, fields)
+        query = Query.parse(address.q, fields)
     except InputError as error:
         problems += error.problems
     try:
-        sort = Sort.parse(request.sort)
+        sort = Sort.parse(address.sort)
     except InputError as error:
         problems += error.problems
     return query, sort, problems
 
 
-def rollouts_page(source: ViewedFile, index: Index, links: Links, request: ListRequest) -> Json:
+def rollouts_page(source: ViewedFile, links: Links, address: Address) -> Json:
     """What the template needs."""
-    query, sort, problems = parsed(index, request)
+    index = source.index()
+    query, sort, problems = parsed(index, address)
     try:
-        page = index.page(query, sort, after=request.after or None, before=request.before or None, limit=PAGE)
+        page = index.page(query, sort, after=address.after or None, before=address.before or None, limit=PAGE)
     except InputError as error:  # a cursor of another list, or a field to sort by that is not there
         problems += error.problems
         sort = Sort()
         page = index.page(query, sort, limit=PAGE)
-    here = {"q": request.q, "sort": str(sort)}
+    here = {"q": address.q, "sort": str(sort)}
     return {
-        "q": typed(request.q),
+        "q": typed(address.q),
         "sort_text": "" if sort == Sort() else typed(str(sort)),
         "problems": problems,
         "instead": "Shown from the start, as in the file." if query.terms else "All rollouts are shown.",
         "chips": [
-            (label, links.rollouts(q=each, sort=str(sort)), each == request.q.strip()) for label, each in _FILTERS
+            (label, links.rollouts(q=each, sort=str(sort)), each == address.q.strip()) for label, each in _FILTERS
         ],
         "fields": index.fields(),
         "tally": _tally(source, query),
         "here_url": links.rollouts(**here),
-        "columns": columns(links, request.q, sort),
+        "columns": columns(links, address.q, sort),
         "entries": page.entries,
         "note": page.note,
         "previous": links.rollouts(**here, before=page.previous) if page.previous else None,

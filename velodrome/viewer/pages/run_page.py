@@ -15,7 +15,7 @@ from velodrome.index import FieldHistogram, Index, State
 from velodrome.records.rollout import beside
 from velodrome.timing.report import duration
 from velodrome.viewer.measurements import SMALL_BYTES, Measurement
-from velodrome.viewer.pages.links import Links
+from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.pages.profile_page import profile_parts
 from velodrome.viewer.parts import charts
 from velodrome.viewer.parts.render import count, many, moment, number, size
@@ -39,8 +39,9 @@ _TITLES = {
 }
 
 
-def run_page(source: ViewedFile, index: Index, links: Links) -> Json:
+def run_page(source: ViewedFile, links: Links, address: Address) -> Json:
     """What the template needs."""
+    index = source.index()
     state = index.state
     runs = read_runs(source)
     there = source.path.is_file()

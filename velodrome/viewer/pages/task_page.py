@@ -8,12 +8,13 @@ from typing import Any
 from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Repeats
 from velodrome.timing.report import duration
-from velodrome.viewer.pages.links import Links
+from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.pages.rollout_page import expected_answer
 from velodrome.viewer.parts.dialogue import ShownMessage, conversation, final_answer, pretty
 from velodrome.viewer.parts.difference import Divergence, divergence
 from velodrome.viewer.parts.render import count, many, number
 from velodrome.viewer.parts.safe_text import folded
+from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
@@ -22,11 +23,12 @@ _MOST_ANSWERS = 12
 _MOST_STEPS = 40
 
 
-def task_page(index: Index, links: Links, task: str, since: int = 0) -> Json:
+def task_page(source: ViewedFile, links: Links, address: Address) -> Json:
     """What the template needs. A task that is not there is an `InputError`."""
+    index, task, since = source.index(), address.id, address.since
     repeats = index.repeats(task, since=since, limit=AT_ONCE)
     if repeats is not None and not repeats.entries and since:
-        return task_page(index, links, task)
+        return task_page(source, links, Address(id=task))
     if repeats is None:
         raise InputError(f'no task "{task:.100}" in this file')
     shown, total = repeats.entries, repeats.task.n + repeats.task.failed

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from velodrome.errors import InputError
-from velodrome.index import Index, Sort
-from velodrome.viewer.pages.links import Links
-from velodrome.viewer.pages.rollouts_page import PAGE, Column, ListRequest, order_by
+from velodrome.index import Sort
+from velodrome.viewer.pages.links import Address, Links
+from velodrome.viewer.pages.rollouts_page import PAGE, Column, order_by
+from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
 
-def tasks_page(index: Index, links: Links, request: ListRequest) -> Json:
+def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
     """What the template needs."""
+    index = source.index()
     problem = ""
     sort = Sort("pass_rate")
     try:
-        sort = Sort.parse(request.sort) if request.sort else sort
-        page = index.tasks(sort, after=request.after or None, before=request.before or None, limit=PAGE)
+        sort = Sort.parse(address.sort) if address.sort else sort
+        page = index.tasks(sort, after=address.after or None, before=address.before or None, limit=PAGE)
     except InputError as error:
         problem, sort = error.problems[0], Sort("pass_rate")
         page = index.tasks(sort, limit=PAGE)
