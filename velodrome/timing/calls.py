@@ -46,24 +46,24 @@ class Calls:
     def table(self) -> Table:
         """What was counted so far."""
         with self._lock:
-            found = {entry[8]: self._read(entry) for entry in _counted()}
+            entries = {entry[8]: self._read(entry) for entry in _counted()}
         table = Table("cpu")
-        for entry in found.values():
-            _add(table, entry, found)
+        for entry in entries.values():
+            _add(table, entry, entries)
         return table
 
-    def _read(self, told: tuple[Any, ...]) -> _Entry:
-        ncall, nactual, ttot, tsub, index = told[3], told[4], told[6], told[7], told[8]
+    def _read(self, entry: tuple[Any, ...]) -> _Entry:
+        ncall, nactual, ttot, tsub, index = entry[3], entry[4], entry[6], entry[7], entry[8]
         ncall = _finished(self._begun, index, ncall, nactual)
         children = {}
-        for there, calls, actual, total, own in told[9]:
+        for there, calls, actual, total, own in entry[9]:
             calls = _finished(self._begun_edges, (index, there), calls, actual)
             children[there] = Cost(calls, min(actual, calls), own, total)
         # What a function in flight has called is taken off its own time before its own is added, and yappi forgets a
         # time below zero when it is read. Without recursion the difference says it exactly.
         if ncall == nactual:
             tsub = max(0.0, ttot - sum(cost.ttot for cost in children.values()))
-        return _Entry(_key(told), Cost(ncall, min(nactual, ncall), tsub, ttot), children)
+        return _Entry(_key(entry), Cost(ncall, min(nactual, ncall), tsub, ttot), children)
 
 
 class _Entry(NamedTuple):
@@ -74,12 +74,12 @@ class _Entry(NamedTuple):
     children: dict[int, Cost]
 
 
-def _add(table: Table, entry: _Entry, found: dict[int, _Entry]) -> None:
+def _add(table: Table, entry: _Entry, entries: dict[int, _Entry]) -> None:
     """One entry to its row. Where the wall clock's wrapper stands between two functions, one calls the other."""
     row = table.row(entry.key, project=is_project(entry.key.file))
     row.cost.add(*entry.cost)
     for number, cost in entry.children.items():
-        child = found.get(number)
+        child = entries.get(number)
         if child is None:
             continue
         if wall.is_wrapper(entry.key) and not wall.is_machinery(child.key):
@@ -87,15 +87,15 @@ def _add(table: Table, entry: _Entry, found: dict[int, _Entry]) -> None:
             continue
         row.child(child.key).add(*cost)
         if wall.is_wrapper(child.key):
-            _add_wrapped(row, cost, child, found)
+            _add_wrapped(row, cost, child, entries)
 
 
-def _add_wrapped(row: Row, cost: Cost, wrapper: _Entry, found: dict[int, _Entry]) -> None:
+def _add_wrapped(row: Row, cost: Cost, wrapper: _Entry, entries: dict[int, _Entry]) -> None:
     """What a function calls by way of a wrapper: its share of what the wrapper calls."""
     share = cost.ttot / wrapper.cost.ttot if wrapper.cost.ttot else 0.0
     for number, inner in wrapper.children.items():
-        if number in found and not wall.is_machinery(found[number].key):
-            row.child(found[number].key).add(cost.ncall, cost.nactual, inner.tsub * share, inner.ttot * share)
+        if number in entries and not wall.is_machinery(entries[number].key):
+            row.child(entries[number].key).add(cost.ncall, cost.nactual, inner.tsub * share, inner.ttot * share)
             row.child(wrapper.key).ttot -= inner.ttot * share
 
 
@@ -107,15 +107,15 @@ def _counted() -> list[tuple[Any, ...]]:
     """
     import _yappi
 
-    found: list[tuple[Any, ...]] = []
+    entries: list[tuple[Any, ...]] = []
     collecting = gc.isenabled()
     gc.disable()
     try:
-        _yappi.enum_func_stats(found.append, {})
+        _yappi.enum_func_stats(entries.append, {})
     finally:
         if collecting:
             gc.enable()
-    return found
+    return entries
 
 
 def _finished(begun: set[Any], who: Any, ncall: int, nactual: int) -> int:

@@ -83,7 +83,7 @@ _here = _Here()
 
 
 def _watch(loop: asyncio.AbstractEventLoop) -> _Watch:
-    found = _here.watch
-    if found is None or found.loop is not loop:
-        found = _here.watch = _Watch(loop)
-    return found
+    watch = _here.watch
+    if watch is None or watch.loop is not loop:
+        watch = _here.watch = _Watch(loop)
+    return watch

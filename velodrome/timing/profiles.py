@@ -43,9 +43,9 @@ def clocks_from(data: dict[str, Any]) -> Clocks:
     return Clocks(from_json(data["cpu"]), from_json(data["wall"]))
 
 
-def total(found: list[Clocks]) -> Clocks:
+def total(clocks: list[Clocks]) -> Clocks:
     """The sum over processes."""
-    return Clocks(merged("cpu", [each.cpu for each in found]), merged("wall", [each.wall for each in found]))
+    return Clocks(merged("cpu", [each.cpu for each in clocks]), merged("wall", [each.wall for each in clocks]))
 
 
 class Part(NamedTuple):
@@ -93,12 +93,12 @@ class Profiles:
 
     def saved(self) -> list[Part]:
         """Every part there is."""
-        found = []
+        parts = []
         for path in sorted(self._parts.glob("*.json")):
             worker, life, _ = path.name.split(".")
             with contextlib.suppress(FileNotFoundError):
-                found.append(Part(int(worker), life, clocks_from(orjson.loads(path.read_bytes()))))
-        return found
+                parts.append(Part(int(worker), life, clocks_from(orjson.loads(path.read_bytes()))))
+        return parts
 
     def write(self, *, workers: int, unless_within_s: float = 0.0) -> None:
         """Make the files from all parts, unless they are not older than that."""

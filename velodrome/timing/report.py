@@ -90,12 +90,12 @@ def sparkline(values: Sequence[float | None], width: int = 60) -> str:
 
 def _squeezed(values: Sequence[float | None], width: int) -> list[float | None]:
     count = min(width, len(values))
-    found: list[float | None] = []
+    means: list[float | None] = []
     for index in range(count):
         part = values[index * len(values) // count : (index + 1) * len(values) // count]
         known = [value for value in part if value is not None and isfinite(value)]
-        found.append(sum(known) / len(known) if known else None)
-    return found
+        means.append(sum(known) / len(known) if known else None)
+    return means
 
 
 def histogram(edges_ms: Sequence[float], counts: Sequence[int], width: int = 40) -> str:

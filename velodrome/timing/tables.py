@@ -62,10 +62,10 @@ class Row:
 
     def child(self, key: Key) -> Cost:
         """The cost of one function as this one calls it."""
-        found = self.children.get(key)
-        if found is None:
-            found = self.children[key] = Cost()
-        return found
+        cost = self.children.get(key)
+        if cost is None:
+            cost = self.children[key] = Cost()
+        return cost
 
 
 class Table:
@@ -77,10 +77,10 @@ class Table:
 
     def row(self, key: Key, *, project: bool = True) -> Row:
         """The row of a function, made if there is none."""
-        found = self.rows.get(key)
-        if found is None:
-            found = self.rows[key] = Row(key, project)
-        return found
+        row = self.rows.get(key)
+        if row is None:
+            row = self.rows[key] = Row(key, project)
+        return row
 
     def add(self, other: Table) -> None:
         """Add everything that another table has."""
@@ -120,10 +120,10 @@ def from_json(data: Json) -> Table:
     """The table that `as_json` was made of."""
     table = Table(data["clock"])
     keys = [Key(row["file"], row["line"], row["name"]) for row in data["rows"]]
-    for key, told in zip(keys, data["rows"], strict=True):
-        row = table.row(key, project=told["project"])
-        row.cost.add(told["ncall"], told["nactual"], told["tsub"], told["ttot"])
-        for number, *cost in told["children"]:
+    for key, saved in zip(keys, data["rows"], strict=True):
+        row = table.row(key, project=saved["project"])
+        row.cost.add(saved["ncall"], saved["nactual"], saved["tsub"], saved["ttot"])
+        for number, *cost in saved["children"]:
             row.child(keys[number]).add(*cost)
     return table
 

@@ -23,8 +23,8 @@ class Trace:
 
     __slots__ = ("_header", "_recorded", "_token")
 
-    def __init__(self, given: str | None = None, *, recorded: bool = False) -> None:
-        self._header = None if given is None else _checked(given)
+    def __init__(self, header: str | None = None, *, recorded: bool = False) -> None:
+        self._header = None if header is None else _checked(header)
         self._recorded = recorded
 
     @property
@@ -64,9 +64,9 @@ def recorded() -> bool:
     return here is not None and here.recorded
 
 
-def _checked(given: str) -> str | None:
+def _checked(header: str) -> str | None:
     """A valid header in the version that is known here; later versions may say more at their end."""
-    found = _VALID.fullmatch(given)
-    if found is None or (found[1] == "00" and found[3]):
+    match = _VALID.fullmatch(header)
+    if match is None or (match[1] == "00" and match[3]):
         return None
-    return f"00-{found[2]}"
+    return f"00-{match[2]}"

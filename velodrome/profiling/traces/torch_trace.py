@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,17 @@ class ThreadCalls:
     took: array[int] = field(default_factory=lambda: array("q"))
     name: array[int] = field(default_factory=lambda: array("l"))
 
-    def nested(self) -> Iterator[tuple[int, Sequence[int]]]:
-        """Each one, outer ones first, with those around it that it lies in."""
+    def append(self, start: int, took: int, name: int) -> None:
+        """Add one."""
+        self.start.append(start)
+        self.took.append(took)
+        self.name.append(name)
+
+    def nested(self, names: Set[int] | None = None) -> Iterator[tuple[int, Sequence[int]]]:
+        """Each one (of these names), outer ones first, with those around it that it lies in."""
         start, took = self.start, self.took
-        order = sorted(range(len(start)), key=took.__getitem__, reverse=True)
+        some = [index for index, name in enumerate(self.name) if names is None or name in names]
+        order = sorted(some, key=took.__getitem__, reverse=True)
         order.sort(key=start.__getitem__)
         around: list[int] = []
         for index in order:
@@ -81,11 +89,11 @@ def read_torch_trace(path: Path) -> Json:
         )
         raise InputError(f"{path}: {whose}")
     names: dict[str, int] = {}
-    parts: dict[Any, ThreadCalls] = {}
-    calls: dict[Any, ThreadCalls] = {}
-    device: dict[str, OperatorTime] = {}
-    events, first, last = 0, None, 0
+    threads: defaultdict[str, ThreadCalls] = defaultdict(ThreadCalls)
+    device: defaultdict[str, OperatorTime] = defaultdict(OperatorTime)
+    parts: set[int] = set()  # and below: of names
     operators: set[int] = set()
+    events, first, last = 0, None, 0
     for event in trace.events():
         events += 1
         cat = event.get("cat")
@@ -94,83 +102,73 @@ def read_torch_trace(path: Path) -> Json:
         begin, took, name = nanos(event.get("ts")), max(nanos(event.get("dur")), 0), encodable(event.get("name"))
         first, last = begin if first is None else min(first, begin), max(last, begin + took)
         if cat in _DEVICE:
-            device.setdefault(name, OperatorTime()).add(took)
+            device[name].add(took)
             continue
-        thread, number = str((event.get("pid"), event.get("tid"))), names.setdefault(name, len(names))
-        _put(calls, thread, begin, took, number)
+        number = names.setdefault(name, len(names))
+        threads[str((event.get("pid"), event.get("tid")))].append(begin, took, number)
         if cat != _PART:
             operators.add(number)
         elif not name.startswith(_PROFILER_STEP):
-            _put(parts, thread, begin, took, number)
+            parts.add(number)
     if first is None:
         raise InputError(f"{path}: nothing was recorded in it; trainer.profiler.active_steps says for how many steps")
     known = list(names)
+    by_operator = _operators(threads.values())
     return {
         "kind": "torch_trace",
         "file": str(path),
         "began_at": None if trace.epoch_ns is None else (trace.epoch_ns + first) / 1e9,
         "seconds": (last - first) / 1e9,
         "events": events,
-        "threads": len(calls),
-        "parts": _parts(parts, known),
-        "operators": _operators(calls, known, operators),
+        "threads": len(threads),
+        "parts": _parts(threads.values(), known, parts),
+        "operators": _ranked({known[each]: time for each, time in by_operator.items() if each in operators}),
         "kernels": _ranked(device),
         "notes": trace.lacking("read"),
     }
 
 
-def _put(threads: dict[Any, ThreadCalls], thread: str, begin: int, took: int, name: int) -> None:
-    found = threads.get(thread)
-    if found is None:
-        found = threads[thread] = ThreadCalls()
-    found.start.append(begin)
-    found.took.append(took)
-    found.name.append(name)
-
-
-def _operators(threads: dict[Any, ThreadCalls], known: list[str], operators: set[int]) -> list[Json]:
-    sums: dict[int, OperatorTime] = {}
-    for each in threads.values():
-        for index, around in each.nested():
-            outer = each.name[around[-1]] if around else None
-            if outer == each.name[index]:
+def _operators(threads: Iterable[ThreadCalls]) -> dict[int, OperatorTime]:
+    sums: defaultdict[int, OperatorTime] = defaultdict(OperatorTime)
+    for calls in threads:
+        for index, around in calls.nested():
+            outer = calls.name[around[-1]] if around else None
+            if outer == calls.name[index]:
                 continue  # an operator that dispatches to itself: one call, as in PyTorch's own tables
-            sums.setdefault(each.name[index], OperatorTime()).add(each.took[index])
+            sums[calls.name[index]].add(calls.took[index])
             if outer is not None:
-                sums[outer].self_ns -= each.took[index]
-    return _ranked({known[number]: found for number, found in sums.items() if number in operators})
+                sums[outer].self_ns -= calls.took[index]
+    return sums
 
 
-def _ranked(sums: dict[str, OperatorTime]) -> list[Json]:
+def _ranked(sums: Mapping[str, OperatorTime]) -> list[Json]:
     """By their own time; the share is of all of them together."""
-    whole = sum(found.self_ns for found in sums.values())
+    whole = sum(time.self_ns for time in sums.values())
     ranked = sorted(sums.items(), key=lambda item: (-item[1].self_ns, item[0]))
-    return [{"name": name, **found.as_json(whole, found.self_ns)} for name, found in ranked]
+    return [{"name": name, **time.as_json(whole, time.self_ns)} for name, time in ranked]
 
 
-def _parts(threads: dict[Any, ThreadCalls], known: list[str]) -> list[Json]:
+def _parts(threads: Iterable[ThreadCalls], known: list[str], parts: set[int]) -> list[Json]:
     """Steps and what is in them, as a tree in the order of a walk; the share is of what lies in nothing else."""
     short = [_NUMBER.sub("", name) for name in known]
     sums: dict[tuple[str, ...], OperatorTime] = {}
-    for each in threads.values():
-        for index, around in each.nested():
+    for calls in threads:
+        for index, around in calls.nested(parts):
             if len(around) >= _DEEPEST:
                 continue
-            above = tuple(short[each.name[outer]] for outer in around)
-            way = (*above, short[each.name[index]])
+            above = tuple([short[calls.name[outer]] for outer in around])
+            way = (*above, short[calls.name[index]])
             if way not in sums and len(sums) >= _MOST_PARTS:
                 continue
-            sums.setdefault(way, OperatorTime()).add(each.took[index])
+            sums.setdefault(way, OperatorTime()).add(calls.took[index])
             if above in sums:
-                sums[above].self_ns -= each.took[index]
-    whole = sum(found.total_ns for way, found in sums.items() if len(way) == 1)
-    children: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for way in sorted(sums, key=lambda way: -sums[way].total_ns):
-        children.setdefault(way[:-1], []).append(way)
-    found: list[Json] = []
-    waiting = list(reversed(children.get((), [])))
-    while waiting:
-        way = waiting.pop()
-        found.append({"name": way[-1], "depth": len(way) - 1, **sums[way].as_json(whole, sums[way].total_ns)})
-        waiting += reversed(children.get(way, []))
-    return found
+                sums[above].self_ns -= calls.took[index]
+    whole = sum(time.total_ns for way, time in sums.items() if len(way) == 1)
+
+    def below(above: tuple[str, ...]) -> Iterator[Json]:
+        ways = [way for way in sums if way[:-1] == above]
+        for way in sorted(ways, key=lambda way: -sums[way].total_ns):
+            yield {"name": way[-1], "depth": len(above), **sums[way].as_json(whole, sums[way].total_ns)}
+            yield from below(way)
+
+    return list(below(()))

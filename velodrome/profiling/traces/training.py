@@ -113,9 +113,9 @@ class _Run:
         if isinstance(line.get("evaluation"), dict):
             self.evaluations += 1
             self.evaluation_s += _number(line.get("evaluation_s"), _MOST) or 0.0
-            told = {name: each for name, each in line["evaluation"].items() if not isinstance(each, dict | list)}
-            self.last = {"step": step, **told}
-            self._point("evaluation/mean_return", step or self.step, told.get("mean_return"))
+            values = {name: each for name, each in line["evaluation"].items() if not isinstance(each, dict | list)}
+            self.last = {"step": step, **values}
+            self._point("evaluation/mean_return", step or self.step, values.get("mean_return"))
             return True
         spent_ms = {name: _number(line.get(f"{name}_ms"), _MOST) for name in _TIMED}
         name = str(line.get("phase", "training"))
@@ -139,9 +139,9 @@ class _Run:
             values.append(number)
 
 
-def read_training(given: Path) -> Json:
+def read_training(source: Path) -> Json:
     """A run by its folder or its metrics file."""
-    path = given / METRICS if given.is_dir() else given
+    path = source / METRICS if source.is_dir() else source
     run, notes = _Run(), []
     for number, line in _lines(path):
         lost = _number(line.get("lost_bytes"), _MOST) if line else None
@@ -156,10 +156,10 @@ def read_training(given: Path) -> Json:
     more = len(notes) - _MOST_NOTES
     notes = [*notes[:_MOST_NOTES], *([f"and {more} more such lines"] if more > 0 else [])]
     parts = None
-    if traces and given != path:
+    if traces and source != path:
         try:
             parts = {"file": str(traces[-1]), "parts": read_torch_trace(traces[-1])["parts"]}
-        except InputError as error:  # the run is to be told of all the same
+        except InputError as error:  # the rest of the run is reported all the same
             notes.append(str(error))
     return {
         "kind": "training",
