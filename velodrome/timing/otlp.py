@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from math import isfinite
 from typing import Any, NamedTuple
@@ -45,7 +46,7 @@ class Traced(NamedTuple):
 
 
 class Receiver:
-    """Where traces go. One connection, kept open."""
+    """Where traces go."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
         self._url = _checked(endpoint)
@@ -53,40 +54,20 @@ class Receiver:
         path = path if path.endswith(_PATH) else path + _PATH
         self.label = f"{self._url.scheme}://{self._url.netloc}{path}"
         self._target = f"{path}?{self._url.query}" if self._url.query else path
-        self._headers = {**headers, "Content-Type": "application/x-protobuf"}
-        self._connection: HTTPConnection | None = None
+        self._headers = {**headers, "Content-Type": "application/x-protobuf", "Connection": "close"}
 
     def post(self, body: bytes, timeout_s: float) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises OSError or HTTPException."""
-        connection = self._connection or self._connect()
-        connection.timeout = timeout_s
-        if connection.sock is not None:
-            connection.sock.settimeout(timeout_s)
-        try:
+        """Status and body of the answer, not more of it than is needed. Raises OSError or HTTPException."""
+        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
+        connection = kind(self._url.hostname or "", self._url.port, timeout=timeout_s)
+        with closing(connection):
             connection.request("POST", self._target, body, self._headers)
             answer = connection.getresponse()
-            content = answer.read(_MOST_ANSWER_BYTES)
-        except (OSError, HTTPException):
-            self.close()
-            raise
-        if not answer.isclosed():  # the rest of an endless answer is not waited for
-            self.close()
-        return answer.status, content
+            return answer.status, answer.read(_MOST_ANSWER_BYTES)
 
     def hint(self) -> str:
         """What may be wrong with the address."""
         return " (4317 is the port of gRPC; OTLP over HTTP has 4318)" if self._url.port == _GRPC_PORT else ""
-
-    def close(self) -> None:
-        """Close the connection; a later call opens a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _connect(self) -> HTTPConnection:
-        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
-        self._connection = kind(self._url.hostname or "", self._url.port)
-        return self._connection
 
 
 class Exporter:
@@ -152,7 +133,6 @@ class Exporter:
             while batch := self._take():
                 self._deliver(batch)
             if last:
-                self._receiver.close()
                 return
 
     def _take(self) -> list[Traced]:
