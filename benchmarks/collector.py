@@ -57,26 +57,26 @@ class Bench:
         before = self._server.cpu_s()
         common = ("--url", self._server.url, "--endpoint", case.endpoint, "--output", output)
         size = ("--rollouts", rollouts, "--parallel", case.parallel)
-        found: Json = measure(module, *common, *size, *more, cwd=self._folder)
-        found["server_cpu_ms"] = 1e3 * (self._server.cpu_s() - before) / rollouts
+        result: Json = measure(module, *common, *size, *more, cwd=self._folder)
+        result["server_cpu_ms"] = 1e3 * (self._server.cpu_s() - before) / rollouts
         for left in self._folder.glob(f"{module}.*"):
             left.unlink()
-        return found
+        return result
 
 
 def run(folder: Path, *, rounds: int, seconds: float, say: Callable[[str], None]) -> list[Json]:
     """Every case, `rounds` times; who goes first changes from round to round."""
-    found: dict[Case, dict[str, list[Json]]] = {case: {"floor": [], "product": []} for case in CASES}
+    collected: dict[Case, dict[str, list[Json]]] = {case: {"floor": [], "product": []} for case in CASES}
     with ModelServer() as server:
         bench = Bench(server, folder, seconds)
         for turn, case, who in _turns(rounds):
             result = getattr(bench, who)(case, bench.rollouts(case))
-            found[case][who].append(result)
+            collected[case][who].append(result)
             say(
                 f"round {turn + 1}/{rounds}  {case.parallel:>4} in flight  {case.endpoint:<9}  {who:<7}  "
                 f"{result['cpu_ms']:.3f} ms CPU  {result['per_s']:.0f} rollouts/s"
             )
-    return [_row(case, found[case]["floor"], found[case]["product"]) for case in CASES]
+    return [_row(case, collected[case]["floor"], collected[case]["product"]) for case in CASES]
 
 
 def _turns(rounds: int) -> Iterator[tuple[int, Case, str]]:

@@ -64,18 +64,18 @@ async def main() -> Json:
     """Each kind of call, in turn."""
     task = workload.task(1)
     response = workload.answer(task["responses_create_params"])
-    found: dict[str, list[tuple[float, float]]] = {}
+    result: dict[str, list[tuple[float, float]]] = {}
     environments = {"async": OnTheLoop(), "sync": InThreads()}
     sessions = {name: await each.open(task) for name, each in environments.items()}
     for _ in range(_ROUNDS):
         for name, each in environments.items():
             use = partial(each.call, sessions[name], "echo", {"text": "x"})
             score = partial(each.score, sessions[name], task, response)
-            found.setdefault(f"tool_{name}", []).append(await cost(use))
-            found.setdefault(f"verify_{name}", []).append(await cost(score))
+            result.setdefault(f"tool_{name}", []).append(await cost(use))
+            result.setdefault(f"verify_{name}", []).append(await cost(score))
     return {
         name: {"cpu_us": spread([cpu for cpu, _ in costs]), "wall_us": spread([wall for _, wall in costs])}
-        for name, costs in found.items()
+        for name, costs in result.items()
     }
 
 

@@ -36,17 +36,17 @@ _COMPUTING = "being read; they appear"
 
 def made(folder: Path, count: int) -> list[Path]:
     """The files, unless they are there."""
-    found = []
+    result = []
     for seed in _SEEDS:
         path = folder / str(seed) / "rollouts.jsonl"
-        found.append(path)
+        result.append(path)
         if not path.exists():
             path.parent.mkdir(parents=True)
             start = time.perf_counter()
             write(path.with_name("rollouts.failures.jsonl"), failures(max(3, count // 200), count))
             write(path, rows(count, seed))
             say(f"made {path.stat().st_size / 1e6:,.0f} MB in {time.perf_counter() - start:.0f} s")
-    return found
+    return result
 
 
 def entries_of(count: int) -> int:
@@ -71,8 +71,8 @@ def build(path: Path, count: int, *, search: bool) -> Json:
         memory = viewer.memory()
     size_mb = path.stat().st_size / 1e6
     index_mb = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}.index.sqlite*")) / 1e6
-    found = {"file_mb": size_mb, "rows_s": rows_s, "mb_s": size_mb / rows_s, "all_s": all_s, "index_mb": index_mb}
-    return found | {"ready_s": viewer.ready_s, "cpu_s": cpu_s, "load": load} | memory
+    result = {"file_mb": size_mb, "rows_s": rows_s, "mb_s": size_mb / rows_s, "all_s": all_s, "index_mb": index_mb}
+    return result | {"ready_s": viewer.ready_s, "cpu_s": cpu_s, "load": load} | memory
 
 
 def _searchable(viewer: Viewer) -> bool:
@@ -100,32 +100,32 @@ def _few(count: int) -> dict[str, Page]:
 
 
 def _timed(viewer: Viewer, pages: dict[str, Page], turns: int) -> Json:
-    found = {}
+    result = {}
     for name, page in pages.items():
-        found[name] = viewer.timed(page, turns)
-        worst = max(found[name]["ms"])
+        result[name] = viewer.timed(page, turns)
+        worst = max(result[name]["ms"])
         if worst > _MOST_MS:
-            say(f"{name}: {statistics.median(found[name]['ms']):.0f} ms, worst {worst:.0f}")
-    return found
+            say(f"{name}: {statistics.median(result[name]['ms']):.0f} ms, worst {worst:.0f}")
+    return result
 
 
 def during(path: Path, count: int) -> Json:
     """Pages, one after the other, while the index is made: first of the rows, then of what can be searched."""
     forget(path)
-    found: Json = {"rows": {}, "search": {}}
+    result: Json = {"rows": {}, "search": {}}
     with Viewer([path]) as viewer:
         turn, pages = 0, during_pages(count)
         phase = "rows"
         while phase:
             for name, page in pages.items():
-                found[phase].setdefault(name, {"ms": []})["ms"].append(viewer.ms(page(turn)))
+                result[phase].setdefault(name, {"ms": []})["ms"].append(viewer.ms(page(turn)))
                 time.sleep(_LOOK_S / 2)
             turn += 1
             if phase == "rows" and viewer.entries() >= entries_of(count):
-                phase, found["rows_s"] = "search", time.perf_counter() - viewer.started
+                phase, result["rows_s"] = "search", time.perf_counter() - viewer.started
             elif phase == "search" and _searchable(viewer):
-                phase, found["all_s"] = "", time.perf_counter() - viewer.started
-        return found | viewer.memory() | {"load": os.getloadavg()[0]}
+                phase, result["all_s"] = "", time.perf_counter() - viewer.started
+        return result | viewer.memory() | {"load": os.getloadavg()[0]}
 
 
 def compare(paths: list[Path], count: int, turns: int) -> Json:
@@ -145,20 +145,20 @@ def measured(folder: Path, given: argparse.Namespace) -> Json:
     """All of it."""
     count = _QUICK if given.quick else given.rows
     paths = made(folder, count)
-    found: Json = {"machine": machine(), "rows": count, "builds": []}
+    result: Json = {"machine": machine(), "rows": count, "builds": []}
     for at in range(given.builds):
-        found["builds"].append(build(paths[0], count, search=at == given.builds - 1))
-        say(f"built: {_told(found['builds'][-1])}")
-    found["asked"] = ask(paths[0], count, given.turns)
-    found["during"] = during(paths[0], count)
-    found["compare"] = compare(paths, count, given.turns)
-    found["machine"]["load_after"] = os.getloadavg()[0]
-    return found
+        result["builds"].append(build(paths[0], count, search=at == given.builds - 1))
+        say(f"built: {_told(result['builds'][-1])}")
+    result["asked"] = ask(paths[0], count, given.turns)
+    result["during"] = during(paths[0], count)
+    result["compare"] = compare(paths, count, given.turns)
+    result["machine"]["load_after"] = os.getloadavg()[0]
+    return result
 
 
 def _told(each: Json) -> str:
-    found = f"{each['mb_s']:.0f} MB/s, {each['cpu_s']:.0f} s of CPU"
-    return f"{found}, all processes {each['all_mb']:.0f} MB, load {each['load']:.1f}"
+    result = f"{each['mb_s']:.0f} MB/s, {each['cpu_s']:.0f} s of CPU"
+    return f"{result}, all processes {each['all_mb']:.0f} MB, load {each['load']:.1f}"
 
 
 def checks(found: Json) -> list[Check]:
@@ -253,12 +253,12 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="make the files here, keep them, and use them again")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--check", action="store_true", help="exit code 1 if a budget is missed")
-    given = parser.parse_args()
-    with place(given.folder) as folder:
-        found = measured(folder, given)
-    report(found)
-    made = checks(found)
-    return concluded(found, made, json=given.json, check=given.check)
+    args = parser.parse_args()
+    with place(args.folder) as folder:
+        result = measured(folder, args)
+    report(result)
+    made = checks(result)
+    return concluded(result, made, json=args.json, check=args.check)
 
 
 if __name__ == "__main__":

@@ -52,20 +52,20 @@ TASK_SORTS = ("pass_rate", "-pass_rate", "n", "-mean_reward", "mean_reward", "nu
 
 def list_pages(count: int) -> dict[str, Page]:
     """The rollouts: filters in several orders, from the start, and some in the middle and at the end too."""
-    found: dict[str, Page] = {}
+    result: dict[str, Page] = {}
     for sort in SORTS:
-        found[f"rollouts by {sort}, first page"] = _rollouts("", sort)
-        found[f"rollouts by {sort}, deep"] = _rollouts("", sort, after=_middle(sort, count))
-        found[f"rollouts by {sort}, last page"] = _rollouts("", sort, before=_end(sort))
+        result[f"rollouts by {sort}, first page"] = _rollouts("", sort)
+        result[f"rollouts by {sort}, deep"] = _rollouts("", sort, after=_middle(sort, count))
+        result[f"rollouts by {sort}, last page"] = _rollouts("", sort, before=_end(sort))
     for text, sort in AGAINST:
-        found[f"rollouts, {text}, by {sort}"] = _rollouts(text, sort)
+        result[f"rollouts, {text}, by {sort}"] = _rollouts(text, sort)
     for text in FILTERS:
         for sort in FILTERED_SORTS:
-            found[f"rollouts, {text}, by {sort}"] = _rollouts(text, sort)
+            result[f"rollouts, {text}, by {sort}"] = _rollouts(text, sort)
         for sort in FILTERED_SORTS[:3] if text in FAR else ():
-            found[f"rollouts, {text}, by {sort}, deep"] = _rollouts(text, sort, after=_middle(sort, count))
-            found[f"rollouts, {text}, by {sort}, last page"] = _rollouts(text, sort, before=_end(sort))
-    return found
+            result[f"rollouts, {text}, by {sort}, deep"] = _rollouts(text, sort, after=_middle(sort, count))
+            result[f"rollouts, {text}, by {sort}, last page"] = _rollouts(text, sort, before=_end(sort))
+    return result
 
 
 def word_pages(count: int) -> dict[str, Page]:
@@ -80,18 +80,18 @@ def word_pages(count: int) -> dict[str, Page]:
         "in all, and numbers": lambda turn: f"answer reward<1 tools>3 output_tokens>{500 + turn}",
         "in all, not in one": lambda turn: f"answer -{rare(turn)}",
     }
-    found: dict[str, Page] = {}
+    result: dict[str, Page] = {}
     for name, word in words.items():
         for sort in ("number", "-total_s", "pass_rate"):
-            found[f"words, {name}, by {sort}"] = _asked(word, sort)
-    return found
+            result[f"words, {name}, by {sort}"] = _asked(word, sort)
+    return result
 
 
 def other_pages(count: int) -> dict[str, Page]:
     """Every page that is not a list of rollouts, but for the run's own and the comparison."""
     tasks = count // REPEATS
     half = count // 2
-    found: dict[str, Page] = {
+    result: dict[str, Page] = {
         "one rollout": lambda turn: f"{_ROOT}/rollout/{half + turn}",
         "one rollout within reward<1 tools>3 by -total_s": lambda turn: (
             f"{_ROOT}/rollout/{half + turn}?{urlencode({'q': 'reward<1 tools>3', 'sort': '-total_s'})}"
@@ -107,15 +107,15 @@ def other_pages(count: int) -> dict[str, Page]:
         "pulse": lambda turn: f"{_ROOT}/pulse",
     }
     for sort in TASK_SORTS:
-        found[f"tasks by {sort}"] = lambda turn, sort=sort: f"{_ROOT}/tasks?sort={sort}"  # type: ignore[misc]
+        result[f"tasks by {sort}"] = lambda turn, sort=sort: f"{_ROOT}/tasks?sort={sort}"  # type: ignore[misc]
         middle = _middle(sort, tasks)
-        found[f"tasks by {sort}, deep"] = lambda turn, sort=sort, middle=middle: (  # type: ignore[misc]
+        result[f"tasks by {sort}, deep"] = lambda turn, sort=sort, middle=middle: (  # type: ignore[misc]
             f"{_ROOT}/tasks?{urlencode({'sort': sort, 'after': middle(turn, ties=1)})}"
         )
-        found[f"tasks by {sort}, last page"] = lambda turn, sort=sort: (  # type: ignore[misc]
+        result[f"tasks by {sort}, last page"] = lambda turn, sort=sort: (  # type: ignore[misc]
             f"{_ROOT}/tasks?{urlencode({'sort': sort, 'before': _end(sort)(turn, ties=1)})}"
         )
-    return found
+    return result
 
 
 def during_pages(count: int) -> dict[str, Page]:
@@ -143,10 +143,10 @@ def _rollouts(text: str, sort: str, *, after: CursorAt | None = None, before: Cu
 
 def _asked(word: Page, sort: str, *, after: CursorAt | None = None, before: CursorAt | None = None) -> Page:
     def page(turn: int) -> str:
-        asked = {"q": word(turn), "sort": sort}
-        asked |= {"after": after(turn)} if after else {}
-        asked |= {"before": before(turn)} if before else {}
-        return f"{_ROOT}/rollouts?{urlencode(asked)}"
+        request = {"q": word(turn), "sort": sort}
+        request |= {"after": after(turn)} if after else {}
+        request |= {"before": before(turn)} if before else {}
+        return f"{_ROOT}/rollouts?{urlencode(request)}"
 
     return page
 

@@ -21,11 +21,11 @@ def vocabulary(chance: random.Random) -> list[str]:
 def passages(chance: random.Random, words: list[str], length: int, count: int) -> list[str]:
     """Texts of about so many characters."""
     weights = list(itertools.accumulate(1 / (place + 2) for place in range(len(words))))
-    found = []
+    result = []
     for _ in range(count):
         text = " ".join(chance.choices(words, cum_weights=weights, k=length // 6))
-        found.append(text[:length].capitalize() + ".")
-    return found
+        result.append(text[:length].capitalize() + ".")
+    return result
 
 
 def rows(count: int, seed: int = 7) -> Iterator[bytes]:

@@ -89,8 +89,8 @@ class Viewer:
 
     def entries(self, slug: str = SLUG) -> int:
         """How many rollouts and failures the viewer knows of."""
-        told = orjson.loads(self.text(f"/run/{slug}/pulse"))
-        return int(told["rows"]) + int(told["failed"])
+        report = orjson.loads(self.text(f"/run/{slug}/pulse"))
+        return int(report["rows"]) + int(report["failed"])
 
     def wait_for(self, over: Callable[[], bool], every_s: float) -> float:
         """Seconds from the start of the command until something is so."""
@@ -121,10 +121,10 @@ def _status_mb(pid: int, name: str) -> float:
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
+    result: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += map(int, task.read_text().split())
+            result += map(int, task.read_text().split())
         except OSError:
             continue  # the thread ended
-    return found
+    return result

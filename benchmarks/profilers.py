@@ -70,23 +70,23 @@ def run(folder: Path, *, rounds: int, say: Callable[[str], None]) -> Json:
         for clocks, flags in (("off", ()), ("both", on)):
             servers = stack.enter_context(Servers(folder, *settings, *flags))
             ways[f"served {clocks}"] = _way(folder, SERVED, "--head", servers.head_port, "--pids", *servers.pids())
-        found: dict[str, list[Json]] = {name: [] for name in ways}
+        collected: dict[str, list[Json]] = {name: [] for name in ways}
         for turn in range(rounds):
             for name, way in list(ways.items()) if turn % 2 == 0 else reversed(ways.items()):
                 result = way()
-                found[name].append(result)
+                collected[name].append(result)
                 say(
                     f"round {turn + 1}/{rounds}  {name:<14} {result['cpu_ms']:.3f} ms  {result['per_s']:.0f} rollouts/s"
                 )
-    return {name: _figures(found[name], found[f"{name.split()[0]} off"]) for name in found}
+    return {name: _figures(collected[name], collected[f"{name.split()[0]} off"]) for name in collected}
 
 
 def _way(folder: Path, rollouts: int, *more: object) -> Callable[[], Json]:
     def way() -> Json:
-        found: Json = measure("profilers", "--one", "--rollouts", rollouts, "--output", "r.jsonl", *more, cwd=folder)
+        result: Json = measure("profilers", "--one", "--rollouts", rollouts, "--output", "r.jsonl", *more, cwd=folder)
         for left in folder.glob("r.*"):
             left.unlink()
-        return found
+        return result
 
     return way
 
@@ -124,16 +124,16 @@ def main() -> None:
     parser.add_argument("--pids", type=int, nargs="*", default=())
     parser.add_argument("--rollouts", type=int)
     parser.add_argument("--output", type=Path)
-    given = parser.parse_args()
+    args = parser.parse_args()
     allow_files()
-    if given.one:
-        print(orjson.dumps(one(given)).decode())
+    if args.one:
+        print(orjson.dumps(one(args)).decode())
         return
     with tempfile.TemporaryDirectory() as folder:
-        found = run(Path(folder), rounds=given.rounds, say=lambda line: print(line, file=sys.stderr, flush=True))
-    print(report(found))
-    if given.json is not None:
-        given.json.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+        result = run(Path(folder), rounds=args.rounds, say=lambda line: print(line, file=sys.stderr, flush=True))
+    print(report(result))
+    if args.json is not None:
+        args.json.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
 
 
 if __name__ == "__main__":

@@ -42,30 +42,30 @@ def machine() -> Json:
 
 def measured(parts: list[str], folder: Path, given: argparse.Namespace) -> Json:
     """The parts that were asked for."""
-    found: Json = {"machine": machine()}
+    result: Json = {"machine": machine()}
     if "spans" in parts:
-        found["spans"] = measure("span_cost", cwd=folder)
+        result["spans"] = measure("span_cost", cwd=folder)
     if "trace" in parts:
-        found["trace"] = measure("trace_cost", cwd=folder)
+        result["trace"] = measure("trace_cost", cwd=folder)
     if "hop" in parts:
-        found["hop"] = measure("hop", cwd=folder)
+        result["hop"] = measure("hop", cwd=folder)
     if "folding" in parts:
-        found["folding"] = measure("folding", cwd=folder)
+        result["folding"] = measure("folding", cwd=folder)
     if "report" in parts:
-        found["report"] = measure("report", cwd=folder)
+        result["report"] = measure("report", cwd=folder)
     if "startup" in parts:
-        found["startup"] = startup.run(folder, 10 if given.quick else 15)
+        result["startup"] = startup.run(folder, 10 if given.quick else 15)
     if "collector" in parts:
         rounds, seconds = (2, 1.5) if given.quick else (given.rounds, 3.5)
-        found["collector"] = collector.run(folder, rounds=rounds, seconds=seconds, say=say)
+        result["collector"] = collector.run(folder, rounds=rounds, seconds=seconds, say=say)
     if "served" in parts:
         rounds, seconds, starts = (2, 1.5, 3) if given.quick else (given.rounds, 3.5, 7)
-        found["served"] = served.run(folder, rounds=rounds, seconds=seconds, starts=starts, say=say)
+        result["served"] = served.run(folder, rounds=rounds, seconds=seconds, starts=starts, say=say)
     if "scale" in parts:
         sizes = (5_000, 50_000) if given.quick else (20_000, 200_000)
-        found["scale"] = scale.run(folder, (*sizes, MILLION) if given.full else sizes, say)
-    found["machine"]["load_after"] = os.getloadavg()[0]
-    return found
+        result["scale"] = scale.run(folder, (*sizes, MILLION) if given.full else sizes, say)
+    result["machine"]["load_after"] = os.getloadavg()[0]
+    return result
 
 
 def checks(found: Json) -> list[Check]:
@@ -220,23 +220,23 @@ def read_arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Measure, print, write."""
-    given = read_arguments()
+    args = read_arguments()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="velodrome-bench-") as folder:
-        found = measured(given.only or list(PARTS), Path(folder), given)
-    if "spans" in found and "collector" in found:
-        cpu_ms = next(row for row in found["collector"] if row["in_flight"] == 128)["product"]["cpu_ms"]["median"]
-        found["span_share"] = 100 * found["spans"]["cpu_us"]["median"] / (1e3 * cpu_ms)
-    made = checks(found)
-    report(found)
+        result = measured(args.only or list(PARTS), Path(folder), args)
+    if "spans" in result and "collector" in result:
+        cpu_ms = next(row for row in result["collector"] if row["in_flight"] == 128)["product"]["cpu_ms"]["median"]
+        result["span_share"] = 100 * result["spans"]["cpu_us"]["median"] / (1e3 * cpu_ms)
+    made = checks(result)
+    report(result)
     print("\nBudgets (docs/performance.md).\n")
     print(table(["what", "measured", "budget", ""], [check.cells() for check in made]))
-    load = found["machine"]
+    load = result["machine"]
     print(
         f"\n{time.perf_counter() - started:.0f} s, Python {load['python']}, {load['cores']} cores, load average "
         f"{load['load_before']:.1f} before and {load['load_after']:.1f} after."
     )
-    return concluded(found, made, json=given.json, check=given.check)
+    return concluded(result, made, json=args.json, check=args.check)
 
 
 if __name__ == "__main__":

@@ -65,5 +65,5 @@ def slope(rows: list[Json], name: str) -> float:
 
 def projected(rows: list[Json], name: str, rollouts: int) -> float:
     """The figure at so many rollouts, on the line through the smallest and the largest size measured."""
-    found: float = rows[-1][name] + slope(rows, name) * (rollouts - rows[-1]["rollouts"])
-    return found
+    result: float = rows[-1][name] + slope(rows, name) * (rollouts - rows[-1]["rollouts"])
+    return result

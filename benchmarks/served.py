@@ -50,10 +50,10 @@ class Bench:
     def _measure(self, parallel: int, rollouts: int, *more: object) -> Json:
         output = self._folder / "rollouts.jsonl"
         size = ("--rollouts", rollouts, "--parallel", parallel)
-        found: Json = measure("product", *size, "--input", self._input, "--output", output, *more, cwd=self._folder)
+        result: Json = measure("product", *size, "--input", self._input, "--output", output, *more, cwd=self._folder)
         for left in self._folder.glob("rollouts.*"):
             left.unlink()
-        return found
+        return result
 
 
 def run(folder: Path, *, rounds: int, seconds: float, starts: int, say: Callable[[str], None]) -> Json:
@@ -67,10 +67,10 @@ def run(folder: Path, *, rounds: int, seconds: float, starts: int, say: Callable
         say(f"velo run, three servers: ready after {min(ready):.2f}-{max(ready):.2f} s")
         with Servers(folder, *settings) as servers:
             bench = Bench(upstream, servers, folder, seconds)
-            found: dict[int, dict[str, list[Json]]] = {parallel: {} for parallel in IN_FLIGHT}
+            collected: dict[int, dict[str, list[Json]]] = {parallel: {} for parallel in IN_FLIGHT}
             for turn, parallel, who in _turns(rounds):
                 result = getattr(bench, who)(parallel, bench.rollouts(who, parallel))
-                found[parallel].setdefault(who, []).append(result)
+                collected[parallel].setdefault(who, []).append(result)
                 say(
                     f"round {turn + 1}/{rounds}  {parallel:>4} in flight  {who:<8}  "
                     f"{result['cpu_ms']:.3f} ms CPU  {result['per_s']:.0f} rollouts/s"
@@ -78,7 +78,9 @@ def run(folder: Path, *, rounds: int, seconds: float, starts: int, say: Callable
             hop = measure("wire", *_places(servers, upstream), cwd=folder)
     return {
         "ready_s": spread(ready),
-        "rows": [_row(parallel, found[parallel]["embedded"], found[parallel]["served"]) for parallel in IN_FLIGHT],
+        "rows": [
+            _row(parallel, collected[parallel]["embedded"], collected[parallel]["served"]) for parallel in IN_FLIGHT
+        ],
         "hop": hop,
     }
 
@@ -91,10 +93,10 @@ def _turns(rounds: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _places(servers: Servers, upstream: ModelServer) -> list[object]:
-    found: list[object] = ["--upstream", upstream.url]
+    result: list[object] = ["--upstream", upstream.url]
     for name in ("calculator", "policy_model"):
-        found += [f"--{name.replace('_', '-')}", servers.urls[name], servers.pid(name)]
-    return found
+        result += [f"--{name.replace('_', '-')}", servers.urls[name], servers.pid(name)]
+    return result
 
 
 def _row(parallel: int, embedded: list[Json], served: list[Json]) -> Json:

@@ -60,20 +60,20 @@ class Servers:
     def instances(self) -> list[Json]:
         """The servers, as the head tells it."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.head_port}/server_instances", timeout=10) as answer:
-            found: list[Json] = orjson.loads(answer.read())
-        return found
+            result: list[Json] = orjson.loads(answer.read())
+        return result
 
     def pids(self) -> list[int]:
         """Every process: the supervisor, the head, and the workers of each server."""
-        found = [self._process.pid]
+        result = [self._process.pid]
         for each in self.instances():
-            found += each["pid"] if isinstance(each["pid"], list) else [each["pid"]]
-        return found
+            result += each["pid"] if isinstance(each["pid"], list) else [each["pid"]]
+        return result
 
     def pid(self, name: str) -> int:
         """The one process of a server."""
-        found: int = next(each["pid"] for each in self.instances() if each["name"] == name)
-        return found
+        result: int = next(each["pid"] for each in self.instances() if each["name"] == name)
+        return result
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

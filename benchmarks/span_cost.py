@@ -65,9 +65,9 @@ def timed(tree: Span) -> None:
     """All that a collection does for the timing of one rollout."""
     with root("rollout") as spans:
         replay(tree)
-    found = account(spans, AROUND)
-    orjson.dumps(found)
-    READERS[1].add(facts(found))
+    result = account(spans, AROUND)
+    orjson.dumps(result)
+    READERS[1].add(facts(result))
 
 
 def facts(timing: Json) -> RowFacts:

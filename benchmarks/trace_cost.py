@@ -24,33 +24,33 @@ _SLOTS = 16
 
 def moved(tree: Span, seconds: float) -> Span:
     """The same spans at a later time."""
-    found = Span(tree.name, tree.clock)
-    found.start = tree.start + seconds
-    found.end = None if tree.end is None else tree.end + seconds
-    found.counts = tree.counts
+    result = Span(tree.name, tree.clock)
+    result.start = tree.start + seconds
+    result.end = None if tree.end is None else tree.end + seconds
+    result.counts = tree.counts
     if tree.children:
-        found.children = [moved(child, seconds) for child in tree.children]
-    return found
+        result.children = [moved(child, seconds) for child in tree.children]
+    return result
 
 
 def rollouts(tree: Span) -> list[Done]:
     """A collection's worth of it, in so many slots."""
-    found = []
+    result = []
     chance = random.Random(0)  # equal rollouts would compress to nothing
     for number in range(_ROLLOUTS):
         spans = moved(tree, (number // _SLOTS * 2 + chance.random()) * tree.seconds)
         end = spans.start + spans.seconds
         trace = f"00-{chance.getrandbits(128):032x}-{chance.getrandbits(64):016x}-01"
         written = (end, end + 40e-6)
-        found.append(Done(f"{number}/0", number, 0, "agent", True, 1.0, None, spans, trace, number % _SLOTS, written))
-    return found
+        result.append(Done(f"{number}/0", number, 0, "agent", True, 1.0, None, spans, trace, number % _SLOTS, written))
+    return result
 
 
 def main() -> Json:
     """Microseconds of CPU, and bytes of the file, for the trace of one rollout."""
     tree = uvloop.run(one_rollout())
     seen = rollouts(tree)
-    found: Json = {"spans": sum(1 for _ in tree.walk())}
+    result: Json = {"spans": sum(1 for _ in tree.walk())}
     with TemporaryDirectory() as folder:
         for suffix in SUFFIXES:
             costs, size = [], 0
@@ -63,8 +63,8 @@ def main() -> Json:
                 tracing.close()
                 costs.append(1e6 * (time.process_time() - start) / _ROLLOUTS)
                 size = path.stat().st_size
-            found[suffix] = {"cpu_us": spread(costs), "bytes": round(size / _ROLLOUTS)}
-    return found
+            result[suffix] = {"cpu_us": spread(costs), "bytes": round(size / _ROLLOUTS)}
+    return result
 
 
 if __name__ == "__main__":

@@ -131,9 +131,9 @@ class Bench:
         (folder / "model.yaml").write_text(self._in_process())
         with Servers(folder, _CONFIGS, *self.case.overrides, *overrides) as servers:
             config, options = self._config(f"+head_server.port={servers.head_port}", *self.case.overrides)
-            config, found = find_servers(config, options)
+            config, result = find_servers(config, options)
             use_limits(options)
-            run_async(self._checked(config, options, found))
+            run_async(self._checked(config, options, result))
 
     def _in_process(self) -> str:
         case = self.case
@@ -206,8 +206,8 @@ def measure(case: Case, folder: Path, rounds: int, record: Path | None) -> Json:
         pair["error"] = pair["predicted"] / pair["real"] - 1
         pairs.append(pair)
     pairs.sort(key=lambda each: cast("float", each["error"]))
-    found = pairs[len(pairs) // 2]
-    return {**found, "errors": [each["error"] for each in pairs], "kept": abs(found["error"]) <= MOST_ERROR}
+    result = pairs[len(pairs) // 2]
+    return {**result, "errors": [each["error"] for each in pairs], "kept": abs(result["error"]) <= MOST_ERROR}
 
 
 def keep(case: Case, rollouts: Path, folder: Path) -> None:

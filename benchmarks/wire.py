@@ -65,16 +65,16 @@ async def main(given: argparse.Namespace) -> Json:
         ),
         "model": (partial(model.respond, request), partial(HttpModel(model_url).respond, request), int(model_pid)),
     }
-    found: dict[str, dict[str, list[float]]] = {name: {} for name in calls}
+    result: dict[str, dict[str, list[float]]] = {name: {} for name in calls}
     for _ in range(_ROUNDS):
         for name, (here, there, pid) in calls.items():
             local, _ = await cost(here, None)
             client, server = await cost(there, pid)
             costs = {"here_us": local, "client_us": client, "server_us": server, "hop_us": client + server - local}
             for key, value in costs.items():
-                found[name].setdefault(key, []).append(value)
+                result[name].setdefault(key, []).append(value)
     await http.close_shared()
-    return {name: {key: spread(values) for key, values in costs.items()} for name, costs in found.items()}
+    return {name: {key: spread(values) for key, values in costs.items()} for name, costs in result.items()}
 
 
 if __name__ == "__main__":

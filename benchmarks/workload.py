@@ -69,8 +69,8 @@ def answer(request: Json) -> Json:
         content = [{"type": "output_text", "text": f"The value is {last['output']}", "annotations": []}]
         item: Json = {"type": "message", "id": "msg_2", "role": "assistant", "status": "completed", "content": content}
     else:
-        asked = last["content"].removeprefix("What is ").removesuffix(" ?")
-        arguments = orjson.dumps({"expression": asked}).decode()
+        requested = last["content"].removeprefix("What is ").removesuffix(" ?")
+        arguments = orjson.dumps({"expression": requested}).decode()
         item = {"type": "function_call", "call_id": "call_1", "name": "calculator", "arguments": arguments}
     thought = {
         "type": "reasoning",

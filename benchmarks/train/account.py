@@ -89,7 +89,7 @@ def spans_alone(run: Session) -> float:
 
 def run(seconds: float, sizes: list[int]) -> Json:
     torch.set_num_threads(1)
-    found: Json = {}
+    result: Json = {}
     for agents in sizes:
         for supervised in (False, True):
             with ours.begun(Case("hub", agents), supervised=supervised) as made:
@@ -102,10 +102,10 @@ def run(seconds: float, sizes: list[int]) -> Json:
                     ours.epoch(made)
                     count += 1
                 each = (time.process_time() - began) / count
-                told = shares(made.account)
+                report = shares(made.account)
                 phase = "supervised" if supervised else "ppo"
-                found[f"{phase} {agents}"] = {**told, "spans_in_turns": cost, "spans": spans_alone(made) / each}
-    return found
+                result[f"{phase} {agents}"] = {**report, "spans_in_turns": cost, "spans": spans_alone(made) / each}
+    return result
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ class Agents(VecEnv):
         infos: list[dict[str, Any]] = [{}] * self.num_envs
         if done.any():
             ended = env.ended()
-            told = zip(np.flatnonzero(done), ended.returns.tolist(), ended.lengths.tolist(), strict=False)
-            for row, total, length in told:
+            report = zip(np.flatnonzero(done), ended.returns.tolist(), ended.lengths.tolist(), strict=False)
+            for row, total, length in report:
                 infos[row] = {
                     "terminal_observation": env.final_obs[row].copy(),
                     "TimeLimit.truncated": bool(env.truncations[row]),
@@ -107,7 +107,7 @@ class Silent(BaseCallback):
 @contextmanager
 def trainer(case: Case, variant: str) -> Iterator[Epochs]:
     """Its own policy for the cartpole, which is our network; for the hub, one of the two bodies."""
-    given = settings_of(case)
+    args = settings_of(case)
     env = environment(case)
     body = {
         "features_extractor_class": SameBody if variant == "same" else WrittenBody,
@@ -117,16 +117,16 @@ def trainer(case: Case, variant: str) -> Iterator[Epochs]:
     model = PPO(
         "MlpPolicy",
         Agents(env),
-        learning_rate=given.trainer.learning_rate,
+        learning_rate=args.trainer.learning_rate,
         n_steps=case.horizon,
         batch_size=case.minibatch,
-        n_epochs=given.ppo.epochs,
-        gamma=given.trainer.gamma,
-        gae_lambda=given.trainer.gae_lambda,
-        clip_range=given.ppo.clip,
-        ent_coef=given.ppo.entropy_coef,
-        vf_coef=given.ppo.value_coef,
-        max_grad_norm=given.trainer.max_grad_norm,
+        n_epochs=args.ppo.epochs,
+        gamma=args.trainer.gamma,
+        gae_lambda=args.trainer.gae_lambda,
+        clip_range=args.ppo.clip,
+        ent_coef=args.ppo.entropy_coef,
+        vf_coef=args.ppo.value_coef,
+        max_grad_norm=args.trainer.max_grad_norm,
         policy_kwargs={} if case.env == "cartpole" else body,
         device="cpu",
         seed=1,

@@ -30,13 +30,13 @@ class Loop:
     """Storage made once, then epoch after epoch."""
 
     def __init__(self, case: Case, variant: str, log: object) -> None:
-        given = settings_of(case)
-        self.given, self.case, self.log = given, case, log
+        args = settings_of(case)
+        self.given, self.case, self.log = args, case, log
         self.env = environment(case)
         spec = self.env.spec
         torch.manual_seed(1)
         self.agent = network(variant, case, spec)
-        self.optimizer = torch.optim.Adam(self.agent.parameters(), lr=given.trainer.learning_rate, eps=1e-5)
+        self.optimizer = torch.optim.Adam(self.agent.parameters(), lr=args.trainer.learning_rate, eps=1e-5)
         shape = (case.horizon, spec.total)
         self.obs = torch.zeros((*shape, *spec.obs_shape), dtype=getattr(torch, spec.obs_dtype))
         self.actions = torch.zeros(shape, dtype=torch.int64)
@@ -49,11 +49,11 @@ class Loop:
         for _ in range(count):
             self.roll_out()
             advantages = self.advantages()
-            told = self.learn(advantages, advantages + self.values)
+            report = self.learn(advantages, advantages + self.values)
             ended = self.env.ended()
             if len(ended.returns):
-                told["mean_return"] = float(ended.returns.mean())
-            self.log.write(json.dumps(told) + "\n")
+                report["mean_return"] = float(ended.returns.mean())
+            self.log.write(json.dumps(report) + "\n")
 
     def roll_out(self) -> None:
         for step in range(self.case.horizon):
@@ -85,11 +85,11 @@ class Loop:
         return advantages
 
     def learn(self, advantages: torch.Tensor, returns: torch.Tensor) -> dict[str, float]:
-        given, size = self.given.ppo, self.case.minibatch
+        args, size = self.given.ppo, self.case.minibatch
         b_obs, b_actions, b_logprobs = self.obs.flatten(0, 1), self.actions.flatten(), self.logprobs.flatten()
         b_advantages, b_returns, b_values = advantages.flatten(), returns.flatten(), self.values.flatten()
         clipped = []
-        for _ in range(given.epochs):
+        for _ in range(args.epochs):
             np.random.shuffle(self.indices)
             for start in range(0, self.case.batch, size):
                 rows = self.indices[start : start + size]
@@ -99,15 +99,15 @@ class Loop:
                 ratio = logratio.exp()
                 with torch.no_grad():
                     approx_kl = ((ratio - 1) - logratio).mean()
-                    clipped.append(((ratio - 1.0).abs() > given.clip).float().mean().item())
+                    clipped.append(((ratio - 1.0).abs() > args.clip).float().mean().item())
                 mb_advantages = b_advantages[rows]
                 mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
                 free = -mb_advantages * ratio
-                held = -mb_advantages * torch.clamp(ratio, 1 - given.clip, 1 + given.clip)
+                held = -mb_advantages * torch.clamp(ratio, 1 - args.clip, 1 + args.clip)
                 policy_loss = torch.max(free, held).mean()
                 value_loss = ((value - b_returns[rows]) ** 2).mean()
                 entropy = chosen.entropy().mean()
-                loss = policy_loss - given.entropy_coef * entropy + given.value_coef * value_loss
+                loss = policy_loss - args.entropy_coef * entropy + args.value_coef * value_loss
                 self.optimizer.zero_grad()
                 loss.backward()
                 norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.given.trainer.max_grad_norm)

@@ -50,9 +50,9 @@ def _teacher(settings: object, env: VectorEnv) -> Teacher:
     from dataclasses import replace
     from types import SimpleNamespace
 
-    found = make_teacher(settings, SimpleNamespace(spec=replace(env.spec, num_envs=1)))  # type: ignore[arg-type]
-    assert found is not None
-    return found
+    result = make_teacher(settings, SimpleNamespace(spec=replace(env.spec, num_envs=1)))  # type: ignore[arg-type]
+    assert result is not None
+    return result
 
 
 class NaiveLoop(cleanrl.Loop):
@@ -77,32 +77,32 @@ class NaiveLoop(cleanrl.Loop):
             self.next_done = torch.tensor(np.logical_or(self.env.terminals, self.env.truncations), dtype=torch.float32)
 
     def learn(self, advantages: Tensor, returns: Tensor) -> dict[str, float]:
-        given, size = self.given.supervised, self.case.minibatch
+        args, size = self.given.supervised, self.case.minibatch
         b_obs, b_taught, b_returns = self.obs.flatten(0, 1), self.taught.flatten(), returns.flatten()
         np.random.shuffle(self.indices)
-        told: dict[str, float] = {}
+        report: dict[str, float] = {}
         for start in range(0, self.case.batch, size):
             rows = self.indices[start : start + size]
             logits, value = self.agent(b_obs[rows])
             cross_entropy = F.cross_entropy(logits, b_taught[rows])
             value_loss = F.mse_loss(value, b_returns[rows])
-            loss = given.coef * cross_entropy + given.value_coef * value_loss
+            loss = args.coef * cross_entropy + args.value_coef * value_loss
             self.optimizer.zero_grad()
             loss.backward()
             norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.given.trainer.max_grad_norm)
             self.optimizer.step()
             agreement = (logits.argmax(1) == b_taught[rows]).float().mean()
-            told = {"loss": loss.item(), "cross_entropy": cross_entropy.item(), "value_loss": value_loss.item()}
-            told |= {"agreement": agreement.item(), "grad_norm": norm.item()}
-        return told
+            report = {"loss": loss.item(), "cross_entropy": cross_entropy.item(), "value_loss": value_loss.item()}
+            report |= {"agreement": agreement.item(), "grad_norm": norm.item()}
+        return report
 
 
 def run(seconds: float, sizes: list[int]) -> Json:
     torch.set_num_threads(1)
-    found: Json = {}
+    result: Json = {}
     for agents in sizes:
         case = Case("hub", agents)
-        row = found[str(agents)] = {}
+        row = result[str(agents)] = {}
         for name in ("ours", "naive teacher"):
             with ours.begun(case, supervised=True) as run:
                 if name != "ours":
@@ -110,7 +110,7 @@ def run(seconds: float, sizes: list[int]) -> Json:
                 row[name] = measured(lambda count: [ours.epoch(run) for _ in range(count)], case.batch, seconds)
         with open("/dev/null", "w", encoding="utf-8") as log:
             row["naive loop"] = measured(NaiveLoop(case, log).epochs, case.batch, seconds)
-    return found
+    return result
 
 
 if __name__ == "__main__":

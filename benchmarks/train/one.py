@@ -18,12 +18,12 @@ def run(way: str, variant: str, seconds: float, cases: list[str]) -> Json:
     """Every case in turn."""
     torch.set_num_threads(1)
     make = import_module(f"benchmarks.train.{MODULES[way]}").trainer
-    found = {}
+    result = {}
     for name in cases:
         case = case_named(name)
         with make(case, variant) as epochs:
-            found[name] = measured(epochs, case.batch, seconds)
-    return found
+            result[name] = measured(epochs, case.batch, seconds)
+    return result
 
 
 if __name__ == "__main__":

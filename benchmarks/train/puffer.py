@@ -63,11 +63,11 @@ class Vec:
         self.env.reset(seed)
 
     def recv(self) -> tuple[Any, ...]:
-        env, told = self.env, []
+        env, report = self.env, []
         ended = env.ended()
         if len(ended.returns):
-            told.append({"mean_return": float(ended.returns.mean())})
-        return env.obs, env.rewards, env.terminals, env.truncations, None, told, self._ids, self._mask
+            report.append({"mean_return": float(ended.returns.mean())})
+        return env.obs, env.rewards, env.terminals, env.truncations, None, report, self._ids, self._mask
 
     def send(self, actions: Any) -> None:
         self.env.step(actions)
@@ -90,21 +90,21 @@ class Eval(nn.Module):
 
 
 def config(case: Case, folder: str) -> dict[str, Any]:
-    given = settings_of(case)
+    args = settings_of(case)
     ours = {
         "batch_size": case.batch,
         "bptt_horizon": case.horizon,
         "minibatch_size": case.minibatch,
         "max_minibatch_size": case.minibatch,
-        "update_epochs": given.ppo.epochs,
-        "learning_rate": given.trainer.learning_rate,
-        "gamma": given.trainer.gamma,
-        "gae_lambda": given.trainer.gae_lambda,
-        "clip_coef": given.ppo.clip,
-        "vf_coef": given.ppo.value_coef,
-        "ent_coef": given.ppo.entropy_coef,
-        "max_grad_norm": given.trainer.max_grad_norm,
-        "total_timesteps": given.trainer.total_timesteps,
+        "update_epochs": args.ppo.epochs,
+        "learning_rate": args.trainer.learning_rate,
+        "gamma": args.trainer.gamma,
+        "gae_lambda": args.trainer.gae_lambda,
+        "clip_coef": args.ppo.clip,
+        "vf_coef": args.ppo.value_coef,
+        "ent_coef": args.ppo.entropy_coef,
+        "max_grad_norm": args.trainer.max_grad_norm,
+        "total_timesteps": args.trainer.total_timesteps,
     }
     return ours | {
         "torch_deterministic": True,

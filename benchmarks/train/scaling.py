@@ -45,24 +45,24 @@ def alone(envs: int, seconds: float) -> tuple[float, float]:
         teacher.ask(seen_EA, begun_E, actions_EA)
         begun_E[:] = False
         env.step(actions_EA.reshape(-1))
-    asked = cost_us(lambda: teacher.ask(seen_EA, begun_E, actions_EA), env.spec.total, seconds)
+    request = cost_us(lambda: teacher.ask(seen_EA, begun_E, actions_EA), env.spec.total, seconds)
     rng = np.random.default_rng(1)
     drawn = rng.integers(0, env.spec.num_actions, (DRAWN, env.spec.total))
     turn = iter(range(sys.maxsize))
     stepped = cost_us(lambda: env.step(drawn[next(turn) % DRAWN]), env.spec.total, seconds)
-    return stepped, asked
+    return stepped, request
 
 
 def run(seconds: float, sizes: list[int]) -> Json:
     torch.set_num_threads(1)
-    found = {}
+    result = {}
     for envs in sizes:
-        stepped, asked = alone(envs, seconds)
+        stepped, request = alone(envs, seconds)
         case = Case("hub", envs * AGENTS_EACH)
         with ours.trainer(case, "") as epochs:
             loop = 1e6 / measured(epochs, case.batch, seconds)["per_cpu_s"]
-        found[str(envs)] = {"environment_us": stepped, "teacher_us": asked, "loop_us": loop}
-    return found
+        result[str(envs)] = {"environment_us": stepped, "teacher_us": request, "loop_us": loop}
+    return result
 
 
 if __name__ == "__main__":

@@ -96,15 +96,15 @@ def test_of_tools_side_by_side_the_one_that_waited_most_is_taken_out():
             waiting = Span("queue", clock)
             waiting.start, waiting.end = tools.start, tools.start + waited
             call.adopt(waiting)
-    found = timing(spans)
-    assert (found["queue_s"], found["tools_s"], found["other_s"], found["total_s"]) == (8.0, 2.0, 0.0, 10.0)
+    result = timing(spans)
+    assert (result["queue_s"], result["tools_s"], result["other_s"], result["total_s"]) == (8.0, 2.0, 0.0, 10.0)
 
 
 def test_time_in_another_process_is_charged_as_if_it_were_here_and_the_hop_is_what_is_left():
     clock = Clock()
     shape = [["@agent", 1.0, [["model", 4.0, [["@model", 2.0, [["queue", 8.0, []]]]]], ["verify", 16.0, []]]]]
-    found = timing(made(shape, clock))
-    assert {name: found[name] for name in PARTS if name in found} | {"calls": found["model_calls"]} == {
+    result = timing(made(shape, clock))
+    assert {name: result[name] for name in PARTS if name in result} | {"calls": result["model_calls"]} == {
         "queue_s": 8.0,
         "session_s": 0.0,
         "model_s": 6.0,
@@ -116,14 +116,14 @@ def test_time_in_another_process_is_charged_as_if_it_were_here_and_the_hop_is_wh
 
 
 def test_a_span_of_an_agents_own_is_a_part_of_its_own():
-    found = timing(made([["plan", 2.0, []], ["model", 3.0, []]], Clock()))
-    assert (found["plan_s"], found["model_s"], found["other_s"], found["total_s"]) == (2.0, 3.0, 0.0, 5.0)
+    result = timing(made([["plan", 2.0, []], ["model", 3.0, []]], Clock()))
+    assert (result["plan_s"], result["model_s"], result["other_s"], result["total_s"]) == (2.0, 3.0, 0.0, 5.0)
 
 
 def test_a_call_by_itself_is_charged_to_the_tools_as_several_are():
     shape = [["tool:f", 2.0, [["queue", 1.0, []]]], ["tools", 0.0, [["tool:f", 4.0, []], ["tool:g", 8.0, []]]]]
-    found = timing(made(shape, Clock()))
-    assert {name: value for name, value in found.items() if name.endswith("_s") and value} == {
+    result = timing(made(shape, Clock()))
+    assert {name: value for name, value in result.items() if name.endswith("_s") and value} == {
         "queue_s": 1.0,
         "tools_s": 14.0,
         "total_s": 15.0,
@@ -149,9 +149,9 @@ nodes = st.recursive(
 
 @given(st.lists(nodes, max_size=6))
 def test_the_parts_and_what_is_left_add_up_to_the_total_whatever_the_tree(shape: list[Any]):
-    found = timing(made(shape, Clock()))
-    parts = [value for name, value in found.items() if name.endswith("_s") and name != "total_s"]
-    assert round(sum(parts), 5) == found["total_s"] == sum(seconds(node) for node in shape)
+    result = timing(made(shape, Clock()))
+    parts = [value for name, value in result.items() if name.endswith("_s") and name != "total_s"]
+    assert round(sum(parts), 5) == result["total_s"] == sum(seconds(node) for node in shape)
 
 
 def seconds(node: Any) -> float:
@@ -159,13 +159,13 @@ def seconds(node: Any) -> float:
 
 
 def test_a_tree_of_too_many_spans_is_folded_by_name_and_says_how_many_they_were():
-    found = timing(made([["@agent", 0.0, [["model", 1.0, []], ["tools", 0.0, [["tool:f", 2.0, []]]]] * 500]], Clock()))
-    [agent] = found["tree"]
+    result = timing(made([["@agent", 0.0, [["model", 1.0, []], ["tools", 0.0, [["tool:f", 2.0, []]]]] * 500]], Clock()))
+    [agent] = result["tree"]
     assert agent[4] == [
         ["model", 0, 500_000_000, {"folded": 500}, []],
         ["tools", 1_000_000, 1000_000_000, {"folded": 500}, [["tool:f", 1_000_000, 1000_000_000, {"folded": 500}, []]]],
     ]
-    assert (found["model_s"], found["tools_s"], found["model_calls"]) == (500.0, 1000.0, 500)
+    assert (result["model_s"], result["tools_s"], result["model_calls"]) == (500.0, 1000.0, 500)
 
 
 def test_what_surrounded_a_rollout_stands_beside_its_parts():

@@ -55,20 +55,20 @@ def tried(agent: Solo | None, job: Job = JOB, *, verify: bool = True) -> Attempt
 def failure(agent: Solo | None, job: Job = JOB) -> dict[str, Any]:
     outcome = tried(agent, job)
     assert outcome.failure is not None
-    found = dict(orjson.loads(encode(outcome.failure)))  # as it stands in the file
-    assert found.pop("finished_at") > 1e9
-    assert found.pop("timing")["total_s"] >= 0
-    place = found.pop("place", None)
+    result = dict(orjson.loads(encode(outcome.failure)))  # as it stands in the file
+    assert result.pop("finished_at") > 1e9
+    assert result.pop("timing")["total_s"] >= 0
+    place = result.pop("place", None)
     if place is not None:  # these agents are in this file
         assert place.startswith("tests/collector/test_attempt.py:")
-        assert found["error"].endswith(f" ({place})")
-        found["error"] = found["error"].removesuffix(f" ({place})")
-    return found
+        assert result["error"].endswith(f" ({place})")
+        result["error"] = result["error"].removesuffix(f" ({place})")
+    return result
 
 
 def blamed(agent: Solo | None) -> tuple[str, str]:
-    found = failure(agent)
-    return found["boundary"], found["error"]
+    result = failure(agent)
+    return result["boundary"], result["error"]
 
 
 def test_a_finished_rollout_is_a_line_and_its_facts():
@@ -125,8 +125,8 @@ def test_a_failure_tells_what_was_asked_unless_that_is_huge_or_cannot_be_written
         )
     assert "responses_create_params" not in failure(raises(error), JOB._replace(task={}))
     long = {"input": "x" * 255_000}
-    found = failure(raises(error), JOB._replace(task={"responses_create_params": long}))
-    assert found["responses_create_params"] == long
+    result = failure(raises(error), JOB._replace(task={"responses_create_params": long}))
+    assert result["responses_create_params"] == long
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_a_result_that_is_no_rollout_is_the_agents_fault(result: Any):
 
 def test_a_score_that_is_not_json_is_the_verifiers_fault():
     result = {**TASK, "reward": 1.0, "extra": {1, 2}, "response": RESPONSE}
-    found = failure(returns(result))
-    assert (found["boundary"], found["error"][:25]) == ("verify", "the score is not JSON: Ty")
-    assert "scored" not in found
+    collected = failure(returns(result))
+    assert (collected["boundary"], collected["error"][:25]) == ("verify", "the score is not JSON: Ty")
+    assert "scored" not in collected
 
 
 def test_a_conversation_that_is_not_json_is_the_models_fault():
@@ -195,10 +195,10 @@ def test_a_conversation_that_is_not_json_is_the_models_fault():
 
 
 def deep(levels: int) -> Any:
-    found: Any = []
+    result: Any = []
     for _ in range(levels):
-        found = [found]
-    return found
+        result = [result]
+    return result
 
 
 @pytest.mark.parametrize(
@@ -206,16 +206,16 @@ def deep(levels: int) -> Any:
     [["text", None, 5], [{"type": "function_call", "call_id": ["x"], "name": {}}], [{"type": "message", "content": 5}]],
 )
 def test_garbage_in_a_conversation_so_far_is_kept_and_stops_nobody(partial: list[Any]):
-    found = failure(raises(ModelError("garbage", partial=partial)))
-    assert found["partial"] == [{"role": "other", "item": item} for item in partial]
+    result = failure(raises(ModelError("garbage", partial=partial)))
+    assert result["partial"] == [{"role": "other", "item": item} for item in partial]
 
 
 @pytest.mark.parametrize(
     "item", [{"type": "odd", "x": deep(400)}, {"type": "odd", "x": {1}}, {"type": "odd", "\ud800": 1}]
 )
 def test_a_conversation_so_far_that_cannot_be_written_does_not_hide_the_error(item: Any):
-    found = failure(raises(ModelError("garbage", partial=[item])))
-    assert (found["boundary"], found["error"], found["partial"]) == ("model", "garbage", [])
+    result = failure(raises(ModelError("garbage", partial=[item])))
+    assert (result["boundary"], result["error"], result["partial"]) == ("model", "garbage", [])
 
 
 def test_an_endless_error_is_cut():

@@ -153,11 +153,11 @@ def done(tree: Span, **given: Any) -> Done:
 
 
 def node(name: str, start: float, end: float, *children: Span, **counts: float) -> Span:
-    found = Span(name, clock=lambda: start)
-    found.end = end
-    found.children = list(children)
-    found.counts = counts or None
-    return found
+    result = Span(name, clock=lambda: start)
+    result.end = end
+    result.children = list(children)
+    result.counts = counts or None
+    return result
 
 
 def test_parts_retries_and_tools_are_those_of_the_tree_also_inside_a_server():
@@ -167,11 +167,11 @@ def test_parts_retries_and_tools_are_those_of_the_tree_also_inside_a_server():
     exposed = Exposed(0)
     try:
         exposed.finished(done(tree, kept=False, reward=None, error="model: no"))
-        found = scraped(exposed.url)
+        result = scraped(exposed.url)
     finally:
         exposed.close()
     part = "velodrome_rollout_part_seconds_total"
-    assert {name: found[part, ("part", name)] for name in PARTS} == {
+    assert {name: result[part, ("part", name)] for name in PARTS} == {
         "queue": 0,
         "connection": 0,
         "session": 0,
@@ -181,10 +181,10 @@ def test_parts_retries_and_tools_are_those_of_the_tree_also_inside_a_server():
         "verify": 1,
         "other": 2,
     }
-    assert (found["velodrome_retries_total",], found["velodrome_rate_limited_total",]) == (2, 1)
-    assert found["velodrome_tool_duration_seconds_sum", ("tool", "look")] == 1
-    assert found["velodrome_tool_duration_seconds_sum", ("tool", "find")] == 0.25
-    assert found["velodrome_rollout_reward_count",] == 0
+    assert (result["velodrome_retries_total",], result["velodrome_rate_limited_total",]) == (2, 1)
+    assert result["velodrome_tool_duration_seconds_sum", ("tool", "look")] == 1
+    assert result["velodrome_tool_duration_seconds_sum", ("tool", "find")] == 0.25
+    assert result["velodrome_rollout_reward_count",] == 0
 
 
 def test_tool_names_that_a_model_makes_up_are_bounded():
@@ -192,12 +192,12 @@ def test_tool_names_that_a_model_makes_up_are_bounded():
     try:
         for made_up in range(150):
             exposed.finished(done(node("rollout", 0, 1, node("tools", 0, 1, node(f"tool:{made_up}", 0, 1)))))
-        found = scraped(exposed.url)
+        result = scraped(exposed.url)
     finally:
         exposed.close()
     counts = {
         labels[1][1]: value
-        for labels, value in found.items()
+        for labels, value in result.items()
         if labels[0].startswith("velodrome_tool_duration_seconds_c")
     }
     assert (len(counts), counts["other"]) == (101, 50)
@@ -253,8 +253,8 @@ def test_every_attempt_of_a_collection_arrives_as_a_trace_of_its_own(run: Any):
         assert began_ns - 1e6 < root.start_time_unix_nano < root.end_time_unix_nano < ended_ns + 1e6
         length_s = (root.end_time_unix_nano - root.start_time_unix_nano) / 1e9
         assert length_s == pytest.approx(each.spans.seconds, abs=1e-6)
-        found = attributes(root)
-        assert found == {
+        result = attributes(root)
+        assert result == {
             "velodrome.key": each.key,
             "velodrome.agent": "solo",
             "velodrome.task_index": each.task_index,

@@ -172,10 +172,10 @@ def test_lines_that_fit_nowhere_are_said_to_be_lost_and_those_that_are_saved_are
         check=True,
         env=environ,
     )
-    refused, told = done.stdout.splitlines()
+    refused, report = done.stdout.splitlines()
     assert refused.startswith(f"{path}: it was removed or renamed, and its lines cannot be saved: ")
     saved = tmp_path / "x.saved-1.jsonl"  # in the last folder that is tried
-    assert f"2 of its rollouts are saved in {saved}; the others could not be saved ({saved}: File too large)" in told
+    assert f"2 of its rollouts are saved in {saved}; the others could not be saved ({saved}: File too large)" in report
     assert lines(saved) == [line(0), line(1)]
     assert list(tmp_path.rglob("*.jsonl")) == [saved]
 

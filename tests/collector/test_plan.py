@@ -78,9 +78,9 @@ def test_every_row_is_run_as_often_as_asked_task_by_task(tmp_path: Path):
 def test_what_the_output_has_already_is_left_out(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"), task(id="c"))
     chosen = selection(path, repeats=2)
-    found = surveyed(chosen, ("a/0", "a/1", "b/1", "gone/0"))
-    assert (found.tasks, found.rollouts, found.kept) == (3, 6, 3)
-    assert keys(jobs(chosen, found)) == ["b/0", "c/0", "c/1"]
+    result = surveyed(chosen, ("a/0", "a/1", "b/1", "gone/0"))
+    assert (result.tasks, result.rollouts, result.kept) == (3, 6, 3)
+    assert keys(jobs(chosen, result)) == ["b/0", "c/0", "c/1"]
 
 
 def test_more_repeats_on_a_later_run_add_to_the_ones_there_are(tmp_path: Path):
@@ -92,8 +92,8 @@ def test_equal_rows_and_equal_ids_get_numbers_that_collide_with_nothing(tmp_path
     same = task_id(task("same"))
     rows = [task(id="a"), task(id="a#2"), task(id="a"), task(id="a"), task(id="a#2"), task("same"), task("same")]
     path = write(tmp_path / "t.jsonl", *rows)
-    found = keys(plan(selection(path)))
-    assert found == ["a/0", "a#2/0", "a#3/0", "a#4/0", "a#2#2/0", f"{same}/0", f"{same}#2/0"]
+    result = keys(plan(selection(path)))
+    assert result == ["a/0", "a#2/0", "a#3/0", "a#4/0", "a#2#2/0", f"{same}/0", f"{same}#2/0"]
     assert keys(plan(selection(path), done=("a#3/0", "a#2#2/0", f"{same}/0"))) == [
         "a/0",
         "a#2/0",
@@ -249,9 +249,9 @@ def test_an_endless_line_is_named_together_with_what_was_wrong_before_it(tmp_pat
 def test_a_row_that_goes_bad_after_the_survey_is_a_job_with_a_problem_for_what_was_not_done(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"))
     chosen = selection(path, repeats=2)
-    found = surveyed(chosen, ("a/0",))
+    result = surveyed(chosen, ("a/0",))
     write(path, b"[]\n", task(id="b"))
-    bad, *rest = jobs(chosen, found)
+    bad, *rest = jobs(chosen, result)
     problem = f"{path}:1: the row changed during the collection: a task is a JSON object, not a list"
     assert (bad.key, bad.rollout_index, bad.task) == ("line 1/1", 1, {})
     assert bad.problem == f"{problem} (see docs/rollouts.md#task)"
@@ -261,16 +261,16 @@ def test_a_row_that_goes_bad_after_the_survey_is_a_job_with_a_problem_for_what_w
 def test_rows_added_to_the_input_after_the_survey_are_left_for_the_next_run(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a"))
     chosen = selection(path)
-    found = surveyed(chosen)
+    result = surveyed(chosen)
     write(path, task(id="a"), task(id="b"))
-    assert keys(jobs(chosen, found)) == ["a/0"]
+    assert keys(jobs(chosen, result)) == ["a/0"]
 
 
 def test_a_row_that_is_another_after_the_survey_is_a_job_with_a_problem(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a"), task(id="b"))
     chosen = selection(path)
-    found = surveyed(chosen)
+    result = surveyed(chosen)
     write(path, task(id="a"), task("another", id="b"))
-    good, bad = jobs(chosen, found)
+    good, bad = jobs(chosen, result)
     assert (good.key, good.problem) == ("a/0", None)
     assert bad.problem == f"{path}:2: the row changed during the collection: its content is not what was checked"

@@ -20,8 +20,8 @@ def instances(**settings: Any) -> dict[str, Instance]:
 
 def test_a_recipe_has_what_decides_a_rollout_and_no_secrets():
     block = instances(openai_model="gpt", timeout_s=5, openai_base_url="http://h", judge_api_key="sk-1", max_steps=3)
-    found = make_recipe(instance_recipes(block, {}), {"temperature": 0.5}, deferred=True)
-    assert found == {
+    result = make_recipe(instance_recipes(block, {}), {"temperature": 0.5}, deferred=True)
+    assert result == {
         "instances": {
             "m": {
                 "kind": "responses_api_models",

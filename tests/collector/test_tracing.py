@@ -40,22 +40,22 @@ class FakeClock:
 
 
 def node(name: str, start_us: float, end_us: float | None, *children: Span, **counts: float) -> Span:
-    found = Span(name, FakeClock())
-    found.start = start_us / 1e6
-    found.end = None if end_us is None else end_us / 1e6
-    found.children = list(children)
-    found.counts = counts or None
-    return found
+    result = Span(name, FakeClock())
+    result.start = start_us / 1e6
+    result.end = None if end_us is None else end_us / 1e6
+    result.children = list(children)
+    result.counts = counts or None
+    return result
 
 
 def done(spans: Span, slot: int = 0, **fields: Any) -> Done:
-    told: dict[str, Any] = {"kept": True, "reward": 1.0, "error": None, "trace": TRACE, "written": None, **fields}
-    return Done("a/0", 0, 0, "my_agent", spans=spans, slot=slot, **told)
+    report: dict[str, Any] = {"kept": True, "reward": 1.0, "error": None, "trace": TRACE, "written": None, **fields}
+    return Done("a/0", 0, 0, "my_agent", spans=spans, slot=slot, **report)
 
 
 def sample(at: float, **fields: Any) -> Sample:
-    told = {"in_flight": 3, "limit": 4, "kept": 0, "failed": 0, "cpu": 0.5, "lag_s": 0.0012, **fields}
-    return Sample(at, bytes_written=0, tokens=0, **told)
+    report = {"in_flight": 3, "limit": 4, "kept": 0, "failed": 0, "cpu": 0.5, "lag_s": 0.0012, **fields}
+    return Sample(at, bytes_written=0, tokens=0, **report)
 
 
 def traced(folder: Path, *seen: Done | Sample, until_us: float = 1e9) -> TraceFile:
@@ -93,11 +93,11 @@ def test_one_rollout_is_drawn_exactly(tmp_path: Path) -> None:
         node("verify", 6000, 8000),
     )
 
-    found = traced(tmp_path, done(spans, slot=2, written=(0.0091, 0.0094)))
+    result = traced(tmp_path, done(spans, slot=2, written=(0.0091, 0.0094)))
 
     track: Event = {"pid": PID, "tid": 3}
     args = {"key": "a/0", "agent": "my_agent", "reward": 1.0, "trace_id": "0af7651916cd43dd8448eb211c80319c"}
-    assert found.events[1:-1] == [
+    assert result.events[1:-1] == [
         {"name": "process_name", "ph": "M", "pid": PID, "tid": 0, "args": {"name": "collector"}},
         {"name": "process_sort_index", "ph": "M", "pid": PID, "tid": 0, "args": {"sort_index": 0}},
         {"name": "thread_name", "ph": "M", **track, "args": {"name": "slot 2"}},
@@ -121,9 +121,9 @@ def test_one_rollout_is_drawn_exactly(tmp_path: Path) -> None:
 def test_a_failed_rollout_is_called_so_and_says_why(tmp_path: Path) -> None:
     failed = done(node("rollout", 0, 10), kept=False, reward=None, error="model: HTTP 500")
 
-    found = traced(tmp_path, failed)
+    result = traced(tmp_path, failed)
 
-    assert [(event["name"], event["args"]) for event in found.events if event["ph"] == "X"] == [
+    assert [(event["name"], event["args"]) for event in result.events if event["ph"] == "X"] == [
         (
             "failed rollout",
             {
@@ -153,9 +153,9 @@ def test_throughput_counts_from_the_first_rollout_on_and_never_over_a_moment(tmp
     first = done(node("rollout", 500_000, 600_000))
     rest = [sample(1.0, kept=5), sample(3.0, kept=10, failed=1), sample(3.001, kept=14), sample(4.0, kept=21, failed=0)]
 
-    found = counters(traced(tmp_path, first, *rest))
+    result = counters(traced(tmp_path, first, *rest))
 
-    assert [each for each in found if each[0] == "throughput"] == [
+    assert [each for each in result if each[0] == "throughput"] == [
         ("throughput", 1_000_000, {"rollouts/s": 10.0}),
         ("throughput", 3_000_000, {"rollouts/s": 3.0}),
         ("throughput", 4_000_000, {"rollouts/s": 10.0}),
@@ -166,9 +166,9 @@ def test_tool_calls_side_by_side_have_lanes_of_their_own_which_the_next_turn_use
     first = node("tools", 10, 50, node("tool:a", 11, 40), node("tool:b", 12, 30), node("tool:c", 13, 45))
     second = node("tools", 60, 90, node("tool:a", 61, 70), node("tool:b", 62, 80, node("queue", 62, 65)))
 
-    found = traced(tmp_path, done(node("rollout", 0, 100, first, second)))
+    result = traced(tmp_path, done(node("rollout", 0, 100, first, second)))
 
-    assert drawn(found) == {
+    assert drawn(result) == {
         "collector: slot 0": [
             ("rollout", 0, 100),
             ("tools", 10, 50),
@@ -185,15 +185,15 @@ def test_time_in_servers_is_drawn_in_their_processes_and_joined_to_the_call(tmp_
     inside = node("@policy_model", 30, 60, node("queue", 31, 40), pid=7002)
     agent = node("@my_agent", 10, 90, node("model", 20, 70, inside), node("verify", 75, 85), pid=7001)
 
-    found = traced(tmp_path, done(node("rollout", 0, 100, agent)), done(node("rollout", 0, 50), slot=1))
+    result = traced(tmp_path, done(node("rollout", 0, 100, agent)), done(node("rollout", 0, 50), slot=1))
 
-    assert drawn(found) == {
+    assert drawn(result) == {
         "collector: slot 0": [("rollout", 0, 100)],
         "collector: slot 1": [("rollout", 0, 50)],
         "my_agent: slot 0": [("my_agent", 10, 90), ("model", 20, 70), ("verify", 75, 85)],
         "policy_model: slot 0": [("policy_model", 30, 60), ("queue", 31, 40)],
     }
-    flows = [(event["ph"], event["id"], event["ts"], event["pid"]) for event in found.events if event["ph"] in "sf"]
+    flows = [(event["ph"], event["id"], event["ts"], event["pid"]) for event in result.events if event["ph"] in "sf"]
     assert flows == [("s", 1, 0, PID), ("f", 1, 10, 7001), ("s", 2, 20, 7001), ("f", 2, 30, 7002)]
 
 
@@ -201,19 +201,19 @@ def test_slots_have_tracks_of_their_own_in_a_server_too(tmp_path: Path) -> None:
     late = done(node("rollout", 0, 200, node("model", 5, 190, node("@policy_model", 6, 20, pid=7002))), slot=1)
     early = done(node("rollout", 0, 100, node("model", 1, 99, node("@policy_model", 10, 90, pid=7002))), slot=0)
 
-    found = traced(tmp_path, early, late)
+    result = traced(tmp_path, early, late)
 
-    assert drawn(found)["policy_model: slot 0"] == [("policy_model", 10, 90)]
-    assert drawn(found)["policy_model: slot 1"] == [("policy_model", 6, 20)]
+    assert drawn(result)["policy_model: slot 0"] == [("policy_model", 10, 90)]
+    assert drawn(result)["policy_model: slot 1"] == [("policy_model", 6, 20)]
 
 
 def test_a_server_that_is_called_from_within_itself_gets_another_lane(tmp_path: Path) -> None:
     inner = node("@math", 40, 50, pid=7001)
     outer = node("@math", 10, 90, node("judge", 30, 60, inner), pid=7001)
 
-    found = traced(tmp_path, done(node("rollout", 0, 100, node("verify", 5, 95, outer))))
+    result = traced(tmp_path, done(node("rollout", 0, 100, node("verify", 5, 95, outer))))
 
-    assert drawn(found) == {
+    assert drawn(result) == {
         "collector: slot 0": [("rollout", 0, 100), ("verify", 5, 95)],
         "math: slot 0": [("math", 10, 90), ("judge", 30, 60)],
         "math: slot 0, side by side 1": [("math", 40, 50)],
@@ -229,9 +229,9 @@ def test_a_pid_that_is_taken_unknown_or_of_another_machine_does_not_mix_processe
         node("@first", 90, 95, pid=7002),
     ]
 
-    found = traced(tmp_path, done(node("rollout", 0, 100, *calls)))
+    result = traced(tmp_path, done(node("rollout", 0, 100, *calls)))
 
-    names = {event["pid"]: event["args"]["name"] for event in found.events if event["name"] == "process_name"}
+    names = {event["pid"]: event["args"]["name"] for event in result.events if event["name"] == "process_name"}
     first_free = 1 << 23
     assert names == {
         PID: "collector",
@@ -247,9 +247,9 @@ def test_spans_that_stick_out_or_never_ended_are_cut_to_the_span_they_belong_to(
     far = node("@policy_model", 5, 70, node("queue", 1, 3), node("decode", 60, 99), pid=7002)
     spans = node("rollout", 10, 100, node("model", 20, 60, far), node("tools", 70, None, node("tool:a", 75, 500)))
 
-    found = traced(tmp_path, done(spans))
+    result = traced(tmp_path, done(spans))
 
-    assert drawn(found) == {
+    assert drawn(result) == {
         "collector: slot 0": [("rollout", 10, 100), ("model", 20, 60), ("tools", 70, 100), ("tool:a", 75, 100)],
         "policy_model: slot 0": [("policy_model", 20, 60), ("queue", 20, 20), ("decode", 60, 60)],
     }
@@ -260,9 +260,9 @@ def test_spans_that_overlap_by_rounding_alone_stay_on_one_track(tmp_path: Path) 
         "rollout", 0, 100, node("model", 10, 42), node("tools", 40, 60), node("model", 59, 60), node("x", 62, 70)
     )
 
-    found = traced(tmp_path, done(spans))
+    result = traced(tmp_path, done(spans))
 
-    assert drawn(found) == {
+    assert drawn(result) == {
         "collector: slot 0": [
             ("rollout", 0, 100),
             ("model", 10, 42),
@@ -274,8 +274,8 @@ def test_spans_that_overlap_by_rounding_alone_stay_on_one_track(tmp_path: Path) 
 
 
 def test_a_rollout_that_begins_before_its_slot_is_free_goes_beside_it(tmp_path: Path) -> None:
-    found = traced(tmp_path, done(node("rollout", 0, 100), written=(0.0001, 0.00012)), done(node("rollout", 110, 200)))
-    assert drawn(found) == {
+    result = traced(tmp_path, done(node("rollout", 0, 100), written=(0.0001, 0.00012)), done(node("rollout", 110, 200)))
+    assert drawn(result) == {
         "collector: slot 0": [("rollout", 0, 100), ("write", 100, 120)],
         "collector: slot 0, side by side 1": [("rollout", 110, 200)],
     }
@@ -324,14 +324,14 @@ def test_a_trace_has_all_of_a_rollout_or_none_of_it(tmp_path: Path) -> None:
     clock.now = 1.0
     tracing.close()
 
-    found = check_file(tracing.path)
-    kept = [event for event in found.events if event["name"] == "rollout"]
+    result = check_file(tracing.path)
+    kept = [event for event in result.events if event["name"] == "rollout"]
     assert 0 < len(kept) < 50
-    assert len([event for event in found.events if event["ph"] == "X"]) == 3 * len(kept)
-    assert found.dropped["rollouts"] == 50 - len(kept)
+    assert len([event for event in result.events if event["ph"] == "X"]) == 3 * len(kept)
+    assert result.dropped["rollouts"] == 50 - len(kept)
     assert tracing.notes == [
         f"{tracing.path}: full at 0.006 MB; not in the trace: "
-        + ", ".join(f"{count} {name}" for name, count in found.dropped.items())
+        + ", ".join(f"{count} {name}" for name, count in result.dropped.items())
     ]
 
 
@@ -340,9 +340,9 @@ def test_each_sample_puts_what_there_is_on_disk(tmp_path: Path) -> None:
     tracing.finished(done(node("rollout", 0, 100)))
     tracing.sampled(sample(1.0))
 
-    found = read_trace(tracing.path)
+    result = read_trace(tracing.path)
 
-    assert [event["name"] for event in found.events if event["ph"] in "XC"] == [
+    assert [event["name"] for event in result.events if event["ph"] in "XC"] == [
         "rollout",
         "in flight",
         "limit",
@@ -350,8 +350,8 @@ def test_each_sample_puts_what_there_is_on_disk(tmp_path: Path) -> None:
         "CPU",
         "throughput",
     ]
-    assert found.missing == f"the end: it is cut off after {len(found.events)} events"
-    assert faults(found.events) == []
+    assert result.missing == f"the end: it is cut off after {len(result.events)} events"
+    assert faults(result.events) == []
     tracing.close()
 
 
@@ -401,11 +401,11 @@ def test_a_disk_that_refuses_ends_the_trace_and_nothing_else(tmp_path: Path) -> 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    found = read_trace(tracing.path)
-    kept = len([event for event in found.events if event["name"] == "rollout"])
+    result = read_trace(tracing.path)
+    kept = len([event for event in result.events if event["name"] == "rollout"])
     assert 0 < kept < 40
-    assert found.missing == f"the end: it is cut off after {len(found.events)} events"
-    assert faults(found.events) == []
+    assert result.missing == f"the end: it is cut off after {len(result.events)} events"
+    assert faults(result.events) == []
     dropped = f"{39 - kept} rollouts, {39 - kept} samples"  # what the refused write held had been taken already
     assert tracing.notes == [f"{tracing.path}: File too large; not in the trace: {dropped}"]
 
@@ -462,13 +462,13 @@ def test_a_collection_gives_the_same_rollouts_with_and_without_a_trace(tmp_path:
     tracing.close()
 
     assert watched == plain
-    found = check_file(tracing.path)
-    rollouts = [event for event in found.events if event.get("cat") == "rollout" and event["name"] != "write"]
+    result = check_file(tracing.path)
+    rollouts = [event for event in result.events if event.get("cat") == "rollout" and event["name"] != "write"]
     kept = [event["args"]["key"] for event in rollouts if event["name"] == "rollout"]
     failed = {event["args"]["key"]: event["args"]["error"] for event in rollouts if event["name"] == "failed rollout"}
     assert sorted(kept) == [row["meta"]["key"] for row in plain[0]]
     assert failed == {each["key"]: f"{each['boundary']}: {each['error']}" for each in plain[1]}
-    names = [event["name"] for event in found.events if event["ph"] == "X"]
+    names = [event["name"] for event in result.events if event["ph"] == "X"]
     assert names.count("write") == len(plain[0]) > 30
     assert names.count("tool:calculator") >= 2 * len(plain[0])
     assert names.count("model") >= 2 * len(plain[0])

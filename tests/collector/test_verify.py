@@ -109,9 +109,9 @@ class Desk:
 
     def rows(self, name: str) -> dict[str, dict[str, Any]]:
         lines = (self.root / name).read_bytes().splitlines()
-        found = [orjson.loads(line) for line in lines]
-        assert len({row["meta"]["key"] for row in found}) == len(found)
-        return {row["meta"]["key"]: row for row in found}
+        result = [orjson.loads(line) for line in lines]
+        assert len({row["meta"]["key"] for row in result}) == len(result)
+        return {row["meta"]["key"]: row for row in result}
 
 
 @pytest.fixture

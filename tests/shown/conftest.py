@@ -98,8 +98,8 @@ def workplace(tmp_path: Path) -> Workplace:
 
 @pytest.fixture(scope="module")  # not longer: while it runs, its event loop is that of the thread
 def chromium() -> Iterator[Any]:
-    with browser() as found:
-        yield found
+    with browser() as result:
+        yield result
 
 
 @pytest.fixture

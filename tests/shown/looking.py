@@ -51,8 +51,8 @@ class Looking:
 
     def at(self, pattern: str) -> str:
         self.page.wait_for_url(re.compile(pattern))
-        found: str = self.page.url.removeprefix(self.url)
-        return found
+        result: str = self.page.url.removeprefix(self.url)
+        return result
 
     def words(self, selector: str = "main") -> str:
         return " ".join(self.page.inner_text(selector).split())

@@ -121,9 +121,9 @@ def tokenizer() -> Any:
     made.train_from_iterator(
         [], trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=MARKS, show_progress=False)
     )
-    found = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|end|>", pad_token="<|pad|>")
-    found.chat_template = TEMPLATE
-    return found
+    result = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|end|>", pad_token="<|pad|>")
+    result.chat_template = TEMPLATE
+    return result
 
 
 def model(words: Any) -> Any:
@@ -155,8 +155,8 @@ def test_datasets_loads_every_record_of_a_jsonl_export_as_it_was_written(rollout
     path = exported(rollouts, tmp_path, form, "--shuffle") / "train.jsonl"
     written = records(path)
     assert len(written) >= 12
-    found = [pruned(row) for row in loaded(path)]
-    assert found == [pruned(row) for row in written]
+    result = [pruned(row) for row in loaded(path)]
+    assert result == [pruned(row) for row in written]
 
 
 def pruned(value: Any) -> Any:
@@ -170,8 +170,8 @@ def test_datasets_finds_the_splits_of_a_folder(rollouts: Path, tmp_path: Path):
     import datasets
 
     folder = exported(rollouts, tmp_path, "sft", "--split", "train=0.75,test=0.25")
-    found = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
-    assert {name: len(rows) for name, rows in found.items()} == {"train": 18, "test": 6}
+    result = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
+    assert {name: len(rows) for name, rows in result.items()} == {"train": 18, "test": 6}
 
 
 @pytest.mark.parametrize("arguments", ["text", "object"])
@@ -256,12 +256,12 @@ def test_openais_own_types_take_sft_messages_and_tools(rollouts: Path, tmp_path:
     from pydantic import TypeAdapter
 
     messages, tools = TypeAdapter(list[ChatCompletionMessageParam]), TypeAdapter(list[ChatCompletionToolParam])
-    found = records(exported(rollouts, tmp_path, "sft", "--reasoning", "drop") / "train.jsonl")
-    for record in found:
+    result = records(exported(rollouts, tmp_path, "sft", "--reasoning", "drop") / "train.jsonl")
+    for record in result:
         assert record.keys() <= {"messages", "tools"}
         messages.validate_python(record["messages"])
         tools.validate_python(record.get("tools", []))
-    assert sum("tools" in record for record in found) == 16
+    assert sum("tools" in record for record in result) == 16
 
 
 def test_openais_own_types_take_the_responses_of_nemo_gym(rollouts: Path, tmp_path: Path):

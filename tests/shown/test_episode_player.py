@@ -44,8 +44,8 @@ def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def episode_of(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text().splitlines()[0])["episode"]
-    return found
+    result: dict[str, Any] = json.loads(path.read_text().splitlines()[0])["episode"]
+    return result
 
 
 def colours(episode: dict[str, Any], step: int) -> list[str]:
@@ -88,9 +88,9 @@ def test_an_episode_is_stepped_through_by_keyboard_and_played(look: Looking, epi
     at(7)
     look.press("ArrowLeft", "ArrowLeft")
     at(5)
-    heard = look.page.get_attribute("#episode-step", "aria-valuetext")
+    received = look.page.get_attribute("#episode-step", "aria-valuetext")
     said = [f"agent {agent} {names[action]}" for agent, action in enumerate(episode["actions"][5])]
-    assert heard == ", ".join(["6 of 120", *said])
+    assert received == ", ".join(["6 of 120", *said])
     look.press("End")
     at(119)
     look.press("Home")

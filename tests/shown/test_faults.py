@@ -262,8 +262,8 @@ def test_tools_and_verifiers_that_misbehave_are_recorded_and_blamed_and_never_a_
     blamed = {hows[failure["task_index"]]: failure["boundary"] for failure in failures(workplace.folder)}
     assert blamed == BLAMED
     assert {row["reward"] for row in workplace.rows()} == {1.0}
-    told = next(row for row in workplace.rows() if row["how"] == "tool is told a mistake")
-    assert told["output"][1]["content"] == "error: no such number"
+    report = next(row for row in workplace.rows() if row["how"] == "tool is told a mistake")
+    assert report["output"][1]["content"] == "error: no such number"
     with_talk = {hows[failure["task_index"]]: failure["partial"] for failure in failures(workplace.folder)}
     assert with_talk["tool raises"][0]["tool_calls"][0]["name"] == "calculator"
     assert with_talk["verify raises"][-1]["content"] == "15% of 240 is 36.0"

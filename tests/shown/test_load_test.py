@@ -44,14 +44,14 @@ def place(workplace: Any) -> Iterator[Any]:
 
 def left_running(folder: Path) -> list[str]:
     """The command lines of processes that still work in a folder."""
-    found = []
+    result = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if process.joinpath("cwd").readlink() == folder:
-                found.append(process.joinpath("cmdline").read_text().replace("\0", " "))
+                result.append(process.joinpath("cmdline").read_text().replace("\0", " "))
         except OSError:
             continue  # it has ended, or is not ours
-    return found
+    return result
 
 
 def table(text: str, title: str) -> dict[str, list[float]]:
@@ -89,9 +89,9 @@ def test_with_json_stdout_is_the_profile_and_where_the_tables_are(place: Any, mo
     monkeypatch.chdir(place.folder)
     done = place.run(f"{COMMAND} +limit=32 --json".replace(RESULTS, "elsewhere"))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told.pop("servers") == {"calculator": ["elsewhere/calculator.log", "elsewhere/calculator.wall.log"]}
-    assert told == json.loads(json.dumps(read_profile(Path("elsewhere/rollouts.jsonl"))))
+    report = json.loads(done.stdout)
+    assert report.pop("servers") == {"calculator": ["elsewhere/calculator.log", "elsewhere/calculator.wall.log"]}
+    assert report == json.loads(json.dumps(read_profile(Path("elsewhere/rollouts.jsonl"))))
 
 
 def test_without_a_name_each_load_test_has_a_folder_of_its_own(place: Any) -> None:

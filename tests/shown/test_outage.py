@@ -81,8 +81,8 @@ class Place:
         return sorted(json.loads(line)["meta"]["key"] for line in (self.folder / "out.jsonl").read_text().splitlines())
 
     def run_file(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / "out.run.json").read_text())["runs"][-1]
-        return found
+        result: dict[str, Any] = json.loads((self.folder / "out.run.json").read_text())["runs"][-1]
+        return result
 
 
 def said_until(process: subprocess.Popen[str], words: str) -> str:

@@ -15,9 +15,9 @@ from test_traced import COLLECT, contents
 
 def calls(log: str, name: str) -> int:
     """How often a function was called, by a profile's table."""
-    found = re.search(rf"^{re.escape(name)} +(\d+) ", log, re.MULTILINE)
-    assert found is not None, log[:2000]
-    return int(found[1])
+    result = re.search(rf"^{re.escape(name)} +(\d+) ", log, re.MULTILINE)
+    assert result is not None, log[:2000]
+    return int(result[1])
 
 
 def test_a_profiled_collection_makes_the_same_rollouts_and_counts_every_call(workplace: Any) -> None:

@@ -58,8 +58,8 @@ def test_the_reward_distribution_of_seed_002_is_that_of_velo_metrics(workplace: 
     (workplace.folder / "rollouts.jsonl").write_bytes(rollouts(rewards))
     text = run_snippet(workplace, DISTRIBUTION)
     reward = printed(workplace, "velo metrics rollouts.jsonl --json")["run"]["fields"]["reward"]
-    told = {"Min": "min", "Max": "max", "Mean": "mean", "Median": "median"}
-    lines = [f"{title}: {reward[name]:.2f}" for title, name in told.items()]
+    report = {"Min": "min", "Max": "max", "Mean": "mean", "Median": "median"}
+    lines = [f"{title}: {reward[name]:.2f}" for title, name in report.items()]
     alike = "⚠️ Warning: All rewards identical, check verification logic"
     assert text.splitlines() == lines + [alike] * (reward["min"] == reward["max"])
     assert (reward["n"], reward["median_error"]) == (len(rewards), 0.0)
@@ -81,9 +81,9 @@ def test_any_number_that_verify_returns_is_averaged_as_seed_004_says(workplace: 
     (workplace.folder / "rollouts.jsonl").write_bytes(rollouts(rewards))
     flat = printed(workplace, "velo metrics rollouts.jsonl")
     fields = printed(workplace, "velo metrics rollouts.jsonl --json")["run"]["fields"]
-    told = {name: flat[name] for name in ("reward", "accuracy", "custom_metric")}
-    assert told == {"reward": pytest.approx(sum(rewards) / len(rewards)), "accuracy": 1.0, "custom_metric": 42.0}
-    assert told == {name: pytest.approx(fields[name]["mean"]) for name in told}
+    report = {name: flat[name] for name in ("reward", "accuracy", "custom_metric")}
+    assert report == {"reward": pytest.approx(sum(rewards) / len(rewards)), "accuracy": 1.0, "custom_metric": 42.0}
+    assert report == {name: pytest.approx(fields[name]["mean"]) for name in report}
     count = workplace.run("wc -l < rollouts.jsonl").stdout
     assert int(count) == flat["rollouts/kept"] == fields["reward"]["n"]
 

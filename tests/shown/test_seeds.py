@@ -190,8 +190,8 @@ def test_a_seed_command_runs_as_written(
     assert done.returncode == 0, done.stderr
     rows = workplace.rows(output)
     assert len(rows) == count
-    asked = [{k: v for k, v in row["responses_create_params"].items() if k not in ("input", "tools")} for row in rows]
-    assert asked == [overrides] * count
+    request = [{k: v for k, v in row["responses_create_params"].items() if k not in ("input", "tools")} for row in rows]
+    assert request == [overrides] * count
 
 
 def test_a_command_line_override_beats_the_task_s_own_parameter(workplace: Any) -> None:

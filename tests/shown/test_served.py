@@ -25,8 +25,8 @@ SECRET = "sk-never-to-be-seen-by-anybody"
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        found: int = sock.getsockname()[1]
-        return found
+        result: int = sock.getsockname()[1]
+        return result
 
 
 @contextmanager
@@ -72,9 +72,9 @@ def pid_of(port: int, name: str) -> int:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         try:
-            found = instances(port)[name]
-            if found["status"] == "ok":
-                pid = found["pid"]
+            result = instances(port)[name]
+            if result["status"] == "ok":
+                pid = result["pid"]
                 return int(pid[0] if isinstance(pid, list) else pid)
         except (OSError, KeyError, ValueError):
             pass
@@ -233,8 +233,8 @@ def test_every_collect_command_of_the_seeds_runs_as_written_against_servers(work
             done = workplace.run(f"rm -f {output.removesuffix('.jsonl')}.*; {command}")
             assert done.returncode == 0, done.stderr
             rows = workplace.rows(output)
-            asked = [{k: v for k, v in row["responses_create_params"].items() if k in overrides} for row in rows]
-            assert asked == [overrides] * count
+            request = [{k: v for k, v in row["responses_create_params"].items() if k in overrides} for row in rows]
+            assert request == [overrides] * count
 
 
 COUNTER = """

@@ -34,11 +34,11 @@ class FakeClock:
 
 
 def node(name: str, start_ms: float, end_ms: float, *children: Span, **counts: float) -> Span:
-    found = Span(name, FakeClock())
-    found.start, found.end = start_ms / 1e3, end_ms / 1e3
-    found.children = list(children)
-    found.counts = counts or None
-    return found
+    result = Span(name, FakeClock())
+    result.start, result.end = start_ms / 1e3, end_ms / 1e3
+    result.children = list(children)
+    result.counts = counts or None
+    return result
 
 
 def rollout(at: float) -> Span:

@@ -54,18 +54,18 @@ def test_a_traced_collection_makes_the_same_rollouts_and_draws_each_of_them(work
 
     assert (plain.returncode, traced.returncode) == (0, 0), traced.stderr
     assert contents(workplace, "traced.jsonl") == contents(workplace, "plain.jsonl")
-    found = check_file(workplace.folder / "traces" / "trace.json.gz")
-    rollouts = [event["args"] for event in found.events if event["name"] == "rollout"]
+    result = check_file(workplace.folder / "traces" / "trace.json.gz")
+    rollouts = [event["args"] for event in result.events if event["name"] == "rollout"]
     assert {each["key"]: each["reward"] for each in rollouts} == {
         row["meta"]["key"]: row["reward"] for row in workplace.rows("traced.jsonl")
     }
     assert len({each["trace_id"] for each in rollouts}) == 60
-    names = [event["name"] for event in found.events if event["ph"] == "X"]
+    names = [event["name"] for event in result.events if event["ph"] == "X"]
     counts = {name: names.count(name) for name in ("model", "tool:calculator", "verify", "write")}
     assert counts == {"model": 120, "tool:calculator": 60, "verify": 60, "write": 60}
-    tracks = [event["args"]["name"] for event in found.events if event["name"] == "thread_name"]
+    tracks = [event["args"]["name"] for event in result.events if event["name"] == "thread_name"]
     assert sorted(tracks) == sorted(f"slot {number}" for number in range(16))
-    shown = {event["name"] for event in found.events if event["ph"] == "C"}
+    shown = {event["name"] for event in result.events if event["ph"] == "C"}
     assert shown == {"in flight", "limit", "loop lag", "CPU", "throughput"}
 
 
@@ -104,11 +104,11 @@ def test_a_collection_killed_at_a_random_moment_leaves_a_readable_trace(workplac
     for _ in range(3):
         size = killed_after_growing(workplace, path, chance)
 
-        found = read_trace(path)
+        result = read_trace(path)
 
-        assert found.missing == f"the end: it is cut off after {len(found.events)} events"
-        assert faults(found.events) == []
-        rollouts = [event for event in found.events if event["name"] == "rollout"]
+        assert result.missing == f"the end: it is cut off after {len(result.events)} events"
+        assert faults(result.events) == []
+        rollouts = [event for event in result.events if event["name"] == "rollout"]
         assert len(rollouts) > 0, size
         keys = [row["meta"]["key"] for row in workplace.rows("out.jsonl")]
         assert {event["args"]["key"] for event in rollouts} <= set(keys)
@@ -152,9 +152,9 @@ def test_a_trace_that_the_disk_refuses_costs_the_collection_nothing(workplace: A
     assert done.returncode == 0, done.stderr
     assert "requested 100 = kept 100 + failed 0" in done.stderr
     assert "trace.json: File too large; not in the trace: " in done.stderr
-    found = read_trace(workplace.folder / "trace.json")
-    assert faults(found.events) == []
-    assert 0 < len([event for event in found.events if event["name"] == "rollout"]) < 100
+    result = read_trace(workplace.folder / "trace.json")
+    assert faults(result.events) == []
+    assert 0 < len([event for event in result.events if event["name"] == "rollout"]) < 100
 
 
 @pytest.mark.parametrize(

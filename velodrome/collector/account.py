@@ -48,28 +48,28 @@ class Surroundings:
 
 def account(spans: Span, around: Surroundings | None) -> Json:
     """`meta.timing`: where the time went, and what surrounded it."""
-    found = timing(spans)
+    result = timing(spans)
     if around is not None:
-        around.add_to(found)
-    return found
+        around.add_to(result)
+    return result
 
 
 def timing(spans: Span) -> Json:
     """The parts of one rollout's time, in seconds, and the tree they come from; docs/rollouts.md#timing names them."""
     _, _, total, own, tree = as_node(spans, spans.start)
-    found: Json = _NONE.copy()
+    result: Json = _NONE.copy()
     counts = {"model_calls": 0}
     if own:
         _count(own, counts)
-    _charge(tree, found, counts)
-    other = total - sum(found.values())
-    for name, length in found.items():
-        found[name] = length / 1e6
-    found["other_s"] = other / 1e6
-    found["total_s"] = total / 1e6
-    found.update(counts)
-    found["tree"] = bounded(tree)
-    return found
+    _charge(tree, result, counts)
+    other = total - sum(result.values())
+    for name, length in result.items():
+        result[name] = length / 1e6
+    result["other_s"] = other / 1e6
+    result["total_s"] = total / 1e6
+    result.update(counts)
+    result["tree"] = bounded(tree)
+    return result
 
 
 def _charge(tree: list[Node], parts: dict[str, int], counts: dict[str, int]) -> None:
@@ -97,18 +97,18 @@ def _waits(above: str, children: list[Node]) -> dict[str, int]:
     waits: dict[str, int] = {}
     for name, _, length, _, below in children:
         if name[:6] == "limit:":
-            found = {"queue": length}
+            result = {"queue": length}
         elif name in _WAITS:
-            found = {name: length}
+            result = {name: length}
         elif below:
-            found = _waits(name, below)
+            result = _waits(name, below)
         else:
             continue
         if above != "tools":
-            for each, lasted in found.items():
+            for each, lasted in result.items():
                 waits[each] = waits.get(each, 0) + lasted
-        elif sum(found.values()) > sum(waits.values()):
-            waits = found
+        elif sum(result.values()) > sum(waits.values()):
+            waits = result
     return waits
 
 

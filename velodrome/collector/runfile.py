@@ -71,22 +71,22 @@ def make_recipe(instances: Json, params: Json, *, deferred: bool) -> Json:
 def differences(before: Any, now: Any, where: str = "") -> list[str]:
     """Every place where two recipes differ, one line each."""
     if isinstance(before, dict) and isinstance(now, dict):
-        found = []
+        result = []
         for name in sorted({*before, *now}):
             below = f"{where}.{name}" if where else str(name)
-            found += differences(before.get(name), now.get(name), below)
-        return found
+            result += differences(before.get(name), now.get(name), below)
+        return result
     return [] if before == now else [f"{where}: was {_short(before)}, now {_short(now)}"]
 
 
 def changed_code(before: Json, now: Json) -> list[str]:
     """The instances whose code is another now, one line each. One without a digest is not compared."""
-    found = []
+    result = []
     for name, (was, new) in _both(before, now).items():
         if "source" in was and "source" in new and was["source"] != new["source"]:
             where = new.get("class") or f"{new.get('kind')}/{new.get('implementation')}"
-            found.append(f"{name}: the code of {where} changed: source was {was['source']}, now {new['source']}")
-    return found
+            result.append(f"{name}: the code of {where} changed: source was {was['source']}, now {new['source']}")
+    return result
 
 
 def _both(before: Json, now: Json) -> dict[str, tuple[Json, Json]]:

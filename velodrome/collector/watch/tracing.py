@@ -160,12 +160,12 @@ class Tracing:
     def _server(self, span: Span, slot: int, begin: int) -> Lane:
         """A track in the process that the span was in."""
         name = span.name[1:]
-        told = int(span.counts.get("pid", 0)) if span.counts else 0
-        pid = self._pids.get((name, told))
+        own_pid = int(span.counts.get("pid", 0)) if span.counts else 0
+        pid = self._pids.get((name, own_pid))
         if pid is None:
             taken = set(self._pids.values())
-            pid = told if told > 0 and told not in taken else _FIRST_MADE_UP_PID + len(taken)
-            self._pids[name, told] = pid
+            pid = own_pid if own_pid > 0 and own_pid not in taken else _FIRST_MADE_UP_PID + len(taken)
+            self._pids[name, own_pid] = pid
             self._names += chrome.process(pid, name, len(taken))
         return self._lane(pid, slot, begin)
 
@@ -190,13 +190,13 @@ def _start(span: Span) -> float:
 
 def about(done: Done) -> dict[str, Any]:
     """What a rollout's stretch says of it."""
-    found: dict[str, Any] = {"key": done.key, "agent": done.agent}
+    result: dict[str, Any] = {"key": done.key, "agent": done.agent}
     if done.reward is not None:
-        found["reward"] = done.reward
+        result["reward"] = done.reward
     if done.error is not None:
-        found["error"] = done.error
-    found["trace_id"] = done.trace.split("-")[1] if done.trace.count("-") == 3 else done.trace
-    return found
+        result["error"] = done.error
+    result["trace_id"] = done.trace.split("-")[1] if done.trace.count("-") == 3 else done.trace
+    return result
 
 
 def _written(output: Path) -> list[Path]:
