@@ -29,83 +29,48 @@ CHAT_CALL = {"id": "c1", "type": "function", "function": {"name": "add", "argume
 CHAT_CALL_2 = {"id": "c2", "type": "function", "function": {"name": "mul", "arguments": "{}"}}
 
 
-def test_a_whole_request_becomes_a_chat_request() -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "number"}}}
-    request = {
-        "model": "m",
-        "instructions": "Be brief.",
-        "input": "Add.",
-        "tools": [{"type": "function", "name": "add", "parameters": schema, "strict": True}],
-        "tool_choice": {"type": "function", "name": "add"},
-        "parallel_tool_calls": False,
-        "max_output_tokens": 64,
-        "reasoning": {"effort": "low", "summary": "auto"},
-        "text": {"format": {"type": "json_schema", "name": "sum", "schema": schema}, "verbosity": "low"},
-        "include": ["message.output_text.logprobs"],
-        "top_logprobs": 3,
-        "truncation": "auto",
-        "temperature": 0.5,
-        "top_k": 20,
-        "seed": 7,
-        "chat_template_kwargs": {"enable_thinking": False},
-    }
-    before = deepcopy(request)
-    assert chat_request(request) == {
-        "model": "m",
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Add."}],
-        "tools": [{"type": "function", "function": {"name": "add", "parameters": schema, "strict": True}}],
-        "tool_choice": {"type": "function", "function": {"name": "add"}},
-        "parallel_tool_calls": False,
-        "max_tokens": 64,
-        "reasoning_effort": "low",
-        "response_format": {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}},
-        "verbosity": "low",
-        "logprobs": True,
-        "top_logprobs": 3,
-        "temperature": 0.5,
-        "top_k": 20,
-        "seed": 7,
-        "chat_template_kwargs": {"enable_thinking": False},
-    }
-    assert request == before
+SCHEMA = {"type": "object", "properties": {"a": {"type": "number"}}}
+FORMAT = {"type": "json_schema", "name": "sum", "schema": SCHEMA}
+ADD = {"type": "function", "name": "add"}
+CHAT_ADD = {"type": "function", "function": {"name": "add"}}
+SAME = {"model": "m", "temperature": 0.5, "top_k": 20, "seed": 7, "parallel_tool_calls": False, "tool_choice": "auto"}
+BOTH_WAYS: list[tuple[Json, Json]] = [
+    (SAME, SAME),
+    ({"max_output_tokens": 64}, {"max_tokens": 64}),
+    ({"reasoning": {"effort": "low"}}, {"reasoning_effort": "low"}),
+    ({"text": {"verbosity": "low"}}, {"verbosity": "low"}),
+    ({"text": {"format": {"type": "json_object"}}}, {"response_format": {"type": "json_object"}}),
+    (
+        {"text": {"format": FORMAT}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "sum", "schema": SCHEMA}}},
+    ),
+    ({"tools": [{**ADD, "strict": True}]}, {"tools": [{**CHAT_ADD, "function": {"name": "add", "strict": True}}]}),
+    ({"tool_choice": ADD}, {"tool_choice": CHAT_ADD}),
+    (
+        {"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [ADD]}},
+        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [CHAT_ADD]}}},
+    ),
+    ({"include": ["message.output_text.logprobs"], "top_logprobs": 3}, {"logprobs": True, "top_logprobs": 3}),
+]
 
 
-def test_a_whole_chat_request_becomes_a_responses_request() -> None:
-    schema = {"type": "object"}
-    request = {
-        "model": "m",
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Add."}],
-        "tools": [{"type": "function", "function": {"name": "add", "parameters": schema}}],
-        "tool_choice": {"type": "function", "function": {"name": "add"}},
-        "max_completion_tokens": 64,
-        "reasoning_effort": "high",
-        "response_format": {"type": "json_object"},
-        "logprobs": True,
-        "top_logprobs": 2,
-        "min_p": 0.1,
-    }
-    before = deepcopy(request)
-    assert responses_request(request) == {
-        "model": "m",
-        "input": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Add."}],
-        "tools": [{"type": "function", "name": "add", "parameters": schema, "strict": False}],
-        "tool_choice": {"type": "function", "name": "add"},
-        "max_output_tokens": 64,
-        "reasoning": {"effort": "high"},
-        "text": {"format": {"type": "json_object"}},
-        "include": ["message.output_text.logprobs"],
-        "top_logprobs": 2,
-        "min_p": 0.1,
-    }
-    assert request == before
+@pytest.mark.parametrize(("ours", "theirs"), BOTH_WAYS)
+def test_a_field_of_a_request_goes_both_ways_and_the_request_is_not_touched(ours: Json, theirs: Json) -> None:
+    asked = [{"role": "user", "content": "Add."}]
+    request, chat = {"input": asked, **ours}, {"messages": asked, **theirs}
+    before = deepcopy((request, chat))
+    assert chat_request(request) == chat
+    assert responses_request(chat) == request
+    assert (request, chat) == before
 
 
-def test_a_choice_among_allowed_tools_goes_both_ways() -> None:
-    flat = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]}
-    tools = [{"type": "function", "function": {"name": "add"}}]
-    nested = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": tools}}
-    assert chat_request({"input": "", "tool_choice": flat})["tool_choice"] == nested
-    assert responses_request({"messages": [], "tool_choice": nested})["tool_choice"] == flat
+def test_what_only_one_side_of_a_request_can_say() -> None:
+    request = {"instructions": "Be brief.", "input": "Add.", "truncation": "auto", "reasoning": {"summary": "auto"}}
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Add."}]
+    assert chat_request(request) == {"messages": messages}
+    chat = {"messages": messages, "max_completion_tokens": 64, "tools": [CHAT_ADD]}
+    lax = [{**ADD, "strict": False}]  # chat tools are lax unless they say otherwise
+    assert responses_request(chat) == {"input": messages, "max_output_tokens": 64, "tools": lax}
 
 
 def test_parallel_calls_share_a_message_with_the_text_and_reasoning_before_them() -> None:
@@ -327,40 +292,24 @@ def test_missing_usage_stays_missing_and_bare_usage_is_completed() -> None:
     }
 
 
-def test_a_response_becomes_a_completion() -> None:
-    note = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
-    text = {"type": "output_text", "text": "Hi", "annotations": [note]}
-    response = {
-        "id": "resp_1",
-        "created_at": 12.0,
-        "model": "m",
-        "status": "completed",
-        "output": [
-            {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
-            {"type": "web_search_call", "id": "ws"},
-            {"type": "message", "role": "assistant", "content": [text]},
-            {**CALL, "generation_token_ids": [4]},
-        ],
-        "usage": {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
-        "tools": [],
-    }
-    inner = {name: value for name, value in note.items() if name != "type"}
+def test_a_response_becomes_a_completion_without_the_steps_of_hosted_tools() -> None:
+    note = {"url": "u", "title": "t", "start_index": 0, "end_index": 1}
+    text = {"type": "output_text", "text": "Hi", "annotations": [{"type": "url_citation", **note}]}
+    output = [
+        {"type": "web_search_call", "id": "ws"},
+        {"type": "message", "role": "assistant", "content": [text]},
+        {**CALL, "generation_token_ids": [4]},
+    ]
+    completion = chat_from_response({"id": "resp_1", "created_at": 12.0, "model": "m", "output": output, "tools": []})
     message = {
         "role": "assistant",
         "content": "Hi",
-        "reasoning_content": "hm",
         "tool_calls": [CHAT_CALL],
-        "annotations": [{"type": "url_citation", "url_citation": inner}],
+        "annotations": [{"type": "url_citation", "url_citation": note}],
         "generation_token_ids": [4],
     }
-    assert chat_from_response(response) == {
-        "id": "resp_1",
-        "object": "chat.completion",
-        "created": 12,
-        "model": "m",
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "tool_calls"}],
-        "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
-    }
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "tool_calls"}
+    assert (completion["created"], completion["choices"], completion["usage"]) == (12, [choice], None)
     with pytest.raises(ModelError, match=r'^response: no "output" list$'):
         chat_from_response({"output": None})
 

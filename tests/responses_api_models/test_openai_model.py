@@ -21,6 +21,7 @@ Json = dict[str, Any]
 MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "36"}]}
 RESPONSE = {"id": "resp_1", "object": "response", "status": "completed", "output": [MESSAGE], "usage": None}
 COMPLETION = {"id": "c1", "choices": [{"message": {"role": "assistant", "content": "36"}, "finish_reason": "stop"}]}
+RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
 
 
 def make(server: Any, **config: Any) -> OpenAI:
@@ -28,14 +29,33 @@ def make(server: Any, **config: Any) -> OpenAI:
     return OpenAI(**{"backoff_s": 0.0, "endpoint": "responses", **block})
 
 
-def run(main: Callable[[], Awaitable[Any]]) -> Any:
+def using(wire: Any, answers: list[Any], use: Callable[[Any], Awaitable[Any]]) -> Any:
+    """What `use(server)` gives with a server that answers so."""
+
     async def whole() -> Any:
-        try:
-            return await main()
-        finally:
-            await http.close_shared()
+        async with wire(*answers) as server:
+            try:
+                return await asyncio.wait_for(use(server), DEADLINE_S)
+            finally:
+                await http.close_shared()
 
     return asyncio.run(whole())
+
+
+def asked(wire: Any, answers: list[Any], *requests: Json, **config: Any) -> tuple[list[Any], Any]:
+    """The answers or errors of one model to these requests, one after another, and the server."""
+
+    async def use(server: Any) -> tuple[list[Any], Any]:
+        model = make(server, **config)
+        results: list[Any] = []
+        for request in requests:
+            try:
+                results.append(await model.respond(request))
+            except ModelError as error:
+                results.append(error)
+        return results, server
+
+    return using(wire, answers, use)
 
 
 def text(response: Json) -> str:
@@ -43,67 +63,46 @@ def text(response: Json) -> str:
     return found
 
 
-def both(wire: Any) -> Callable[[Any], bytes]:
-    """A server with chat completions only."""
-    return lambda seen: wire.reply(200, COMPLETION) if "chat" in seen.path else wire.reply(404, b"Not Found")
+def paths(server: Any) -> list[str]:
+    return [seen.path for seen in server.seen]
 
 
 def test_it_is_a_model_and_answers_over_responses(wire: Any) -> None:
     request = {"input": [{"role": "user", "content": "15% of 240?"}], "temperature": 0.5, "top_k": 3}
-
-    async def main() -> None:
-        async with wire(wire.reply(200, RESPONSE)) as server:
-            model = make(server)
-            assert isinstance(model, Model)
-            assert await model.respond(request) == RESPONSE
-            (seen,) = server.seen
-            assert (seen.method, seen.path) == ("POST", "/v1/responses")
-            assert seen.headers["Authorization"] == "Bearer key-123456"
-            assert seen.json == {**request, "model": "m"}
-            await model.aclose()
-
     before = deepcopy(request)
-    run(main)
+    [response], server = asked(wire, [wire.reply(200, RESPONSE)], request)
+    (seen,) = server.seen
+    assert (response, seen.method, seen.path) == (RESPONSE, "POST", RESPONSES)
+    assert (seen.headers["Authorization"], seen.json) == ("Bearer key-123456", {**request, "model": "m"})
     assert request == before
+    assert isinstance(make(server), Model)
 
 
 def test_it_answers_over_chat(wire: Any) -> None:
     request = {"input": "hi", "max_output_tokens": 9, "stream": True, "model": "mine"}
-
-    async def main() -> None:
-        async with wire(wire.reply(200, COMPLETION)) as server:
-            model = make(server, endpoint="chat", max_tokens_field="max_completion_tokens")
-            response = await model.respond(request)
-            assert (text(response), response["status"]) == ("36", "completed")
-            (seen,) = server.seen
-            assert seen.path == "/v1/chat/completions"
-            messages = [{"role": "user", "content": "hi"}]
-            assert seen.json == {"model": "mine", "messages": messages, "max_completion_tokens": 9}
-
-    run(main)
+    config = {"endpoint": "chat", "max_tokens_field": "max_completion_tokens"}
+    [response], server = asked(wire, [wire.reply(200, COMPLETION)], request, **config)
+    messages = [{"role": "user", "content": "hi"}]
+    assert (text(response), response["status"], paths(server)) == ("36", "completed", [CHAT])
+    assert server.seen[0].json == {"model": "mine", "messages": messages, "max_completion_tokens": 9}
 
 
 def test_extra_body_and_headers_are_added_to_each_request(wire: Any) -> None:
-    async def main() -> None:
-        async with wire(wire.reply(200, RESPONSE)) as server:
-            config = {"extra_body": {"top_k": 5, "temperature": 0.0}, "headers": {"X-Team": "a"}, "openai_api_key": ""}
-            await make(server, **config).respond({"input": "x", "temperature": 1.0})
-            (seen,) = server.seen
-            assert seen.json == {"input": "x", "model": "m", "top_k": 5, "temperature": 0.0}
-            assert (seen.headers["X-Team"], "Authorization" in seen.headers) == ("a", False)
-
-    run(main)
+    config = {"extra_body": {"top_k": 5, "temperature": 0.0}, "headers": {"X-Team": "a"}, "openai_api_key": ""}
+    _, server = asked(wire, [wire.reply(200, RESPONSE)], {"input": "x", "temperature": 1.0}, **config)
+    (seen,) = server.seen
+    assert seen.json == {"input": "x", "model": "m", "top_k": 5, "temperature": 0.0}
+    assert (seen.headers["X-Team"], "Authorization" in seen.headers) == ("a", False)
 
 
 def test_the_base_url_may_end_in_a_slash_an_empty_path_means_v1_and_a_query_is_sent(wire: Any) -> None:
-    async def main() -> None:
-        async with wire(wire.reply(200, RESPONSE)) as server:
-            for suffix in ("", "/", "/v1", "/v1/", "/openai/v2?api-version=3"):
-                await make(server, openai_base_url=f"{server.url}{suffix}").respond({"input": "x"})
-            paths = [seen.path for seen in server.seen]
-            assert paths == ["/v1/responses"] * 4 + ["/openai/v2/responses?api-version=3"]
+    async def use(server: Any) -> list[str]:
+        for suffix in ("", "/", "/v1", "/v1/", "/openai/v2?api-version=3"):
+            await make(server, openai_base_url=f"{server.url}{suffix}").respond({"input": "x"})
+        return paths(server)
 
-    run(main)
+    expected = [RESPONSES] * 4 + ["/openai/v2/responses?api-version=3"]
+    assert using(wire, [wire.reply(200, RESPONSE)], use) == expected
 
 
 # The probe
@@ -121,16 +120,11 @@ def test_the_base_url_may_end_in_a_slash_an_empty_path_means_v1_and_a_query_is_s
     ],
 )
 def test_auto_falls_back_to_chat_where_responses_is_missing_and_remembers(wire: Any, status: int, body: bytes) -> None:
-    async def main() -> None:
-        def answer(seen: Any) -> bytes:
-            return wire.reply(200, COMPLETION) if "chat" in seen.path else wire.reply(status, body)
+    def answer(seen: Any) -> Any:
+        return wire.reply(200, COMPLETION) if "chat" in seen.path else wire.reply(status, body)
 
-        async with wire(answer) as server:
-            model = make(server, endpoint="auto")
-            assert [text(await model.respond({"input": "x"})) for _ in range(3)] == ["36"] * 3
-            assert [seen.path for seen in server.seen] == ["/v1/responses", *["/v1/chat/completions"] * 3]
-
-    run(main)
+    results, server = asked(wire, [answer], *[{"input": "x"}] * 3, endpoint="auto")
+    assert ([text(each) for each in results], paths(server)) == (["36"] * 3, [RESPONSES, CHAT, CHAT, CHAT])
 
 
 @pytest.mark.parametrize(
@@ -142,69 +136,58 @@ def test_auto_falls_back_to_chat_where_responses_is_missing_and_remembers(wire: 
     ],
 )
 def test_auto_does_not_take_a_refused_request_for_a_missing_endpoint(wire: Any, status: int, body: bytes) -> None:
-    async def main() -> None:
-        async with wire(wire.reply(status, body), wire.reply(200, RESPONSE)) as server:
-            model = make(server, endpoint="auto")
-            with pytest.raises(ModelError) as info:
-                await model.respond({"input": "x"})
-            assert info.value.status == status
-            assert text(await model.respond({"input": "x"})) == "36"
-            assert [seen.path for seen in server.seen] == ["/v1/responses"] * 2
+    answers = [wire.reply(status, body), wire.reply(200, RESPONSE)]
+    (error, response), server = asked(wire, answers, *[{"input": "x"}] * 2, endpoint="auto")
+    assert (error.status, text(response), paths(server)) == (status, "36", [RESPONSES] * 2)
 
-    run(main)
+
+def at_once(wire: Any, answers: list[Any], count: int) -> tuple[list[Any], Any]:
+    async def use(server: Any) -> tuple[list[Any], Any]:
+        model = make(server, endpoint="auto")
+        calls = (model.respond({"input": "x"}) for _ in range(count))
+        return await asyncio.gather(*calls, return_exceptions=True), server
+
+    return using(wire, answers, use)
 
 
 def test_concurrent_first_calls_probe_once(wire: Any) -> None:
-    async def main() -> None:
-        async with wire(both(wire)) as server:
-            model = make(server, endpoint="auto")
-            answers = await asyncio.gather(*(model.respond({"input": "x"}) for _ in range(20)))
-            assert [text(answer) for answer in answers] == ["36"] * 20
-            paths = [seen.path for seen in server.seen]
-            assert (paths.count("/v1/responses"), paths.count("/v1/chat/completions")) == (1, 20)
+    def answer(seen: Any) -> Any:
+        return wire.reply(200, COMPLETION) if "chat" in seen.path else wire.reply(404, b"Not Found")
 
-    run(main)
+    results, server = at_once(wire, [answer], 20)
+    assert [text(each) for each in results] == ["36"] * 20
+    assert (paths(server).count(RESPONSES), paths(server).count(CHAT)) == (1, 20)
 
 
 def test_a_first_answer_that_takes_long_does_not_hold_up_the_others(wire: Any) -> None:
-    async def main() -> None:
-        others = asyncio.Event()
+    others = asyncio.Event()
 
-        async def slow(_: Any) -> bytes:
-            await others.wait()
-            return bytes(wire.reply(200, RESPONSE))
+    async def slow(_: Any) -> Any:
+        await others.wait()
+        return wire.reply(200, RESPONSE)
 
-        def quick(_: Any) -> bytes:
-            others.set()
-            return bytes(wire.reply(200, RESPONSE))
+    def quick(_: Any) -> Any:
+        others.set()
+        return wire.reply(200, RESPONSE)
 
-        async with wire(slow, quick) as server:
-            model = make(server, endpoint="auto")
-            calls = asyncio.gather(*(model.respond({"input": "x"}) for _ in range(3)))
-            assert [text(answer) for answer in await asyncio.wait_for(calls, DEADLINE_S)] == ["36"] * 3
-            assert [seen.path for seen in server.seen] == ["/v1/responses"] * 3
-
-    run(main)
+    results, server = at_once(wire, [slow, quick], 3)
+    assert ([text(each) for each in results], paths(server)) == (["36"] * 3, [RESPONSES] * 3)
 
 
 def test_a_probe_that_fails_lets_the_others_try_at_once_and_side_by_side(wire: Any) -> None:
-    async def main() -> None:
-        together = asyncio.Event()
+    together, arrived = asyncio.Event(), []
 
-        async def answer(_: Any) -> bytes:
-            if len(server.seen) == 1:
-                return bytes(wire.reply(401, b"no"))
-            if len(server.seen) == 5:
-                together.set()
-            await together.wait()
-            return bytes(wire.reply(200, RESPONSE))
+    async def answer(seen: Any) -> Any:
+        arrived.append(seen)
+        if len(arrived) == 1:
+            return wire.reply(401, b"no")
+        if len(arrived) == 5:
+            together.set()
+        await together.wait()
+        return wire.reply(200, RESPONSE)
 
-        async with wire(answer) as server:
-            model = make(server, endpoint="auto")
-            answers = await asyncio.gather(*(model.respond({"input": "x"}) for _ in range(5)), return_exceptions=True)
-            assert [isinstance(answer, ModelError) for answer in answers] == [True, False, False, False, False]
-
-    run(main)
+    results, _ = at_once(wire, [answer], 5)
+    assert [isinstance(each, ModelError) for each in results] == [True, False, False, False, False]
 
 
 # Failures
@@ -227,29 +210,13 @@ FLAWED = {
     "a user's message": (said({**MESSAGE, "role": "user"}), "user"),
     "a poisoned count": (said(MESSAGE, usage={"total_tokens": 2**64 - 1}), "usage.total_tokens"),
     "a poisoned token id": (said({**MESSAGE, "generation_token_ids": [2**64 - 1]}), "generation_token_ids"),
+    "chat: no choices": ({"choices": []}, 'no "choices"'),
     "chat: no content": (completion(content=None), "empty"),
     "chat: no text": (completion(role="assistant", content=None, tool_calls=[]), "empty"),
     "chat: a tool's message": (completion(role="tool", content="36"), "tool"),
     "chat: poisoned counts": (completion(content="36", usage=POISON), "usage.prompt_tokens"),
     "chat: a negative count": (completion(content="36", usage={"prompt_tokens": -1}), "usage.prompt_tokens"),
 }
-
-
-@pytest.mark.parametrize("name", FLAWED)
-def test_an_answer_that_no_model_can_have_given_is_its_error_on_either_endpoint(wire: Any, name: str) -> None:
-    answer, words = FLAWED[name]
-    endpoint = "chat" if name.startswith("chat") else "responses"
-
-    async def main() -> None:
-        async with wire(wire.reply(200, answer)) as server:
-            with pytest.raises(ModelError) as info:
-                await make(server, endpoint=endpoint).respond({"input": "x"})
-            assert words in str(info.value).partition(": {")[0]  # in what is said of the answer, not in the answer
-            assert len(server.seen) == 1
-
-    run(main)
-
-
 KEPT = {
     "cut short": said(status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
     "refused": said({"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}),
@@ -262,14 +229,22 @@ KEPT = {
 }
 
 
+def endpoint_of(name: str) -> str:
+    return "chat" if name.startswith("chat") else "responses"
+
+
+@pytest.mark.parametrize("name", FLAWED)
+def test_an_answer_that_no_model_can_have_given_is_its_error_on_either_endpoint(wire: Any, name: str) -> None:
+    answer, words = FLAWED[name]
+    [error], server = asked(wire, [wire.reply(200, answer)], {"input": "x"}, endpoint=endpoint_of(name))
+    assert words in str(error).partition(": {")[0]  # in what is said of the answer, not in the answer
+    assert len(server.seen) == 1
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_an_answer_without_text_that_gives_its_reason_is_an_answer(wire: Any, name: str) -> None:
-    async def main() -> None:
-        async with wire(wire.reply(200, KEPT[name])) as server:
-            model = make(server, endpoint="chat" if name.startswith("chat") else "responses")
-            assert isinstance((await model.respond({"input": "x"}))["output"], list)
-
-    run(main)
+    [response], _ = asked(wire, [wire.reply(200, KEPT[name])], {"input": "x"}, endpoint=endpoint_of(name))
+    assert isinstance(response["output"], list)
 
 
 @pytest.mark.parametrize(
@@ -288,81 +263,63 @@ def test_an_answer_without_text_that_gives_its_reason_is_an_answer(wire: Any, na
 def test_a_bad_answer_is_a_model_error_that_says_where_and_what(
     wire: Any, status: int, body: bytes, message: str
 ) -> None:
-    async def main() -> None:
-        async with wire(wire.reply(status, body)) as server:
-            with pytest.raises(ModelError) as info:
-                await make(server, max_retries=2).respond({"input": "x"})
-            assert str(info.value) == f"POST {server.url}/v1/responses: {message}"
-            assert info.value.status == status
-
-    run(main)
+    [error], server = asked(wire, [wire.reply(status, body)], {"input": "x"}, max_retries=2)
+    assert (str(error), error.status) == (f"POST {server.url}{RESPONSES}: {message}", status)
 
 
 def test_a_request_that_is_no_json_is_a_model_error_and_sends_nothing(wire: Any) -> None:
-    async def main() -> None:
-        async with wire(wire.reply(200, RESPONSE)) as server:
-            for request in ({"input": "\ud800"}, {"input": [{"role": "user", "content": {1, 2}}]}, {"input": [7]}):
-                with pytest.raises(ModelError):
-                    await make(server).respond(request)
-            assert server.seen == []
-
-    run(main)
+    requests = [{"input": "\ud800"}, {"input": [{"role": "user", "content": {1, 2}}]}, {"input": [7]}]
+    errors, server = asked(wire, [wire.reply(200, RESPONSE)], *requests)
+    assert ([type(error) for error in errors], server.seen) == ([ModelError] * 3, [])
 
 
 @pytest.mark.slow
 def test_each_failing_call_ends_in_bounded_time_while_its_neighbours_finish(wire: Any) -> None:
-    async def main() -> None:
-        faults = {
-            "reset": wire.RESET,
-            "half": wire.HALF,
-            "garbage": wire.GARBAGE,
-            "never": wire.NEVER,
-            "408": wire.reply(408),
-            "429": wire.reply(429, b"", Retry_After="0.01"),
-            "500": wire.reply(500),
-        }
+    faults = {
+        "reset": wire.RESET,
+        "half": wire.HALF,
+        "garbage": wire.GARBAGE,
+        "never": wire.NEVER,
+        "408": wire.reply(408),
+        "429": wire.reply(429, b"", Retry_After="0.01"),
+        "500": wire.reply(500),
+    }
 
-        def answer(seen: Any) -> Any:
-            return faults.get(seen.json["input"]) or wire.reply(200, RESPONSE)
+    async def use(server: Any) -> tuple[list[Any], Any]:
+        model = make(server, max_retries=1, timeout_s=2.0, total_timeout_s=DEADLINE_S)
+        words = [word for fault in faults for word in (fault, "fine")]
+        calls = (model.respond({"input": word}) for word in words)
+        return await asyncio.gather(*calls, return_exceptions=True), server
 
-        async with wire(answer) as server:
-            model = make(server, max_retries=1, timeout_s=2.0, total_timeout_s=DEADLINE_S)
-            asked = [word for fault in faults for word in (fault, "fine")]
-            calls = (model.respond({"input": word}) for word in asked)
-            answers = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), DEADLINE_S)
-            assert [isinstance(answer, ModelError) for answer in answers] == [True, False] * len(faults)
-            tries = [seen.json["input"] for seen in server.seen]
-            assert {fault: tries.count(fault) for fault in faults} == dict.fromkeys(faults, 2)
-
-    run(main)
+    answers, server = using(wire, [lambda seen: faults.get(seen.json["input"]) or wire.reply(200, RESPONSE)], use)
+    assert [isinstance(answer, ModelError) for answer in answers] == [True, False] * len(faults)
+    tries = [seen.json["input"] for seen in server.seen]
+    assert {fault: tries.count(fault) for fault in faults} == dict.fromkeys(faults, 2)
 
 
-# Limits and replicas
+# Limits, replicas, settings
 
 
 def test_max_concurrent_bounds_the_calls_and_waiting_is_charged_to_the_queue(wire: Any) -> None:
-    async def main() -> None:
-        async with wire(wire.reply(200, RESPONSE)) as server:
-            model = make(server, max_concurrent=2)
-            with spans.root("all") as tree:
-                await asyncio.gather(*(model.respond({"input": "x"}) for _ in range(10)))
-            assert (len(server.seen), server.most_open) == (10, 2)
-            assert sum(span.name == "limit:model" for span in tree.walk()) == 8  # the first two did not wait
+    async def use(server: Any) -> tuple[spans.Span, Any]:
+        model = make(server, max_concurrent=2)
+        with spans.root("all") as tree:
+            await asyncio.gather(*(model.respond({"input": "x"}) for _ in range(10)))
+        return tree, server
 
-    run(main)
+    tree, server = using(wire, [wire.reply(200, RESPONSE)], use)
+    assert (len(server.seen), server.most_open) == (10, 2)
+    assert sum(span.name == "limit:model" for span in tree.walk()) == 8  # the first two did not wait
 
 
 def test_several_base_urls_share_the_calls(wire: Any) -> None:
-    async def main() -> None:
-        async with wire(wire.reply(200, RESPONSE)) as one, wire(wire.reply(200, RESPONSE)) as two:
+    async def use(one: Any) -> tuple[int, int]:
+        async with wire(wire.reply(200, RESPONSE)) as two:
             model = make(one, openai_base_url=[f"{one.url}/v1", f"{two.url}/v1"])
             await asyncio.gather(*(model.respond({"input": "x"}) for _ in range(10)))
-            assert (len(one.seen), len(two.seen)) == (5, 5)
+            return len(one.seen), len(two.seen)
 
-    run(main)
-
-
-# Config
+    assert using(wire, [wire.reply(200, RESPONSE)], use) == (5, 5)
 
 
 def test_every_mistake_in_the_config_is_reported_at_once() -> None:
@@ -381,12 +338,12 @@ def test_every_mistake_in_the_config_is_reported_at_once() -> None:
     }
     with pytest.raises(InputError) as info:
         OpenAI(**block)
-    text = str(info.value)
+    report = str(info.value)
     assert len(info.value.problems) == len(block) + 1
-    assert all(key in text for key in block)
-    assert '"openai_model" is required' in text
-    assert 'did you mean "openai_model"?' in text
-    assert "two\nlines" not in text
+    assert all(key in report for key in block)
+    assert '"openai_model" is required' in report
+    assert 'did you mean "openai_model"?' in report
+    assert "two\nlines" not in report
 
 
 @pytest.mark.parametrize(
