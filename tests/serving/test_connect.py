@@ -16,8 +16,7 @@ import velodrome
 from velodrome.errors import InputError
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving.connect import Components, component_class, mistakes_in, unknown
-from velodrome.serving.source import source_digest
+from velodrome.serving.connect import Components, component_class, mistakes_in, source_digest, unknown
 from velodrome.settings import Config, Instance
 
 ENV = """

@@ -8,9 +8,11 @@ Each instance is made once.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +23,6 @@ from typing import Any
 
 from velodrome.contracts import Agent, Resources
 from velodrome.errors import InputError, blame
-from velodrome.serving.source import source_digest
 from velodrome.settings import Config, Instance
 from velodrome.settings.component import find_setting_mistakes, takes
 from velodrome.settings.names import AGENTS, FOREIGN, MODELS, RESOURCES
@@ -31,6 +32,7 @@ _PACKAGE = Path(__file__).parent.parent
 _WANTED = {  # what an author writes, where that is not the contract itself
     "resources_servers": "derived from Environment with def verify(self, task, response) (see docs/environments.md)"
 }
+_NOT_CODE = frozenset(("tests", "__pycache__", "venv", "node_modules"))
 METHODS = {  # what makes a component what it is; an agent also has a model's method, so it comes first
     AGENTS: ("run", "respond"),
     RESOURCES: ("open", "call", "score", "close"),
@@ -242,3 +244,31 @@ def _own_module(path: Path, name: str, cwd: Path) -> ModuleType:
     with blame(InputError, f"{path}: cannot be imported"):
         spec.loader.exec_module(module)
     return module
+
+
+def source_digest(entry: Path) -> str:
+    """Sixteen hex digits of the `.py` files beside and below an implementation's entry file, tests left out.
+
+    Two runs with another digest may score the same answer differently.
+    """
+    made = hashlib.blake2b(digest_size=8)
+    try:
+        for path in sorted({entry.resolve(), *_code_below(entry.parent.resolve())}):
+            data = path.read_bytes()
+            made.update(f"{os.path.relpath(path, entry.parent.resolve())}\0{len(data)}\0".encode(errors="replace"))
+            made.update(data)
+    except OSError as error:
+        raise InputError(f"{error.filename}: cannot be read: {error.strerror}") from error
+    return made.hexdigest()
+
+
+def _code_below(folder: Path) -> list[Path]:
+    code = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _NOT_CODE and not name.startswith(".")]
+        code += [Path(place, name) for name in files if name.endswith(".py") and not _is_test(name)]
+    return code
+
+
+def _is_test(name: str) -> bool:
+    return name.startswith((".", "test_")) or name.endswith("_test.py") or name == "conftest.py"

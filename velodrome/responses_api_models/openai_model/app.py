@@ -23,13 +23,44 @@ from velodrome.http.limiter import Limiter
 from velodrome.records.conversation import answer_flaw
 from velodrome.responses_api_models import events
 from velodrome.responses_api_models.conversion import chat_request, response_from_chat
-from velodrome.responses_api_models.openai_model.settings import base_urls, header
 from velodrome.responses_api_models.openai_model.streams import chat_stream, is_stream, response_stream
 from velodrome.responses_api_models.turns import encoded_items, encoded_messages, response_items
 from velodrome.settings.component import Component, Field
 
+_EXPECTED = "expected a URL up to and including /v1 (http://127.0.0.1:8000/v1), or a list of them"
+_ENDPOINTS = ("/responses", "/completions", "/models")
+
+
+def _base_urls(value: Any) -> tuple[URL, ...]:
+    """One address or several, each up to and including `/v1`."""
+    listed = value if isinstance(value, list | tuple) else [value]
+    if not listed:
+        raise ValueError(_EXPECTED)
+    return tuple(map(_base_url, listed))
+
+
+def _header(value: Any) -> str:
+    """A text that can stand in a header."""
+    if not isinstance(value, str) or not value.isprintable() or not value.isascii():
+        raise ValueError("expected one line of ASCII text")
+    return value
+
+
+def _base_url(value: Any) -> URL:
+    if not isinstance(value, str | URL):
+        raise ValueError(_EXPECTED)
+    try:
+        url = URL(value)
+    except ValueError:
+        raise ValueError(_EXPECTED) from None
+    path = url.path.rstrip("/")
+    if url.scheme not in ("http", "https") or not url.host or path.endswith(_ENDPOINTS):
+        raise ValueError(_EXPECTED)
+    return url.with_path(path or "/v1", keep_query=True)
+
+
 Endpoint = Literal["responses", "chat"]
-Header = Annotated[str, BeforeValidator(header)]
+Header = Annotated[str, BeforeValidator(_header)]
 _Got = TypeVar("_Got")
 
 # A server without an endpoint says so at once; one still silent by then is generating.
@@ -50,7 +81,7 @@ _HINTS = {
 class OpenAI(Component):
     """A model behind HTTP. The connections belong to the process: `http.close_shared()` closes them."""
 
-    base_url: Annotated[tuple[URL, ...], BeforeValidator(base_urls)] = Field(
+    base_url: Annotated[tuple[URL, ...], BeforeValidator(_base_urls)] = Field(
         validation_alias="openai_base_url",
         description="the URL up to and including `/v1`; a list spreads calls over replicas, the least busy first",
     )

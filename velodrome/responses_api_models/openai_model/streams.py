@@ -5,7 +5,7 @@ A stream that fails, makes no sense, or stops before its last event raises `Mode
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import aclosing
 from typing import Any
 
@@ -17,7 +17,6 @@ from velodrome.errors import ModelError
 from velodrome.records.conversation import answer_flaw, flaw, forged
 from velodrome.responses_api_models.chunks import ChatStream
 from velodrome.responses_api_models.events import ENDS
-from velodrome.responses_api_models.openai_model.sse import payloads
 
 _ITEMS = frozenset(("response.output_item.added", "response.output_item.done"))
 
@@ -66,7 +65,7 @@ def _flaw(event: Json) -> str | None:
 
 async def _objects(reply: http.Stream) -> AsyncGenerator[Json, None]:
     async with aclosing(reply.chunks()) as chunks:
-        async for data in payloads(chunks):
+        async for data in _payloads(chunks):
             if data == b"[DONE]":
                 return
             try:
@@ -76,6 +75,30 @@ async def _objects(reply: http.Stream) -> AsyncGenerator[Json, None]:
             if not isinstance(event, dict):
                 raise _broken(reply, f"an event is not an object: {reply.target.excerpt(data)}")
             yield event
+
+
+async def _payloads(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """The data of one event after another, without names, ids and comments; the last needs no blank line after it."""
+    data: list[bytes] = []
+    async for line in _lines(chunks):
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif not line and data:
+            yield b"\n".join(data)
+            data = []
+
+
+async def _lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    rest: list[bytes] = []  # of a line that has not ended
+    async for chunk in chunks:
+        first, *others = chunk.split(b"\n")
+        rest.append(first)
+        for other in others:
+            yield b"".join(rest).removesuffix(b"\r")
+            rest = [other]
+    if any(rest):
+        yield b"".join(rest).removesuffix(b"\r")
+    yield b""
 
 
 def _failed(reply: http.Stream, event: Json) -> ModelError:
