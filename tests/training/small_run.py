@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from velodrome.training.assignments import apply
+from velodrome.training.envs.interface import Array, Spec
 from velodrome.training.loop import TrainingResult, run_training
 from velodrome.training.run import checkpoint
 from velodrome.training.settings import RunSettings
@@ -63,3 +65,14 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+class RandomActor:
+    """Uniformly random actions."""
+
+    def __init__(self, spec: Spec, seed: int) -> None:
+        self._num_actions = spec.num_actions
+        self._random = np.random.default_rng(seed)
+
+    def act(self, obs_N: Array, begun_N: Array) -> Array:
+        return self._random.integers(0, self._num_actions, len(obs_N))

@@ -24,8 +24,6 @@ from velodrome.training.envs.make import make_env
 from velodrome.training.loop import TrainingResult
 from velodrome.training.policy import Policy
 from velodrome.training.run.episodes import write_episodes
-from velodrome.training.run.frames import lettered
-from velodrome.training.settings import EnvSettings
 
 Json = dict[str, Any]
 
@@ -89,7 +87,7 @@ def test_a_line_is_enough_to_play_its_episode_again(tmp_path: Path, more: dict[s
         seen, shown, paid = [], [], []
         for actions in episode["actions"]:
             seen.append(env.obs[mine].copy())
-            shown.append([each.tobytes().decode() for each in lettered(env).letters(e)])
+            shown.append([each.tobytes().decode() for each in env.letters(e)])
             actions_N[mine] = actions
             env.step(actions_N)
             paid.append(env.rewards[mine].tolist())
@@ -102,14 +100,6 @@ def test_a_line_is_enough_to_play_its_episode_again(tmp_path: Path, more: dict[s
         assert row["reward"] == pytest.approx(np.sum(paid, 0).mean())
         assert (row["length"], episode["returns"]) == (len(paid), pytest.approx(np.sum(paid, 0).tolist()))
         env.close()
-
-
-def test_the_frames_of_the_hub_are_its_text():
-    env = make_env(EnvSettings(name="extractor_hub_16", num_envs=2, agents=3), 5)
-    for _ in range(5):
-        env.step(np.arange(6) % 5)
-    for e in range(2):
-        assert [row.tobytes().decode() for row in lettered(env).letters(e)] == env.text(e).splitlines()[1:-1]
 
 
 def test_the_numbers_are_those_of_the_evaluation(tmp_path: Path):

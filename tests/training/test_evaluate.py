@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_run import small
+from small_run import RandomActor, small
 
 from velodrome.training.envs.make import make_env
-from velodrome.training.evaluate import Evaluation, RandomActor, Stopped, Student, evaluate, evaluation_line, play
+from velodrome.training.evaluate import Evaluation, Stopped, Student, evaluate, evaluation_line, play
 from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream
 from velodrome.training.settings import RunSettings

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from small_run import RandomActor
 
 from velodrome.training.assignments import apply
 from velodrome.training.envs.make import make_env
-from velodrome.training.evaluate import RandomActor, Student, evaluate, play
+from velodrome.training.evaluate import Student, evaluate, play
 from velodrome.training.loop import run_training
 from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream

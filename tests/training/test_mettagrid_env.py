@@ -81,10 +81,10 @@ def test_of_several_values_in_one_cell_the_largest_stays_and_nothing_after_the_e
 @needs_it
 def test_every_episode_has_a_map_of_its_own():
     env = made(max_steps=10)
-    maps = [env.text(e).split("\n", 1)[1] for e in (0, 1)]
+    maps = [env.letters(e).tobytes() for e in (0, 1)]
     for actions_N in dice(env, 10):
         env.step(actions_N)
-    maps += [env.text(e).split("\n", 1)[1] for e in (0, 1)]
+    maps += [env.letters(e).tobytes() for e in (0, 1)]
     assert len(set(maps)) == 4
 
 
@@ -200,13 +200,11 @@ def test_a_file_that_is_no_mission_is_one_clear_line(tmp_path: Path):
 
 
 @needs_it
-def test_text_and_picture_show_the_map():
+def test_letters_show_the_map_and_each_has_a_colour():
     env = made()
-    rows = env.text(0).splitlines()
-    assert rows[0] == "step 0 of 24   return 0"
-    assert set("".join(rows[1:])) == set("#.EH012")
-    assert env.picture(0).shape == (len(rows[1:]) * 8, len(rows[1]) * 8, 3)
-    assert len({tuple(colour) for colour in env.picture(0).reshape(-1, 3).tolist()}) == 5
+    letters = set(env.letters(0).tobytes().decode())
+    assert letters == set("#.EH012")
+    assert len({env.palette[letter] for letter in letters}) == 5  # agents share one
 
 
 @needs_it

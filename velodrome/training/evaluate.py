@@ -103,17 +103,6 @@ class TeacherActor:
         return self._actions_EA.reshape(-1)
 
 
-class RandomActor:
-    """Uniformly random actions."""
-
-    def __init__(self, spec: Spec, seed: int) -> None:
-        self._spec = spec
-        self._random = np.random.default_rng(seed)
-
-    def act(self, obs_N: Array, begun_N: NDArray[np.bool_]) -> NDArray[np.int64]:
-        return self._random.integers(0, self._spec.num_actions, len(obs_N))
-
-
 class Stopped(Exception):
     """An evaluation was stopped."""
 

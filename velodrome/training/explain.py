@@ -9,9 +9,10 @@ import orjson
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
+from velodrome.training.envs.make import kind_of
 from velodrome.training.recipes import Recipe, ResolvedRun, listed
 from velodrome.training.run.train_folder import run_folder
-from velodrome.training.schedule import TrainingPlan, agents_each, make_plan
+from velodrome.training.schedule import TrainingPlan, make_plan
 from velodrome.training.settings import RunSettings, leaves
 
 Json = dict[str, Any]
@@ -126,7 +127,7 @@ def plan_json(resolved: ResolvedRun) -> Json:
 
 
 def _plan(settings: RunSettings) -> TrainingPlan | None:
-    each = agents_each(settings)
+    each = kind_of(settings.env.name).agents(settings.env)
     return None if each is None else make_plan(settings, settings.env.num_envs * each)
 
 

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from velodrome.errors import InputError
-from velodrome.training.envs.env_names import agents_problem, foreign_kind
+from velodrome.training.envs.make import agents_problem, kind_of
 from velodrome.training.settings import EnvSettings, LossTerm, RunSettings
-
-_NOT_GYMNASIUM = ("agents", "max_steps", "notes")  # settings that Gymnasium's environments do not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +76,16 @@ class TrainingPlan:
     notes: tuple[str, ...]  # where the plan differs from the request
 
 
-def agents_each(settings: RunSettings) -> int | None:
-    """Agents in one environment; None if only the environment itself can tell."""
-    kind = foreign_kind(settings.env.name)
-    return settings.env.agents if kind is None else 1 if kind == "gymnasium" else None
-
-
 def conflicts(settings: RunSettings) -> list[str]:
     """Settings that are valid one by one and cannot be trained together, as far as no environment is needed to tell."""
     env = settings.env
     crowded = agents_problem(env.name, env.agents)
     problems = [crowded] if crowded else []
     taught = sorted({term.name for term in settings.loss_terms() if term.needs_teacher})
-    if foreign_kind(env.name) and taught:
+    if taught and not kind_of(env.name).teacher:
         way = "set supervised.steps=0 supervised.keep_steps=0"
         problems.append(f"{env.name} has no teacher, and {', '.join(taught)} needs one; {way}")
-    each = agents_each(settings)
+    each = kind_of(env.name).agents(env)
     if each is not None:
         try:
             horizon(settings, env.num_envs * each)
@@ -127,10 +119,9 @@ def _notes(settings: RunSettings, agents: int, full: int) -> Iterator[str]:
     taught, total = settings.supervised.steps, settings.trainer.total_timesteps
     if -(-taught // agents) * agents >= total:
         yield f"no PPO phase: supervised.steps={taught} leaves nothing of trainer.total_timesteps={total}"
-    if foreign_kind(settings.env.name) == "gymnasium":
-        for name in _NOT_GYMNASIUM:
-            if getattr(settings.env, name) != getattr(EnvSettings(), name):
-                yield f"env.{name}: has no effect on {settings.env.name}"
+    for name in kind_of(settings.env.name).unused:
+        if getattr(settings.env, name) != getattr(EnvSettings(), name):
+            yield f"env.{name}: has no effect on {settings.env.name}"
     if settings.policy.core == "lstm":
         yield from _lstm_notes(settings.trainer.bptt_horizon, agents, full)
 

@@ -13,17 +13,17 @@ from patience import DEADLINE_S
 from plain_rules import PlainWorld
 
 from velodrome.errors import InputError
-from velodrome.training.envs.env_names import name_problem
 from velodrome.training.envs.extractor_hub import hub_rules
 from velodrome.training.envs.extractor_hub.env import ExtractorHub
-from velodrome.training.envs.extractor_hub.hub_picture import PIXELS
 from velodrome.training.envs.extractor_hub.teacher import Thinky
-from velodrome.training.envs.make import make_env, make_teacher
+from velodrome.training.envs.make import make_env, make_teacher, name_problem
 from velodrome.training.settings import EnvSettings
 
 
 def hub(size: int = 12, num_envs: int = 2, agents: int = 3, max_steps: int = 40, *, seed: int = 0) -> ExtractorHub:
-    return ExtractorHub(size, num_envs=num_envs, agents=agents, max_steps=max_steps, notes=True, seed=seed)
+    env = ExtractorHub(size, num_envs=num_envs, agents=agents, max_steps=max_steps, notes=True)
+    env.reset(seed)
+    return env
 
 
 def random_actions(env: ExtractorHub, steps: int, seed: int = 0) -> np.ndarray:
@@ -56,7 +56,8 @@ def led_by_teacher(env: ExtractorHub, steps: int, seed: int, noise: float) -> np
 def test_the_kernels_and_the_plain_rules_agree_on_every_byte(
     size: int, agents: int, max_steps: int, notes: bool, seed: int, noise: float
 ) -> None:
-    env = ExtractorHub(size, num_envs=2, agents=agents, max_steps=max_steps, notes=notes, seed=seed)
+    env = ExtractorHub(size, num_envs=2, agents=agents, max_steps=max_steps, notes=notes)
+    env.reset(seed)
     actions = led_by_teacher(env, 100, seed, noise)
     env.reset(seed)
     plain = [PlainWorld(size, agents, max_steps, notes, seed, e) for e in range(2)]
@@ -172,26 +173,13 @@ def test_a_step_changes_the_same_arrays_in_place() -> None:
     assert [array.ctypes.data for array in again] == places
 
 
-def test_text_shows_the_world_the_agents_and_what_they_carry() -> None:
+def test_letters_show_the_world_and_each_has_a_colour() -> None:
     env = hub(8, num_envs=1, agents=2)
-    env.world.agents_EAF[0, 1, 4:] = [2, 0, 0, 1]
-    lines = env.text(0).splitlines()
-    assert lines[0] == "step 0 of 40   hearts 0   hub: 0 carbon, 0 oxygen, 0 germanium, 0 silicon"
-    assert lines[1] == lines[8] == "########"
-    grid = "".join(lines[1:9])
-    assert {c: grid.count(c) for c in "HCOGS01"} == {"H": 1, "C": 2, "O": 2, "G": 2, "S": 2, "0": 1, "1": 1}
-    assert lines[9] == "0: -   1: CCS"
-
-
-def test_a_picture_has_the_colours_that_letters_have() -> None:
-    env = hub(10, num_envs=1)
-    image, letters = env.picture(0), env.letters(0)
-    assert image.shape == (10 * PIXELS, 10 * PIXELS, 3)
-    middle = image[PIXELS // 2 :: PIXELS, PIXELS // 2 :: PIXELS]
-    colours = [[env.palette[chr(letter)] for letter in row] for row in letters]
-    assert [[f"#{bytes(pixel).hex()}" for pixel in row] for row in middle] == colours
-    assert letters.shape == (10, 10)
-    assert {"#", ".", "H", "0"} <= set(env.text(0))
+    rows = [row.tobytes().decode() for row in env.letters(0)]
+    assert rows[0] == rows[7] == "########"
+    counts = {letter: "".join(rows).count(letter) for letter in "HCOGS01"}
+    assert counts == {"H": 1, "C": 2, "O": 2, "G": 2, "S": 2, "0": 1, "1": 1}
+    assert set("".join(rows)) <= env.palette.keys()
 
 
 def test_a_name_makes_the_environment_and_its_teacher() -> None:
@@ -213,16 +201,16 @@ def test_a_name_makes_the_environment_and_its_teacher() -> None:
         ("metagrid:x", 'did you mean "mettagrid:x"?'),
         ("zzz", "extractor_hub_<size>"),
         ("extractor_hub_7", "from 8 to 200"),
+        ("extractor_hub_201", "from 8 to 200"),
     ],
 )
 def test_a_wrong_name_is_answered_with_the_nearest(name: str, part: str) -> None:
     assert part in (name_problem(name) or "")
 
 
-def test_an_environment_too_small_or_too_crowded_is_refused() -> None:
-    for size, agents in ((7, 4), (201, 4), (8, 9)):
-        with pytest.raises(InputError, match=f"extractor_hub_{size}"):
-            ExtractorHub(size, num_envs=1, agents=agents, max_steps=8, notes=True, seed=0)
+def test_a_map_too_small_for_its_agents_is_refused() -> None:
+    with pytest.raises(InputError, match="9 are too many for extractor_hub_8"):
+        make_env(EnvSettings(name="extractor_hub_8", agents=9), 0)
 
 
 @pytest.mark.slow
@@ -231,7 +219,7 @@ def test_more_worlds_than_the_memory_holds_are_refused_in_one_line() -> None:
     code = """
 import resource
 from velodrome.errors import InputError
-from velodrome.training.envs.make import make_env, make_teacher
+from velodrome.training.envs.make import make_env, make_teacher, name_problem
 from velodrome.training.settings import EnvSettings
 few, many = (EnvSettings(name="extractor_hub_200", num_envs=n) for n in (1, 65_536))
 env = make_env(few, 0)

@@ -14,7 +14,8 @@ class Class:
 
     def __init__(self, size: int, num_envs: int, agents: int, *, notes: bool = True, seed: int = 0) -> None:
         self.shape = (num_envs, agents)
-        self.env = ExtractorHub(size, num_envs=num_envs, agents=agents, max_steps=256, notes=notes, seed=seed)
+        self.env = ExtractorHub(size, num_envs=num_envs, agents=agents, max_steps=256, notes=notes)
+        self.env.reset(seed)
         self.teacher = Thinky(size, num_envs=num_envs, agents=agents)
         self.begun_E = np.ones(num_envs, np.bool_)
         self.actions_EA = np.zeros(self.shape, np.int64)
@@ -31,7 +32,8 @@ class Class:
 
 
 def random_hearts(size: int, num_envs: int, agents: int) -> np.ndarray:
-    env = ExtractorHub(size, num_envs=num_envs, agents=agents, max_steps=256, notes=True, seed=0)
+    env = ExtractorHub(size, num_envs=num_envs, agents=agents, max_steps=256, notes=True)
+    env.reset(0)
     for actions_N in np.random.default_rng(0).integers(0, 5, (256, env.spec.total)):
         env.step(actions_N)
     return env.ended().numbers["hearts"]

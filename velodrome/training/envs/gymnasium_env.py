@@ -1,7 +1,7 @@
 """Gymnasium environments behind our interface: discrete actions, observations that are vectors or images.
 
-A vector environment is used as a whole if it starts the next episode in the step that ended the last, as ours do;
-Gymnasium's default, a step later, would add an idle step to every episode. All others are stepped one by one.
+Ours start the next episode in the step that ended the last. A vector environment that can do that too is used as a
+whole; Gymnasium's default, a step later, would add an idle step to every episode. All others are stepped one by one.
 """
 
 from __future__ import annotations
@@ -12,38 +12,40 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
-from velodrome.training.envs.interface import Array, Ended, Layout, Spec, VectorEnv
+from velodrome.training.envs.interface import Array, Layout, Spec
+from velodrome.training.envs.reset_only import ResetOnly
 from velodrome.training.settings import EnvSettings
 
 PREFIX = "gymnasium:"
 
 _BAR_HEIGHT, _BAR_WIDTH = 64, 16  # pixels of the plain picture of a vector
+_MOST_ROWS, _MOST_COLUMNS = 48, 64  # letters; larger pictures are sampled
+_LEVELS = 4  # of red, of green and of blue
+_ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-", np.uint8)
 
 
-def make(settings: EnvSettings) -> VectorEnv:
+def make(settings: EnvSettings) -> GymnasiumEnv:
     """The environments that `gymnasium:<id>` names, or `gymnasium:<module>:<id>` if a module has to register them."""
     where = f"env.name={settings.name}"
     module, _, name = settings.name.removeprefix(PREFIX).rpartition(":")
     with blame(InputError, where):
         if module:
             import_module(module)
-        spec = gymnasium.spec(name)
-        many = _vectorised(name, settings.num_envs) if spec.vector_entry_point else None
-        if many is None and spec.entry_point is None:
+        envs = _vectorised(name, settings.num_envs) or _one_by_one(name, settings.num_envs)
+        if envs is None:
             raise InputError(f"{where}: starts episodes a step late and cannot be stepped one by one; not usable")
-        singles = _singles(name, settings.num_envs) if many is None else []
-    if many is not None:
-        return _Many(_spec(where, settings, many.single_observation_space, many.single_action_space), many)
-    return _OneByOne(_spec(where, settings, singles[0].observation_space, singles[0].action_space), singles)
+    return GymnasiumEnv(_spec(where, settings, envs.single_observation_space, envs.single_action_space), envs)
 
 
 def _vectorised(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
     """The vector environment of an id, if it can start episodes in the same step."""
+    if gymnasium.spec(name).vector_entry_point is None:
+        return None
     try:
         many = gymnasium.make_vec(
             name, num_envs, vectorization_mode="vector_entry_point", autoreset_mode=AutoresetMode.SAME_STEP
@@ -56,12 +58,17 @@ def _vectorised(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
     return None
 
 
-def _singles(name: str, num_envs: int) -> list[gymnasium.Env]:
-    """Single environments, with rendering if they support it."""
+def _one_by_one(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
+    """Single environments, with rendering if they support it; some do not take a `render_mode`."""
+    if gymnasium.spec(name).entry_point is None:
+        return None
     first = gymnasium.make(name)
-    seen: dict[str, Any] = {"render_mode": "rgb_array"} if "rgb_array" in first.metadata.get("render_modes", ()) else {}
+    options: dict[str, Any] = {"disable_env_checker": True}
+    if "rgb_array" in first.metadata.get("render_modes", ()):
+        options["render_mode"] = "rgb_array"
     first.close()
-    return [gymnasium.make(name, disable_env_checker=True, **seen) for _ in range(num_envs)]  # some take no render_mode
+    singles = [lambda: gymnasium.make(name, **options)] * num_envs
+    return SyncVectorEnv(singles, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def _spec(where: str, settings: EnvSettings, seen: Space[Any], acted: Space[Any]) -> Spec:
@@ -89,116 +96,25 @@ def _planes(images: Array) -> Array:
     return images if images.shape[1] < images.shape[3] else np.moveaxis(images, 3, 1)
 
 
-class _Adapter:
-    """The arrays and the counting; subclasses step."""
+class GymnasiumEnv(ResetOnly):
+    """A vector environment of Gymnasium's."""
 
-    def __init__(self, spec: Spec, actions: Space[Any]) -> None:
-        self.spec = spec
-        self.obs: Array = np.zeros((spec.total, *spec.obs_shape), spec.obs_dtype)
-        self.final_obs: Array = np.zeros_like(self.obs)
-        self.rewards = np.zeros(spec.total, np.float32)
-        self.terminals = np.zeros(spec.total, np.bool_)
-        self.truncations = np.zeros(spec.total, np.bool_)
-        assert isinstance(actions, Discrete)
-        self._first_action = int(actions.start)
-        self._returns = np.zeros(spec.total)
-        self._lengths = np.zeros(spec.total, np.int64)
-        self._ended: list[tuple[int, float, int]] = []
+    def __init__(self, spec: Spec, envs: GymnasiumVectorEnv) -> None:
+        super().__init__(spec)
+        assert isinstance(envs.single_action_space, Discrete)
+        self._first_action = int(envs.single_action_space.start)
+        self._envs = envs
         self._theirs = blame(InputError, f"env.name={spec.name}")  # for anything raised by their code
-
-    def ended(self) -> Ended:
-        ended, self._ended = self._ended, []
-        return Ended.of(ended)
-
-    def state(self) -> None:
-        return None
-
-    def load(self, state: object) -> None:
-        raise InputError(f"env.name={self.spec.name}: has no state to restore; it is reset")
-
-    def text(self, env: int) -> str:
-        now = np.array2string(self.obs[env], precision=3, suppress_small=True, threshold=64)
-        return f"{self.spec.name} {env}: step {self._lengths[env]}, return {self._returns[env]:g}\n{now}"
-
-    def picture(self, env: int) -> NDArray[np.uint8]:
-        try:
-            frame = self._rendered(env)
-        except gymnasium.error.Error:  # its renderer is not installed
-            frame = None
-        if isinstance(frame, np.ndarray) and frame.ndim == 3 and frame.dtype == np.uint8:
-            return frame
-        return _plain_picture(self.obs[env])
-
-    def _rendered(self, env: int) -> Any:
-        raise NotImplementedError
-
-    def _begin(self) -> None:
-        self._returns[:] = 0
-        self._lengths[:] = 0
-        self._ended.clear()
-        self.rewards[:] = 0
-        self.terminals[:] = False
-        self.truncations[:] = False
-
-    def _count(self) -> None:
-        self._returns += self.rewards
-        self._lengths += 1
-        over = self.terminals | self.truncations
-        if over.any():
-            which = np.flatnonzero(over)
-            columns = (which, self._returns[which], self._lengths[which])
-            self._ended += zip(*(each.tolist() for each in columns), strict=True)
-            self._returns[which] = 0
-            self._lengths[which] = 0
-
-    def _as_read(self, seen_N: Array) -> Array:
-        return _planes(seen_N) if self.spec.layout == "planes" else seen_N
-
-
-class _OneByOne(_Adapter):
-    def __init__(self, spec: Spec, singles: list[gymnasium.Env]) -> None:
-        super().__init__(spec, singles[0].action_space)
-        self._envs = singles
+        self.action_names: list[str] = []  # unknown
+        levels = [f"{level * 255 // (_LEVELS - 1):02x}" for level in range(_LEVELS)]
+        colours = [f"#{red}{green}{blue}" for red in levels for green in levels for blue in levels]
+        self.palette = dict(zip(_ALPHABET.tobytes().decode(), colours, strict=True))
 
     def reset(self, seed: int) -> None:
-        self._begin()
-        seeds = np.random.SeedSequence(seed).generate_state(len(self._envs))
+        self._begin_counting()
+        seeds = np.random.SeedSequence(seed).generate_state(self.spec.num_envs).tolist()
         with self._theirs:
-            for k, env in enumerate(self._envs):
-                self._see(self.obs, k, env.reset(seed=int(seeds[k]))[0])
-
-    def step(self, actions_N: NDArray[np.int64]) -> None:
-        with self._theirs:
-            for k, action in enumerate((actions_N + self._first_action).tolist()):
-                env = self._envs[k]
-                seen, self.rewards[k], terminal, truncated, _ = env.step(action)
-                self.terminals[k], self.truncations[k] = terminal, truncated
-                if terminal or truncated:
-                    self._see(self.final_obs, k, seen)
-                    seen, _ = env.reset()
-                self._see(self.obs, k, seen)
-        self._count()
-
-    def close(self) -> None:
-        for env in self._envs:
-            env.close()
-
-    def _see(self, into: Array, k: int, seen: Array) -> None:
-        into[k] = seen if self.spec.layout == "vector" else _planes(seen[None])[0]
-
-    def _rendered(self, env: int) -> Any:
-        return self._envs[env].render() if self._envs[env].render_mode else None
-
-
-class _Many(_Adapter):
-    def __init__(self, spec: Spec, many: GymnasiumVectorEnv) -> None:
-        super().__init__(spec, many.single_action_space)
-        self._envs = many
-
-    def reset(self, seed: int) -> None:
-        self._begin()
-        with self._theirs:
-            self.obs[:] = self._as_read(self._envs.reset(seed=seed)[0])
+            self.obs[:] = self._as_read(self._envs.reset(seed=seeds)[0])
 
     def step(self, actions_N: NDArray[np.int64]) -> None:
         with self._theirs:
@@ -206,16 +122,32 @@ class _Many(_Adapter):
                 actions_N + self._first_action
             )
             self.obs[:] = self._as_read(seen_N)
-            for k in np.flatnonzero(self.terminals | self.truncations):
-                self.final_obs[k] = self._as_read(np.asarray(infos["final_obs"][k])[None])[0]
-        self._count()
+            for e in self._count():
+                self.final_obs[e] = self._as_read(np.asarray(infos["final_obs"][e])[None])[0]
+
+    def _as_read(self, seen_N: Any) -> Array:
+        return _planes(seen_N) if self.spec.layout == "planes" else seen_N
+
+    def letters(self, env: int) -> NDArray[np.uint8]:
+        picture = self._picture(env)
+        every = max(1, -(-picture.shape[0] // _MOST_ROWS), -(-picture.shape[1] // _MOST_COLUMNS))
+        levels = (picture[every // 2 :: every, every // 2 :: every].astype(np.intp) * _LEVELS) // 256
+        drawn: NDArray[np.uint8] = _ALPHABET[(levels[..., 0] * _LEVELS + levels[..., 1]) * _LEVELS + levels[..., 2]]
+        return drawn
+
+    def _picture(self, env: int) -> NDArray[np.uint8]:
+        """As the environment renders itself, else its observation."""
+        try:
+            singles = self._envs.envs if isinstance(self._envs, SyncVectorEnv) else None
+            frame = singles[env].render() if singles and singles[env].render_mode == "rgb_array" else None
+        except gymnasium.error.Error:  # its renderer is not installed
+            frame = None
+        if isinstance(frame, np.ndarray) and frame.ndim == 3 and frame.dtype == np.uint8:
+            return frame
+        return _plain_picture(self.obs[env])
 
     def close(self) -> None:
         self._envs.close()
-
-    def _rendered(self, env: int) -> Any:
-        frames = self._envs.render() if self._envs.render_mode == "rgb_array" else None
-        return frames[env] if frames is not None else None
 
 
 def _plain_picture(obs: Array) -> NDArray[np.uint8]:

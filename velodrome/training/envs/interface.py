@@ -6,7 +6,7 @@ episode the next one starts in the same step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -51,12 +51,6 @@ class Ended:
     lengths: NDArray[np.int64]
     numbers: Mapping[str, NDArray[np.float64]]  # as deliveries, hearts
 
-    @classmethod
-    def of(cls, episodes: Sequence[tuple[int, float, int]]) -> Ended:
-        """From environment, return and length of each."""
-        envs, returns, lengths = zip(*episodes, strict=True) if episodes else ((), (), ())
-        return cls(np.array(envs, np.int64), np.array(returns, np.float64), np.array(lengths, np.int64), {})
-
 
 class VectorEnv(Protocol):
     """Many environments as one."""
@@ -67,6 +61,8 @@ class VectorEnv(Protocol):
     terminals: NDArray[np.bool_]  # N: the episode ended here by its own rules
     truncations: NDArray[np.bool_]  # N: it was truncated here; final_obs is its last observation
     final_obs: Array  # N x obs_shape, good where an episode ended in the last step
+    palette: dict[str, str]  # the colour of every letter, #rrggbb
+    action_names: list[str]  # empty if unknown
 
     def reset(self, seed: int) -> None:
         """Reset every environment; everything that follows is a function of this seed and the actions."""
@@ -88,12 +84,8 @@ class VectorEnv(Protocol):
         """Restore a state from `state`."""
         ...
 
-    def text(self, env: int) -> str:
-        """One environment as text for a terminal."""
-        ...
-
-    def picture(self, env: int) -> NDArray[np.uint8]:
-        """One environment as height x width x 3."""
+    def letters(self, env: int) -> NDArray[np.uint8]:
+        """One environment as ASCII, height x width."""
         ...
 
     def close(self) -> None:

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from velodrome.errors import InputError, blame
 from velodrome.settings.names import hint
 from velodrome.training.envs.extractor_hub.hub_picture import PALETTE as HUB_PALETTE
-from velodrome.training.envs.interface import Array, Ended, Spec, VectorEnv
+from velodrome.training.envs.interface import Array, Spec
+from velodrome.training.envs.reset_only import ResetOnly
 from velodrome.training.kernels.compiled import kernel
 from velodrome.training.settings import EnvSettings
 
 PREFIX = "mettagrid:"
-PIXELS = 8  # of a cell's side, in pictures
 
 _NOWHERE, _ENDS = 0xFE, 0xFF  # places: of all the world, and of the token after the last
 _FILES = (".json", ".yaml", ".yml")
@@ -62,7 +62,7 @@ with _quiet():
     from mettagrid.simulator.simulator import Buffers, Simulation
 
 
-def make(settings: EnvSettings) -> VectorEnv:
+def make(settings: EnvSettings) -> MettaGrid:
     """The environments that `mettagrid:<mission>` names; a mission is one of ours below, or a file of mettagrid's."""
     where = f"env.name={settings.name}"
     mission = settings.name.removeprefix(PREFIX)
@@ -197,7 +197,7 @@ def lay_out(
                 planes_NCYX[n, plane, y, x] = max(planes_NCYX[n, plane, y, x], worth_FV[feature, value])
 
 
-class MettaGrid:
+class MettaGrid(ResetOnly):
     """One simulation for each environment; all write into arrays that were made once."""
 
     def __init__(self, settings: EnvSettings, config: Any) -> None:
@@ -215,21 +215,12 @@ class MettaGrid:
         self._middle = (self._token_planes.height // 2) * self._token_planes.width + self._token_planes.width // 2
         shape = (len(self._token_planes.names), self._token_planes.height, self._token_planes.width)
         num_envs, agents = settings.num_envs, int(game.num_agents)
-        self.spec = Spec(settings.name, num_envs, agents, len(names), "planes", shape, "uint8")
-        total = self.spec.total
-        self.obs: Array = np.zeros((total, *shape), np.uint8)
-        self.final_obs: Array = np.zeros((total, *shape), np.uint8)
-        self.rewards: NDArray[np.float32] = np.zeros(total, np.float32)
-        self.terminals: NDArray[np.bool_] = np.zeros(total, np.bool_)
-        self.truncations: NDArray[np.bool_] = np.zeros(total, np.bool_)
-        self._tokens_NKB: Array = np.zeros((total, game.obs.num_tokens, 3), np.uint8)
+        super().__init__(Spec(settings.name, num_envs, agents, len(names), "planes", shape, "uint8"))
+        self._tokens_NKB: Array = np.zeros((self.spec.total, game.obs.num_tokens, 3), np.uint8)
         self._buffers = [self._buffer(slice(e * agents, (e + 1) * agents)) for e in range(num_envs)]
         self._sims: list[Any] = [None] * num_envs
         self._seed = 0
         self._episodes_E = np.zeros(num_envs, np.int64)
-        self._returns_E = np.zeros(num_envs)
-        self._lengths_E = np.zeros(num_envs, np.int64)
-        self._ended: list[tuple[int, float, int]] = []
 
     def _buffer(self, rows: slice) -> Any:
         agents = self.spec.agents
@@ -246,10 +237,8 @@ class MettaGrid:
 
     def reset(self, seed: int) -> None:
         self._seed = seed
-        for counted in (self._episodes_E, self._returns_E, self._lengths_E, self.rewards):
-            counted[:] = 0
-        self.terminals[:] = self.truncations[:] = False
-        self._ended.clear()
+        self._episodes_E[:] = 0
+        self._begin_counting()
         for e in range(self.spec.num_envs):
             self._begin(e)
         self._see(self.obs, 0, self.spec.total)
@@ -269,24 +258,17 @@ class MettaGrid:
         agents = self.spec.agents
         ids_N = self._ids[actions_N]
         vibes_N = actions_N >= self._acts
-        over = []
         for e, (sim, buffers) in enumerate(zip(self._sims, self._buffers, strict=True)):
             rows = slice(e * agents, (e + 1) * agents)
             buffers.actions[:] = np.where(vibes_N[rows], 0, ids_N[rows])
             buffers.vibe_actions[:] = np.where(vibes_N[rows], ids_N[rows], 0)
             sim.step()
             self.rewards[rows] = buffers.rewards
-            self._returns_E[e] += buffers.rewards.mean()
             done = sim.is_done()
             self.terminals[rows] = done and buffers.terminals.all()
             self.truncations[rows] = done and not buffers.terminals.all()
-            if done:
-                over.append(e)
-        self._lengths_E += 1
-        for e in over:
+        for e in self._count():
             self._see(self.final_obs, e * agents, (e + 1) * agents)
-            self._ended.append((e, float(self._returns_E[e]), int(self._lengths_E[e])))
-            self._returns_E[e] = self._lengths_E[e] = 0
             self._episodes_E[e] += 1
             self._begin(e)
         self._see(self.obs, 0, self.spec.total)
@@ -295,18 +277,7 @@ class MettaGrid:
         reading = self._token_planes
         lay_out(self._tokens_NKB, reading.plane_FV, reading.worth_FV, into, first, until, self._middle)
 
-    def ended(self) -> Ended:
-        ended, self._ended = self._ended, []
-        return Ended.of(ended)
-
-    def state(self) -> None:
-        return None
-
-    def load(self, state: object) -> None:
-        raise InputError(f"env.name={self.spec.name}: has no state to restore; it is reset")
-
     def letters(self, env: int) -> NDArray[np.uint8]:
-        """The map as ASCII: height x width."""
         sim = self._sims[env]
         rows: NDArray[np.uint8] = np.full((sim.map_height, sim.map_width), ord("."), np.uint8)
         for thing in sim.grid_objects().values():
@@ -315,17 +286,6 @@ class MettaGrid:
                 self._signs.get(thing["type_name"], "?") if agent is None else str(agent % 10)
             )
         return rows
-
-    def text(self, env: int) -> str:
-        head = f"step {self._lengths_E[env]} of {self._config.game.max_steps}   return {self._returns_E[env]:g}"
-        return "\n".join([head, *(row.tobytes().decode() for row in self.letters(env))])
-
-    def picture(self, env: int) -> NDArray[np.uint8]:
-        colours = np.zeros((256, 3), np.uint8)
-        for sign, colour in self.palette.items():
-            colours[ord(sign)] = list(bytes.fromhex(colour[1:]))
-        cells: NDArray[np.uint8] = colours[self.letters(env)]
-        return np.repeat(np.repeat(cells, PIXELS, axis=0), PIXELS, axis=1)
 
     def close(self) -> None:
         for sim in self._sims:

@@ -28,20 +28,14 @@ from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Student, TeacherActor
 from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
-from velodrome.training.run.frames import Film, Lettered, lettered
 from velodrome.training.settings import RunSettings
 
 Json = dict[str, Any]
 
 EPISODES, DRAWN = "episodes.jsonl", "episodes_drawn.jsonl"  # of the likeliest actions; of sampled ones
 
-_LARGE = (
-    "observations",
-    "frames",
-    "rewards",
-    "teacher_actions",
-    "actions",
-)  # left out of a long line in this order
+_LARGE = ("observations", "frames", "rewards", "teacher_actions", "actions")  # left out of a long line in this order
+_CHANGE_BYTES = 6  # of JSON, about; a cell of a whole frame is one
 
 
 def write_episodes(
@@ -99,16 +93,31 @@ def _existing(path: Path, step: int) -> set[str]:
 
 
 class Recording:
-    """The first episode of one environment, while it is played."""
+    """The first episode of one environment, while it is played.
 
-    def __init__(self, shown: Lettered, env: int, *, observations: bool) -> None:
-        self.film = Film(shown, env)
+    A frame is rows of letters or, where that is shorter, the change since the frame before: cells counted row by row,
+    and their new letters.
+    """
+
+    def __init__(self, *, observations: bool) -> None:
+        self.frames: list[list[str] | Json] = []
+        self._last: NDArray[np.uint8] | None = None
         self.actions: list[list[int]] = []
         self.teacher_actions: list[list[int]] = []
         self.rewards: list[list[float]] = []
         self._pack = zlib.compressobj() if observations else None
         self._packed = bytearray()
         self.views = 0
+
+    def show(self, letters: NDArray[np.uint8]) -> None:
+        """Add a frame."""
+        last, self._last = self._last, letters
+        if last is not None and last.shape == letters.shape:
+            changed = np.flatnonzero(letters != last)
+            if len(changed) * _CHANGE_BYTES < letters.size:
+                self.frames.append({"at": changed.tolist(), "put": letters.ravel()[changed].tobytes().decode()})
+                return
+        self.frames.append([row.tobytes().decode() for row in letters])
 
     def see(self, obs_A: Array) -> None:
         """Keep the agents' observations, if wanted."""
@@ -134,7 +143,6 @@ class _EpisodeBatch:
         self._seed = seed
         self._first = first
         self._step = step
-        self._shown = lettered(env)
         self._spent = {"model": 0.0, "teacher": 0.0, "environment": 0.0}
 
     def play(
@@ -144,7 +152,7 @@ class _EpisodeBatch:
         env, agents, clock = self._env, self._env.spec.agents, time.perf_counter
         begun_N: NDArray[np.bool_] = np.ones(env.spec.total, np.bool_)
         observations = self._settings.output.episode_observations
-        recordings = {e: Recording(self._shown, e, observations=observations) for e in sorted(wanted)}
+        recordings = {e: Recording(observations=observations) for e in sorted(wanted)}
         began = clock()
         written = 0
         env.ended()
@@ -155,11 +163,17 @@ class _EpisodeBatch:
             actions_N = student.act(env.obs, begun_N)
             acted = clock()
             for e, one in recordings.items():
-                self._note(one, slice(e * agents, (e + 1) * agents), actions_N, advised_N)
+                rows = slice(e * agents, (e + 1) * agents)
+                one.show(env.letters(e))
+                one.see(env.obs[rows])
+                one.actions.append(actions_N[rows].tolist())
+                if advised_N is not None:
+                    one.teacher_actions.append(advised_N[rows].tolist())
             noted = clock()
             env.step(actions_N)
             stepped = clock()
-            self._spend(taught - start, acted - taught, stepped - noted)
+            for name, seconds in zip(self._spent, (acted - taught, taught - start, stepped - noted), strict=True):
+                self._spent[name] += seconds
             begun_N = env.terminals | env.truncations
             numbers, took_s = self._numbers(begun_N), stepped - began
             for e, one in list(recordings.items()):
@@ -172,17 +186,6 @@ class _EpisodeBatch:
             if not recordings:
                 break
         return written
-
-    def _note(self, one: Recording, rows: slice, actions_N: Array, advised_N: Array | None) -> None:
-        one.film.take()
-        one.see(self._env.obs[rows])
-        one.actions.append(actions_N[rows].tolist())
-        if advised_N is not None:
-            one.teacher_actions.append(advised_N[rows].tolist())
-
-    def _spend(self, teacher_s: float, model_s: float, environment_s: float) -> None:
-        for name, seconds in (("teacher", teacher_s), ("model", model_s), ("environment", environment_s)):
-            self._spent[name] += seconds
 
     def _numbers(self, over_N: NDArray[np.bool_]) -> dict[int, dict[str, float]]:
         """The environment's own numbers of the episodes that ended in this step, by environment."""
@@ -213,11 +216,7 @@ class _EpisodeBatch:
             "response": {"model": settings.run, "status": "completed", "output": [text]},
             "reward": reward,
             "length": length,
-            **(
-                {"agreement_alone": float(np.mean(np.equal(one.actions, one.teacher_actions)))}
-                if one.teacher_actions
-                else {}
-            ),
+            **agreement,
             **numbers,
         }
         meta = {
@@ -245,13 +244,13 @@ class _EpisodeBatch:
         """Columns: the k-th entry is of the k-th step; there is one more observation, the last."""
         env = self._env
         columns = {
-            "action_names": self._shown.action_names,
+            "action_names": env.action_names,
             "actions": one.actions,
             "teacher_actions": one.teacher_actions,
             "rewards": one.rewards,
             "observations": one.packed_observations(env.spec),
-            "palette": self._shown.palette,
-            "frames": one.film.frames,
+            "palette": env.palette,
+            "frames": one.frames,
         }
         return {
             "agents": env.spec.agents,

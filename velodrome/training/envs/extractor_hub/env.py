@@ -10,26 +10,38 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from velodrome.errors import InputError
-from velodrome.training.envs.env_names import agents_problem, name_problem
 from velodrome.training.envs.extractor_hub import hub_picture, hub_rules
 from velodrome.training.envs.extractor_hub.kernels import step_all
+from velodrome.training.envs.extractor_hub.teacher import Thinky, fill
 from velodrome.training.envs.extractor_hub.world import EPISODE, World, make_world
-from velodrome.training.envs.interface import Array, Ended, Spec
+from velodrome.training.envs.interface import Array, Ended, Spec, VectorEnv
+from velodrome.training.envs.make import hub_size
+from velodrome.training.settings import EnvSettings
 
 _NOT_STATE = ("size", "hub_radius", "max_steps", "notes")
 
 
-class ExtractorHub:
-    """Many worlds of one size as one."""
+def make(settings: EnvSettings) -> ExtractorHub:
+    """The environments that `extractor_hub_<size>` names."""
+    size = hub_size(settings.name)
+    assert size is not None, "settings accept no other name"
+    shape = {"num_envs": settings.num_envs, "agents": settings.agents}
+    return ExtractorHub(size, **shape, max_steps=settings.max_steps, notes=settings.notes)
 
-    def __init__(self, size: int, *, num_envs: int, agents: int, max_steps: int, notes: bool, seed: int) -> None:
-        name = f"extractor_hub_{size}"
-        problem = name_problem(name) or agents_problem(name, agents)
-        if problem:
-            raise InputError(problem)
+
+def make_teacher(env: VectorEnv) -> Thinky:
+    """The teacher of these environments."""
+    size = hub_size(env.spec.name)
+    assert size is not None, "only an extractor_hub has this teacher"
+    return Thinky(size, num_envs=env.spec.num_envs, agents=env.spec.agents)
+
+
+class ExtractorHub:
+    """Many worlds of one size as one. `reset` begins."""
+
+    def __init__(self, size: int, *, num_envs: int, agents: int, max_steps: int, notes: bool) -> None:
         self.spec = Spec(
-            name=name,
+            name=f"extractor_hub_{size}",
             num_envs=num_envs,
             agents=agents,
             num_actions=hub_rules.ACTIONS,
@@ -52,7 +64,6 @@ class ExtractorHub:
         self._actions_N: NDArray[np.int64] = np.zeros(total, np.int64)
         self._ended: NDArray[np.float64] = np.zeros((num_envs, 3), np.float64)
         self._ended_count = 0
-        self.reset(seed)
 
     def reset(self, seed: int) -> None:
         self.world.seed[0] = seed
@@ -96,24 +107,7 @@ class ExtractorHub:
         self._ended = np.concatenate([state["ended"], np.zeros((self.spec.num_envs, 3), np.float64)])
 
     def letters(self, env: int) -> NDArray[np.uint8]:
-        """The map as ASCII: height x width."""
         return hub_picture.letters(self.world, env)
-
-    def text(self, env: int) -> str:
-        return hub_picture.text(self.world, env)
-
-    def picture(self, env: int) -> NDArray[np.uint8]:
-        return hub_picture.picture(self.world, env)
 
     def close(self) -> None:
         """Nothing to close."""
-
-
-def fill(arrays: Mapping[str, Array], state: Mapping[str, Array], of: str) -> None:
-    """Copy a state into existing arrays; refuse one of other shapes."""
-    for name, array in arrays.items():
-        value = state.get(name)
-        if value is None or value.shape != array.shape or value.dtype != array.dtype:
-            was = "missing" if value is None else f"{value.dtype}{list(value.shape)}"
-            raise InputError(f"{of}: state {name!r} is {was}, not {array.dtype}{list(array.shape)}; same env settings?")
-        array[...] = value

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velodrome.training.envs.extractor_hub.env import fill
+from velodrome.errors import InputError
 from velodrome.training.envs.extractor_hub.hub_rules import (
     ACTIONS,
     AGENT,
@@ -328,3 +328,13 @@ class Thinky:
 
     def load(self, state: Mapping[str, Array]) -> None:
         fill(self._arrays(), state, "thinky")
+
+
+def fill(arrays: Mapping[str, Array], state: Mapping[str, Array], of: str) -> None:
+    """Copy a state into existing arrays; refuse one of other shapes."""
+    for name, array in arrays.items():
+        value = state.get(name)
+        if value is None or value.shape != array.shape or value.dtype != array.dtype:
+            was = "missing" if value is None else f"{value.dtype}{list(value.shape)}"
+            raise InputError(f"{of}: state {name!r} is {was}, not {array.dtype}{list(array.shape)}; same env settings?")
+        array[...] = value
