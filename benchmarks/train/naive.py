@@ -34,14 +34,14 @@ class OneByOne:
         self.teacher = self.teachers[0]  # the name a checkpoint would ask for
         self._begun = True
 
-    def ask(self, begun_N: object = None) -> Tensor:
+    def actions(self, begun_N: object = None) -> Tensor:
         obs_EA = torch.from_numpy(self.env.obs).view(len(self.teachers), AGENTS_EACH, -1)
         said = []
         for e, teacher in enumerate(self.teachers):
             seen = obs_EA[e].cpu().numpy()[None]
-            actions = np.zeros((1, AGENTS_EACH), np.int64)
-            teacher.ask(seen, np.array([self._begun]), actions)
-            said.append(torch.from_numpy(actions[0]).to(self.device))
+            actions_EA = np.zeros((1, AGENTS_EACH), np.int64)
+            teacher.ask(seen, np.array([self._begun]), actions_EA)
+            said.append(torch.from_numpy(actions_EA[0]).to(self.device))
         self._begun = False
         return torch.stack(said).flatten()
 
@@ -60,7 +60,7 @@ class NaiveLoop(cleanrl.Loop):
 
     def __init__(self, case: Case, log: object) -> None:
         super().__init__(case, "written", log)
-        self.lesson = OneByOne(self.env, case)
+        self.teacher = OneByOne(self.env, case)
         self.taught = torch.zeros_like(self.actions)
         self.led = torch.arange(case.agents) < case.agents // 2
 
@@ -70,7 +70,7 @@ class NaiveLoop(cleanrl.Loop):
             with torch.no_grad():
                 logits, self.values[step] = self.agent(self.next_obs)
                 action = cleanrl.Categorical(logits=logits).sample()
-            self.taught[step] = self.lesson.ask()
+            self.taught[step] = self.teacher.actions()
             self.env.step(torch.where(self.led, self.taught[step], action).numpy())
             self.rewards[step] = torch.tensor(self.env.rewards)
             self.next_obs = torch.tensor(self.env.obs)
@@ -106,7 +106,7 @@ def run(seconds: float, sizes: list[int]) -> Json:
         for name in ("ours", "naive teacher"):
             with ours.begun(case, supervised=True) as run:
                 if name != "ours":
-                    run.lesson = OneByOne(run.env, case)
+                    run.teacher = OneByOne(run.env, case)
                 row[name] = measured(lambda count: [ours.epoch(run) for _ in range(count)], case.batch, seconds)
         with open("/dev/null", "w", encoding="utf-8") as log:
             row["naive loop"] = measured(NaiveLoop(case, log).epochs, case.batch, seconds)

@@ -1,4 +1,4 @@
-"""Our own loop, epoch by epoch: the body of `velodrome.training.loop.train` without evaluation and checkpoints."""
+"""Our own loop, epoch by epoch: the body of `loop.run_training` without evaluation and checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def epoch(run: Session) -> None:
     run.step += steps * run.agents
     run.epoch += 1
     spent = run.account.add(phase.name, steps * run.agents, rollout, update)
-    loop.tell(run, phase, stats, spent)
+    loop.report(run, phase, stats, spent)
 
 
 @contextmanager

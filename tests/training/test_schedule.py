@@ -8,7 +8,7 @@ import pytest
 
 from velodrome.errors import InputError
 from velodrome.training.assignments import apply
-from velodrome.training.envs.make import kind_of
+from velodrome.training.envs.env_names import kind_of
 from velodrome.training.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
 from velodrome.training.schedule import (
     PlannedPhase,
@@ -130,7 +130,7 @@ def test_settings_that_an_environment_does_not_know_are_noted():
     ("name", "each"), [("extractor_hub_30", 4), ("gymnasium:CartPole-v1", 1), ("mettagrid:any", None)]
 )
 def test_agents_of_an_environment_are_known_where_they_can_be(name: str, each: int | None):
-    assert kind_of(name).agents(EnvSettings(name=name)) == each
+    assert kind_of(name).agents(4) == each
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from velodrome.training.envs.interface import Spec
-from velodrome.training.kernels.compiled import kernel
 from velodrome.training.kernels.gae import gae
 
 Values = Tensor | NDArray[Any]
@@ -24,7 +22,7 @@ Values = Tensor | NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Minibatch:
-    """Valid until the next one is made. B is L x C, in the order of `obs_LC.flatten(0, 1)`."""
+    """B is L x C, in the order of `obs_LC.flatten(0, 1)`."""
 
     obs_LC: Tensor  # L steps of C segments, for Policy.sequence; L is 1 for a student without memory
     begun_LC: Tensor | None
@@ -35,17 +33,6 @@ class Minibatch:
     values_B: Tensor
     advantages_B: Tensor
     returns_B: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class _Out:
-    """Memory for a minibatch, as tensors for the losses and as arrays for the kernel."""
-
-    obs: Tensor
-    floats: Tensor
-    whole: Tensor
-    each: tuple[Tensor, ...]  # in the order of Minibatch
-    arrays: tuple[NDArray[Any], ...]
 
 
 class Buffer:
@@ -76,9 +63,6 @@ class Buffer:
             for name, tensor in vars(self).items()
             if isinstance(tensor, Tensor) and not name.startswith("_")
         }
-        self._flat = (self.obs.flatten(0, 1), self._floats.flatten(1), self._whole.flatten(1))
-        self._arrays = _arrays(*self._flat[1:])
-        self._outs: dict[int, _Out] = {}
 
     def store(
         self,
@@ -164,26 +148,10 @@ class Buffer:
         if self._states is not None:
             begun_LC = self.begun.flatten()[rows_B].view(shape)
             state = self._states.flatten(0, 1)[segments_C].transpose(0, 1)
-        out = self._out(len(rows_B))
-        torch.index_select(self._flat[0], 0, rows_B, out=out.obs)
-        if self._device.type == "cpu":
-            _gather(rows_B.numpy(), *self._arrays, *out.arrays)
-        else:
-            torch.index_select(self._flat[1], 1, rows_B, out=out.floats)
-            torch.index_select(self._flat[2], 1, rows_B, out=out.whole)
-        return Minibatch(out.obs.view(*shape, *self.obs.shape[2:]), begun_LC, state, *out.each)
-
-    def _out(self, count: int) -> _Out:
-        """Memory for a minibatch of this many steps."""
-        out = self._outs.get(count)
-        if out is None:
-            if len(self._outs) > 8:  # rollouts cut short have many sizes, each used rarely
-                self._outs.clear()
-            obs = torch.empty((count, *self.obs.shape[2:]), dtype=self.obs.dtype, device=self._device)
-            floats = torch.empty((len(self._floats), count), device=self._device)
-            whole = torch.empty((len(self._whole), count), dtype=torch.int64, device=self._device)
-            out = self._outs[count] = _Out(obs, floats, whole, (*whole, *floats), _arrays(floats, whole))
-        return out
+        obs_B = self.obs.flatten(0, 1).index_select(0, rows_B)
+        whole = self._whole.flatten(1).index_select(1, rows_B)
+        floats = self._floats.flatten(1).index_select(1, rows_B)
+        return Minibatch(obs_B.view(*shape, *self.obs.shape[2:]), begun_LC, state, *whole, *floats)
 
     def _put(self, name: str, t: int, values: Values) -> None:
         row = self._row[name][t]
@@ -191,24 +159,3 @@ class Buffer:
             row.copy_(torch.as_tensor(values), non_blocking=True)
         else:
             row[...] = values.numpy() if isinstance(values, Tensor) else values
-
-
-def _arrays(floats: Tensor, whole: Tensor) -> tuple[NDArray[Any], ...]:
-    """The same memory as arrays; empty on a GPU."""
-    return () if floats.is_cuda else (floats.numpy(), whole.numpy())
-
-
-@kernel
-def _gather(
-    rows_B: NDArray[np.int64],
-    floats: NDArray[np.float32],
-    whole: NDArray[np.int64],
-    to_floats: NDArray[np.float32],
-    to_whole: NDArray[np.int64],
-) -> None:
-    for k in range(len(floats)):
-        for b in range(len(rows_B)):
-            to_floats[k, b] = floats[k, rows_B[b]]
-    for k in range(len(whole)):
-        for b in range(len(rows_B)):
-            to_whole[k, b] = whole[k, rows_B[b]]

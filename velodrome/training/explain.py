@@ -9,7 +9,7 @@ import orjson
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
-from velodrome.training.envs.make import kind_of
+from velodrome.training.envs.env_names import kind_of
 from velodrome.training.recipes import Recipe, ResolvedRun, listed
 from velodrome.training.run.train_folder import run_folder
 from velodrome.training.schedule import TrainingPlan, make_plan
@@ -127,7 +127,7 @@ def plan_json(resolved: ResolvedRun) -> Json:
 
 
 def _plan(settings: RunSettings) -> TrainingPlan | None:
-    each = kind_of(settings.env.name).agents(settings.env)
+    each = kind_of(settings.env.name).agents(settings.env.agents)
     return None if each is None else make_plan(settings, settings.env.num_envs * each)
 
 

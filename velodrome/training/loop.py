@@ -21,6 +21,7 @@ from torch import Tensor
 from velodrome.errors import TrainError
 from velodrome.timing.report import counted, for_stream
 from velodrome.timing.spans import Span, root
+from velodrome.training import timed
 from velodrome.training.buffer import Minibatch
 from velodrome.training.evaluate import Stopped, evaluate, evaluation_line
 from velodrome.training.kernels.compiled import storage_errors
@@ -37,19 +38,6 @@ from velodrome.training.run.time_account import timing_table
 from velodrome.training.run.train_folder import held_folder
 from velodrome.training.schedule import Phase, make_plan, phase_at, rollout_steps
 from velodrome.training.settings import RunSettings
-from velodrome.training.timed import (
-    ADVANTAGES,
-    BACKWARD,
-    ENVIRONMENT,
-    FORWARD,
-    GATHER,
-    OPTIMIZER,
-    ROLLOUT,
-    STORE,
-    STUDENT,
-    TEACHER,
-    UPDATE,
-)
 from velodrome.training.warmup import warm_up
 
 Json = dict[str, Any]
@@ -122,9 +110,9 @@ def run_training(
 
 def epoch(run: Session, phase: Phase, steps: int) -> tuple[dict[str, float], Span, Span]:
     """A rollout and an update: what the losses reported, and the time of both."""
-    with root(ROLLOUT) as rollout:
+    with root(timed.ROLLOUT) as rollout:
         roll_out(run, phase, steps)
-    with root(UPDATE) as update:
+    with root(timed.UPDATE) as update:
         stats = learn(run, phase, steps)
     return stats, rollout, update
 
@@ -140,7 +128,7 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
     for t in range(steps):
         run.tracer.begin("environment step")
         assert run.begun_N is not None
-        with part(STUDENT):
+        with part(timed.STUDENT):
             obs_N = torch.from_numpy(env.obs).to(run.device)
             begun_N = torch.from_numpy(run.begun_N).to(run.device)
             before = run.memory
@@ -149,11 +137,11 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
             actions_N, logprobs_N = sample(logits_NA, generator)
         if phase.asks_teacher:
             assert run.teacher is not None
-            with part(TEACHER):
+            with part(timed.TEACHER):
                 taught_N = run.teacher.actions(run.begun_N)
                 if led_N is not None:
                     actions_N = torch.where(led_N, taught_N, actions_N)
-        with part(STORE):
+        with part(timed.STORE):
             buffer.store(
                 t,
                 obs=obs_N,
@@ -164,10 +152,10 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
                 teacher_actions=taught_N,
                 state=before,
             )
-        with part(ENVIRONMENT):
+        with part(timed.ENVIRONMENT):
             env.step(actions_N.cpu().numpy())
         final_N = _final_values(run) if env.truncations.any() else None
-        with part(STORE):
+        with part(timed.STORE):
             buffer.store_outcome(
                 t, rewards=env.rewards, terminals=env.terminals, truncations=env.truncations, final_values=final_N
             )
@@ -180,9 +168,9 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
     trainer, part, buffer = run.settings.trainer, run.timer, run.buffer
     losses = [run.loss(term) for term in phase.terms]
     run.tracer.begin("update")
-    with part(FORWARD):
+    with part(timed.FORWARD):
         next_N = _next_values(run)
-    with part(ADVANTAGES):
+    with part(timed.ADVANTAGES):
         buffer.finish(steps, next_N, trainer.gamma, trainer.gae_lambda)
     for group in run.optimizer.param_groups:
         group["lr"] = _learning_rate(run.settings, phase, run.step)
@@ -191,18 +179,18 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
         generator = stream(run.settings.seed, f"minibatches/{number}", run.step)
         batches = buffer.minibatches(generator, trainer.minibatch_size)
         while True:
-            with part(GATHER):
+            with part(timed.GATHER):
                 batch = next(batches, None)
             if batch is None:
                 break
-            with part(FORWARD), run.precision():
+            with part(timed.FORWARD), run.precision():
                 logits_LCA, values_LC = run.learn(batch.obs_LC, batch.begun_LC, batch.state)
-            with part(FORWARD):
+            with part(timed.FORWARD):
                 loss, stats = _total(losses, batch, logits_LCA.flatten(0, 1), values_LC.flatten(), run.step)
-            with part(BACKWARD):
+            with part(timed.BACKWARD):
                 run.optimizer.zero_grad()
                 torch.autograd.backward(loss)
-            with part(OPTIMIZER):
+            with part(timed.OPTIMIZER):
                 norm = run.optimizer.clipped_step(trainer.max_grad_norm)
             reported.append(torch.cat((stats, norm.reshape(1))))
         if losses[0].ends_update(reported[-1]):
@@ -229,8 +217,8 @@ def report(run: Session, phase: Phase, stats: Mapping[str, float], spent: Mappin
         **({"lstm_precision": run.lstm_precision} if run.lstm_precision else {}),
     }
     spent_ms = {name: seconds * 1e3 for name, seconds in spent.items()}
-    line["sps"] = rows * run.agents / (spent[ROLLOUT] + spent[UPDATE])
-    line |= {"rollout_ms": spent_ms.pop(ROLLOUT), "update_ms": spent_ms.pop(UPDATE), "parts_ms": spent_ms}
+    line["sps"] = rows * run.agents / (spent[timed.ROLLOUT] + spent[timed.UPDATE])
+    line |= {"rollout_ms": spent_ms.pop(timed.ROLLOUT), "update_ms": spent_ms.pop(timed.UPDATE), "parts_ms": spent_ms}
     run.log(line)
     trainer = run.settings.trainer
     if run.account.rollouts >= trainer.timing_interval or run.step >= trainer.total_timesteps:
@@ -322,7 +310,7 @@ def _ended_episodes(run: Session, phase: Phase) -> Json:
 @torch.no_grad()
 def _final_values(run: Session) -> Tensor:
     """The student's values of the last observations of truncated episodes."""
-    with run.timer(STUDENT), run.precision():
+    with run.timer(timed.STUDENT), run.precision():
         rows = torch.from_numpy(np.flatnonzero(run.env.truncations))
         obs = torch.from_numpy(run.env.final_obs)[rows].to(run.device)
         memory = None if run.memory is None else run.memory[:, rows.to(run.device)]

@@ -288,7 +288,7 @@ def sample(logits_NA: Tensor, generator: torch.Generator) -> tuple[Tensor, Tenso
 
 def drawn(logits_NA: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
     """The actions picked by numbers from [0, 1), by their place among the cumulated probabilities."""
-    if logits_NA.is_cuda or torch.compiler.is_compiling():
+    if logits_NA.is_cuda:
         return _drawn_anywhere(logits_NA, uniform_N)
     actions_N = torch.empty(len(logits_NA), dtype=torch.int64)
     logprobs_N = torch.empty(len(logits_NA))
@@ -297,6 +297,7 @@ def drawn(logits_NA: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _drawn_anywhere(logits_NA: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
+    """For CUDA."""
     logprobs_NA = F.log_softmax(logits_NA, 1)
     below_NA = logprobs_NA.exp().cumsum(1)
     actions_N = (below_NA <= uniform_N.unsqueeze(1) * below_NA[:, -1:]).sum(1).clamp_(max=logits_NA.shape[1] - 1)

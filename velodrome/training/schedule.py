@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from velodrome.errors import InputError
-from velodrome.training.envs.make import agents_problem, kind_of
+from velodrome.training.envs.env_names import agents_problem, kind_of
 from velodrome.training.settings import EnvSettings, LossTerm, RunSettings
 
 
@@ -85,7 +85,7 @@ def conflicts(settings: RunSettings) -> list[str]:
     if taught and not kind_of(env.name).teacher:
         way = "set supervised.steps=0 supervised.keep_steps=0"
         problems.append(f"{env.name} has no teacher, and {', '.join(taught)} needs one; {way}")
-    each = kind_of(env.name).agents(env)
+    each = kind_of(env.name).agents(env.agents)
     if each is not None:
         try:
             horizon(settings, env.num_envs * each)

@@ -13,7 +13,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from velodrome.settings.model import Settings
-from velodrome.training.envs.make import name_problem
+from velodrome.training.envs.env_names import name_problem
 
 MOST_ENVS, LEAST_HIDDEN = 65_536, 4
 

@@ -6,9 +6,8 @@ device finishes its work before a clock stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -42,33 +41,18 @@ class PartTimer:
 
     def __call__(self, name: str) -> AbstractContextManager[Any]:
         if self.settled or self.traced:
-            return _WatchedSpan(name, self.settled, self.traced)
+            return _watched(name, self.settled, self.traced)
         return span(name)
 
 
-class _WatchedSpan:
+@contextmanager
+def _watched(name: str, settled: bool, traced: bool) -> Iterator[Span]:
     """A span that is also marked in PyTorch's trace, or that waits for the device."""
-
-    __slots__ = ("_mark", "_settled", "_span")
-
-    def __init__(self, name: str, settled: bool, traced: bool) -> None:
-        self._settled = settled
-        self._mark: Any = torch.profiler.record_function(name) if traced else None
-        self._span: Span = span(name)
-
-    def __enter__(self) -> Span:
-        if self._mark is not None:
-            self._mark.__enter__()
-        return self._span.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._settled:
+    mark: AbstractContextManager[Any] = torch.profiler.record_function(name) if traced else nullcontext()
+    with mark, span(name) as opened:
+        yield opened
+        if settled:
             torch.cuda.synchronize()
-        self._span.__exit__(kind, error, trace)
-        if self._mark is not None:
-            self._mark.__exit__(kind, error, trace)
 
 
 class TimedTeacher:

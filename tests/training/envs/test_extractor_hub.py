@@ -13,10 +13,11 @@ from patience import DEADLINE_S
 from plain_rules import PlainWorld
 
 from velodrome.errors import InputError
+from velodrome.training.envs.env_names import name_problem
 from velodrome.training.envs.extractor_hub import hub_rules
 from velodrome.training.envs.extractor_hub.env import ExtractorHub
 from velodrome.training.envs.extractor_hub.teacher import Thinky
-from velodrome.training.envs.make import make_env, make_teacher, name_problem
+from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.settings import EnvSettings
 
 
@@ -219,7 +220,8 @@ def test_more_worlds_than_the_memory_holds_are_refused_in_one_line() -> None:
     code = """
 import resource
 from velodrome.errors import InputError
-from velodrome.training.envs.make import make_env, make_teacher, name_problem
+from velodrome.training.envs.env_names import name_problem
+from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.settings import EnvSettings
 few, many = (EnvSettings(name="extractor_hub_200", num_envs=n) for n in (1, 65_536))
 env = make_env(few, 0)

@@ -35,14 +35,14 @@ class _AddCells(torch.autograd.Function):
     def forward(ctx: Any, base_NH: Tensor, obs_N: Tensor, table: Tensor, cells: int) -> Tensor:
         ctx.mark_dirty(base_NH)
         ctx.obs, ctx.cells, ctx.shape = obs_N, cells, table.shape
-        _add_rows(obs_N.numpy(), table.detach().numpy(), cells, base_NH.detach().numpy())
+        add_rows(obs_N.numpy(), table.detach().numpy(), cells, base_NH.detach().numpy())
         return base_NH
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor, None]:
         grad_NH = grads[0].contiguous()
         grad_table = torch.zeros(ctx.shape)
-        _add_to_rows(ctx.obs.numpy(), grad_NH.numpy(), ctx.cells, grad_table.numpy())
+        add_to_rows(ctx.obs.numpy(), grad_NH.numpy(), ctx.cells, grad_table.numpy())
         return grad_NH, None, grad_table, None
 
 
@@ -72,7 +72,7 @@ def sum_rows(table: NDArray[np.float32], rows: NDArray[np.int64], count: int, ou
 
 
 @kernel
-def _add_rows(obs_N: NDArray[np.uint8], table: NDArray[np.float32], cells: int, out_NH: NDArray[np.float32]) -> None:
+def add_rows(obs_N: NDArray[np.uint8], table: NDArray[np.float32], cells: int, out_NH: NDArray[np.float32]) -> None:
     kinds = len(table) // cells
     rows = np.empty(cells + 1, np.int64)
     for n in range(len(obs_N)):
@@ -81,9 +81,7 @@ def _add_rows(obs_N: NDArray[np.uint8], table: NDArray[np.float32], cells: int, 
 
 
 @kernel
-def _add_to_rows(
-    obs_N: NDArray[np.uint8], grad_NH: NDArray[np.float32], cells: int, table: NDArray[np.float32]
-) -> None:
+def add_to_rows(obs_N: NDArray[np.uint8], grad_NH: NDArray[np.float32], cells: int, table: NDArray[np.float32]) -> None:
     kinds = len(table) // cells
     rows = np.empty(cells + 1, np.int64)
     width = table.shape[1]

@@ -49,7 +49,7 @@ def _step_by_step(
     gamma: float,
     lam: float,
 ) -> tuple[Tensor, Tensor]:
-    """Vectorised but for the recursion; for devices without kernels."""
+    """For CUDA: vectorised but for the recursion."""
     following_TN = torch.cat((values_TN[1:], last_value_N.unsqueeze(0)))
     following_TN = torch.where(truncations_TN, final_values_TN, following_TN).masked_fill(terminals_TN, 0)
     advantages_TN = rewards_TN + gamma * following_TN - values_TN

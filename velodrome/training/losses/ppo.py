@@ -3,7 +3,7 @@
     loss = -mean(min(r A, clip(r) A)) + value_coef * mean(max((v - R)^2, (clipped v - R)^2)) - entropy_coef * mean(H)
 
 with r = exp(logprob - old logprob) and v clipped to within `value_clip` of the old value. On the CPU one kernel
-computes the loss, its statistics and its gradient; elsewhere torch differentiates the same formulas.
+computes the loss, its statistics and its gradient; on CUDA torch differentiates the same formulas.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def ppo_loss(
 ) -> tuple[Tensor, Tensor]:
     """The loss, and the numbers `PPO_STATS` names as one tensor: nothing waits for the device."""
     old = (actions_B, old_logprobs_B, advantages_B, returns_B, old_values_B)
-    if logits_BA.is_cuda or torch.compiler.is_compiling():
+    if logits_BA.is_cuda:
         return _derived(logits_BA, values_B, *old, settings)
     args: list[Any] = [each.detach().numpy() for each in (logits_BA, values_B, *old)]
     args += _spread(args[4]) if settings.normalize_advantages and len(values_B) > 1 else (0.0, 1.0)
@@ -72,6 +72,7 @@ def _derived(
     old_values_B: Tensor,
     settings: PPOSettings,
 ) -> tuple[Tensor, Tensor]:
+    """For CUDA: torch differentiates."""
     if settings.normalize_advantages and len(advantages_B) > 1:
         advantages_B = (advantages_B - advantages_B.mean()) / (advantages_B.std() + _TINY)
     logprobs_BA = F.log_softmax(logits_BA, 1)

@@ -43,7 +43,7 @@ def supervised_loss(
 ) -> tuple[Tensor, Tensor]:
     """The loss, and the numbers `SUPERVISED_STATS` names as one tensor: nothing waits for the device."""
     tensors = (logits_BA, values_B, teacher_actions_B, returns_B)
-    if logits_BA.is_cuda or torch.compiler.is_compiling():
+    if logits_BA.is_cuda:
         return _derived(*tensors, coef, value_coef)
     args: list[Any] = [*(each.detach().numpy() for each in tensors), coef, value_coef]
     return fused(logits_BA, values_B, len(SUPERVISED_STATS), lambda *out: _loss_and_gradient(*args, *out))
@@ -57,6 +57,7 @@ def _derived(
     coef: float,
     value_coef: float,
 ) -> tuple[Tensor, Tensor]:
+    """For CUDA: torch differentiates."""
     cross_entropy = F.cross_entropy(logits_BA, teacher_actions_B)
     value_loss = F.mse_loss(values_B, returns_B)
     loss = coef * cross_entropy + value_coef * value_loss

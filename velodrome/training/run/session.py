@@ -58,7 +58,7 @@ class Session:
     tracer: Tracer
     account: TimeAccount
     metrics: MetricsLog
-    tensorboard: TensorBoardLog | None
+    logs: list[MetricsLog | TensorBoardLog]  # `metrics` is the first
     step: int = 0  # agent steps so far
     epoch: int = 0
     begun_N: NDArray[np.bool_] | None = None  # whose episode starts with the current observation
@@ -85,9 +85,8 @@ class Session:
 
     def log(self, line: dict[str, Any]) -> None:
         """Write a line of metrics."""
-        self.metrics.write(line)
-        if self.tensorboard:
-            self.tensorboard.write(line)
+        for log in self.logs:
+            log.write(line)
 
     def precision(self) -> AbstractContextManager[Any]:
         """The precision of forward and backward."""
@@ -116,9 +115,8 @@ class Session:
     def save(self) -> Path:
         """Save a checkpoint. An environment without a state is reset here, now and when resumed."""
         world = self.env.state()
-        self.metrics.flush()
-        if self.tensorboard:
-            self.tensorboard.flush()
+        for log in self.logs:
+            log.flush()
         state = {
             "step": self.step,
             "epoch": self.epoch,
@@ -166,9 +164,8 @@ class Session:
     def close(self) -> None:
         """Close everything; a started trace is written."""
         self.tracer.close()
-        self.metrics.close()
-        if self.tensorboard:
-            self.tensorboard.close()
+        for log in self.logs:
+            log.close()
         self.env.close()
 
 
@@ -179,12 +176,12 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
     env = make_env(settings.env, stream_seed(settings.seed, "environment", 0) % 2**31)
     with ExitStack() as undo:
         undo.callback(env.close)
-        tensorboard = None
-        if settings.output.tensorboard:
-            tensorboard = TensorBoardLog(folder, state["step"] if state else 0)
-            undo.callback(tensorboard.close)
         metrics = MetricsLog(folder / METRICS, state["log"] if state else 0)
         undo.callback(metrics.close)
+        logs: list[MetricsLog | TensorBoardLog] = [metrics]
+        if settings.output.tensorboard:
+            logs.append(TensorBoardLog(folder, state["step"] if state else 0))
+            undo.callback(logs[-1].close)
         timer = PartTimer(device, profiled=settings.supervised.profiled)
         teacher = _teacher(settings, env, device, timer)
         policy = Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0)).to(device)
@@ -205,7 +202,7 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
             tracer=Tracer(settings.trainer.profiler, folder, timer, device, say),
             account=TimeAccount(),
             metrics=metrics,
-            tensorboard=tensorboard,
+            logs=logs,
         )
         if state is None:
             run.reset()

@@ -12,39 +12,25 @@ from typing import Any
 from velodrome.timing.percentiles import Quantiles
 from velodrome.timing.report import Line, counted, tree
 from velodrome.timing.spans import Span
-from velodrome.training.timed import (
-    ADVANTAGES,
-    BACK,
-    BACKWARD,
-    ENVIRONMENT,
-    FETCH,
-    FORWARD,
-    GATHER,
-    KERNELS,
-    OPTIMIZER,
-    RESHAPE,
-    STORE,
-    STUDENT,
-    TEACHER,
-)
+from velodrome.training import timed
 
 Json = dict[str, Any]
 
 OTHER = "other"
-IN_TEACHER = (RESHAPE, FETCH, KERNELS, BACK)
-IN_ROLLOUT = (STUDENT, TEACHER, STORE, ENVIRONMENT)
-IN_UPDATE = (ADVANTAGES, GATHER, FORWARD, BACKWARD, OPTIMIZER)
+IN_TEACHER = (timed.RESHAPE, timed.FETCH, timed.KERNELS, timed.BACK)
+IN_ROLLOUT = (timed.STUDENT, timed.TEACHER, timed.STORE, timed.ENVIRONMENT)
+IN_UPDATE = (timed.ADVANTAGES, timed.GATHER, timed.FORWARD, timed.BACKWARD, timed.OPTIMIZER)
 
 _BAR = "=" * 60
 _LABELS = {
-    STUDENT: "Student Forward:",
-    TEACHER: "Teacher Total:",
-    RESHAPE: "Reshape:",
-    FETCH: "GPU->CPU:",
-    KERNELS: "Nim Calls:",
-    BACK: "Stack+Back:",
-    STORE: "Replay Store:",
-    ENVIRONMENT: "Environment:",
+    timed.STUDENT: "Student Forward:",
+    timed.TEACHER: "Teacher Total:",
+    timed.RESHAPE: "Reshape:",
+    timed.FETCH: "GPU->CPU:",
+    timed.KERNELS: "Nim Calls:",
+    timed.BACK: "Stack+Back:",
+    timed.STORE: "Replay Store:",
+    timed.ENVIRONMENT: "Environment:",
     OTHER: "Other:",
 }
 _MARKED = 0.25  # a part below this share of a rollout is not marked as the bottleneck
@@ -168,25 +154,25 @@ def _split(
     split |= {f"{whole}/{name}": spent.get(name, 0.0) for name in parts}
     split[f"{whole}/{OTHER}"] = seconds - sum(spent.get(name, 0.0) for name in parts)
     if inner:
-        split |= {f"{whole}/{TEACHER}/{name}": spent.get(name, 0.0) for name in inner}
-        rest = spent.get(TEACHER, 0.0) - sum(spent.get(name, 0.0) for name in inner)
-        split[f"{whole}/{TEACHER}/{OTHER}"] = rest
+        split |= {f"{whole}/{timed.TEACHER}/{name}": spent.get(name, 0.0) for name in inner}
+        rest = spent.get(timed.TEACHER, 0.0) - sum(spent.get(name, 0.0) for name in inner)
+        split[f"{whole}/{timed.TEACHER}/{OTHER}"] = rest
     return split
 
 
 def timing_table(account: TimeAccount, agent_step: int, *, settled: bool) -> str:
     """The rollouts since the last table: means, percentiles, the largest part marked."""
     times = account.recent
-    taught = times.sum_s(f"rollout/{TEACHER}") > 0
-    rows = [(STUDENT, 1, f"rollout/{STUDENT}"), (TEACHER, 1, f"rollout/{TEACHER}")]
-    rows += [(name, 2, f"rollout/{TEACHER}/{name}") for name in IN_TEACHER if taught]
-    rows += [(name, 1, f"rollout/{name}") for name in (STORE, ENVIRONMENT, OTHER)]
+    taught = times.sum_s(f"rollout/{timed.TEACHER}") > 0
+    rows = [(timed.STUDENT, 1, f"rollout/{timed.STUDENT}"), (timed.TEACHER, 1, f"rollout/{timed.TEACHER}")]
+    rows += [(name, 2, f"rollout/{timed.TEACHER}/{name}") for name in IN_TEACHER if taught]
+    rows += [(name, 1, f"rollout/{name}") for name in (timed.STORE, timed.ENVIRONMENT, OTHER)]
     total = times.mean_ms("rollout")
-    largest = max((path for name, _, path in rows if name != TEACHER), key=times.mean_ms)
+    largest = max((path for name, _, path in rows if name != timed.TEACHER), key=times.mean_ms)
     marked = largest if times.mean_ms(largest) >= _MARKED * total else None
     lines = [Line("Rollout Total:", 0, total, note=times.percentiles("rollout"))]
     for name, depth, path in rows:
-        note = "not asked" if name == TEACHER and not taught else times.percentiles(path)
+        note = "not asked" if name == timed.TEACHER and not taught else times.percentiles(path)
         lines.append(Line(_LABELS[name], depth, times.mean_ms(path), bottleneck=path == marked, note=note))
     title, *parts = tree(f"Rollout Timing Profile (agent_step={agent_step})", lines).splitlines()
     clock = "device synchronized before a clock stops" if settled else "nothing to synchronize on this device"

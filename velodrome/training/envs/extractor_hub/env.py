@@ -10,12 +10,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from velodrome.training.envs.env_names import hub_size
 from velodrome.training.envs.extractor_hub import hub_picture, hub_rules
 from velodrome.training.envs.extractor_hub.kernels import step_all
 from velodrome.training.envs.extractor_hub.teacher import Thinky, fill
 from velodrome.training.envs.extractor_hub.world import EPISODE, World, make_world
 from velodrome.training.envs.interface import Array, Ended, Spec, VectorEnv
-from velodrome.training.envs.make import hub_size
 from velodrome.training.settings import EnvSettings
 
 _NOT_STATE = ("size", "hub_radius", "max_steps", "notes")

@@ -1,0 +1,70 @@
+"""The table of environments: their names, the modules that make them, and what is wrong with a name.
+
+This needs no package beyond the core.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from velodrome.settings.names import hint
+from velodrome.training.envs.extractor_hub import hub_rules
+
+
+class EnvKind(NamedTuple):
+    """One kind of environment."""
+
+    names: str  # what its names look like
+    module: str  # has make(settings), and make_teacher(env) if `teacher`
+    extra: str  # installs what the module imports
+    agents: Callable[[int], int | None]  # in each environment, by `env.agents`; None if only the environment can tell
+    teacher: bool = False
+    unused: tuple[str, ...] = ()  # settings without effect
+
+
+_HERE = "velodrome.training.envs"
+KINDS = {
+    "extractor_hub": EnvKind(
+        "extractor_hub_<size>", f"{_HERE}.extractor_hub.env", "train", lambda agents: agents, teacher=True
+    ),
+    "gymnasium": EnvKind(
+        "gymnasium:<id>", f"{_HERE}.gymnasium_env", "train", lambda _: 1, unused=("agents", "max_steps", "notes")
+    ),
+    "mettagrid": EnvKind("mettagrid:<mission>", f"{_HERE}.mettagrid_env", "mettagrid", lambda _: None),
+}
+
+
+def kind_of(name: str) -> EnvKind:
+    """The kind of a name that `name_problem` accepts."""
+    return KINDS["extractor_hub" if hub_size(name) is not None else name.partition(":")[0]]
+
+
+def hub_size(name: str) -> int | None:
+    """The size of an extractor_hub; None for any other name."""
+    hub = re.fullmatch(r"extractor_hub_([0-9]{1,4})", name)
+    return int(hub[1]) if hub else None
+
+
+def name_problem(name: str) -> str | None:
+    """Why there is no environment of this name, as far as the name tells."""
+    size, (kind, _, rest) = hub_size(name), name.partition(":")
+    if size is not None:
+        fits = hub_rules.MIN_SIZE <= size <= hub_rules.MAX_SIZE
+        return None if fits else f"{name}: the size is from {hub_rules.MIN_SIZE} to {hub_rules.MAX_SIZE}"
+    if rest and kind in ("gymnasium", "mettagrid"):
+        return None
+    digits = re.sub(r"[^0-9]", "", name) or "30"
+    guess = hint(kind, ("gymnasium", "mettagrid"), cutoff=0.4) if rest else hint(name, [f"extractor_hub_{digits}"])
+    if rest:
+        guess = guess.replace('"?', f':{rest}"?')
+    return f'no environment "{name}"{guess} ({", ".join(each.names for each in KINDS.values())})'
+
+
+def agents_problem(name: str, agents: int) -> str | None:
+    """Why an extractor_hub cannot have this many agents."""
+    size = hub_size(name)
+    if size is None or agents <= hub_rules.most_agents(size):
+        return None
+    return f"env.agents: {agents} are too many for {name}; at most {hub_rules.most_agents(size)}, or a larger size"
