@@ -22,7 +22,7 @@ from velodrome.errors import describe
 from velodrome.timing import spans
 
 _CLOSING_S = 1.0
-WORTH_TELLING_S = 100e-6  # what is shorter changes no picture, and each span has its price
+WORTH_RECORDING_S = 100e-6  # what is shorter changes no picture, and each span has its price
 
 
 class NoAnswer(Exception):
@@ -119,9 +119,9 @@ class _Call:
 def _account(call: _Call, size: int) -> None:
     """Record the wait for a thread, and how much CPU the code took."""
     started = call.started
-    if started is not None and started - call.queued_at >= WORTH_TELLING_S:
+    if started is not None and started - call.queued_at >= WORTH_RECORDING_S:
         spans.record("limit:threads", call.queued_at, started, {"threads": size})
-    if call.cpu_s >= WORTH_TELLING_S:
+    if call.cpu_s >= WORTH_RECORDING_S:
         spans.tally("cpu_us", round(call.cpu_s * 1e6))
 
 

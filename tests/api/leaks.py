@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager
 
 def open_sockets() -> set[str]:
     """The sockets of this process, by inode."""
-    found = set()
+    sockets = set()
     for fd in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{fd}")
         except OSError:  # the descriptor of the listing itself
             continue
         if target.startswith("socket:"):
-            found.add(target)
-    return found
+            sockets.add(target)
+    return sockets
 
 
 @asynccontextmanager
@@ -34,6 +34,10 @@ async def nothing_left() -> AsyncIterator[None]:
         await asyncio.sleep(0)  # transports close on the next turn of the loop
         gc.collect()
         gc.unfreeze()
+        if open_sockets() - sockets:  # a cycle with what was there before
+            gc.collect()
         assert asyncio.all_tasks() - tasks == set()
+        for thread in set(threading.enumerate()) - threads:
+            thread.join(5)  # one of a closed loop's workers is about to end
         assert set(threading.enumerate()) - threads == set()
         assert open_sockets() - sockets == set()

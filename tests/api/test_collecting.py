@@ -41,10 +41,10 @@ def agent(answer: str = "hi there", **settings: Any) -> SimpleAgent:
 
 async def plain(task: Json) -> Json:
     """An agent that is a function."""
-    asked = task["responses_create_params"]["input"]
-    if "bad" in asked:
+    text = task["responses_create_params"]["input"]
+    if "bad" in text:
         raise ValueError("no luck")
-    return {"output": f"you said {asked}", "reward": float(len(asked))}
+    return {"output": f"you said {text}", "reward": float(len(text))}
 
 
 def run(work: Any) -> Any:

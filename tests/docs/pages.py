@@ -34,37 +34,37 @@ def prose(text: str) -> str:
 
 
 def headings(text: str) -> list[str]:
-    return [found[1] for found in HEADING.findall(prose(text))]
+    return [result[1] for result in HEADING.findall(prose(text))]
 
 
 def anchors(text: str) -> set[str]:
     """What `#…` may name, as GitHub makes them."""
-    found: set[str] = set()
+    result: set[str] = set()
     for heading in headings(text):
         slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
         number = 0
-        while (f"{slug}-{number}" if number else slug) in found:
+        while (f"{slug}-{number}" if number else slug) in result:
             number += 1
-        found.add(f"{slug}-{number}" if number else slug)
-    return found
+        result.add(f"{slug}-{number}" if number else slug)
+    return result
 
 
 def section(text: str, heading: str) -> str:
     """From a heading to the next of its level or above; what looks like a heading inside a code block is none."""
     hidden = FENCE.sub(lambda block: re.sub("(?m)^#", " ", block.group()), text)
-    found = [(len(match[1]), match[2], match.start(), match.end()) for match in HEADING.finditer(hidden)]
-    for index, (level, title, _, end) in enumerate(found):
+    result = [(len(match[1]), match[2], match.start(), match.end()) for match in HEADING.finditer(hidden)]
+    for index, (level, title, _, end) in enumerate(result):
         if title == heading:
-            after = (start for other, _, start, _ in found[index + 1 :] if other <= level)
+            after = (start for other, _, start, _ in result[index + 1 :] if other <= level)
             return text[end : next(after, len(text))]
     raise AssertionError(f"no heading {heading!r}")
 
 
 def rows(text: str) -> dict[str, str]:
     """The first two columns of the tables in a section, heads left out."""
-    found = {name: value for name, value in ROW.findall(prose(text)) if not name.startswith("---")}
+    result = {name: value for name, value in ROW.findall(prose(text)) if not name.startswith("---")}
     heads = ("setting", "key", "code", "boundary", "field", "part")
-    return {name: value for name, value in found.items() if name not in heads}
+    return {name: value for name, value in result.items() if name not in heads}
 
 
 def blocks(text: str, *languages: str) -> list[str]:

@@ -14,8 +14,8 @@ from velodrome.cli import collect
 
 
 def error_classes() -> list[type[errors.VelodromeError]]:
-    found = [thing for _, thing in inspect.getmembers(errors, inspect.isclass)]
-    return [thing for thing in found if issubclass(thing, errors.VelodromeError)]
+    classes = [thing for _, thing in inspect.getmembers(errors, inspect.isclass)]
+    return [thing for thing in classes if issubclass(thing, errors.VelodromeError)]
 
 
 def test_every_error_has_a_heading():
@@ -24,8 +24,8 @@ def test_every_error_has_a_heading():
 
 def test_every_boundary_is_documented_with_the_error_that_carries_it():
     carried = {kind.boundary: kind.__name__ for kind in error_classes() if kind.__base__ is errors.RolloutError}
-    told = rows(section(read("errors.md"), "Boundaries"))
-    assert {name: re.sub(r"\[(\w+)\].*", r"\1", value) for name, value in told.items()} == carried
+    documented = rows(section(read("errors.md"), "Boundaries"))
+    assert {name: re.sub(r"\[(\w+)\].*", r"\1", value) for name, value in documented.items()} == carried
     assert carried.keys() == set(get_args(errors.Boundary))
 
 

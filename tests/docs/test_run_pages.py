@@ -72,8 +72,8 @@ def free_port(wanted: int = 0) -> int:
             sock.bind(("127.0.0.1", wanted))
         except OSError:
             sock.bind(("127.0.0.1", 0))
-        found: int = sock.getsockname()[1]
-        return found
+        port: int = sock.getsockname()[1]
+        return port
 
 
 @pytest.mark.slow
@@ -89,22 +89,22 @@ def test_the_commands_of_the_readme_run(tmp_path: Path):
                     typed(line.partition("  #")[0] + more, tmp_path)
 
 
-def fits(answer: Any, told: Any) -> bool:
+def fits(answer: Any, expected: Any) -> bool:
     """Whether an answer is what the page tells; `…` there stands for anything, as a key for any others."""
-    if told == "…":
+    if expected == "…":
         return True
-    if isinstance(told, dict) and isinstance(answer, dict):
-        names = told.keys() - {"…"}
-        same = names <= answer.keys() if "…" in told else names == answer.keys()
-        return same and all(fits(answer[name], told[name]) for name in names)
-    if isinstance(told, list) and isinstance(answer, list):
-        return len(told) == len(answer) and all(map(fits, answer, told))
-    return bool(answer == told)
+    if isinstance(expected, dict) and isinstance(answer, dict):
+        names = expected.keys() - {"…"}
+        same = names <= answer.keys() if "…" in expected else names == answer.keys()
+        return same and all(fits(answer[name], expected[name]) for name in names)
+    if isinstance(expected, list) and isinstance(answer, list):
+        return len(expected) == len(answer) and all(map(fits, answer, expected))
+    return bool(answer == expected)
 
 
-def reads(answer: str, told: str) -> bool:
+def reads(answer: str, expected: str) -> bool:
     """The same for text."""
-    return re.fullmatch(re.escape(told.strip()).replace("…", ".*"), answer.strip()) is not None
+    return re.fullmatch(re.escape(expected.strip()).replace("…", ".*"), answer.strip()) is not None
 
 
 def test_an_answer_that_is_not_the_one_on_the_page_is_seen():
@@ -131,9 +131,9 @@ def test_the_page_on_servers_does_as_it_says(tmp_path: Path):
     start = section(page, "Two terminals")
     (tmp_path / "servers.yaml").write_text(blocks(start, "yaml")[0])
     serve, collect_rollouts = blocks(start, "bash")
-    told, account = blocks(start, "text")
+    expected, account = blocks(start, "text")
     with terminal(serve, tmp_path) as said:
-        timeless = [sorted(re.sub(r"\d+\.\d s", "", line) for line in lines) for lines in (said, told.splitlines())]
+        timeless = [sorted(re.sub(r"\d+\.\d s", "", line) for line in lines) for lines in (said, expected.splitlines())]
         assert timeless[0] == timeless[1]
         assert set(account.splitlines()) <= set(typed(collect_rollouts, tmp_path).stderr.splitlines())
         table = blocks(section(page, "Status and the head"), "text")[0]
@@ -141,17 +141,17 @@ def test_the_page_on_servers_does_as_it_says(tmp_path: Path):
             [line.split()[:4] for line in text.splitlines()] for text in (typed("velo status", tmp_path).stdout, table)
         ]
         assert columns[0] == columns[1]
-        asked = 0
+        compared = 0
         for (language, body), (kind, answer) in pairwise(FENCE.findall(page)):
             if language == "bash" and body.startswith("curl"):
-                given = typed(body, tmp_path).stdout
+                answered = typed(body, tmp_path).stdout
             elif language == "python":
-                given = typed(f"{sys.executable} - <<'END'\n{body}\nEND", tmp_path).stdout
+                answered = typed(f"{sys.executable} - <<'END'\n{body}\nEND", tmp_path).stdout
             else:
                 continue
-            asked += 1
+            compared += 1
             if kind == "json":
-                assert fits(json.loads(given), json.loads(answer)), given
+                assert fits(json.loads(answered), json.loads(answer)), answered
             elif kind == "text":
-                assert reads(given, answer), given
-        assert asked >= 7
+                assert reads(answered, answer), answered
+        assert compared >= 7

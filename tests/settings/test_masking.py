@@ -21,7 +21,7 @@ from velodrome.responses_api_models.openai_model.app import OpenAI
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.settings import is_secret_key, mask, mask_text, secrets
 from velodrome.settings.component import settings_of
-from velodrome.settings.masking import found_secrets
+from velodrome.settings.masking import secrets_in
 from velodrome.settings.model import setting_keys, setting_names
 
 FILES = "+config_paths=[model.yaml,agent.yaml]"
@@ -109,8 +109,8 @@ def test_names_of_instances_and_implementations_are_not_keys_of_secrets():
 
 
 def test_text_such_as_an_error_is_masked_with_the_secrets_of_a_config(math):
-    found = secrets(math.load(FILES))
-    assert mask_text("401 for sk-very-secret at http://a:b@c/d", found) == "401 for *** at http://***@c/d"
+    known = secrets(math.load(FILES))
+    assert mask_text("401 for sk-very-secret at http://a:b@c/d", known) == "401 for *** at http://***@c/d"
 
 
 def test_a_short_secret_is_masked_only_where_it_is_the_whole_value():
@@ -275,5 +275,5 @@ def test_headers_that_somebody_made_up_are_masked():
 
 def test_a_secret_of_several_lines_is_masked_line_by_line():
     lines = ["-----BEGIN PRIVATE KEY-----", "a" * 64, "b" * 30, "-----END PRIVATE KEY-----"]
-    known = found_secrets({"tls": "\n".join(lines)})
+    known = secrets_in({"tls": "\n".join(lines)})
     assert mask_text(f"load: {lines[1]}", known) == "load: ***"

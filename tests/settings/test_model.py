@@ -25,9 +25,9 @@ class Outer(Settings):
 
 
 def test_every_mistake_is_reported_at_once():
-    given = {"num_samples_in_parallel": 0, "api_key": 7, "inner": {"dept": 1}, "paralel": 3}
+    values = {"num_samples_in_parallel": 0, "api_key": 7, "inner": {"dept": 1}, "paralel": 3}
     with pytest.raises(InputError) as caught:
-        Outer.read(given, "here")
+        Outer.read(values, "here")
     parts = ["num_samples_in_parallel", "api_key", '"inner.dept"; did you mean "depth"?', '"paralel"']
     lines = caught.value.problems
     assert all(line.startswith("here: ") and part in line for part, line in zip(parts, lines, strict=True)), lines

@@ -38,9 +38,9 @@ def loaded(folder: Path, judge: str, *files: str, scoring: bool = True, more: tu
 
 
 def test_an_agent_whose_model_nobody_defines_is_enough_to_score(tmp_path: Path):
-    found = loaded(tmp_path, "{}", "agent.yaml")
-    assert list(found.instances) == ["env", "solo"]
-    assert found.instances["solo"].references() == {"resources_server": "env"}
+    config = loaded(tmp_path, "{}", "agent.yaml")
+    assert list(config.instances) == ["env", "solo"]
+    assert config.instances["solo"].references() == {"resources_server": "env"}
     with pytest.raises(InputError, match='refers to "policy_model", which no file defines'):
         loaded(tmp_path, "{}", "agent.yaml", scoring=False)
 
@@ -51,9 +51,9 @@ def test_models_that_nothing_asks_may_be_half_written(tmp_path: Path):
 
 def test_the_model_an_environment_asks_is_kept_and_checked(tmp_path: Path):
     judged = JUDGED.replace("NAME", "judge")
-    found = loaded(tmp_path, judged, "agent.yaml", "models.yaml", more=("+policy_word=yes",))
-    assert sorted(found.instances) == ["env", "judge", "solo"]
-    assert found.instances["judge"].settings == {"answers": ["yes"]}
+    config = loaded(tmp_path, judged, "agent.yaml", "models.yaml", more=("+policy_word=yes",))
+    assert sorted(config.instances) == ["env", "judge", "solo"]
+    assert config.instances["judge"].settings == {"answers": ["yes"]}
     with pytest.raises(InputError, match="policy_word"):
         loaded(tmp_path, judged, "agent.yaml", "models.yaml")
     with pytest.raises(InputError, match='refers to "judge", which no file defines'):
@@ -63,11 +63,11 @@ def test_the_model_an_environment_asks_is_kept_and_checked(tmp_path: Path):
 def test_a_judge_named_by_another_setting_is_found_once_that_is_known(tmp_path: Path):
     judged = JUDGED.replace("NAME", '"${who}"')
     words = ("+policy_word=yes", "+who=judge", "+nowhere=http://127.0.0.1:1")
-    found = loaded(tmp_path, judged, "agent.yaml", "models.yaml", more=words)
-    assert found.instances["env"].references() == {"judge_model": "judge"}
+    config = loaded(tmp_path, judged, "agent.yaml", "models.yaml", more=words)
+    assert config.instances["env"].references() == {"judge_model": "judge"}
 
 
 def test_a_model_whose_values_others_use_is_kept(tmp_path: Path):
     text = '{word: "${judge.responses_api_models.scripted_model.answers.0}"}'
-    found = loaded(tmp_path, text, "agent.yaml", "models.yaml", more=("+policy_word=yes",))
-    assert found.instances["env"].settings == {"word": "yes"}
+    config = loaded(tmp_path, text, "agent.yaml", "models.yaml", more=("+policy_word=yes",))
+    assert config.instances["env"].settings == {"word": "yes"}

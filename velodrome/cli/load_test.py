@@ -76,14 +76,14 @@ def read_config(words: Sequence[str]) -> tuple[Config, Path]:
     config = load(words, known=known)
     if not any("url" not in instance.settings for instance in config.instances.values()):
         raise InputError("there is no server to start: give +config_paths=[…] (see velo profile --help)")
-    given = config.settings
-    folder = given.get("profiling_results_dirpath") or f"results/profiling/{time.strftime('%Y%m%d-%H%M%S')}"
+    own = config.settings
+    folder = own.get("profiling_results_dirpath") or f"results/profiling/{time.strftime('%Y%m%d-%H%M%S')}"
     settings: Json = {
-        **given,
+        **own,
         "profiling_enabled": True,
         "profiling_results_dirpath": str(folder),
-        "output_jsonl_fpath": given.get("output_jsonl_fpath") or str(Path(str(folder)) / "rollouts.jsonl"),
-        "log_dir": given.get("log_dir") or str(Path(str(folder)) / "logs"),
+        "output_jsonl_fpath": own.get("output_jsonl_fpath") or str(Path(str(folder)) / "rollouts.jsonl"),
+        "log_dir": own.get("log_dir") or str(Path(str(folder)) / "logs"),
     }
     if not any(word.lstrip("+").startswith("head_server") for word in words):
         settings["head_server"] = {"host": LOOPBACK, "port": 0}  # a free one: env.yaml's may be in use
@@ -132,8 +132,8 @@ def show(profile: Json, config: Config, folder: Path, *, as_json: bool, top: int
         if (stem := Profiles(folder, name).name)
     }
     if as_json:
-        told = {**profile, "servers": {name: [str(path) for path in paths] for name, paths in logs.items()}}
-        print(printed_json(told))
+        report = {**profile, "servers": {name: [str(path) for path in paths] for name, paths in logs.items()}}
+        print(printed_json(report))
         return
     from velodrome.profiling.profile_text import profile_tree, verdict_text
     from velodrome.timing.report import for_stream

@@ -60,22 +60,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return settled(_run(argv))
     except BrokenPipeError:
-        return _seen_enough()
+        return _stdout_closed()
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    given = list(sys.argv[1:] if argv is None else argv)
-    verbose = "-v" in given or "--verbose" in given
-    given = [word for word in given if word not in ("-v", "--verbose")]
-    if not given or given[0] in ("-h", "--help", "help"):
+    words = list(sys.argv[1:] if argv is None else argv)
+    verbose = "-v" in words or "--verbose" in words
+    words = [word for word in words if word not in ("-v", "--verbose")]
+    if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
-    if given[0] == "--version":
+    if words[0] == "--version":
         from importlib.metadata import version
 
         print(version("velodrome"))
         return 0
-    verb, *rest = given
+    verb, *rest = words
     if verb not in VERBS:
         from difflib import get_close_matches
 
@@ -103,15 +103,15 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
             os._exit(code)
         return code
     except InputError as error:
-        _tell(error, verbose)
+        _print_error(error, verbose)
         return 2
     except VelodromeError as error:
-        _tell(error, verbose)
+        _print_error(error, verbose)
         return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        return _seen_enough()
+        return _stdout_closed()
     except Exception as error:  # noqa: BLE001 - the edge of the process
         from velodrome.settings import mask_text
 
@@ -121,13 +121,13 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
         return 1
 
 
-def _seen_enough() -> int:
+def _stdout_closed() -> int:
     """Whoever read stdout has closed it; that is no fault."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
-def _tell(error: VelodromeError, verbose: bool) -> None:
+def _print_error(error: VelodromeError, verbose: bool) -> None:
     from velodrome.settings import mask_text
     from velodrome.timing.invisible import escaped
 

@@ -13,11 +13,11 @@ from velodrome.records.rollout import beside
 Json = dict[str, Any]
 
 
-def page_path(given: str, rollouts: Path) -> Path:
+def page_path(name: str, rollouts: Path) -> Path:
     """Where the page goes. What is there already and is no page of ours is left alone."""
     from velodrome.viewer.pages.profile_page import MARK
 
-    path = Path(given).expanduser() if given else beside(rollouts, "profile.html")
+    path = Path(name).expanduser() if name else beside(rollouts, "profile.html")
     if not path.parent.is_dir():
         raise InputError(f"{path}: no such folder {path.parent}")
     if path.exists():

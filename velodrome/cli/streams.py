@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -27,24 +27,24 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def reassured(what: str, tell: Callable[[str], None] = say, *, after_s: float = PATIENCE_S) -> Iterator[None]:
-    """Tell what goes on, and for how long, once it takes more than a moment and every few seconds from then on."""
+def reassured(what: str) -> Iterator[None]:
+    """Say what is going on, and for how long, once it takes more than a moment and every few seconds from then on."""
     over = threading.Event()
     began = time.monotonic()
 
-    def keep_telling() -> None:
-        wait_s = after_s
+    def keep_reporting() -> None:
+        wait_s = PATIENCE_S
         while not over.wait(wait_s):
-            tell(f"{what}: {time.monotonic() - began:.0f} s so far")
+            say(f"{what}: {time.monotonic() - began:.0f} s so far")
             wait_s = EVERY_S
 
-    teller = threading.Thread(target=keep_telling, daemon=True)
-    teller.start()
+    reporter = threading.Thread(target=keep_reporting, daemon=True)
+    reporter.start()
     try:
         yield
     finally:
         over.set()
-        teller.join()
+        reporter.join()
 
 
 class _SafeStream(io.FileIO):

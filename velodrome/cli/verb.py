@@ -73,8 +73,8 @@ def read_flags(model: type[F], argv: Sequence[str], prog: str) -> F:
     for name, each in ordered_fields(model).items():
         names[each.alias or name] = _shown(each.alias or name, each)
         _add(parser, each.alias or name, each)
-    given, unknown = parser.parse_known_intermixed_args(list(argv))
-    values = {name: value for name, value in vars(given).items() if value is not None and value != []}
+    parsed, unknown = parser.parse_known_intermixed_args(list(argv))
+    values = {name: value for name, value in vars(parsed).items() if value is not None and value != []}
     flags_first = [word for word in unknown if word.startswith("-")] or unknown  # a word after one is its value
     problems = [_unknown(word, names.values()) for word in flags_first]
     try:

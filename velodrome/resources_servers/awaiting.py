@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Generator
 from time import perf_counter
 from typing import Any
 
-from velodrome.threads import WORTH_TELLING_S, Escaped, NoAnswer
+from velodrome.threads import WORTH_RECORDING_S, Escaped, NoAnswer
 from velodrome.timing.spans import tally
 
 
@@ -82,5 +82,5 @@ async def within(timeout_s: float, coroutine: Coroutine[Any, Any, Any]) -> Any:
         raise
     finally:
         held_s = perf_counter() - began if rest is None else rest.held_s
-        if held_s >= WORTH_TELLING_S:
+        if held_s >= WORTH_RECORDING_S:
             tally("held_us", round(held_s * 1e6))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from velodrome.settings.blocks import Config, Instance
 from velodrome.settings.files import find_file
 from velodrome.settings.load import load
-from velodrome.settings.masking import found_secrets, is_secret_key, mask, mask_text
+from velodrome.settings.masking import is_secret_key, mask, mask_text, secrets_in
 from velodrome.settings.names import KINDS, hint, nearest
 
 __all__ = [
@@ -25,4 +25,4 @@ __all__ = [
 
 def secrets(config: Config) -> frozenset[str]:
     """Every secret value in the configuration, for `mask` and `mask_text`."""
-    return found_secrets(config.plain())
+    return secrets_in(config.plain())

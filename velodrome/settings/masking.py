@@ -99,7 +99,7 @@ class _State(NamedTuple):
 
 def mask(data: Any, secrets: Collection[str] = ()) -> Any:
     """A copy of plain data with its secrets, and every value in `secrets`, replaced by `***`."""
-    return _masked(data, frozenset(secrets) | found_secrets(data), _State())
+    return _masked(data, frozenset(secrets) | secrets_in(data), _State())
 
 
 def mask_text(text: str, secrets: Collection[str] = ()) -> str:
@@ -117,7 +117,7 @@ def mask_text(text: str, secrets: Collection[str] = ()) -> str:
     return "".join([*kept, text[done:]]) if kept else text
 
 
-def found_secrets(data: Any) -> frozenset[str]:
+def secrets_in(data: Any) -> frozenset[str]:
     """Every secret in plain data, as text."""
     whole = frozenset(_secrets(data, _State()))
     lines = (line for secret in whole if "\n" in secret for line in secret.splitlines()[1:])
@@ -146,10 +146,10 @@ def _secrets(data: Any, state: _State) -> Iterator[str]:
     elif isinstance(data, str):
         if state.made_up and not data.isalpha():  # a header's plain word may stand anywhere
             yield data
-        yield from _secrets_in(data)
+        yield from _secrets_of_text(data)
 
 
-def _secrets_in(text: str) -> Iterator[str]:
+def _secrets_of_text(text: str) -> Iterator[str]:
     for match in _USERINFO.finditer(text):
         user, _, password = match[2].partition(":")
         yield password or user

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TextIO
 from velodrome.errors import InputError
 from velodrome.serving.process.channel import HEAD, Brief, Channel
 from velodrome.settings import Config, mask_text
-from velodrome.settings.masking import found_secrets
+from velodrome.settings.masking import secrets_in
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -44,7 +44,7 @@ def main() -> int:
     threading.Thread(target=_await_orphanhood, args=(channel,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     blocks = [each.settings for each in (brief.instance, *brief.blocks.values())]
-    secrets = found_secrets({"blocks": blocks, "server_token": brief.token})
+    secrets = secrets_in({"blocks": blocks, "server_token": brief.token})
     sys.stdout = sys.stderr = Masked(sys.stderr, secrets)
     level = logging.INFO if brief.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(name)s %(levelname)s: %(message)s", stream=sys.stderr)
