@@ -44,16 +44,24 @@ class SlowFile(io.RawIOBase):
     """A file of which each read takes a while and gives one line."""
 
     def __init__(self, path: Path, read_s: float) -> None:
-        self._file = path.open("rb", buffering=0)
-        self._lines = iter(self._file.readlines())
+        self._data = path.read_bytes()
+        self._at = 0
         self._read_s = read_s
 
     def readable(self) -> bool:
         return True
 
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._at = offset + (0, self._at, len(self._data))[whence]
+        return self._at
+
     def readinto(self, buffer: Any, /) -> int:
         time.sleep(self._read_s)
-        line = next(self._lines, b"")
+        line = self._data[self._at : self._data.find(b"\n", self._at) + 1][: len(buffer)]
+        self._at += len(line)
         memoryview(buffer)[: len(line)] = line
         return len(line)
 
