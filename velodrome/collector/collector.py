@@ -27,6 +27,7 @@ from velodrome.collector.watch.progress import Progress
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.watch.watch import Done, Sample, Watcher
 from velodrome.errors import ChangedError, StorageError
+from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import read_lines
 from velodrome.records.rollout import key_in
 from velodrome.settings import mask_text
@@ -203,8 +204,7 @@ class Collector:
         counts.failed += 1
         counts.unresolved.add(attempt.key)
         counts.blame(failure["boundary"], error)
-        if attempt.facts is not None:
-            self.readings.add(attempt.facts)
+        self.readings.add(RowFacts(failure, failed=True))  # of what is written: without secrets
         self._point_out(failure, attempt)
         return f"{failure['boundary']}: {error}"
 
