@@ -50,8 +50,8 @@ class Unreadable(Check):
         if self.gaps:
             share = self.gap_bytes / (sum(self.sizes.values()) or 1)
             places = f"in {self.gaps:,} place{'s' if self.gaps > 1 else ''}"
-            told = f"{part(self.gap_bytes, sum(self.sizes.values()), 'bytes')} cannot be decompressed, {places}"
-            message = f"{told}; how many rollouts stood there cannot be told"
+            lost = f"{part(self.gap_bytes, sum(self.sizes.values()), 'bytes')} cannot be decompressed, {places}"
+            message = f"{lost}; how many rollouts stood there cannot be told"
             yield self.finding("error", message, count=self.gaps, share=share, examples=self.gap_lines)
         if self.hits:
             lines = self.seen.rows + self.hits

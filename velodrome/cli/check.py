@@ -108,8 +108,8 @@ def report(files: Sequence[Path], findings: Findings, *, width: int, ran: int) -
 def _summary(findings: Sequence[Finding], ran: int) -> str:
     counts = [(sum(each.severity == kind for each in findings), kind) for kind in reversed(SEVERITIES)]
     names = {"error": "error", "warning": "warning", "info": "note"}
-    told = [f"{count} {names[kind]}{'s' if count > 1 else ''}" for count, kind in counts if count]
-    return ", ".join(told) or f"nothing found by {ran} check{'s' if ran > 1 else ''}"
+    parts = [f"{count} {names[kind]}{'s' if count > 1 else ''}" for count, kind in counts if count]
+    return ", ".join(parts) or f"nothing found by {ran} check{'s' if ran > 1 else ''}"
 
 
 def _places(finding: Finding, *, many: bool) -> str:

@@ -71,11 +71,11 @@ def _prepare(flags: PrepareFlags) -> int:
 
 
 def _validate(path: Path, *, as_json: bool) -> int:
-    found = survey(path)
-    summary = found.summary()
+    result = survey(path)
+    summary = result.summary()
     print(printed_json(summary) if as_json else table(summary))
-    found.problems.refuse()
-    if not found.rows:
+    result.problems.refuse()
+    if not result.rows:
         raise InputError(f"{path}: no tasks in it")
     return 0
 
@@ -95,8 +95,8 @@ def table(summary: Json) -> str:
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
 
 
-def _lengths(found: Json) -> str:
-    return ", ".join(f"{name} {length}" for name, length in found.items() if length is not None) or "none"
+def _lengths(lengths: Json) -> str:
+    return ", ".join(f"{name} {length}" for name, length in lengths.items() if length is not None) or "none"
 
 
 def _counts(names: dict[str, int]) -> str:

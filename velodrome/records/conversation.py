@@ -73,13 +73,13 @@ def _content_flaw(kind: str, name: str, value: Any) -> str | None:
 
 def messages(items: list[Json]) -> list[Json]:
     """Response items -> the messages of a rollouts file. What has a flaw is kept as it is."""
-    found: list[Json] = []
+    spoken: list[Json] = []
     names: dict[str, deque[str]] = {}  # of calls without a result, by id: servers use an id again
     turn: Json | None = None  # the assistant message being put together; its texts are lists until the end
     for item in items:
         if flaw(item) is not None:
             turn = None
-            found.append({"role": "other", "item": item})
+            spoken.append({"role": "other", "item": item})
             continue
         kind = item.get("type", "message")
         if kind == "function_call_output":
@@ -88,20 +88,20 @@ def messages(items: list[Json]) -> list[Json]:
             result: Json = {"role": "tool", "tool_call_id": call, "content": tool_text(item.get("output"))}
             if names.get(call):
                 result["name"] = names[call].popleft()
-            found.append(result)
+            spoken.append(result)
             continue
         role = item.get("role", "assistant")
         if kind == "message" and role in _ASKING:
             turn = None
-            found.append({"role": role, "content": item.get("content")})
+            spoken.append({"role": role, "content": item.get("content")})
             continue
         if kind not in ("message", "reasoning", "function_call") or (kind == "message" and role != "assistant"):
             turn = None
-            found.append({"role": "other", "item": item})
+            spoken.append({"role": "other", "item": item})
             continue
         if turn is None or (kind != "function_call" and "tool_calls" in turn):
             turn = {"role": "assistant"}
-            found.append(turn)
+            spoken.append(turn)
         if kind == "function_call":
             call = item.get("call_id") or item.get("id") or ""
             names.setdefault(call, deque()).append(item.get("name", ""))
@@ -115,12 +115,12 @@ def messages(items: list[Json]) -> list[Json]:
         for name in TOKEN_FIELDS:
             if name in item:
                 turn[name] = item[name]
-    for message in found:
+    for message in spoken:
         if message["role"] == "assistant":
             for name in ("content", "reasoning_content", "refusal"):
                 if name in message:
                     message[name] = "".join(message[name])
-    return found
+    return spoken
 
 
 def _add_reasoning(turn: Json, item: Json) -> None:
@@ -148,11 +148,11 @@ def _add_text(turn: Json, item: Json) -> None:
 
 def items(messages: list[Json]) -> list[Json]:
     """The messages of a rollouts file -> response items."""
-    found: list[Json] = []
+    result: list[Json] = []
     for message in messages:
         role = message.get("role")
         if role == "tool":
-            found.append(
+            result.append(
                 {
                     "type": "function_call_output",
                     "call_id": message.get("tool_call_id", ""),
@@ -160,23 +160,23 @@ def items(messages: list[Json]) -> list[Json]:
                 }
             )
         elif role == "assistant":
-            found.extend(_assistant_items(message))
+            result.extend(_assistant_items(message))
         elif role == "other":
-            found.append(message["item"])
+            result.append(message["item"])
         else:
-            found.append({"type": "message", "role": role, "content": message.get("content")})
-    return found
+            result.append({"type": "message", "role": role, "content": message.get("content")})
+    return result
 
 
 def _assistant_items(message: Json) -> list[Json]:
-    found: list[Json] = []
+    result: list[Json] = []
     if "reasoning_content" in message or "reasoning_encrypted" in message:
         reasoning: Json = {"type": "reasoning", "summary": []}
         if "reasoning_content" in message:
             reasoning["content"] = [{"type": "reasoning_text", "text": message["reasoning_content"]}]
         if "reasoning_encrypted" in message:
             reasoning["encrypted_content"] = message["reasoning_encrypted"]
-        found.append(reasoning)
+        result.append(reasoning)
     if message.get("content") is not None or message.get("refusal"):
         part: Json = {
             "type": "output_text",
@@ -188,9 +188,9 @@ def _assistant_items(message: Json) -> list[Json]:
         parts = [part] if part["text"] or not message.get("refusal") else []
         if message.get("refusal"):
             parts.append({"type": "refusal", "refusal": message["refusal"]})
-        found.append({"type": "message", "role": "assistant", "status": "completed", "content": parts})
+        result.append({"type": "message", "role": "assistant", "status": "completed", "content": parts})
     for call in message.get("tool_calls", []):
-        found.append(
+        result.append(
             {
                 "type": "function_call",
                 "call_id": call.get("id", ""),
@@ -198,9 +198,9 @@ def _assistant_items(message: Json) -> list[Json]:
                 "arguments": call["arguments"],
             }
         )
-    if found:
-        found[-1].update({name: message[name] for name in TOKEN_FIELDS if name in message})
-    return found
+    if result:
+        result[-1].update({name: message[name] for name in TOKEN_FIELDS if name in message})
+    return result
 
 
 def tool_text(output: Any) -> str:
@@ -214,14 +214,14 @@ def tool_text(output: Any) -> str:
 
 def final_text(items: list[Json]) -> str:
     """The text after the last tool result: the answer, or nothing if there is none."""
-    found: list[str] = []
+    texts: list[str] = []
     for item in reversed(items):
         kind = item.get("type", "message")
         if kind == "function_call_output":
             break
         if kind == "message" and item.get("role", "assistant") == "assistant":
-            found.append(text_of(item.get("content")))
-    return "".join(reversed(found))
+            texts.append(text_of(item.get("content")))
+    return "".join(reversed(texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +252,8 @@ class Response:
     @property
     def items(self) -> list[Json]:
         """Every item made on the way, tool results included."""
-        found: list[Json] = self.raw.get("output") or []
-        return found
+        output: list[Json] = self.raw.get("output") or []
+        return output
 
     @property
     def text(self) -> str:
@@ -268,18 +268,18 @@ class Response:
     @property
     def tool_calls(self) -> list[ToolCall]:
         """Every tool call in order, with its result."""
-        found: list[ToolCall] = []
+        calls: list[ToolCall] = []
         waiting: dict[str, deque[int]] = {}  # servers use an id again; the first call of one gets the first result
         for item in self.items:
             kind = item.get("type")
             call = item.get("call_id") or item.get("id") or ""
             if kind == "function_call":
-                waiting.setdefault(call, deque()).append(len(found))
-                found.append(ToolCall(item.get("name", ""), _parsed(item.get("arguments", "")), None, call))
+                waiting.setdefault(call, deque()).append(len(calls))
+                calls.append(ToolCall(item.get("name", ""), _parsed(item.get("arguments", "")), None, call))
             elif kind == "function_call_output" and waiting.get(call):
                 at = waiting[call].popleft()
-                found[at] = replace(found[at], output=tool_text(item.get("output")))
-        return found
+                calls[at] = replace(calls[at], output=tool_text(item.get("output")))
+        return calls
 
     def __getitem__(self, name: str) -> Any:
         return self.raw[name]

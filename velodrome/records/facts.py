@@ -112,14 +112,14 @@ class RowFacts:
         self.deferred = meta.get("verification") == "deferred"
         self._read_key(meta.get("key"))
         self._read_numbers(row)
-        asked: Any
-        answered: Any
+        sent: Any
+        received: Any
         total: Any
-        self.input_tokens = asked = usage.get("input_tokens")
-        self.output_tokens = answered = usage.get("output_tokens")
+        self.input_tokens = sent = usage.get("input_tokens")
+        self.output_tokens = received = usage.get("output_tokens")
         self.total_tokens = total = usage.get("total_tokens")
-        whole = type(asked) is type(answered) is type(total) is int
-        if not (whole and 0 <= asked <= MAX_TOKENS and 0 <= answered <= MAX_TOKENS and 0 <= total <= MAX_TOKENS):
+        whole = type(sent) is type(received) is type(total) is int
+        if not (whole and 0 <= sent <= MAX_TOKENS and 0 <= received <= MAX_TOKENS and 0 <= total <= MAX_TOKENS):
             self._mend_tokens(usage)
 
     def _read_key(self, key: Any) -> None:
@@ -264,12 +264,12 @@ class RowFacts:
         """Every text the model wrote, in order: reasoning, content, arguments of calls."""
         texts: list[str] = []
         for message in self.messages:
-            told = message.get
-            if told("role") == "assistant":
-                for text in (told("reasoning_content"), told("content")):
+            get = message.get
+            if get("role") == "assistant":
+                for text in (get("reasoning_content"), get("content")):
                     if text:
                         texts.append(text if type(text) is str else text_of(text))
-                for call in told("tool_calls") or ():
+                for call in get("tool_calls") or ():
                     arguments = call.get("arguments") if "name" in call else _function(call).get("arguments")
                     texts.append(arguments if type(arguments) is str else str(arguments))
         return texts
@@ -328,8 +328,12 @@ class RowFacts:
 
 def is_episode(row: Json) -> bool:
     """Whether a row is an episode of a policy; a task may have a field of this name too, and a season in it."""
-    told = row.get("episode")
-    return isinstance(told, dict) and "agents" in told and not told.keys().isdisjoint(("returns", "actions", "frames"))
+    episode = row.get("episode")
+    return (
+        isinstance(episode, dict)
+        and "agents" in episode
+        and not episode.keys().isdisjoint(("returns", "actions", "frames"))
+    )
 
 
 def _are_objects(values: Any) -> bool:

@@ -57,9 +57,9 @@ def _shadow(meta: Json, task: Json, scored: list[str]) -> None:
 
 
 def _summary(response: Json, items: list[Json]) -> Json:
-    found = {name: response[name] for name in ("id", "model", "status", "incomplete_details") if response.get(name)}
-    found["content"] = conversation.final_text(items)
-    return found
+    summary = {name: response[name] for name in ("id", "model", "status", "incomplete_details") if response.get(name)}
+    summary["content"] = conversation.final_text(items)
+    return summary
 
 
 def task_of(row: Json) -> Json:

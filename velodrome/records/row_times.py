@@ -82,11 +82,11 @@ def read_times(timing: Json) -> RowTimes | None:
 
 
 def _timed_parts(timing: Json) -> tuple[float, Parts]:
-    told = timing.get
+    get = timing.get
     total = timing["total_s"]
-    queue, session, backoff = told("queue_s", 0.0), told("session_s", 0.0), told("backoff_s", 0.0)
-    connection = told("connection_s", 0.0)
-    model, tools, verify = told("model_s", 0.0), told("tools_s", 0.0), told("verify_s", 0.0)
+    queue, session, backoff = get("queue_s", 0.0), get("session_s", 0.0), get("backoff_s", 0.0)
+    connection = get("connection_s", 0.0)
+    model, tools, verify = get("model_s", 0.0), get("tools_s", 0.0), get("verify_s", 0.0)
     if "other_s" not in timing:  # of an older format, in which the model's part holds its waits
         model = max(model - queue - backoff, 0.0)
     other = total - (queue + connection + session + model + backoff + tools + verify)

@@ -26,8 +26,8 @@ def parse_task(line: bytes) -> Json:
     check_task(row)
     if line.count(b"{") + line.count(b"[") > _DEEPEST and not _can_be_written(row):
         raise ValueError(f"nested deeper than {_DEEPEST} levels {_SEE}")
-    found: Json = row
-    return found
+    task: Json = row
+    return task
 
 
 def check_task(row: Any) -> None:
@@ -47,13 +47,13 @@ def check_task(row: Any) -> None:
         raise ValueError('"agent_ref" is an object with the name of an agent: {"name": "my_agent"}')
 
 
-def check_input(asked: Any) -> None:
-    """What a model can be asked: a text, or messages; a `ValueError` says what is wrong with anything else."""
-    if asked is None:
+def check_input(prompt: Any) -> None:
+    """What a model can be prompt: a text, or messages; a `ValueError` says what is wrong with anything else."""
+    if prompt is None:
         raise ValueError(f'no "responses_create_params.input" {_SEE}')
-    if not asked or not isinstance(asked, str | list):
+    if not prompt or not isinstance(prompt, str | list):
         raise ValueError(f'"responses_create_params.input" is a text that is not empty, or a list of messages {_SEE}')
-    if isinstance(asked, list) and not all(isinstance(message, dict) for message in asked):
+    if isinstance(prompt, list) and not all(isinstance(message, dict) for message in prompt):
         raise ValueError(f'a message of "responses_create_params.input" is not an object {_SEE}')
 
 

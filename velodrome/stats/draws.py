@@ -23,13 +23,13 @@ def pass_hat_k(n: int, passed: int, k: int) -> float:
 
 def ballot(votes: Iterable[Vote]) -> Ballot:
     """The votes counted: of each answer how many tries gave it and how many of those passed, and the tries without."""
-    given: Counter[int] = Counter()
+    tries: Counter[int] = Counter()
     right: Counter[int] = Counter()
     for answer, passed in votes:
-        given[answer] += 1
+        tries[answer] += 1
         right[answer] += passed
-    silent = given.pop(0, 0)
-    return tuple(sorted((count, right[answer]) for answer, count in given.items())), silent
+    silent = tries.pop(0, 0)
+    return tuple(sorted((count, right[answer]) for answer, count in tries.items())), silent
 
 
 @lru_cache(maxsize=65536)
@@ -48,7 +48,7 @@ def majority_at_k(votes: Ballot, k: int) -> float:
 def _winning(counts: tuple[int, ...], silent: int, k: int) -> dict[int, float]:
     """For an answer given so many times, the chance that it wins among k tries."""
     every = comb(sum(counts) + silent, k)
-    found = {}
+    chances = {}
     for own in set(counts):
         others = list(counts)
         others.remove(own)
@@ -56,8 +56,8 @@ def _winning(counts: tuple[int, ...], silent: int, k: int) -> dict[int, float]:
         for got in range(1, min(own, k) + 1):
             splits = _splits(others, silent, k - got, got)
             ways += comb(own, got) * sum(count / (tied + 1) for tied, count in splits.items())
-        found[own] = ways / every
-    return found
+        chances[own] = ways / every
+    return chances
 
 
 def _splits(others: list[int], silent: int, left: int, most: int) -> dict[int, int]:
@@ -70,8 +70,8 @@ def _splits(others: list[int], silent: int, left: int, most: int) -> dict[int, i
                 place = (used + got, tied + (got == most))
                 after[place] = after.get(place, 0) + before * comb(count, got)
         ways = after
-    found: dict[int, int] = {}
+    by_ties: dict[int, int] = {}
     for (used, tied), before in ways.items():
         if left - used <= silent:
-            found[tied] = found.get(tied, 0) + before * comb(silent, left - used)
-    return found
+            by_ties[tied] = by_ties.get(tied, 0) + before * comb(silent, left - used)
+    return by_ties

@@ -26,43 +26,43 @@ _SPREAD = ("std", "min", "median", "max")
 _COLUMNS = ("group", "metric", "n", "mean", "low", "high", *_SPREAD, "median_error")
 
 
-def metrics_report(found: Json, *, fields: Sequence[str] = ()) -> str:
+def metrics_report(result: Json, *, fields: Sequence[str] = ()) -> str:
     """The run, then a line for each group; of groups, other numbers than the reward only where `fields` names them."""
-    level = _level(found)
-    parts = [_title(found), _fields_table(found["run"], level), _rates_table(found["run"], level)]
-    if found["groups"]:
-        parts.append(f"by {clean(found['by'])}")
-        parts.append(_groups_table(found, "reward", level))
+    level = _level(result)
+    parts = [_title(result), _fields_table(result["run"], level), _rates_table(result["run"], level)]
+    if result["groups"]:
+        parts.append(f"by {clean(result['by'])}")
+        parts.append(_groups_table(result, "reward", level))
         for name in fields:
-            if name != "reward" and name in found["run"]["fields"]:
+            if name != "reward" and name in result["run"]["fields"]:
                 parts.append(clean(name))
-                parts.append(_groups_table(found, name, level))
-    return "\n\n".join(filter(None, [*parts, _too_few(found), _notes(found)]))
+                parts.append(_groups_table(result, name, level))
+    return "\n\n".join(filter(None, [*parts, _too_few(result), _notes(result)]))
 
 
-def _too_few(found: Json) -> str:
+def _too_few(result: Json) -> str:
     """Why numbers that vary have no interval; what all rollouts share needs none."""
-    fields = [field for group in (found["run"], *found["groups"]) for field in group["fields"].values()]
+    fields = [field for group in (result["run"], *result["groups"]) for field in group["fields"].values()]
     without = any(field["low"] is None and field["min"] != field["max"] for field in fields)
     least = (
         f"{FEWEST} tasks for shares and rates, {FEWEST_NUMBERS} for other numbers with {FEWEST} off the most usual one"
     )
-    return f"-: too few tasks for an interval; it takes {least}" if found["level"] and without else ""
+    return f"-: too few tasks for an interval; it takes {least}" if result["level"] and without else ""
 
 
-def _title(found: Json) -> str:
-    counts = found["metrics"]
-    odd = [f"{found['run'][name]} {name}" for name in ("deferred", "incomplete") if name in found["run"]]
-    told = [_counted(found["run"]), f"{counts['rollouts/failed']} failed", *odd]
-    return f"{', '.join(told)}; passed is a reward of {found['pass_at']:g} or more"
+def _title(result: Json) -> str:
+    counts = result["metrics"]
+    odd = [f"{result['run'][name]} {name}" for name in ("deferred", "incomplete") if name in result["run"]]
+    parts = [_counted(result["run"]), f"{counts['rollouts/failed']} failed", *odd]
+    return f"{', '.join(parts)}; passed is a reward of {result['pass_at']:g} or more"
 
 
 def _counted(group: Json) -> str:
     return f"{counted(group['rollouts'], 'rollout')} of {counted(group['tasks'], 'task')}"
 
 
-def _level(found: Json) -> str:
-    return f"{100 * found['level']:.3g}% interval" if found["level"] else "interval"
+def _level(result: Json) -> str:
+    return f"{100 * result['level']:.3g}% interval" if result["level"] else "interval"
 
 
 def _fields_table(group: Json, level: str) -> str:
@@ -78,21 +78,21 @@ def _rates_table(group: Json, level: str) -> str:
     return table(("rate", "tasks", "value", level), rows) if rows else ""
 
 
-def _groups_table(found: Json, name: str, level: str) -> str:
-    rates = [rate for rate in found["run"]["rates"] if name == "reward" and rate.startswith("pass@")]
+def _groups_table(result: Json, name: str, level: str) -> str:
+    rates = [rate for rate in result["run"]["rates"] if name == "reward" and rate.startswith("pass@")]
     rows = []
-    for group in found["groups"]:
+    for group in result["groups"]:
         field = group["fields"].get(name, {})
         values = [group["rates"].get(rate, {}).get("value") for rate in rates]
         numbers = (shown(field.get(each)) for each in _SPREAD)
         counts = (f"{group['rollouts']:,}", f"{group['tasks']:,}")
         rows.append((group["group"], *counts, shown(field.get("mean")), interval(field), *numbers, *map(shown, values)))
-    return table((found["by"], "rollouts", "tasks", name, level, *_SPREAD, *rates), rows)
+    return table((result["by"], "rollouts", "tasks", name, level, *_SPREAD, *rates), rows)
 
 
-def _notes(found: Json) -> str:
-    lines = [f"note: {clean(note, longest=300)}" for note in found["notes"][:_MOST_NOTES]]
-    more = len(found["notes"]) - len(lines)
+def _notes(result: Json) -> str:
+    lines = [f"note: {clean(note, longest=300)}" for note in result["notes"][:_MOST_NOTES]]
+    more = len(result["notes"]) - len(lines)
     return "\n".join([*lines, f"and {counted(more, 'more note')}"] if more > 0 else lines)
 
 
@@ -104,13 +104,13 @@ def shown(value: float | None, *, sign: bool = False) -> str:
     return f"{value:{plus},.0f}" if 1000 <= abs(value) < _LONGEST_WHOLE else f"{value:{plus}.4g}"
 
 
-def interval(found: Json) -> str:
-    if found.get("low") is None:
+def interval(result: Json) -> str:
+    if result.get("low") is None:
         return "-"
-    return f"[{shown(found['low'])}, {shown(found['high'])}]"
+    return f"[{shown(result['low'])}, {shown(result['high'])}]"
 
 
-def metrics_csv(found: Json) -> str:
+def metrics_csv(result: Json) -> str:
     """One line a number of a group; the whole run is the group without a name.
 
     A name can do nothing to a terminal, nor to a spreadsheet, which would run one that looks like a formula.
@@ -118,12 +118,12 @@ def metrics_csv(found: Json) -> str:
     stream = io.StringIO()
     writer = csv.DictWriter(stream, _COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
-    for group in ({"group": "", **found["run"]}, *found["groups"]):
+    for group in ({"group": "", **result["run"]}, *result["groups"]):
         for name, field in group["fields"].items():
             writer.writerow({"group": _cell(group["group"]), "metric": _cell(name), **field})
         for name, rate in group["rates"].items():
-            told = {"n": rate["tasks"], "mean": rate["value"], "low": rate["low"], "high": rate["high"]}
-            writer.writerow({"group": _cell(group["group"]), "metric": _cell(name), **told})
+            parts = {"n": rate["tasks"], "mean": rate["value"], "low": rate["low"], "high": rate["high"]}
+            writer.writerow({"group": _cell(group["group"]), "metric": _cell(name), **parts})
     return stream.getvalue()
 
 
@@ -132,27 +132,27 @@ def _cell(name: str) -> str:
     return f"'{shown}" if shown.lstrip()[:1] in _FORMULA and not _NUMBER.fullmatch(shown) else shown
 
 
-def compare_report(found: Json, *, all_flips: bool = False) -> str:
+def compare_report(result: Json, *, all_flips: bool = False) -> str:
     """Both runs, what differs, which tasks flipped, and the verdict last."""
-    level = _level(found)
+    level = _level(result)
     parts = [
-        "\n".join(_runs(found)),
-        _differences(found["fields"], level),
-        *_compared_groups(found, level),
-        "\n".join(_flips(found, all_flips)),
-        _notes(found),
-        found["verdict"],
+        "\n".join(_runs(result)),
+        _differences(result["fields"], level),
+        *_compared_groups(result, level),
+        "\n".join(_flips(result, all_flips)),
+        _notes(result),
+        result["verdict"],
     ]
     return "\n\n".join(filter(None, parts))
 
 
-def _runs(found: Json) -> Iterator[str]:
+def _runs(result: Json) -> Iterator[str]:
     for side in ("a", "b"):
-        files = clean(", ".join(found["files"][side]), longest=200)
-        counts = found[side]
+        files = clean(", ".join(result["files"][side]), longest=200)
+        counts = result[side]
         kept = counted(counts["rollouts/kept"], "rollout")
         yield f"{side.upper()}  {files}: {kept}, {counts['rollouts/failed']:,} failed"
-    tasks = found["tasks"]
+    tasks = result["tasks"]
     yield f"{counted(tasks['both'], 'task')} in both, {tasks['only_a']:,} only in A, {tasks['only_b']:,} only in B"
 
 
@@ -180,17 +180,17 @@ def _tasks(each: Json) -> str:
     return f"{a:,}" if a == b else f"{a:,} / {b:,}"
 
 
-def _compared_groups(found: Json, level: str) -> Iterator[str]:
-    for group in found.get("groups", ()):
-        name = f"{clean(found['by'])} {clean(group['group'])}"
+def _compared_groups(result: Json, level: str) -> Iterator[str]:
+    for group in result.get("groups", ()):
+        name = f"{clean(result['by'])} {clean(group['group'])}"
         main = [each for each in group["fields"] if each["name"] == "reward" or "@" in each["name"]]
         yield f"{name}: {group['verdict']}\n{_differences(main, level)}"
 
 
-def _flips(found: Json, all_flips: bool) -> Iterator[str]:
-    flipped = found["flipped"]
+def _flips(result: Json, all_flips: bool) -> Iterator[str]:
+    flipped = result["flipped"]
     yield f"flipped: {counted(flipped['to_pass'], 'task')} from fail to pass, {flipped['to_fail']:,} from pass to fail"
-    flips = found["flips"] if all_flips else found["flips"][:SHOWN_FLIPS]
+    flips = result["flips"] if all_flips else result["flips"][:SHOWN_FLIPS]
     rows = [
         (
             flip["task"],
