@@ -18,7 +18,7 @@ from pathlib import Path
 
 from velodrome.errors import InputError
 
-VERSION = 5
+VERSION = 6
 BUSY_S = 30.0
 _SMALL_BYTES = 12_000_000  # checking an index up to this size takes a fifth of a second
 
@@ -29,12 +29,12 @@ CREATE TABLE entry (
     number INTEGER PRIMARY KEY, offset INTEGER, within INTEGER, size INTEGER, crc INTEGER,
     key TEXT, prompt, answer TEXT, numbers TEXT, state INTEGER, task INTEGER, agent INTEGER
 );
+CREATE INDEX entry_key ON entry (key);
 CREATE TABLE field (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
 CREATE TABLE chunk (field INTEGER, first INTEGER, crc INTEGER, data BLOB, PRIMARY KEY (field, first));
 CREATE TABLE task (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
 CREATE TABLE word (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
-CREATE TABLE failure (number INTEGER PRIMARY KEY, key TEXT, boundary TEXT, pattern TEXT, message TEXT);
-CREATE INDEX failure_key ON failure (key);
+CREATE TABLE failure (number INTEGER PRIMARY KEY, boundary TEXT, pattern TEXT, message TEXT);
 CREATE INDEX failure_kind ON failure (boundary, pattern, number);
 """
 

@@ -36,7 +36,7 @@ from velodrome.index.answer_types import (
 )
 from velodrome.index.builder import Builder, open_lines
 from velodrome.index.columns import Columns
-from velodrome.index.conditions import all_matching, with_key
+from velodrome.index.conditions import all_matching
 from velodrome.index.fields import TASK_FIELDS
 from velodrome.index.followed_file import same_file
 from velodrome.index.query import Query, Sort
@@ -189,7 +189,9 @@ class Index:
 
     def find(self, key: str) -> int | None:
         """The number of the first rollout with this key."""
-        return self._query(lambda columns: min(with_key(columns, key), default=None))
+        first = "SELECT min(number) FROM entry WHERE key = ?"
+        number: int | None = self._read(lambda connection: connection.execute(first, (key,)).fetchone()[0])
+        return number
 
     def there(self, numbers: Sequence[int]) -> set[int]:
         """Which of these are numbers of entries."""

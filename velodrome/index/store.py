@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 import orjson
 
-from velodrome.index.answer_types import DEFERRED_STATE, STATES
-from velodrome.index.columns import Column, Columns, append_columns
+from velodrome.index.answer_types import DEFERRED_STATE, FAILED, STATES
+from velodrome.index.columns import Column, append_columns
 from velodrome.index.fields import FIELD_NAMES
 from velodrome.index.followed_file import FileMark, Place
 from velodrome.index.parsed_lines import MOST_NOTES, ParsedLines, ParsedRow, pattern
@@ -72,31 +72,21 @@ def add(connection: sqlite3.Connection, parsed: ParsedLines, progress: ReadProgr
 def _add_failures(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
     """A key is listed once: as kept if it ever was, else by its last failure."""
     _forget_failures(connection, rows)
-    kept = _kept_keys(connection, {row.task for row in rows})
-    last = {row.key: row for row in rows if row.key not in kept}
+    kept = "SELECT 1 FROM entry WHERE key = ?"
+    last = {row.key: row for row in rows if not connection.execute(kept, (row.key,)).fetchone()}
     _insert(connection, list(last.values()))
     failures = []
     for row in last.values():
         boundary, _, message = row.error.partition(":")
-        failures.append((row.entry[0], row.key, boundary, pattern(message.strip()), row.error))
-    connection.executemany("INSERT INTO failure VALUES (?, ?, ?, ?, ?)", failures)
-
-
-def _kept_keys(connection: sqlite3.Connection, tasks: Iterable[str]) -> set[str]:
-    """The keys of the rollouts of these tasks that were kept."""
-    ids = [row[0] for name in tasks for row in connection.execute("SELECT id FROM task WHERE name = ?", (name,))]
-    if not ids:
-        return set()
-    columns = Columns(connection)
-    same = np.isin(columns["task"], ids) & (columns["state"] <= _DEFERRED)
-    one = "SELECT key FROM entry WHERE number = ?"
-    return {connection.execute(one, (number,)).fetchone()[0] for number in columns["number"][same].tolist()}
+        failures.append((row.entry[0], boundary, pattern(message.strip()), row.error))
+    connection.executemany("INSERT INTO failure VALUES (?, ?, ?, ?)", failures)
 
 
 def _forget_failures(connection: sqlite3.Connection, rows: Iterable[ParsedRow]) -> None:
     """Take out failures that were followed by another attempt."""
+    failed = "SELECT number FROM entry WHERE key = ? AND number > ?"
     for key in {row.key for row in rows}:
-        for (number,) in connection.execute("SELECT number FROM failure WHERE key = ?", (key,)).fetchall():
+        for (number,) in connection.execute(failed, (key, FAILED)).fetchall():
             connection.execute("DELETE FROM failure WHERE number = ?", (number,))
             connection.execute("DELETE FROM entry WHERE number = ?", (number,))
 
