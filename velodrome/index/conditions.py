@@ -24,7 +24,7 @@ _COMPARE = {
     "=": np.equal,
     "!=": np.not_equal,
 }
-_MANY = 0.1  # share of the entries; listing all that contain a word takes longer than looking it up in some
+_MANY = 0.02  # share of the entries; listing all that contain a word takes longer than looking it up in some
 
 
 def matching(columns: Columns, query: Query) -> tuple[Mask, Holds | None]:

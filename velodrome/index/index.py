@@ -193,10 +193,6 @@ class Index:
         number: int | None = self._read(lambda connection: connection.execute(first, (key,)).fetchone()[0])
         return number
 
-    def there(self, numbers: Sequence[int]) -> set[int]:
-        """Which of these are numbers of entries."""
-        return self._query(lambda columns: set(columns["number"][columns.positions(numbers)].tolist()))
-
     def repeats(self, task: str, *, since: int = 0, limit: int = _MOST_ENTRIES) -> Repeats | None:
         """The rollouts of a task from `since` on, by repeat, with a summary of all of them; None if it has none."""
         limit = max(1, min(limit, _MOST_ENTRIES))

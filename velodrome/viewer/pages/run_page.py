@@ -189,7 +189,7 @@ def _findings(findings: Measurement, index: Index, links: Links) -> list[Json]:
     """The worst first; an example is a line of the file, which is the number of a rollout unless it cannot be read."""
     order = {"error": 0, "warning": 1}
     known = sorted(findings.value or [], key=lambda each: order.get(each["severity"], 2))[:_MOST_FINDINGS]
-    there = index.there([line for each in known for line in each["examples"][:5]])
+    there = {entry.number for entry in index.entries([line for each in known for line in each["examples"][:5]])}
 
     def linked(lines: list[int]) -> list[tuple[str, str | None]]:
         return [(f"line {line}", links.rollout(line) if line in there else None) for line in lines]
