@@ -177,11 +177,16 @@ def place_of(error: BaseException, *, anywhere: bool = True) -> str | None:
     return innermost if anywhere else None
 
 
-def defined_at(function: Callable[..., Any]) -> str | None:
-    """`file:line in function` of a function itself: the place of a fault that is not an exception."""
+def defined_at(function: Callable[..., Any], *, own: bool = False) -> str | None:
+    """`file:line in function` of a function itself: the place of a fault that is not an exception.
+
+    With `own` only of the user's: a line of a model of ours would not explain what a server answered.
+    """
     function = getattr(function, "__wrapped__", function)
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    return None if code is None else _place(code, code.co_firstlineno)
+    if code is None or (own and not _is_own(code.co_filename)):
+        return None
+    return _place(code, code.co_firstlineno)
 
 
 def _lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:

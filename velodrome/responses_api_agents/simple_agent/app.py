@@ -24,6 +24,7 @@ from velodrome.errors import (
     ToolError,
     VerifyError,
     blame,
+    defined_at,
     describe,
 )
 from velodrome.records.bounds import usage_flaw
@@ -124,7 +125,11 @@ class SimpleAgent(Component):
         for step in range(self.max_steps):
             with span("model"), blame(ModelError, "model call"):
                 response = await self.model.respond({**request, "input": Conversation([*history, *items], made)})
-                new = checked(response, usage)
+                try:
+                    new = checked(response, usage)
+                except ModelError as error:
+                    error.place = defined_at(getattr(self.model, "__wrapped__", self.model.respond), own=True)
+                    raise
             items += new
             calls = [item for item in new if item.get("type") == "function_call"]
             if not calls or response.get("status") == "incomplete":
