@@ -130,24 +130,17 @@ def test_a_component_that_raises_what_it_should_not_is_blamed_in_its_own_words()
         assert asyncio.run(use(url)) == [(502, "tool"), (502, "verify")]
 
 
-def test_an_environment_that_cannot_be_asked_for_its_tools_is_not_one_without_tools() -> None:
-    async def use(status: str) -> Any:
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
-            writer.close()
+def test_an_environment_that_cannot_be_asked_for_its_tools_is_not_one_without_tools(wire: Any) -> None:
+    async def use(status: int) -> Any:
+        async with wire(wire.reply(status)) as server:
+            try:
+                return await HttpResources(server.url).tools()
+            finally:
+                await http.close_shared()
 
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        try:
-            return await HttpResources(f"http://127.0.0.1:{port}").tools()
-        finally:
-            server.close()
-            await http.close_shared()
-
-    assert asyncio.run(use("404 Not Found")) == []
+    assert asyncio.run(use(404)) == []
     with pytest.raises(ToolError):
-        asyncio.run(use("501 Not Implemented"))
+        asyncio.run(use(501))
 
 
 def test_a_full_disk_behind_the_log_of_a_server_costs_its_lines_alone():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import aiohttp
 import hosted as hosting
 import pytest
-from aiohttp import web
 
 from velodrome import Environment, http, tool
 from velodrome.collector.attempt import attempt
@@ -45,42 +45,26 @@ class Recording(Environment):
         self.seen.append(("close", trace.header()))
 
 
-class Upstream:
-    """A model that calls `look` once, and writes down the header of every request."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, str | None]] = []
-
-    async def respond(self, request: web.Request) -> web.Response:
-        self.seen.append(("upstream", request.headers.get("traceparent")))
-        body = await request.json()
-        items = body["input"] if isinstance(body["input"], list) else []
-        if any(item.get("type") == "function_call_output" for item in items):
-            content = [{"type": "output_text", "text": "done", "annotations": []}]
-            item: dict[str, Any] = {"type": "message", "role": "assistant", "content": content}
-        else:
-            item = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
-        return web.json_response({"id": "r", "object": "response", "status": "completed", "output": [item]})
-
-    async def __aenter__(self) -> Upstream:
-        app = web.Application()
-        app.router.add_post("/v1/responses", self.respond)
-        self._runner = web.AppRunner(app)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._runner.cleanup()
+def upstream(wire: Any, seen: Any) -> Any:
+    """A model that calls `look` once."""
+    items = seen.json["input"] if isinstance(seen.json["input"], list) else []
+    item: dict[str, Any] = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    if any(item.get("type") == "function_call_output" for item in items):
+        content = [{"type": "output_text", "text": "done", "annotations": []}]
+        item = {"type": "message", "role": "assistant", "content": content}
+    return wire.reply(200, {"id": "r", "object": "response", "status": "completed", "output": [item]})
 
 
-async def served(use: Any) -> list[tuple[str, str | None]]:
+def told(server: Any) -> list[tuple[str, str | None]]:
+    headers = [{name.lower(): value for name, value in seen.headers.items()} for seen in server.seen]
+    return [("upstream", each.get("traceparent")) for each in headers]
+
+
+async def served(wire: Any, use: Any) -> list[tuple[str, str | None]]:
     """What the upstream and the environment behind three servers see of `use(agent_url)`."""
     environment = Recording()
-    async with Upstream() as upstream:
-        settings = {"openai_base_url": upstream.url, "openai_model": "m", "endpoint": "responses"}
+    async with wire(partial(upstream, wire)) as server:
+        settings = {"openai_base_url": f"{server.url}/v1", "openai_model": "m", "endpoint": "responses"}
         with (
             hosting.hosted("resources_servers", lambda: environment) as resources_url,
             hosting.hosted("responses_api_models", lambda: OpenAI(**settings)) as model_url,
@@ -94,13 +78,13 @@ async def served(use: Any) -> list[tuple[str, str | None]]:
             finally:
                 await http.close_shared()
                 await asyncio.to_thread(agent.__exit__, None, None, None)
-    return [*environment.seen, *upstream.seen]
+    return [*environment.seen, *told(server)]
 
 
 WHERE = ["close", "seed", "tool", "upstream", "upstream", "verify"]
 
 
-def test_one_rollout_carries_one_trace_to_every_server_and_the_next_rollout_another() -> None:
+def test_one_rollout_carries_one_trace_to_every_server_and_the_next_rollout_another(wire: Any) -> None:
     outcomes = []
 
     async def two_rollouts(agent_url: str) -> None:
@@ -108,7 +92,7 @@ def test_one_rollout_carries_one_trace_to_every_server_and_the_next_rollout_anot
             job = Job(f"task/{index}", 0, index, "agent", TASK)
             outcomes.append(await attempt(job, {job.agent: HttpAgent(agent_url)}, verify=True))
 
-    seen = asyncio.run(served(two_rollouts))
+    seen = asyncio.run(served(wire, two_rollouts))
 
     assert [outcome.failure for outcome in outcomes] == [None, None]
     traces = {header for _, header in seen}
@@ -137,7 +121,9 @@ def test_an_invalid_header_begins_a_new_trace(header: str | None) -> None:
 
 
 @pytest.mark.parametrize(("header", "kept"), [(VALID, True), ("nonsense", False)])
-def test_a_valid_header_of_the_caller_is_passed_on_and_an_invalid_one_is_not(header: str, kept: bool) -> None:
+def test_a_valid_header_of_the_caller_is_passed_on_and_an_invalid_one_is_not(
+    wire: Any, header: str, kept: bool
+) -> None:
     async def curl(agent_url: str) -> None:
         headers = {"traceparent": header}
         async with (
@@ -146,7 +132,7 @@ def test_a_valid_header_of_the_caller_is_passed_on_and_an_invalid_one_is_not(hea
         ):
             assert r.status == 200, await r.text()
 
-    seen = asyncio.run(served(curl))
+    seen = asyncio.run(served(wire, curl))
 
     assert sorted(where for where, _ in seen) == WHERE
     [passed_on] = {each for _, each in seen}
@@ -158,12 +144,12 @@ def test_a_later_version_is_passed_on_in_the_one_that_is_known() -> None:
     assert trace.Trace("ff" + VALID[2:]).header != VALID
 
 
-def test_outside_of_a_trace_a_call_carries_none() -> None:
+def test_outside_of_a_trace_a_call_carries_none(wire: Any) -> None:
     async def call() -> list[tuple[str, str | None]]:
-        async with Upstream() as upstream:
-            model = OpenAI(openai_base_url=upstream.url, openai_model="m", endpoint="responses")
+        async with wire(partial(upstream, wire)) as server:
+            model = OpenAI(openai_base_url=f"{server.url}/v1", openai_model="m", endpoint="responses")
             await model.respond({"input": "go"})
             await http.close_shared()
-        return upstream.seen
+        return told(server)
 
     assert asyncio.run(call()) == [("upstream", None)]

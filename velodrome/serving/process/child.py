@@ -30,6 +30,7 @@ _LONGEST_S = 10.0
 _LOG_LINES = 15
 _LOG_BYTES = 16 * 1024
 _LONGEST_LINE = 1 << 24
+_REPORT_S = 5.0
 
 
 @dataclass
@@ -187,7 +188,9 @@ class Child:
         """A failed start as an error: the user's mistakes in the worker's words, else the end of the log."""
         self._signal(signal.SIGKILL)  # what it started may hold its stdout
         assert process.stdout is not None
-        problems = await process.stdout.readline()
+        problems = b""
+        with contextlib.suppress(TimeoutError):  # or a process that left its group does
+            problems = await asyncio.wait_for(process.stdout.readline(), _REPORT_S)
         return InputError(*orjson.loads(problems)) if problems.endswith(b"\n") else self._log_failure(what)
 
     def _log_failure(self, what: str) -> ServerError:
