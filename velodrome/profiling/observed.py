@@ -29,10 +29,9 @@ class Observed:
 
     def __init__(self, sample: RunSample, seconds: float) -> None:
         windows, fair = sample.windows, sample.fair
-        reader = AttemptReader(fair)
-        taken = {id(each.attempt): each for each in reader.take(fair)}
-        others = [each for window in windows for each in window if id(each) not in taken]
-        taken |= {id(each.attempt): each for each in (reader.take(others) if len(windows) > 1 else ())}
+        attempts = list({id(each): each for each in (*fair, *(each for window in windows for each in window))}.values())
+        reader = AttemptReader(attempts)
+        taken = {id(each.attempt): each for each in reader.take(attempts)}
         self.windows = [[taken[id(each)] for each in window if id(each) in taken] for window in windows]
         self.rollouts = [taken[id(each)] for each in fair if id(each) in taken]
         self.limiters, self.limited, self.inside = reader.limiters, reader.limited, reader.inside

@@ -25,13 +25,18 @@ class Series:
         self._width_s = _FIRST_WIDTH_S
         self._origin: float | None = None
         self._points: dict[float, list[float]] = {}
-        self._latest: tuple[float, float, list[float]] = (0.0, 0.0, [])  # from, until, and the point between
 
     def add(self, start: float, end: float, in_flight: float | None, cpu: float | None, lag_s: float) -> None:
         """Count one rollout; what is not known of its surroundings is None."""
-        since, until, point = self._latest
-        if not since <= end < until:
-            point = self._turn(start, end)
+        if self._origin is None:
+            self._origin = start
+        at = (end - self._origin) // self._width_s
+        point = self._points.get(at)
+        if point is None:
+            point = self._points[at] = [0, 0, 0.0, 0, 0.0, 0.0]
+            if len(self._points) > MOST_POINTS:
+                self._points, self._width_s = _doubled(self._points), self._width_s * 2
+                point = self._points[at // 2]
         point[0] += 1
         if in_flight is not None:
             point[1] += 1
@@ -41,19 +46,6 @@ class Series:
             point[4] += cpu
             if lag_s > point[5]:
                 point[5] = lag_s
-
-    def _turn(self, start: float, end: float) -> list[float]:
-        """The point of another time."""
-        if self._origin is None:
-            self._origin = start
-        at = (end - self._origin) // self._width_s
-        if at not in self._points:
-            self._points[at] = [0, 0, 0.0, 0, 0.0, 0.0]
-            if len(self._points) > MOST_POINTS:
-                self._points, self._width_s, at = _doubled(self._points), self._width_s * 2, at // 2
-        since = self._origin + at * self._width_s
-        self._latest = (since, since + self._width_s, self._points[at])
-        return self._points[at]
 
     def report(self, active: Stretches) -> Json:
         """The points in order: those in which nothing ran are left out, those in which nothing finished are zero."""
