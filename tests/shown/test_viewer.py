@@ -181,13 +181,13 @@ def test_a_file_that_grows_is_followed_by_itself(looking: Callable[..., Looking]
         added += 1
 
     append()
-    look.sees("live: rollouts are coming in", meanwhile=append)  # it is for as long as rollouts come in
+    look.sees("live: rollouts are being added", meanwhile=append)  # it is for as long as rollouts come in
     append()
     keep(look, "live", "/run/baseline")
     look.sees(f"{111 + added} kept + 9 failed")
     listed.wait_for_selector(f"text={120 + added} rollouts")
     assert listed.locator("[data-row]").count() == 50  # nobody's place in the list is taken away
-    listed.get_by_role("link", name="new rollouts have come").click()
+    listed.get_by_role("link", name="new rollouts: show them").click()
     runs[0].write_bytes(b"".join(runs[0].read_bytes().splitlines(keepends=True)[:20]))
     look.sees("20 kept + 9 failed")
     look.sees("read again from the start")

@@ -36,7 +36,7 @@ Json = dict[str, Any]
 )
 def test_what_is_not_there_is_said_kindly(client: TestClient, path: str):
     page = page_at(client, path, 404)
-    assert "Not there" in page.words
+    assert "Not found" in page.words
     assert "Traceback" not in page.words
     assert "/" in page.links()
 

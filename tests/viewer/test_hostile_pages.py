@@ -125,7 +125,7 @@ def test_no_box_is_empty_and_what_is_not_known_is_folded_json(tmp_path: Path):
     assert '<details><summary><span class="role">Something else</span><span>web_search_call</span></summary>' in text
     assert '"query": "stamps"' in page.words
     assert '"type": "odd"' in page.words
-    for words in ("nothing but blanks", "Result an empty text", "User an empty text"):
+    for words in ("only white space", "Result an empty text", "User an empty text"):
         assert words in page.words, words
     assert "an empty text" in repeats.words
 

@@ -191,7 +191,7 @@ def test_a_directory_in_the_place_of_the_file_is_told_and_is_not_live(run: Path)
         run.mkdir()
         words = pulsing(client, "/run/baseline", "cannot be read: Is a directory")
         assert "the file cannot be read now" in words
-        assert "live: rollouts are coming in" not in words
+        assert "live: rollouts are being added" not in words
         assert "Is a directory" in page_at(client, "/run/baseline/rollouts").words
         assert re.search(r"\bpass@4\b", words) is None
 
@@ -220,7 +220,7 @@ def test_the_end_of_a_run_is_noticed_whenever_it_is_written(run: Path):
     ended = data["runs"][0].pop("finished_at")
     beside.write_bytes(orjson.dumps(data))
     with viewing(run, measurements=quick()) as client:
-        pulsing(client, "/run/baseline", "no end of the run on record")
+        pulsing(client, "/run/baseline", "no end recorded")
         data["runs"][0]["finished_at"] = ended
         beside.write_bytes(orjson.dumps(data))
         pulsing(client, "/run/baseline", "finished")

@@ -69,7 +69,7 @@ class AccessCheck:
             if refused is None:
                 return None
             text = "The viewer answers to 127.0.0.1 and localhost only; give it a token to reach it by another name."
-            return HTMLResponse(self._message("Not here", text), refused.status)
+            return HTMLResponse(self._message("Wrong host", text), refused.status)
         if request.url.path.startswith("/static/") or self._known(request):
             return None
         if request.url.path == SIGN_IN and request.method == "POST":

@@ -70,13 +70,13 @@ def make_app(
 
 def _error_page(request: Request, error: Exception) -> Response:
     if isinstance(error, InputError):
-        return HTMLResponse(message("Not there", error.problems[0]), 404)
+        return HTMLResponse(message("Not found", error.problems[0]), 404)
     if isinstance(error, HTTPException):
         if error.status_code == 404:
-            return HTMLResponse(message("Not there", f"{request.url.path}: there is no such page."), 404)
-        return HTMLResponse(message("That does not work", error.detail), error.status_code)
+            return HTMLResponse(message("Not found", f"{request.url.path}: there is no such page."), 404)
+        return HTMLResponse(message("Request refused", error.detail), error.status_code)
     _log.error("%s: %s", request.url.path, describe(error), exc_info=error)
-    return HTMLResponse(message("An error in the viewer", describe(error)), 500)
+    return HTMLResponse(message("Error in the viewer", describe(error)), 500)
 
 
 class Pages:

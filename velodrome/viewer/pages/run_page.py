@@ -116,11 +116,11 @@ def _over(source: ViewedFile, runs: list[Json]) -> bool:
 
 def _status(live: bool, runs: list[Json]) -> str:
     if live:
-        return "live: rollouts are coming in"
+        return "live: rollouts are being added"
     if not runs:
         return "at rest"
     if "finished_at" not in runs[-1]:
-        return "no end of the run on record: it still runs, or was stopped hard"
+        return "no end recorded: the run is still going, or was killed"
     stopped = runs[-1].get("stopped")
     return f"stopped: {stopped!s:.80}" if stopped else "finished"
 
@@ -144,7 +144,7 @@ def _figures(mean_reward: float | None, metrics: Json) -> list[tuple[str, str]]:
     figures += [
         ("tokens", count(metrics.get("tokens/total"))),
         ("rollouts/s", number(round(per_s, 2)) if isinstance(per_s, int | float) else "–"),
-        ("tools a rollout", number(metrics.get("avg_tool_calls"))),
+        ("tools per rollout", number(metrics.get("avg_tool_calls"))),
     ]
     active_s = metrics.get("throughput/active_s")
     figures.append(("active", duration(active_s * 1000) if isinstance(active_s, int | float) else "–"))
