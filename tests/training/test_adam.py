@@ -44,22 +44,6 @@ def test_it_goes_where_torch_goes_with_the_gradient_cut_to_the_same_length(lengt
     torch.testing.assert_close(adam.state_dict()["state"], reference.state_dict()["state"], rtol=1e-4, atol=1e-8)
 
 
-def test_it_goes_on_from_its_state_as_if_it_had_not_stopped():
-    ours, other = two(2)
-    whole, first = Adam(ours.parameters(), 1e-2), Adam(other.parameters(), 1e-2)
-    for step in range(3):
-        give(1.0, step, ours, other)
-        whole.clipped_step(LONGEST)
-        first.clipped_step(LONGEST)
-    second = Adam(other.parameters(), 1e-2)
-    second.load_state_dict(copy.deepcopy(first.state_dict()))
-    for step in range(3, 6):
-        give(1.0, step, ours, other)
-        whole.clipped_step(LONGEST)
-        second.clipped_step(LONGEST)
-    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), other.parameters(), strict=True))
-
-
 def test_a_state_that_is_taken_replaces_the_one_it_has_moved_by():
     ours, other = two(4)
     adam, fresh = Adam(ours.parameters(), 1e-2), Adam(other.parameters(), 1e-2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
@@ -106,12 +106,7 @@ def test_what_would_lose_something_or_is_out_of_range_is_refused_in_one_line(nam
         assert len(line) < 250
 
 
-@given(st.integers(min_value=1, max_value=10**15))
-def test_whole_numbers_can_be_written_in_any_of_the_usual_ways(number: int):
-    for text in (str(number), f"{number:_}", f"{number}.0", f"{number}e0"):
-        assert value_of("trainer.total_timesteps", text) == number
-
-
+@settings(max_examples=50)
 @given(st.text(max_size=30))
 def test_no_text_at_all_gets_past_its_type(text: str):
     try:

@@ -126,11 +126,6 @@ def test_advantages_are_those_of_the_steps_there_were() -> None:
     assert torch.equal(buffer.returns[:5], expected[1])
 
 
-def test_an_empty_rollout_has_no_minibatches() -> None:
-    buffer = a_buffer(4)
-    assert told(buffer.minibatches(torch.Generator(), 4)) == []
-
-
 def test_the_end_of_a_rollout_that_is_no_whole_segment_is_not_always_learned_last() -> None:
     buffer = filled(a_buffer(9, 4), 9)
     lengths = [

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from small_run import SMALL, Reference, metrics, same, weights
 
-from velodrome.training.recipes import find, resolve
-from velodrome.training.schedule import make_plan
 from velodrome.training.start import train
 
 MINE = """
@@ -47,14 +45,3 @@ def test_a_recipe_adds_a_loss_of_its_own_with_settings_a_range_and_a_metric(tmp_
     assert not same(weights(active.folder), weights(idle.folder))
     assert metrics(active.folder)[-1]["square"] < metrics(idle.folder)[-1]["square"]
     assert idle.folder != active.folder
-
-
-def test_the_plan_of_a_recipe_with_a_loss_of_its_own_has_its_gate(tmp_path: Path):
-    path = tmp_path / "mine.py"
-    path.write_text(MINE)
-    settings = resolve(find(str(path)), SMALL).settings
-    assert [(each.phase, each.agent_steps) for each in make_plan(settings, 8).phases] == [
-        ("supervised", 512),
-        ("ppo", 128),
-        ("ppo", 384),
-    ]

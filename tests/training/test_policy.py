@@ -212,16 +212,6 @@ def test_a_policy_that_cannot_work_is_refused_with_what_can(
     assert str(refused.value).endswith(way)
 
 
-def test_tokens_may_be_read_as_planes_which_know_where_a_thing_is() -> None:
-    policy = a_policy(encoder="cnn")
-    obs = torch.zeros(3, *TOKENS.obs_shape, dtype=torch.uint8)
-    obs[0, 0], obs[1, 1], obs[2, -1] = 3, 3, 255
-
-    seen = policy.encoder(obs)
-
-    assert torch.unique(seen, dim=0).shape == (3, 16)
-
-
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 30), num_actions=st.integers(1, 9))
 def test_an_action_is_the_one_whose_share_the_number_falls_into(seed: int, rows: int, num_actions: int) -> None:

@@ -78,7 +78,7 @@ some_settings = st.builds(
 
 
 @WAYS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 40), num_actions=st.integers(2, 9), s=some_settings)
 def test_the_loss_and_its_statistics_are_what_the_formula_says(
     way: Any, seed: int, size: int, num_actions: int, s: PPOSettings
@@ -91,28 +91,6 @@ def test_the_loss_and_its_statistics_are_what_the_formula_says(
     assert told == pytest.approx(by_formula(m, s), rel=1e-3, abs=2e-4)
     assert loss.item() == told["loss"]
     assert not stats.requires_grad
-
-
-@WAYS
-@pytest.mark.parametrize("seed", range(4))
-def test_the_gradient_is_the_slope_of_the_formula(way: Any, seed: int) -> None:
-    s = PPOSettings(entropy_coef=0.1)
-    m = a_minibatch(seed, 6, 4)
-    given = tensors(m)
-
-    (2 * way(*given, s)[0]).backward()
-
-    for name, tensor in zip(("logits", "values"), given, strict=False):
-        slopes = np.zeros_like(m[name])
-        for place in np.ndindex(slopes.shape):
-            ends = []
-            for step in (1e-6, -1e-6):
-                moved = deepcopy(m)
-                moved[name][place] += step
-                ends.append(by_formula(moved, s)["loss"])
-            slopes[place] = 2 * (ends[0] - ends[1]) / 2e-6
-        assert tensor.grad is not None
-        np.testing.assert_allclose(tensor.grad.numpy(), slopes, rtol=1e-3, atol=1e-5)
 
 
 class Kept(Logger):

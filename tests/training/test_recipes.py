@@ -12,7 +12,7 @@ from seed_003 import SEED, THINKY
 
 from velodrome.errors import InputError
 from velodrome.training.assignments import apply, parse
-from velodrome.training.recipes import ResolvedRun, find, listed, make_recipe, names, resolve
+from velodrome.training.recipes import ResolvedRun, find, make_recipe, resolve
 from velodrome.training.run.train_folder import digest, run_folder
 from velodrome.training.schedule import make_plan
 from velodrome.training.settings import (
@@ -82,13 +82,6 @@ def test_the_command_of_the_seed_gives_these_settings():
     )
     assert (make_plan(plain, 64).horizon * 64, plain.trainer.timing_interval) == (512, 10)
     assert not plain.supervised.profiled
-
-
-def test_every_recipe_is_listed_with_a_line_and_gives_settings_as_it_is():
-    assert [name for name, _ in listed()] == names() == ["cartpole", THINKY]
-    for name, text in listed():
-        assert text.endswith(".")
-        assert settings_of(name) == find(name).function()
 
 
 @pytest.mark.parametrize(
@@ -209,13 +202,6 @@ def test_a_mistake_in_a_key_hides_no_unknown_mission():
     assert lines[1].startswith("trainer.gamma: ")
 
 
-def test_what_was_changed_is_known_with_its_value_before():
-    assert resolved(THINKY, "run=a", "supervised_steps=0", "seed=0").changed() == {
-        "run": ("thinky", "a"),
-        "supervised.steps": (500_000, 0),
-    }
-
-
 METHOD_3 = """
 from metta.rl.loss.action_supervised_and_critic{which} import ActionSupervisedAndCriticConfig
 from velodrome.training.settings import RunSettings
@@ -259,22 +245,6 @@ def test_without_the_source_tree_a_recipe_that_imports_metta_learns_what_to_impo
     assert done.returncode == 2
     assert path in done.stderr
     assert "velodrome.training.settings" in done.stderr
-
-
-def test_the_profiling_script_profiles_ten_rollouts_of_each_phase_and_evaluates_nothing():
-    settings = settings_of(str(ROOT / "recipes/experiment/cvc/profile_thinky_supervised.py"))
-    phases = [(each.phase, each.agent_steps, each.rollouts) for each in make_plan(settings, 64).phases]
-    assert phases == [("supervised", 5120, 10), ("ppo", 4928, 10)]
-    assert (settings.trainer.total_timesteps, settings.trainer.timing_interval) == (10_000, 10)
-    assert settings.supervised.profiled
-    assert settings.trainer.profiler.enabled
-    assert not settings.evaluator.evaluate_local
-
-
-def test_missions_are_checked_without_numpy():
-    done = python(MAIN, "numpy", "train", THINKY, "base_missions=extractor_hub_7", "--dry-run")
-    assert done.returncode == 2
-    assert "extractor_hub_7: the size is from 8 to 200" in done.stderr
 
 
 def test_the_folder_is_the_name_and_eight_digits_of_what_decides_the_weights():

@@ -53,7 +53,6 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path: Path, reference: Referen
     ("name", "more"),
     [
         ("hub", {"trainer__total_timesteps": 9_000, "supervised__steps": 4_500}),
-        ("lstm", {"trainer__total_timesteps": 5_000, "supervised__steps": 2_500, "policy__core": "lstm"}),
         (
             "gymnasium",
             {"env__name": "gymnasium:CartPole-v1", "supervised__steps": 0, "trainer__total_timesteps": 8_000},

@@ -8,7 +8,6 @@ import pytest
 
 from velodrome.errors import InputError
 from velodrome.training.assignments import apply
-from velodrome.training.envs.env_names import kind_of
 from velodrome.training.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
 from velodrome.training.schedule import (
     PlannedPhase,
@@ -43,25 +42,9 @@ def test_a_step_belongs_to_the_phase_of_the_next_action():
     assert [term.name for term in phase_at(run, 100).terms] == ["ppo", "keep"]
 
 
-def test_a_rollout_ends_at_the_gate_and_at_the_end():
-    run = settings(supervised__steps=5_000, trainer__total_timesteps=10_000)
-    assert rollout_steps(phase_at(run, 0), 0, 64, 8) == 8
-    assert rollout_steps(phase_at(run, 4_992), 4_992, 64, 8) == 1
-    assert rollout_steps(phase_at(run, 9_984), 9_984, 64, 8) == 1
-
-
 def test_a_batch_that_is_not_a_multiple_of_the_agents_is_refused_with_those_near_it():
     with pytest.raises(InputError, match=r"trainer.batch_size=500.* 64 agents.*448 or 512"):
         horizon(settings(trainer__batch_size=500), 64)
-
-
-def test_phases_are_counted_in_whole_steps_of_all_agents():
-    seed = {"supervised__steps": 5_000, "trainer__total_timesteps": 10_000}
-    plan = make_plan(settings(**seed), 64)
-    assert (plan.agents, plan.horizon) == (64, 8)
-    assert plan.phases == (PlannedPhase("supervised", True, 5056, 10, 20), PlannedPhase("ppo", False, 4992, 10, 80))
-    (note,) = plan.notes
-    assert "supervised 5,000 -> 5,056, ppo 10,000 -> 10,048" in note
 
 
 @pytest.mark.parametrize(
@@ -77,15 +60,6 @@ def test_a_phase_without_steps_is_absent_and_a_rollout_is_cut_where_its_phase_en
     taught: int, total: int, expected: tuple[PlannedPhase, ...]
 ):
     assert phases(supervised__steps=taught, trainer__total_timesteps=total) == expected
-
-
-def test_ppo_with_the_teacher_kept_for_a_while_is_counted_apart():
-    kept = {"supervised__keep_coef": 0.1, "supervised__keep_steps": 1024}
-    assert phases(trainer__total_timesteps=4096, supervised__steps=1000, **kept) == (
-        PlannedPhase("supervised", True, 1024, 2, 4),
-        PlannedPhase("ppo", True, 1024, 2, 16),
-        PlannedPhase("ppo", False, 2048, 4, 32),
-    )
 
 
 def test_the_plan_counts_the_rollouts_that_the_schedule_gives():
@@ -124,13 +98,6 @@ def test_settings_that_an_environment_does_not_know_are_noted():
     env = EnvSettings(name="gymnasium:CartPole-v1", max_steps=50, agents=3)
     notes = make_plan(RunSettings(env=env), 16).notes
     assert [note.partition(":")[0] for note in notes if "no effect" in note] == ["env.agents", "env.max_steps"]
-
-
-@pytest.mark.parametrize(
-    ("name", "each"), [("extractor_hub_30", 4), ("gymnasium:CartPole-v1", 1), ("mettagrid:any", None)]
-)
-def test_agents_of_an_environment_are_known_where_they_can_be(name: str, each: int | None):
-    assert kind_of(name).agents(4) == each
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ WAYS = pytest.mark.parametrize("way", [supervised_loss, _derived], ids=["kernel"
 
 
 @WAYS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     size=st.integers(1, 40),

@@ -9,29 +9,13 @@ import pytest
 import torch
 
 from velodrome.timing.spans import Span, root, span
+from velodrome.training import timed
 from velodrome.training.assignments import apply
 from velodrome.training.losses.ppo import PPO_STATS
 from velodrome.training.run.advice import advice
 from velodrome.training.run.dashboard import Dashboard
 from velodrome.training.run.time_account import TimeAccount, timing_table
 from velodrome.training.settings import ActionSupervisedAndCriticConfig, RunSettings, leaves
-from velodrome.training.timed import (
-    BACK,
-    BACKWARD,
-    ENVIRONMENT,
-    FETCH,
-    FORWARD,
-    KERNELS,
-    OPTIMIZER,
-    RESHAPE,
-    ROLLOUT,
-    STORE,
-    STUDENT,
-    TEACHER,
-    UPDATE,
-    PartTimer,
-    discount,
-)
 
 
 class Watch:
@@ -48,20 +32,20 @@ def spend(watch: Watch, name: str, ms: float) -> None:
 
 
 def epoch(watch: Watch, *, taught: bool = True, fetch_ms: float = 5.23) -> tuple[Span, Span]:
-    with root(ROLLOUT, watch) as rollout:
-        spend(watch, STUDENT, 3.45)
+    with root(timed.ROLLOUT, watch) as rollout:
+        spend(watch, timed.STUDENT, 3.45)
         if taught:
-            with span(TEACHER):
-                spend(watch, RESHAPE, 0.15)
-                spend(watch, FETCH, fetch_ms)
-                spend(watch, KERNELS, 3.89)
-                spend(watch, BACK, 0.85)
-        spend(watch, STORE, 1.66)
-        spend(watch, ENVIRONMENT, 0.5)
+            with span(timed.TEACHER):
+                spend(watch, timed.RESHAPE, 0.15)
+                spend(watch, timed.FETCH, fetch_ms)
+                spend(watch, timed.KERNELS, 3.89)
+                spend(watch, timed.BACK, 0.85)
+        spend(watch, timed.STORE, 1.66)
+        spend(watch, timed.ENVIRONMENT, 0.5)
         watch.now += 0.00027
-    with root(UPDATE, watch) as update:
-        spend(watch, FORWARD, 4.0)
-        spend(watch, BACKWARD, 6.0)
+    with root(timed.UPDATE, watch) as update:
+        spend(watch, timed.FORWARD, 4.0)
+        spend(watch, timed.BACKWARD, 6.0)
     return rollout, update
 
 
@@ -109,9 +93,15 @@ def test_parts_and_remainder_are_the_total_and_a_phase_has_its_own_speed():
     spent = account.add("ppo", 512, *epoch(watch, taught=False))
     account.add_apart("evaluation", 100.0)
     assert (spent["rollout"], spent["update"]) == (pytest.approx(0.00588), pytest.approx(0.01))
-    assert (spent[f"rollout/{STORE}"], spent[f"update/{BACKWARD}"]) == (pytest.approx(0.00166), pytest.approx(0.006))
+    assert (spent[f"rollout/{timed.STORE}"], spent[f"update/{timed.BACKWARD}"]) == (
+        pytest.approx(0.00166),
+        pytest.approx(0.006),
+    )
     parts = account.as_json()["parts"]
-    whole = sum(parts[f"rollout/{name}"]["sum_s"] for name in (STUDENT, TEACHER, STORE, ENVIRONMENT, "other"))
+    whole = sum(
+        parts[f"rollout/{name}"]["sum_s"]
+        for name in (timed.STUDENT, timed.TEACHER, timed.STORE, timed.ENVIRONMENT, "other")
+    )
     assert whole == pytest.approx(parts["rollout"]["sum_s"], abs=1e-12)
     assert account.sps("supervised") == pytest.approx(512 / 0.026)
     assert account.sps("ppo") == pytest.approx(512 / 0.01588)
@@ -135,14 +125,14 @@ def test_parts_of_the_teacher_add_up_in_a_table_of_both_phases_too():
 
 def test_what_looking_takes_is_no_time_of_the_rollout():
     account, watch = TimeAccount(), Watch()
-    with root(ROLLOUT, watch) as rollout:
-        spend(watch, STUDENT, 3.0)
+    with root(timed.ROLLOUT, watch) as rollout:
+        spend(watch, timed.STUDENT, 3.0)
         watch.now += 0.5  # the profiler writes a trace
-        discount(0.5)
-        spend(watch, ENVIRONMENT, 1.0)
-    with root(UPDATE, watch) as update:
-        spend(watch, BACKWARD, 6.0)
-    discount(9.0)  # nothing is open
+        timed.discount(0.5)
+        spend(watch, timed.ENVIRONMENT, 1.0)
+    with root(timed.UPDATE, watch) as update:
+        spend(watch, timed.BACKWARD, 6.0)
+    timed.discount(9.0)  # nothing is open
     account.add("ppo", 512, rollout, update)
     parts = account.as_json()["parts"]
     assert parts["rollout"]["sum_s"] == pytest.approx(0.004)
@@ -169,12 +159,12 @@ def test_a_profiled_run_waits_for_the_gpu_before_the_clock_of_a_part_stops(
         return float(len(events))
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("settled"))
-    timer = PartTimer(torch.device(device), profiled=profiled)
+    timer = timed.PartTimer(torch.device(device), profiled=profiled)
     timer.traced = traced
-    with root(ROLLOUT, clock) as rollout, timer(STUDENT):
+    with root(timed.ROLLOUT, clock) as rollout, timer(timed.STUDENT):
         events.append("work")
     assert events == order
-    assert [(each.name, each.seconds) for each in rollout.children] == [(STUDENT, len(order) - 3.0)]
+    assert [(each.name, each.seconds) for each in rollout.children] == [(timed.STUDENT, len(order) - 3.0)]
 
 
 def test_advice_about_evaluation_names_a_setting_that_would_change_it():
@@ -190,28 +180,28 @@ def test_advice_about_evaluation_names_a_setting_that_would_change_it():
     assert advice(account, RunSettings(), 64, "cuda")[0].endswith("evaluator.epoch_interval=200")
 
 
-IN_UPDATE = (FORWARD, BACKWARD, OPTIMIZER)
+IN_UPDATE = (timed.FORWARD, timed.BACKWARD, timed.OPTIMIZER)
 KEPT = ActionSupervisedAndCriticConfig(steps=512, keep_coef=0.1, keep_steps=64)
 
 
 def mostly(part: str, phase: str = "ppo") -> TimeAccount:
     """An epoch that consists almost entirely of one part."""
     account, watch = TimeAccount(), Watch()
-    with root(ROLLOUT, watch) as rollout:
-        if part in (KERNELS, FETCH):
-            with span(TEACHER):
+    with root(timed.ROLLOUT, watch) as rollout:
+        if part in (timed.KERNELS, timed.FETCH):
+            with span(timed.TEACHER):
                 spend(watch, part, 9.0)
         elif part not in IN_UPDATE:
             spend(watch, part, 9.0)
-    with root(UPDATE, watch) as update:
-        spend(watch, part if part in IN_UPDATE else FORWARD, 9.0 if part in IN_UPDATE else 0.1)
+    with root(timed.UPDATE, watch) as update:
+        spend(watch, part if part in IN_UPDATE else timed.FORWARD, 9.0 if part in IN_UPDATE else 0.1)
     account.add(phase, 512, rollout, update)
     return account
 
 
 def test_every_setting_that_advice_names_exists():
     names = {leaf.name for leaf in leaves(RunSettings())}
-    for part in (STUDENT, KERNELS, FETCH, STORE, ENVIRONMENT, *IN_UPDATE):
+    for part in (timed.STUDENT, timed.KERNELS, timed.FETCH, timed.STORE, timed.ENVIRONMENT, *IN_UPDATE):
         (line,) = advice(mostly(part), RunSettings(supervised=KEPT), 64, "cuda")
         named = set(re.findall(r"[a-z]+(?:\.[a-z_]+)+|[a-z]+_[a-z_]+", line))
         assert named, line
@@ -225,17 +215,17 @@ TWICE, HALF = "env.num_envs=32 with trainer.batch_size=1024", "trainer.mixed_pre
 @pytest.mark.parametrize(
     ("part", "device", "values", "ways"),
     [
-        (STUDENT, "cpu", {}, [TWICE]),
-        (STUDENT, "cuda", {}, [TWICE, HALF]),
-        (STUDENT, "cuda", {"trainer.mixed_precision": True}, [TWICE]),
-        (FORWARD, "cpu", {}, [LARGER, FEWER, NARROWER]),
-        (BACKWARD, "cpu", {"trainer.minibatch_size": 300}, [LARGER, FEWER, NARROWER]),
-        (BACKWARD, "cpu", {"trainer.minibatch_size": 512}, [FEWER, NARROWER]),
-        (OPTIMIZER, "cuda", {"ppo.epochs": 1}, [LARGER, NARROWER]),
-        (OPTIMIZER, "cpu", {"ppo.epochs": 1, "trainer.minibatch_size": 512, "policy.hidden": 4}, []),
-        (STORE, "cpu", {"env.num_envs": 65_536}, []),
-        (ENVIRONMENT, "cpu", {"env.name": "gymnasium:CartPole-v1"}, []),
-        (KERNELS, "cpu", {"env.name": "extractor_hub_8"}, ["supervised.steps"]),
+        (timed.STUDENT, "cpu", {}, [TWICE]),
+        (timed.STUDENT, "cuda", {}, [TWICE, HALF]),
+        (timed.STUDENT, "cuda", {"trainer.mixed_precision": True}, [TWICE]),
+        (timed.FORWARD, "cpu", {}, [LARGER, FEWER, NARROWER]),
+        (timed.BACKWARD, "cpu", {"trainer.minibatch_size": 300}, [LARGER, FEWER, NARROWER]),
+        (timed.BACKWARD, "cpu", {"trainer.minibatch_size": 512}, [FEWER, NARROWER]),
+        (timed.OPTIMIZER, "cuda", {"ppo.epochs": 1}, [LARGER, NARROWER]),
+        (timed.OPTIMIZER, "cpu", {"ppo.epochs": 1, "trainer.minibatch_size": 512, "policy.hidden": 4}, []),
+        (timed.STORE, "cpu", {"env.num_envs": 65_536}, []),
+        (timed.ENVIRONMENT, "cpu", {"env.name": "gymnasium:CartPole-v1"}, []),
+        (timed.KERNELS, "cpu", {"env.name": "extractor_hub_8"}, ["supervised.steps"]),
     ],
 )
 def test_advice_is_only_about_what_could_help(part: str, device: str, values: dict[str, object], ways: list[str]):
@@ -246,7 +236,7 @@ def test_advice_is_only_about_what_could_help(part: str, device: str, values: di
 
 
 def test_advice_is_silent_about_ppo_where_there_was_none_and_about_everything_without_times():
-    (line,) = advice(mostly(BACKWARD, "supervised"), RunSettings(), 64, "cpu")
+    (line,) = advice(mostly(timed.BACKWARD, "supervised"), RunSettings(), 64, "cpu")
     assert FEWER not in line
     assert advice(TimeAccount(), RunSettings(), 64, "cpu") == []
 

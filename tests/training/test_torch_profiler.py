@@ -20,7 +20,6 @@ from velodrome.collector.collection import Surface, collect
 from velodrome.collector.settings import CollectSettings
 from velodrome.collector.watch.tracing import Tracing
 from velodrome.profiling.traces.torch_trace import read_torch_trace
-from velodrome.profiling.traces.trace_events import TraceEvents
 from velodrome.profiling.traces.training import read_training
 from velodrome.settings import Config, Instance
 from velodrome.timing.spans import root
@@ -72,29 +71,6 @@ def collected(folder: Path) -> Path:
     asyncio.run(collect(settings, agents, surface=Surface(watchers=(tracing,))))
     tracing.close()
     return tracing.path
-
-
-def test_timestamps_of_pytorch_are_the_time_of_day_with_the_base_added(tmp_path: Path):
-    moments = []
-    with profile(activities=[ProfilerActivity.CPU]) as made:
-        for number in range(5):
-            before = time.time_ns()
-            with record_function(f"mark {number}"):
-                torch.ones(300, 300) @ torch.ones(300, 300)
-            moments.append((before, time.time_ns()))
-    made.export_chrome_trace(str(tmp_path / "trace.json"))
-    trace = TraceEvents(tmp_path / "trace.json")
-    assert trace.epoch_ns is not None
-    marks = sorted(
-        (trace.epoch_ns / 1e3 + each["ts"], trace.epoch_ns / 1e3 + each["ts"] + each["dur"])
-        for each in trace.events()
-        if str(each["name"]).startswith("mark ")
-    )
-    off_us = [
-        max(before / 1e3 - begin, end - after / 1e3)
-        for (begin, end), (before, after) in zip(marks, moments, strict=True)
-    ]
-    assert max(off_us) < _CLOCKS_US
 
 
 def test_operators_have_the_counts_and_times_that_pytorch_gives_them(tmp_path: Path):
@@ -198,12 +174,11 @@ def test_a_trace_larger_than_its_limit_is_reported_and_not_kept(tmp_path: Path):
     assert "trainer.profiler.max_mb=1" in lines[0]
 
 
-@pytest.mark.parametrize("memory", [True, False])
-def test_allocations_are_in_the_trace_if_profile_memory_is_set(tmp_path: Path, memory: bool):
-    (path,) = recorded(tmp_path, wait_steps=0, warmup_steps=1, active_steps=10, profile_memory=memory).traces
+def test_allocations_are_in_the_trace_if_profile_memory_is_set(tmp_path: Path):
+    (path,) = recorded(tmp_path, wait_steps=0, warmup_steps=1, active_steps=10, profile_memory=True).traces
     events = orjson.loads(path.read_bytes())["traceEvents"]
     sizes = [each["args"]["Bytes"] for each in events if each.get("name") == "[memory]"]
-    assert (any(size > 0 for size in sizes), any(size < 0 for size in sizes)) == (memory, memory)
+    assert min(sizes) < 0 < max(sizes)
 
 
 def test_writing_a_trace_is_no_time_of_the_rollout_it_was_written_in(tmp_path: Path):
@@ -245,6 +220,7 @@ def test_training_and_a_collection_lie_in_one_trace_at_the_time_they_ran(
     # of torch there is also what it calls Spans or Traces; the process has the name it was started by
     of_torch = {name.partition(": ")[2]: each for name, each in spans.items() if name.startswith("profiler_trace_0")}
     (taught,) = (each for name, each in of_torch.items() if name not in ("Spans", "Traces"))
+    assert (twelve.folder / "settings.json").stat().st_mtime - slack_s < min(taught)
     assert max(taught) < between + slack_s
     stretches = [each["name"] for each in found.events if each["ph"] == "X"]
     assert (stretches.count("rollout"), stretches.count("nim_calls")) == (10, 11)

@@ -45,7 +45,7 @@ def led_by_teacher(env: ExtractorHub, steps: int, seed: int, noise: float) -> np
     return np.stack(taken)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     size=st.integers(8, 34),
     agents=st.integers(1, 8),
