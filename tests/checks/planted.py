@@ -15,6 +15,7 @@ from velodrome.records.rollout import encode
 
 Row = dict[str, Any]
 Rows = list[Any]  # rollouts; bytes stand for themselves
+Plant = Callable[[Rows], None]
 
 SENTENCE = "so we divide the total by each part then add what is left and check it once more against the first"
 WORDS = SENTENCE.split()
@@ -82,19 +83,54 @@ def answered(row: Row, text: Any) -> None:
     row["response"]["content"] = row["output"][-1]["content"] = text
 
 
-def all_zero(rows: Rows) -> None:
-    for row in rows:
-        row["reward"] = 0.0
+def each(first: int, last: int | None, change: Callable[[Row], Any]) -> Plant:
+    """Change some of the rows."""
+
+    def plant(rows: Rows) -> None:
+        for row in rows[first:last]:
+            change(row)
+
+    return plant
 
 
-def all_one(rows: Rows) -> None:
-    for row in rows:
-        row["reward"] = 1
+def rewarded(reward: float, first: int = 0) -> Plant:
+    return each(first, None, lambda row: row.update(reward=reward))
 
 
-def constant(rows: Rows) -> None:
-    for row in rows:
-        row["reward"] = 0.25
+def stopped(reason: str) -> Plant:
+    details = {"status": "incomplete", "incomplete_details": {"reason": reason}}
+    return each(10, 25, lambda row: row["response"].update(details))
+
+
+def tool_says(first: int, last: int, text: str) -> Plant:
+    return each(first, last, lambda row: row["output"][1].update(name="search", content=text))
+
+
+def timed(last: int, **times: Any) -> Plant:
+    return each(0, last, lambda row: row["meta"]["timing"].update(times))
+
+
+def line_with(row: Row, fields: str) -> bytes:
+    """The row as a line with more fields, which need not be JSON."""
+    return encode(row)[:-2] + f",{fields}}}\n".encode()
+
+
+def said_again(row: Row, text: str) -> None:
+    row["output"][-1]["content"] += text
+
+
+def paragraph(row: Row) -> None:
+    text = f"In the case of {row['id']}, {SENTENCE}. {' '.join(WORDS[::-1])}. {SENTENCE.title()}."
+    said_again(row, "\n\n" + "\n\n".join([text] * 40))
+
+
+def two_calls(row: Row) -> None:
+    calls = row["output"][0]["tool_calls"]
+    calls[:] = [*calls, {"id": "d", "name": "search", "arguments": "{}"}] * 10
+
+
+all_zero, never, always = rewarded(0.0), rewarded(0.0, 40), rewarded(1.0, 40)
+truncated = stopped("max_output_tokens")
 
 
 def nan(rows: Rows) -> None:
@@ -105,7 +141,7 @@ def nan(rows: Rows) -> None:
 
 def infinite(rows: Rows) -> None:
     for index, fields in ((2, '"score":NaN'), (8, '"score":-Infinity,"speed":1e999'), (9, '"a":{"b":NaN},"c":[NaN]')):
-        rows[index] = encode(rows[index])[:-2] + f",{fields}}}\n".encode()
+        rows[index] = line_with(rows[index], fields)
 
 
 def beyond_ten(rows: Rows) -> None:
@@ -139,67 +175,10 @@ def errors(rows: Rows) -> None:
         answered(row, text)
 
 
-def truncated(rows: Rows) -> None:
-    for row in rows[10:25]:
-        row["response"] |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
-
-
-def out_of_steps(rows: Rows) -> None:
-    for row in rows[10:25]:
-        row["response"] |= {"status": "incomplete", "incomplete_details": {"reason": "max_steps"}}
-
-
 def refusals(rows: Rows) -> None:
     for row in rows[:11]:
         answered(row, f"I'm sorry, but I can't help with {row['id']}.")
     rows[11]["output"][-1]["refusal"] = "No."
-
-
-def circles(rows: Rows) -> None:
-    for row in rows[:10]:
-        row["output"][-1]["content"] += " Wait, I should check this once more." * 30
-
-
-def paragraphs(rows: Rows) -> None:
-    for row in rows[:60]:
-        paragraph = f"In the case of {row['id']}, {SENTENCE}. " + " ".join(WORDS[::-1]) + f". {SENTENCE.title()}."
-        row["output"][-1]["content"] += "\n\n" + "\n\n".join([paragraph] * 40)
-
-
-def broken_server(rows: Rows) -> None:
-    for row in rows[:60]:
-        row["output"][1] |= {"name": "search", "content": "HTTPError: 500 Internal Server Error"}
-
-
-def two_in_turn(rows: Rows) -> None:
-    for row in rows[:60]:
-        calls = row["output"][0]["tool_calls"]
-        calls[:] = [*calls, {"id": "d", "name": "search", "arguments": "{}"}] * 10
-
-
-def failing_tool(rows: Rows) -> None:
-    for row in rows[5:25]:
-        row["output"][1] |= {"name": "search", "content": "error: the index is not there"}
-
-
-def unknown_tool(rows: Rows) -> None:
-    for row in rows[:6]:
-        row["output"][0]["tool_calls"][0]["name"] = "calculate\x1b[2J"
-
-
-def loop(rows: Rows) -> None:
-    for row in rows[30:45]:
-        row["output"][0]["tool_calls"] *= 3
-
-
-def never(rows: Rows) -> None:
-    for row in rows[40:]:
-        row["reward"] = 0.0
-
-
-def always(rows: Rows) -> None:
-    for row in rows[40:]:
-        row["reward"] = 1.0
 
 
 def collapsed(rows: Rows) -> None:
@@ -225,16 +204,6 @@ def slow(rows: Rows) -> None:
         rows[index]["meta"]["timing"]["total_s"] = 100.0 + index
 
 
-def slow_verify(rows: Rows) -> None:
-    for row in rows:
-        row["meta"]["timing"]["verify_s"] = 4.0
-
-
-def retried(rows: Rows) -> None:
-    for row in rows[:70]:
-        row["meta"]["timing"] |= {"retries": 2, "rate_limited": 1}
-
-
 def uncounted(rows: Rows) -> None:
     for row, usage in zip(rows[:4], [None, {}, {"total_tokens": 0}, {"total_tokens": "many"}], strict=True):
         row["usage"] = usage
@@ -252,40 +221,45 @@ def twice(rows: Rows) -> None:
     rows += [*rows[:6], rows[0]]
 
 
-# A name, the severity it is told with, the plant, how many there are, the first lines, and what else it brings.
-PLANTS: list[tuple[str, str, Callable[[Rows], None], int, list[int], set[str]]] = [
-    ("all-zero", "error", all_zero, 200, [1, 2, 3, 4, 5], {"never-passes"}),
-    ("all-one", "error", all_one, 200, [1, 2, 3, 4, 5], {"always-passes"}),
-    ("constant-reward", "error", constant, 200, [1, 2, 3, 4, 5], {"never-passes"}),
+CALLED = "calculate\x1b[2J"
+CIRCLES = " Wait, I should check this once more." * 30
+FIRST = [1, 2, 3, 4, 5]
+# A name, the severity it is reported with, the plant, how many there are, the first lines, and what else it brings.
+PLANTS: list[tuple[str, str, Plant, int, list[int], set[str]]] = [
+    ("all-zero", "error", all_zero, 200, FIRST, {"never-passes"}),
+    ("all-one", "error", rewarded(1), 200, FIRST, {"always-passes"}),
+    ("constant-reward", "error", rewarded(0.25), 200, FIRST, {"never-passes"}),
     ("bad-reward", "error", nan, 5, [4, 5, 6, 7, 8], set()),
     ("not-finite", "warning", infinite, 2, [3, 9], set()),
     ("reward-outliers", "warning", beyond_ten, 2, [10, 12], set()),
     ("reward-outliers", "warning", far_off, 1, [21], set()),
     ("reward-length", "warning", longer_is_better, 200, [], set()),
-    ("deferred", "info", deferred, 7, [1, 2, 3, 4, 5], set()),
-    ("empty-answers", "warning", empty, 8, [1, 2, 3, 4, 5], set()),
+    ("deferred", "info", deferred, 7, FIRST, set()),
+    ("empty-answers", "warning", empty, 8, FIRST, set()),
     ("error-answers", "warning", errors, 3, [3, 4, 5], set()),
     ("truncated", "warning", truncated, 15, [11, 12, 13, 14, 15], set()),
-    ("out-of-steps", "warning", out_of_steps, 15, [11, 12, 13, 14, 15], set()),
-    ("refusals", "warning", refusals, 12, [1, 2, 3, 4, 5], set()),
-    ("repetition", "warning", circles, 10, [1, 2, 3, 4, 5], set()),
-    ("repetition", "warning", paragraphs, 60, [1, 2, 3, 4, 5], set()),
-    ("failing-tools", "error", failing_tool, 20, [6, 7, 8, 9, 10], set()),
-    ("failing-tools", "error", broken_server, 60, [1, 2, 3, 4, 5], set()),
-    ("unknown-tools", "warning", unknown_tool, 6, [1, 2, 3, 4, 5], set()),
-    ("repeated-calls", "warning", loop, 15, [31, 32, 33, 34, 35], set()),
-    ("repeated-calls", "warning", two_in_turn, 60, [1, 2, 3, 4, 5], set()),
+    ("out-of-steps", "warning", stopped("max_steps"), 15, [11, 12, 13, 14, 15], set()),
+    ("refusals", "warning", refusals, 12, FIRST, set()),
+    ("repetition", "warning", each(0, 10, lambda row: said_again(row, CIRCLES)), 10, FIRST, set()),
+    ("repetition", "warning", each(0, 60, paragraph), 60, FIRST, set()),
+    ("failing-tools", "error", tool_says(5, 25, "error: the index is not there"), 20, [6, 7, 8, 9, 10], set()),
+    ("failing-tools", "error", tool_says(0, 60, "HTTPError: 500 Internal Server Error"), 60, FIRST, set()),
+    ("unknown-tools", "warning", each(0, 6, lambda row: row["output"][0]["tool_calls"][0].update(name=CALLED)), 6,
+     FIRST, set()),
+    ("repeated-calls", "warning", each(30, 45, lambda row: row["output"][0]["tool_calls"].__imul__(3)), 15,
+     [31, 32, 33, 34, 35], set()),
+    ("repeated-calls", "warning", each(0, 60, two_calls), 60, FIRST, set()),
     ("never-passes", "warning", never, 40, [41, 45, 49, 53, 57], set()),
     ("always-passes", "warning", always, 40, [41, 45, 49, 53, 57], set()),
     ("same-answers", "warning", collapsed, 50, [1, 5, 9, 13, 17], set()),
     ("duplicate-tasks", "warning", same_tasks, 5, [101, 105, 109, 113, 117], set()),
-    ("bad-times", "warning", bad_times, 5, [1, 2, 3, 4, 5], set()),
+    ("bad-times", "warning", bad_times, 5, FIRST, set()),
     ("slow-rollouts", "warning", slow, 5, [91, 81, 71, 61, 51], set()),
-    ("slow-verification", "warning", slow_verify, 200, [1, 2, 3, 4, 5], set()),
-    ("retries", "warning", retried, 70, [1, 2, 3, 4, 5], set()),
+    ("slow-verification", "warning", timed(200, verify_s=4.0), 200, FIRST, set()),
+    ("retries", "warning", timed(70, retries=2, rate_limited=1), 70, FIRST, set()),
     ("no-token-counts", "info", uncounted, 4, [1, 2, 3, 4], set()),
     ("unreadable-lines", "error", garbage, 4, [6, 7, 8, 9], set()),
     ("schema", "error", odd_rows, 2, [2, 3], {"bad-reward", "empty-answers", "bad-times", "no-token-counts"}),
     ("duplicate-keys", "error", twice, 7, [201, 202, 203, 204, 205], set()),
     ("no-rollouts", "warning", list.clear, 0, [], set()),
-]
+]  # fmt: skip

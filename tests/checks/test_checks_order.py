@@ -31,7 +31,7 @@ def findings(path: Path, rows: Rows, failures: Rows = ()) -> list[str]:
     return result
 
 
-@pytest.mark.parametrize("plant", [each[2] for each in PLANTS], ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("plant", [each[2] for each in PLANTS], ids=[each[0] for each in PLANTS])
 def test_each_problem_is_found_alike_in_any_order(tmp_path: Path, plant: Any):
     rows: Rows = clean(200)
     plant(rows)

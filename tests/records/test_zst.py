@@ -13,7 +13,7 @@ from velodrome.records.appender import Appender
 from velodrome.records.jsonl import read_lines
 from velodrome.records.zst import pack, whole_frames
 
-ROWS = [b'{"n":%d,"text":"%s"}\n' % (n, os.urandom(n * 7).hex().encode()) for n in range(4)]
+ROWS = [b'{"n":%d,"text":"%s"}\n' % (n, os.urandom(n * 3).hex().encode()) for n in range(4)]
 
 
 def kept(path: Path) -> list[bytes]:

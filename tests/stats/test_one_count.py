@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planted import clean, write
 from viewing import viewing, wait_for
 
-from velodrome.checks import Checks, run_checks
+from velodrome.checks import Checks
 from velodrome.cli.main import main
 from velodrome.index import Index, Query, Sort
 from velodrome.profiling.profile import Profile
@@ -93,24 +93,6 @@ def test_the_run_page_of_the_viewer_has_the_same_count(hostile: tuple[Path, int]
         page = wait_for(client, "/run/r", "Metrics Means")
     assert f"Rollouts {kept} Tasks" in page.words
     assert f"{kept} kept + 0 failed" in page.words
-
-
-def test_a_profile_says_how_many_of_the_rollouts_have_times(hostile: tuple[Path, int]):
-    path, kept = hostile
-    told = read_profile(path)
-    assert (told["rollouts"], told["notes"][0]) == (4, f"4 of {kept} rollouts have times")
-
-
-def test_a_row_with_nan_in_it_is_kept_and_told_by_all_that_count_numbers(tmp_path: Path):
-    lines = [encode(row) for row in clean(3, 1)]
-    lines[1] = lines[1].replace(b'"reward":', b'"drift":NaN,"reward":')
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(b"".join(lines))
-    found, notes = read_metrics(path)
-    assert (found["rollouts/kept"], notes) == (3, ["drift: 0 of 1 numbers are counted; the rest are NaN or infinite"])
-    assert read_groups([path])["notes"] == notes
-    assert compare([path], [path])["notes"] == [f"A: {notes[0]}", f"B: {notes[0]}"]
-    assert [(finding.name, finding.examples) for finding in run_checks(path)] == [("not-finite", [2])]
 
 
 def test_a_failure_without_a_key_that_is_a_text_counts_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
