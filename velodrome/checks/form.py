@@ -152,7 +152,8 @@ class Failures(Check):
     def add(self, batch: RowBatch) -> None:
         if self.reasons:
             for one in batch:
-                self.reasons.pop(hashed(one.key or ""), None)
+                if one.key is not None:
+                    self.reasons.pop(hashed(one.key), None)
 
     @property
     def count(self) -> int:
