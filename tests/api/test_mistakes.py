@@ -67,6 +67,8 @@ def test_a_metric_of_a_run_without_rollouts_says_why_they_failed():
     assert isinstance(caught.value, KeyError)
     with pytest.raises(KeyError, match="reward"):
         run(["a"], agent).metrics["rewrd"]
+    with pytest.raises(KeyError, match="verify"):
+        run(["a"], agent, defer=True).metrics["reward"]
 
 
 class Callable7:
@@ -86,15 +88,29 @@ async def wrong_later(request: Any) -> Any:
     return {"text": "no output"}
 
 
-@pytest.mark.parametrize("model", [raising, wrong, wrong_later, Callable7()])
-def test_a_fault_of_a_model_function_has_its_place(model: Any):
+async def no_list(request: Any) -> Any:
+    return {"output": 7}
+
+
+class Strange:
+    async def respond(self, request: Any) -> Any:
+        return 5
+
+    async def aclose(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("model", "function"),
+    [(each, each) for each in (raising, wrong, wrong_later, no_list)]
+    + [(Callable7(), Callable7.__call__), (Strange(), Strange.respond)],
+)
+def test_a_fault_of_a_model_has_its_place(model: Any, function: Any):
     [failure] = run(["a"], velo.SimpleAgent(model=model, environment=Echo())).failures
     assert failure["boundary"] == "model"
-    code = model.__code__ if hasattr(model, "__code__") else type(model).__call__.__code__
-    first, last = code.co_firstlineno, code.co_firstlineno + 1
-    assert failure["place"] in [
-        f"tests/api/{Path(__file__).name}:{line} in {code.co_qualname}" for line in (first, last)
-    ]
+    place, _, name = failure["place"].partition(" in ")
+    file, _, line = place.rpartition(":")
+    assert (Path(file).name, name) == (Path(__file__).name, function.__qualname__)
+    assert int(line) - function.__code__.co_firstlineno in (0, 1)
 
 
 def test_a_result_of_an_agent_function_that_is_no_result_has_its_place():

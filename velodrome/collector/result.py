@@ -49,7 +49,8 @@ class Run:
 
     def __post_init__(self) -> None:
         reasons = "".join(f"; {count} x {reason}" for reason, count in list(self.reasons.items())[:1])
-        self.metrics = RunMetrics(self.metrics, "" if self.kept else f": {self.summary()}{reasons}")
+        later = "; deferred rewards come with verify" if "rollouts/deferred" in self.metrics else ""
+        self.metrics = RunMetrics(self.metrics, later if self.kept else f": {self.summary()}{reasons}")
 
     @cached_property
     def rollouts(self) -> list[Rollout]:
