@@ -15,8 +15,9 @@ import orjson
 
 from benchmarks import workload
 from benchmarks.meter import Meter, allow_files
-from velodrome.cli.collect import CollectOptions, collect, find_servers, run_async, use_limits, with_files
+from velodrome.cli.collect import CollectOptions, collect, run_async, use_limits, with_files
 from velodrome.cli.options import load_options
+from velodrome.serving.discovery import find
 
 
 def main(given: argparse.Namespace) -> dict[str, float]:
@@ -35,7 +36,7 @@ def main(given: argparse.Namespace) -> dict[str, float]:
     ]
     config, options = load_options(CollectOptions, argv)
     options, output = with_files(options)
-    config, servers = find_servers(config, options)
+    config, servers = find(config, embedded=options.embedded)
     use_limits(options)
     with Meter(output, given.pids) as meter:
         outcome = run_async(collect(options, config, servers))

@@ -28,9 +28,10 @@ import orjson
 from benchmarks.servers import Servers
 from benchmarks.summary import table
 from benchmarks.verdict_cases import AGENT, APP, BEHIND_HTTP, CASES, IN_PROCESS, LOCAL, Case, other_cases
-from velodrome.cli.collect import CollectOptions, collect, find_servers, run_async, use_limits, with_files
+from velodrome.cli.collect import CollectOptions, collect, run_async, use_limits, with_files
 from velodrome.cli.options import load_options
 from velodrome.profiling.profile_file import read_profile
+from velodrome.serving.discovery import find
 from velodrome.serving.scripted import ScriptedServer
 from velodrome.settings import Config
 
@@ -139,7 +140,7 @@ class Bench:
         (folder / "model.yaml").write_text(self._in_process())
         with Servers(folder, _CONFIGS, *self.case.overrides, *overrides) as servers:
             config, options = self._config(f"+head_server.port={servers.head_port}", *self.case.overrides)
-            config, result = find_servers(config, options)
+            config, result = find(config, embedded=options.embedded)
             use_limits(options)
             run_async(self._checked(config, options, result))
 

@@ -25,31 +25,20 @@ if TYPE_CHECKING:
     from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 
 _HOMES = {
-    "Agent": "contracts",
-    "Environment": "resources_servers.environment",
-    "LocalModel": "responses_api_models.local_model.app",
-    "Model": "contracts",
-    "OpenAI": "responses_api_models.openai_model.app",
-    "Resources": "contracts",
-    "Response": "records.conversation",
-    "Rollout": "records.views",
-    "ScriptedModel": "responses_api_models.scripted_model.app",
-    "SimpleAgent": "responses_api_agents.simple_agent.app",
-    "Task": "records.views",
-    "ToolCall": "records.conversation",
-    "check": "api.measuring",
-    "collect": "api.collecting",
-    "compare": "api.measuring",
-    "export": "api.exchanging",
-    "metrics": "api.measuring",
-    "profile": "api.measuring",
-    "read": "api.reading",
-    "rollout": "api.collecting",
-    "serve": "api.servers",
-    "tool": "resources_servers.environment",
-    "train": "api.learning",
-    "verify": "api.collecting",
-    "view": "api.servers",
+    "api.collecting": "collect rollout verify",
+    "api.exchanging": "export",
+    "api.learning": "train",
+    "api.measuring": "check compare metrics profile",
+    "api.reading": "read",
+    "api.servers": "serve view",
+    "contracts": "Agent Model Resources",
+    "records.conversation": "Response ToolCall",
+    "records.views": "Rollout Task",
+    "resources_servers.environment": "Environment tool",
+    "responses_api_agents.simple_agent.app": "SimpleAgent",
+    "responses_api_models.local_model.app": "LocalModel",
+    "responses_api_models.openai_model.app": "OpenAI",
+    "responses_api_models.scripted_model.app": "ScriptedModel",
 }
 
 __all__ = [
@@ -87,9 +76,10 @@ def __getattr__(name: str) -> object:
 
     if name == "errors":
         return import_module("velodrome.errors")
-    if name not in _HOMES:
+    home = next((module for module, names in _HOMES.items() if name in names.split()), None)
+    if home is None:
         raise AttributeError(f"module 'velodrome' has no attribute {name!r}")
-    value = getattr(import_module(f"velodrome.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"velodrome.{home}"), name)
     globals()[name] = value
     return value
 

@@ -64,11 +64,12 @@ def test_a_deferred_collection_is_scored_by_the_servers_with_or_without_a_config
     (session.cwd / "other.yaml").write_text(running.MODEL.replace("36", "another"))
     other = (f"+config_paths=[{running.CALCULATOR},other.yaml]", "+output_jsonl_fpath=f.jsonl")
     alone = (f"+config_paths=[{running.CALCULATOR}]", "+output_jsonl_fpath=e.jsonl")
+    (session.cwd / "d.jsonl").rename(session.cwd / "it's d.jsonl")
     for words in ((), alone, other):
-        done = with_servers("verify", "d.jsonl", *words)
+        done = with_servers("verify", "it's d.jsonl", *words)
         assert (done.code, orjson.loads(done.out)["reward"]) == (0, 1.0), done.err
         assert f"127.0.0.1:{session.port}: calculator" in done.err.splitlines()[0]
-    refused = with_servers("verify", "d.jsonl", *other, "+calculator.resources_servers.calculator.strict=true")
+    refused = with_servers("verify", "it's d.jsonl", *other, "+calculator.resources_servers.calculator.strict=true")
     assert (refused.code, "calculator: the server that runs at" in refused.err) == (2, True)
 
 

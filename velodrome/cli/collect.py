@@ -21,7 +21,7 @@ from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface
 from velodrome.collector.pace import Stop
 from velodrome.collector.result import Run
-from velodrome.collector.settings import CollectSettings
+from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import refuse_output
 from velodrome.collector.watch.watch import Watcher
 from velodrome.errors import InputError
@@ -37,6 +37,7 @@ from velodrome.timing.stop_signals import on_stop_signal
 
 Json = dict[str, Any]
 T = TypeVar("T")
+Shared = TypeVar("Shared", bound=SharedSettings)
 
 SHOWN_REASONS = 5
 
@@ -67,9 +68,11 @@ examples:
 
 def run(argv: Sequence[str]) -> int:
     """Collect, print the metrics, and say how it ended."""
+    from velodrome.serving.discovery import find
+
     config, options = load_options(CollectOptions, argv)
     options, output = with_files(options)
-    config, servers = find_servers(config, options)
+    config, servers = find(config, embedded=options.embedded)
     use_limits(options)
     with watching(options, output, say) as watchers:
         result = run_async(collect(options, config, servers, watchers))
@@ -97,13 +100,6 @@ def rare_garbage_collection() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
-
-
-def find_servers(config: Config, options: ServerOptions, *, scoring: bool = False) -> tuple[Config, Servers]:
-    """The servers that run, and the config they give; none if there are none, or if they are not wanted."""
-    from velodrome.serving.discovery import find
-
-    return find(config, embedded=options.embedded, scoring=scoring)
 
 
 def finish(result: Run, output: Path) -> int:
@@ -136,7 +132,11 @@ def with_files(options: CollectOptions) -> tuple[CollectOptions, Path]:
     if options.input is None:
         raise InputError("no input: give +input_jsonl_fpath=tasks.jsonl (see velo collect --help)")
     source = find_input(options.input)
-    output = options.output or Path(beside(source, "rollouts.jsonl").name)
+    return with_output(options, source, options.output or Path(beside(source, "rollouts.jsonl").name))
+
+
+def with_output(options: Shared, source: Path, output: Path) -> tuple[Shared, Path]:
+    """The settings with these files, and the output; an output that cannot be one is refused."""
     refuse_output(output, source)
     return options.model_copy(update={"input": source, "output": output}), output
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from velodrome.serving.process.options import ProfilingOptions
 from velodrome.settings import Config, load
-from velodrome.settings.model import Settings, read_settings, setting_names
+from velodrome.settings.model import Settings, setting_names
 from velodrome.settings.values import Count, FilePath, Port, Text
 
 O = TypeVar("O", bound=Settings)  # noqa: E741 - options
@@ -44,7 +44,7 @@ class WatchOptions(ProfilingOptions):
 def read_options(model: type[O], config: Config) -> O:
     """The settings of a verb, picked from the configuration; other keys in it may serve the config files."""
     names = setting_names(model)
-    return read_settings(model, {name: value for name, value in config.settings.items() if name in names})
+    return model.read({name: value for name, value in config.settings.items() if name in names})
 
 
 def load_options(model: type[O], argv: Sequence[str], *, scoring: bool = False) -> tuple[Config, O]:

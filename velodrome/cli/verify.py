@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from velodrome.cli.collect import (
-    find_servers,
-    finish,
-    run_async,
-    use_limits,
-)
+from velodrome.cli.collect import finish, run_async, use_limits, with_output
 from velodrome.cli.options import ServerOptions, load_options
 from velodrome.cli.streams import say
 from velodrome.cli.verb import Verb
@@ -20,7 +15,6 @@ from velodrome.collector.collection import Surface
 from velodrome.collector.pace import Stop
 from velodrome.collector.result import Run
 from velodrome.collector.settings import VerifySettings
-from velodrome.collector.sink import refuse_output
 from velodrome.errors import InputError
 from velodrome.serving.connect import Servers
 from velodrome.serving.process.options import ConnectionLimits
@@ -52,22 +46,18 @@ examples:
 
 def run(argv: Sequence[str]) -> int:
     """Verify, print the metrics, and say how it ended."""
-    words = [f"+input_jsonl_fpath='{word}'" if "=" not in word and word[:1] not in "+~" else word for word in argv]
-    config, options = load_options(VerifyOptions, words, scoring=True)
-    options, output = with_files(options)
-    config, servers = find_servers(config, options, scoring=True)
+    from velodrome.serving.discovery import find
+
+    files = [word for word in argv if "=" not in word and word[:1] not in "+~"]
+    config, options = load_options(VerifyOptions, [word for word in argv if word not in files], scoring=True)
+    inputs = [Path(file).expanduser() for file in files] or [options.input]
+    if len(inputs) > 1 or inputs[0] is None:
+        raise InputError("give one input: velo verify rollouts.jsonl +config_paths=[…] (see velo verify --help)")
+    source = find_input(inputs[0])
+    options, output = with_output(options, source, options.output or verification.default_output(source))
+    config, servers = find(config, embedded=options.embedded, scoring=True)
     use_limits(options)
     return finish(run_async(verify(options, config, servers)), output)
-
-
-def with_files(options: VerifyOptions) -> tuple[VerifyOptions, Path]:
-    """The settings with an input that is there and an output that can be written; and the output."""
-    if options.input is None:
-        raise InputError("no input: velo verify rollouts.jsonl +config_paths=[…] (see velo verify --help)")
-    source = find_input(options.input)
-    output = options.output or verification.default_output(source)
-    refuse_output(output, source)
-    return options.model_copy(update={"input": source, "output": output}), output
 
 
 async def verify(settings: VerifySettings, config: Config, servers: Servers) -> Run:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Union, dataclass_transform, get_arg
 from pydantic import ConfigDict, Field, PlainValidator, create_model
 
 from velodrome.errors import InputError, blame, defined_at
-from velodrome.settings.model import Settings, find_mistakes, read_settings, setting_keys
+from velodrome.settings.model import Settings, find_mistakes, setting_keys
 from velodrome.settings.names import hint
 
 __all__ = ["Component", "Field", "find_setting_mistakes", "settings_of", "takes"]
@@ -35,7 +35,7 @@ class Component:
 
     def __init__(self, **settings: Any) -> None:
         model = settings_of(type(self))
-        checked = read_settings(model, settings, type(self).__name__)
+        checked = model.read(settings, type(self).__name__)
         for name in model.model_fields:
             setattr(self, name, getattr(checked, name))
         self.undeclared: Mapping[str, Any] = checked.model_extra or {}

@@ -37,15 +37,10 @@ class Settings(BaseModel):
     @classmethod
     def read(cls, values: Mapping[str, Any], where: str = "") -> Self:
         """The settings in `values`; a value of None means the default. Raises `InputError` with a line per mistake."""
-        return read_settings(cls, values, where)
-
-
-def read_settings(model: type[S], values: Mapping[str, Any], where: str = "") -> S:
-    """`values` checked by `model`."""
-    made, mistakes = _validated(model, values, where)
-    if made is None or mistakes:
-        raise InputError(*mistakes)
-    return made
+        made, mistakes = _validated(cls, values, where)
+        if made is None or mistakes:
+            raise InputError(*mistakes)
+        return made
 
 
 def find_mistakes(
