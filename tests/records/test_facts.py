@@ -74,6 +74,25 @@ def test_a_rollout_says_who_it_is_how_it_went_and_how_long_it_took():
     )
 
 
+@pytest.mark.parametrize("wrong", ["x", -1, None, [], float("nan"), 1e300])
+def test_a_time_that_is_not_one_counts_as_absent_and_without_a_total_there_are_none(wrong: Any):
+    timing = {
+        "total_s": 4.0,
+        "limit": 8,
+        "cpu": 0.5,
+        "in_flight": wrong,
+        "lag_s": wrong,
+        "retries": wrong,
+        "tree": wrong,
+    }
+    times = RowFacts(changed(meta__timing=timing)).times
+    assert times is not None
+    assert (times.limit, times.cpu, times.in_flight, times.lag_s, times.retries) == (8, 0.5, None, None, 0)
+    assert times.tree == []
+    assert RowFacts(changed(meta__timing={"total_s": 4.0, "model_s": "x"})).times is None
+    assert RowFacts(changed(meta__timing={"total_s": wrong})).times is None
+
+
 def test_a_rollout_says_what_was_asked_called_and_answered():
     facts = RowFacts(ROW)
     assert (facts.turns, facts.tool_calls) == (3, 2)

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,16 @@ class Clock:
         return task.result()
 
 
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def measured(clock: Clock) -> Wall:
+    return Wall(clock)
+
+
 def costs(measured: Wall) -> dict[str, tuple[int, float, float]]:
     """ncall, tsub and ttot by the last part of the name."""
     return {
@@ -57,10 +67,16 @@ def costs(measured: Wall) -> dict[str, tuple[int, float, float]]:
     }
 
 
-def test_a_function_is_charged_its_own_time_and_what_it_calls_in_total():
-    clock = Clock()
-    measured = Wall(clock)
+def run(clock: Clock, work: Callable[[], Awaitable[Any]]) -> None:
+    """Run a coroutine on this clock."""
 
+    async def whole() -> None:
+        await clock.run(work())
+
+    asyncio.run(whole())
+
+
+def test_a_function_is_charged_its_own_time_and_what_it_calls_in_total(clock: Clock, measured: Wall):
     def inner() -> None:
         clock.advance(2.0)
 
@@ -78,10 +94,7 @@ def test_a_function_is_charged_its_own_time_and_what_it_calls_in_total():
     assert [(cost.ncall, cost.tsub, cost.ttot) for cost in rows["outer"].children.values()] == [(2, 4.0, 4.0)]
 
 
-def test_an_await_counts_and_calls_side_by_side_cover_their_caller_once():
-    clock = Clock()
-    measured = Wall(clock)
-
+def test_an_await_counts_and_calls_side_by_side_cover_their_caller_once(clock: Clock, measured: Wall):
     async def judge(seconds: float) -> None:
         await clock.sleep(seconds)
 
@@ -91,37 +104,20 @@ def test_an_await_counts_and_calls_side_by_side_cover_their_caller_once():
         await clock.sleep(0.25)
 
     timed_judge = measured.timed(judge)
-    timed_verify = measured.timed(verify)
-
-    async def both() -> None:
-        await clock.run(timed_verify())
-
-    asyncio.run(both())
-
+    run(clock, measured.timed(verify))
     assert costs(measured) == {"judge": (2, 8.0, 8.0), "verify": (1, 1.25, 6.25)}
 
 
-def test_calls_of_many_tasks_at_once_do_not_take_time_from_each_other():
-    clock = Clock()
-    measured = Wall(clock)
-
+def test_calls_of_many_tasks_at_once_do_not_take_time_from_each_other(clock: Clock, measured: Wall):
     async def verify(seconds: float) -> None:
         await clock.sleep(seconds)
 
     timed = measured.timed(verify)
-
-    async def all_at_once() -> None:
-        await clock.run(asyncio.gather(*(timed(1.0 + number) for number in range(10))))
-
-    asyncio.run(all_at_once())
-
+    run(clock, lambda: asyncio.gather(*(timed(1.0 + number) for number in range(10))))
     assert costs(measured) == {"verify": (10, 55.0, 55.0)}
 
 
-def test_a_call_in_another_thread_belongs_to_the_caller_whose_context_it_has():
-    clock = Clock()
-    measured = Wall(clock)
-
+def test_a_call_in_another_thread_belongs_to_the_caller_whose_context_it_has(clock: Clock, measured: Wall):
     def in_thread() -> None:
         clock.advance(2.0)
 
@@ -133,14 +129,10 @@ def test_a_call_in_another_thread_belongs_to_the_caller_whose_context_it_has():
 
     timed_in_thread = measured.timed(in_thread)
     measured.timed(caller)()
-
     assert costs(measured) == {"in_thread": (1, 2.0, 2.0), "caller": (1, 1.0, 3.0)}
 
 
-def test_a_task_that_outlives_its_caller_is_not_taken_off_the_callers_time():
-    clock = Clock()
-    measured = Wall(clock)
-
+def test_a_task_that_outlives_its_caller_is_not_taken_off_the_callers_time(clock: Clock, measured: Wall):
     async def background() -> None:
         await clock.sleep(10.0)
 
@@ -149,24 +141,15 @@ def test_a_task_that_outlives_its_caller_is_not_taken_off_the_callers_time():
         await clock.sleep(1.0)
         return task
 
-    timed_background = measured.timed(background)
-    timed_caller = measured.timed(caller)
+    async def whole() -> None:
+        await (await timed_caller())
 
-    async def everything() -> None:
-        async def whole() -> None:
-            await (await timed_caller())
-
-        await clock.run(whole())
-
-    asyncio.run(everything())
-
+    timed_background, timed_caller = measured.timed(background), measured.timed(caller)
+    run(clock, whole)
     assert costs(measured) == {"background": (1, 10.0, 10.0), "caller": (1, 0.0, 1.0)}
 
 
-def test_recursion_is_counted_every_time_and_its_time_once():
-    clock = Clock()
-    measured = Wall(clock)
-
+def test_recursion_is_counted_every_time_and_its_time_once(clock: Clock, measured: Wall):
     def down(depth: int) -> None:
         clock.advance(1.0)
         if depth:
@@ -174,16 +157,12 @@ def test_recursion_is_counted_every_time_and_its_time_once():
 
     timed = measured.timed(down)
     timed(3)
-
     assert costs(measured) == {"down": (4, 4.0, 4.0)}
     (row,) = measured.table().rows.values()
     assert row.cost.nactual == 1
 
 
-def test_a_call_that_raises_or_is_cancelled_counts():
-    clock = Clock()
-    measured = Wall(clock)
-
+def test_a_call_that_raises_or_is_cancelled_counts(clock: Clock, measured: Wall):
     def fails() -> None:
         clock.advance(1.0)
         raise KeyError("no")
@@ -202,7 +181,6 @@ def test_a_call_that_raises_or_is_cancelled_counts():
     with pytest.raises(KeyError):
         measured.timed(fails)()
     asyncio.run(cancelled())
-
     assert costs(measured) == {"fails": (1, 1.0, 1.0), "waits": (1, 2.0, 2.0)}
 
 
