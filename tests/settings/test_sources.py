@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -236,3 +238,13 @@ def test_every_data_file_that_a_shipped_config_names_is_there_or_comes_with_the_
     assert absent == ["resources_servers/math_with_judge/data/dapo17k_bytedtsinghua_train.jsonl"]
     assert way_to_file(Path("resources_servers/calculator/data/none.jsonl")) == ""
     assert way_to_file(Path("none.jsonl")) == ""
+
+
+def test_hydra_and_omegaconf_are_not_loaded_by_importing_or_by_a_load_without_overrides(tmp_path):
+    code = (
+        "import sys; from velodrome.settings import load; load([]); "
+        "print([name for name in ('hydra', 'omegaconf', 'antlr4') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": ":".join(sys.path)},
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout == "[]\n"

@@ -50,10 +50,10 @@ def run(argv: Sequence[str]) -> int:
 
     files = [word for word in argv if "=" not in word and word[:1] not in "+~"]
     config, options = load_options(VerifyOptions, [word for word in argv if word not in files], scoring=True)
-    inputs = [Path(file).expanduser() for file in files] or [options.input]
-    if len(inputs) > 1 or inputs[0] is None:
+    path = Path(files[0]).expanduser() if files else options.input
+    if path is None or len(files) > 1:
         raise InputError("give one input: velo verify rollouts.jsonl +config_paths=[…] (see velo verify --help)")
-    source = find_input(inputs[0])
+    source = find_input(path)
     options, output = with_output(options, source, options.output or verification.default_output(source))
     config, servers = find(config, embedded=options.embedded, scoring=True)
     use_limits(options)
