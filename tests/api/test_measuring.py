@@ -51,6 +51,14 @@ def test_findings_are_those_of_the_verb(rollouts: Write, capsys: pytest.CaptureF
     assert "all-zero" not in [finding.name for finding in velo.check(path, skip=["all-zero"])]
 
 
+def test_a_profile_is_that_of_the_verb(rollouts: Write, capsys: pytest.CaptureFixture[str]):
+    path = rollouts()
+    assert json.loads(json.dumps(velo.profile(path))) == printed(capsys, "profile", path, "--json")
+    assert velo.profile(velo.read(path).where("reward<1"))["rollouts"] == 1
+    with pytest.raises(velo.errors.InputError, match="times"):
+        velo.profile([{"reward": 1.0, "output": [], "meta": {"key": "a/0"}}])
+
+
 def test_an_export_counts_what_it_wrote(rollouts: Write, tmp_path: Path):
     result = velo.export("sft", rollouts(), tmp_path / "sft.jsonl", limit=2)
     assert (result.rollouts, result.records) == (4, {str(tmp_path / "sft.jsonl"): 2})
