@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,17 @@ def keys(index: Index, text: str = "") -> list[str]:
     return [entry.key for entry in index.page(Query.parse(text), Sort(), limit=1000).entries]
 
 
-def told(state: State) -> tuple[int, int, int, int]:
+def counts(state: State) -> tuple[int, int, int, int]:
     return state.rows, state.failed, state.unreadable, state.searchable
 
 
 def test_rows_that_are_appended_are_read_on_from_where_it_was(tmp_path: Path, opened: OpenIndex):
     path = write(tmp_path / "r.jsonl", [rollout("a", repeat) for repeat in range(3)])
     index = opened(path)
-    assert told(index.refresh()) == (3, 0, 0, 3)
+    assert counts(index.refresh()) == (3, 0, 0, 3)
     write(path, [rollout("b", 0, answer="quite another thing")], "ab")
     state = index.refresh()
-    assert told(state) == (4, 0, 0, 4)
+    assert counts(state) == (4, 0, 0, 4)
     assert (state.bytes, state.size, state.complete, state.rebuilt, state.notes) == (
         path.stat().st_size,
         path.stat().st_size,
@@ -57,7 +58,7 @@ def test_the_numbers_of_entries_are_the_lines_of_the_file(tmp_path: Path, opened
     rows = [rollout("a"), b"\n", b"not json\n", rollout("b"), b'"a text"\n', rollout("c")]
     index = opened(write(tmp_path / "r.jsonl", rows))
     state = index.refresh()
-    assert told(state) == (3, 0, 2, 3)
+    assert counts(state) == (3, 0, 2, 3)
     assert state.notes == [f"r.jsonl:{line}: not a rollout; it is not shown" for line in (3, 5)]
     assert [
         (index.find(f"{name}/0"), index.row(line)["meta"]["key"]) for name, line in (("a", 1), ("b", 4), ("c", 6))
@@ -79,11 +80,11 @@ def test_a_torn_last_line_waits_until_it_is_whole(tmp_path: Path, opened: OpenIn
     path = write(tmp_path / "r.jsonl", [rollout("a"), line[:50]])
     index = opened(path)
     state = index.refresh()
-    assert (told(state), state.complete, state.bytes) == ((1, 0, 0, 1), True, path.stat().st_size - 50)
+    assert (counts(state), state.complete, state.bytes) == ((1, 0, 0, 1), True, path.stat().st_size - 50)
     write(path, [line[50:-1]], "ab")  # all but its line end
-    assert told(index.refresh()) == (2, 0, 0, 2)
+    assert counts(index.refresh()) == (2, 0, 0, 2)
     write(path, [b"\n", rollout("c")], "ab")
-    assert told(index.refresh()) == (3, 0, 0, 3)
+    assert counts(index.refresh()) == (3, 0, 0, 3)
     assert [index.find(f"{name}/0") for name in "abc"] == [1, 2, 3]
     assert index.state.rebuilt is None
 
@@ -100,35 +101,44 @@ def test_a_torn_line_that_the_collector_cuts_is_no_change(tmp_path: Path, opened
     assert (keys(index), state.rebuilt) == (["a/0", "b/0"], None)
 
 
-def test_a_cut_file_is_read_again_with_a_note(index_of: OpenIndex):
+def cut(path: Path) -> None:
+    os.truncate(path, len(orjson.dumps(rollout("a"))) + 1)
+
+
+def replace(path: Path) -> None:
+    write(path.with_name("other"), [rollout("a"), rollout("c"), rollout("d")]).rename(path)
+
+
+def empty_and_fill(path: Path) -> None:
+    os.truncate(path, 0)
+    write(path, [rollout("a"), rollout("c"), rollout("d")], "ab")
+
+
+@pytest.mark.parametrize(
+    ("change", "left", "why"),
+    [
+        (cut, ["a/0"], "the file was cut from {size} to {now} bytes"),
+        (replace, ["a/0", "c/0", "d/0"], "the file was replaced by another"),
+        (empty_and_fill, ["a/0", "c/0", "d/0"], "the start of the file is another"),
+        (Path.unlink, [], "the file is gone"),
+    ],
+)
+def test_a_file_that_is_another_is_read_again_with_a_note(
+    index_of: OpenIndex, change: Callable[[Path], None], left: list[str], why: str
+):
     index = index_of([rollout("a"), rollout("b")])
     path = index.rollouts
     size = path.stat().st_size
-    first = len(orjson.dumps(rollout("a"))) + 1
-    os.truncate(path, first)
+    change(path)
+    now = path.stat().st_size if path.exists() else 0
     state = index.refresh()
-    assert keys(index) == ["a/0"]
-    assert state.rebuilt == f"r.jsonl: the file was cut from {size} to {first} bytes; read again from the start"
-
-
-def test_a_replaced_file_is_read_again_even_if_it_begins_alike(index_of: OpenIndex, tmp_path: Path):
-    index = index_of([rollout("a"), rollout("b")])
-    path = index.rollouts
-    other = write(tmp_path / "other", [rollout("a"), rollout("c"), rollout("d")])
-    other.rename(path)
-    state = index.refresh()
-    assert keys(index) == ["a/0", "c/0", "d/0"]
-    assert state.rebuilt == "r.jsonl: the file was replaced by another; read again from the start"
-
-
-def test_a_file_that_was_emptied_and_filled_again_is_read_again(index_of: OpenIndex):
-    index = index_of([rollout("a"), rollout("b")])
-    path = index.rollouts
-    os.truncate(path, 0)
-    write(path, [rollout("a"), rollout("c"), rollout("d")], "ab")
-    state = index.refresh()
-    assert keys(index) == ["a/0", "c/0", "d/0"]
-    assert state.rebuilt == "r.jsonl: the start of the file is another; read again from the start"
+    assert (keys(index), state.rebuilt) == (
+        left,
+        f"r.jsonl: {why}; read again from the start".format(size=size, now=now),
+    )
+    write(path, [rollout("e")], "ab")
+    index.refresh()
+    assert keys(index) == [*left, "e/0"]
 
 
 def test_a_line_changed_in_place_is_noticed_once_the_file_is_quiet(index_of: OpenIndex):
@@ -177,19 +187,8 @@ def test_a_copied_folder_needs_no_new_index(tmp_path: Path, opened: OpenIndex):
         status = each.stat()
         os.utime(folder / each.name, ns=(status.st_atime_ns, status.st_mtime_ns))
     index = opened(folder / "r.jsonl")
-    assert told(index.state) == (2, 0, 0, 2)  # before anything is read
+    assert counts(index.state) == (2, 0, 0, 2)  # before anything is read
     assert index.refresh().rebuilt is None
-
-
-def test_a_file_that_goes_away_leaves_an_empty_list_and_a_note(index_of: OpenIndex):
-    index = index_of([rollout("a")])
-    path = index.rollouts
-    path.unlink()
-    state = index.refresh()
-    assert (keys(index), state.rebuilt) == ([], "r.jsonl: the file is gone; read again from the start")
-    write(path, [rollout("b")])
-    index.refresh()
-    assert keys(index) == ["b/0"]
 
 
 def test_a_missing_file_or_a_folder_is_one_line(tmp_path: Path):
@@ -225,7 +224,7 @@ def test_a_budget_is_kept_and_the_next_call_goes_on(tmp_path: Path, opened: Open
     while index.refresh(0.0).searchable < 100:
         calls += 1
     assert calls > 3
-    assert told(index.state) == (100, 0, 0, 100)
+    assert counts(index.state) == (100, 0, 0, 100)
     assert keys(index) == [f"a/{repeat}" for repeat in range(100)]
 
 
@@ -258,7 +257,7 @@ def test_a_file_of_many_parts_is_read_to_its_end(tmp_path: Path, opened: OpenInd
     write(tmp_path / "r.failures.jsonl", [failure("t1", 0), failure("z", 0)])
     index = opened(path)
     state = index.refresh()
-    assert (told(state), state.complete) == ((3000, 1, 1, 3001), True)
+    assert (counts(state), state.complete) == ((3000, 1, 1, 3001), True)
     assert state.notes == ["r.jsonl:2001: not a rollout; it is not shown"]
     assert [index.row(number)["score"] for number in (1, 2000, 2002, 3001)] == [0, 1999, 2000, 2999]
     assert index.find("z/0") == FAILED + 2
