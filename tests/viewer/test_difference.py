@@ -11,7 +11,7 @@ def said(*texts: str) -> list[ShownMessage]:
 
 
 def step(kind: str, same: str, word: str = "", rest: str = "", more: int = 0) -> Step:
-    return Step("assistant", "assistant", kind, same, word, rest, more)
+    return Step("assistant", kind, same, word, rest, more)
 
 
 def test_the_first_word_that_differs_is_found_behind_what_all_have_in_common():

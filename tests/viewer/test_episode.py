@@ -21,9 +21,7 @@ from velodrome.viewer.parts.episode import (
     MOST_LETTERS,
     MOST_STEPS,
     Episode,
-    FrameChange,
     Pictures,
-    Whole,
     read_episode,
 )
 from velodrome.viewer.parts.episode_part import episode_part, picture
@@ -42,8 +40,6 @@ SMALL: Json = {
     "palette": {".": "#eeeeee", "0": "#dd0000", "1": "#DD0000", "#": "#444444"},
     "frames": [["#.0", "#1."], {"at": [2, 1], "put": ".0"}],
 }
-NO_CELLS = "frame 2: it is not one letter for each of some cells of the picture before it"
-NO_PALETTE = "its palette is not a colour (#rrggbb) for each of some letters"
 TOO_MANY = {chr(200 + place): "#aabbcc" for place in range(len(ALPHABET) + 1)}
 WRONG = (None, 7, -1, True, 1e400, 10**400, "text", [], [[]], [[1]], [[1, 2]], {}, {"a": 1}, ["x"], [["x", 1], [1, 1]])
 
@@ -57,7 +53,7 @@ def test_an_episode_is_read_with_its_pictures_in_letters_of_our_own():
         ".01#",
         ["#eeeeee", "#dd0000", "#DD0000", "#444444"],
         ["", "0", "1", ""],
-        [Whole(3, "DABDCA"), FrameChange([2, 1], "AB")],
+        [(3, "DABDCA"), ([2, 1], "AB")],
     )
     columns = ([[0, 1], [1, 1]], [[0, 0], [1, 7]], [[0.0, 0.5], [1.0, 0]])
     assert read() == Episode(2, 2, "its time was over", ["noop", "north"], *columns, pictures, 2)
@@ -82,30 +78,32 @@ def test_what_is_not_there_is_left_out_and_a_task_may_have_a_field_of_that_name(
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
+    ("changed", "where"),
     [
-        ({"agents": 3}, "actions, step 1: not one number of the right kind for each agent"),
-        ({"agents": 0}, "the number of its agents is not one from 1 to 1,000"),
+        ({"agents": 3}, "actions, step 1: not one number for each agent"),
+        ({"agents": 0}, "agents: "),
         ({"frames": []}, "its columns have no steps, or not the same number of them"),
         ({"frames": SMALL["frames"][:1]}, "its columns have no steps, or not the same number of them"),
-        ({"frames": {"at": [], "put": ""}}, "frames is no list"),
+        ({"frames": {"at": [], "put": ""}}, "frames: "),
         ({"frames": [{"at": [], "put": ""}] * 2}, "frame 1: there is no picture before it"),
-        ({"frames": [["#.0", "#1"]] * 2}, "frame 1: its rows are not all of one length"),
+        ({"frames": [["#.0", "#1"]] * 2}, "frame 1: it has no rows of letters, or rows that are not all of one length"),
         ({"frames": [["#.0"], ["#x0"]]}, "frame 2: a letter in it has no colour"),
-        ({"frames": [["#.0"], {"at": [3], "put": "."}]}, NO_CELLS),
-        ({"frames": [["#.0"], {"at": [True], "put": "."}]}, NO_CELLS),
+        ({"frames": [["#.0"], {"at": [3], "put": "."}]}, "frame 2: it is not one letter for each of some cells"),
+        ({"frames": [["#.0"], {"at": [True], "put": "."}]}, "frames, step 2: "),
         ({"frames": [["#" * 300] * 300] * 2}, f"frame 1: it has more than {MOST_CELLS:,} cells"),
-        ({"palette": {**SMALL["palette"], "x": "red"}}, NO_PALETTE),
-        ({"palette": {**SMALL["palette"], "x": "#aabbcc\n"}}, NO_PALETTE),
-        ({"palette": {**SMALL["palette"], "xy": "#aabbcc"}}, NO_PALETTE),
-        ({"palette": TOO_MANY}, f"its palette does not have 1 to {len(ALPHABET)} colours"),
-        ({"actions": [[0, 1], [1, 1.5]]}, "actions, step 2: not one number of the right kind for each agent"),
-        ({"rewards": [[0, float("nan")], [1, 0]]}, "rewards, step 1: not one number of the right kind for each agent"),
-        ({"action_names": [1]}, "action_names is not a list of names"),
+        ({"palette": {**SMALL["palette"], "x": "red"}}, "palette: "),
+        ({"palette": {**SMALL["palette"], "x": "#aabbcc\n"}}, "palette: "),
+        ({"palette": {**SMALL["palette"], "xy": "#aabbcc"}}, "palette: "),
+        ({"palette": TOO_MANY}, "palette: "),
+        ({"actions": [[0, 1], [1, 1.5]]}, "actions, step 2: "),
+        ({"rewards": [[0, float("nan")], [1, 0]]}, "rewards, step 1: "),
+        ({"action_names": [1]}, "action_names: "),
     ],
-)  # fmt: skip
-def test_what_is_wrong_with_it_is_told_in_our_own_words(changed: Json, why: str):
-    assert read(**changed) == why
+)
+def test_what_is_wrong_with_it_is_reported_with_its_place(changed: Json, where: str):
+    why = read(**changed)
+    assert isinstance(why, str)
+    assert why.startswith(where)
 
 
 def test_a_long_episode_is_cut_to_what_a_page_can_hold():

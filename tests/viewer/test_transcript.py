@@ -178,9 +178,9 @@ def test_an_episode_without_its_columns_is_told_by_what_there_is():
 
 
 def test_a_picture_can_do_nothing_to_a_terminal():
-    frames = [["\x1b[2J", "a\nb\u202e", "\ud800\r\t\x07"], {"at": [0], "put": "\u2028"}]
-    text = played(frames=frames, letters="\x1b[2Ja\nb\u202e\ud800\r\t\x07\u2028")
-    rows = ["    a\\nb\\u202e", "    \\ud800\\r\\t\\x07"]
+    frames = [["\x1b[2J", "a\nb\u202e", "\x9b\r\t\x07"], {"at": [0], "put": "\u2028"}]
+    text = played(frames=frames, letters="\x1b[2Ja\nb\u202e\x9b\r\t\x07\u2028")
+    rows = ["    a\\nb\\u202e", "    \\x9b\\r\\t\\x07"]
     first, last = ["    \\x1b[2J", *rows], ["    \\u2028[2J", *rows]
     pictures = ["  the first picture:", *first, "  the last picture:", *last]
     assert text.splitlines()[2:] == [*pictures, "  velo view plays it"]

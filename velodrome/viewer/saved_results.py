@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, TypeAdapter
 
 from velodrome.index import Index
 from velodrome.records.rollout import beside
@@ -68,31 +68,26 @@ def saved_result(kind: str, rollouts: Path, index: Index) -> Any:
         if path.stat().st_mtime_ns < max(each.stat().st_mtime_ns for each in sources if each.exists()):
             return None
         value = orjson.loads(path.read_bytes())
-        if kind == "metrics":
-            return value if _metrics_match(_METRICS.validate_python(value), index) else None
-        return value if _profile_matches(_SavedProfile.model_validate(value), index) else None
-    except (OSError, ValueError, ValidationError):
+        matches = _metrics_match if kind == "metrics" else _profile_matches
+        return value if index.state.complete and matches(value, index) else None
+    except (OSError, ValueError):  # a ValidationError is one
         return None
 
 
-def _metrics_match(metrics: dict[str, float], index: Index) -> bool:
-    state = index.state
-    counts = (metrics.get("rollouts/kept"), metrics.get("rollouts/failed"))
+def _metrics_match(value: Any, index: Index) -> bool:
+    metrics, state = _METRICS.validate_python(value), index.state
     return (
-        state.complete
-        and counts == (state.rows, state.failed)
+        (metrics.get("rollouts/kept"), metrics.get("rollouts/failed")) == (state.rows, state.failed)
         and all(0 <= value <= 1 for name, value in metrics.items() if name.startswith(_RATES))
         and _equal(metrics.get("reward"), index.histogram("reward").mean)
     )
 
 
-def _profile_matches(profile: _SavedProfile, index: Index) -> bool:
-    state = index.state
-    if not state.complete or (profile.rows, profile.failed) != (state.rows, state.failed):
-        return False
+def _profile_matches(value: Any, index: Index) -> bool:
+    profile, state = _SavedProfile.model_validate(value), index.state
     slowest = {each.line: each for each in profile.slowest if 0 < each.line < 2**62}
     entries = index.entries(list(slowest))
-    return len(entries) == len(profile.slowest) and all(
+    return (profile.rows, profile.failed, len(profile.slowest)) == (state.rows, state.failed, len(entries)) and all(
         slowest[entry.number].key == entry.key and _equal(slowest[entry.number].total_s, entry.numbers.get("total_s"))
         for entry in entries
     )

@@ -21,7 +21,6 @@ _WORD = re.compile(r"\s*\S+")
 class Step:
     """One message of one repeat. If it diverges, `same` is the common start and `word` the first word that differs."""
 
-    role: str
     label: str
     kind: str  # same, diverging, after
     same: str
@@ -50,7 +49,7 @@ def _compared_text(message: ShownMessage) -> str:
 
 def divergence(repeats: Sequence[Sequence[ShownMessage]]) -> Divergence:
     """Compare the repeats, message by message and then word by word."""
-    lines = [[(message.role, _label(message), _compared_text(message)) for message in repeat] for repeat in repeats]
+    lines = [[(_label(message), _compared_text(message)) for message in repeat] for repeat in repeats]
     if len(lines) < 2:
         return Divergence(None, 0, [[_whole(*each, kind="after") for each in line] for line in lines])
     shared = 0
@@ -59,7 +58,7 @@ def divergence(repeats: Sequence[Sequence[ShownMessage]]) -> Divergence:
         shared += 1
     if shared == longest:
         return Divergence(None, 0, [[_whole(*each, kind="same") for each in line] for line in lines])
-    place, words = _first_word([line[shared][2] if shared < len(line) else "" for line in lines])
+    place, words = _first_word([line[shared][1] if shared < len(line) else "" for line in lines])
     result = []
     for line in lines:
         steps = [_whole(*each, kind="same") for each in line[:shared]]
@@ -88,16 +87,16 @@ def _label(message: ShownMessage) -> str:
     return "tool call" if message.calls else message.role
 
 
-def _diverging(role: str, label: str, text: str, place: int) -> Step:
+def _diverging(label: str, text: str, place: int) -> Step:
     match = _WORD.match(text, place)
     word = match.group() if match else ""
     before = text[max(place - _BEFORE, 0) : place]
     if place > _BEFORE:
         before = f"… {before}"
     after = text[place + len(word) :]
-    return Step(role, label, "diverging", before, word[:_AFTER], after[:_AFTER], max(len(after) - _AFTER, 0))
+    return Step(label, "diverging", before, word[:_AFTER], after[:_AFTER], max(len(after) - _AFTER, 0))
 
 
-def _whole(role: str, label: str, text: str, *, kind: str) -> Step:
+def _whole(label: str, text: str, *, kind: str) -> Step:
     longest = _BEFORE if kind == "same" else _AFTER
-    return Step(role, label, kind, text[:longest], more=max(len(text) - longest, 0))
+    return Step(label, kind, text[:longest], more=max(len(text) - longest, 0))

@@ -6,13 +6,15 @@ no text but the names of actions: colours are `#rrggbb`, and pictures use letter
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypeGuard
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 Json = dict[str, Any]
+Frame = tuple[int, str] | tuple[list[int], str]  # a width and all cells; or cells, and what stands in them now
 
 # Letters that need no escaping anywhere, one for each colour of a picture.
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-.,:;=*/()[]{}!?#$%^_|~@"
@@ -21,31 +23,36 @@ MOST_CELLS = 65_536  # of a picture
 MOST_STEPS = 10_000
 MOST_ENTRIES = 400_000  # of a column, steps times agents
 MOST_LETTERS = 4_000_000  # of all pictures as they are sent, about
-_MOST_NAMES = 1_000
 _CHANGE_LETTERS = 6  # what a changed cell takes, about
 _LARGEST = 1e12  # of a reward
+_COLUMNS = ("frames", "actions", "teacher_actions", "rewards")
 _ENDS = {
     "truncated": "its time was over",
     "terminal": "it ended by the rules",
     "unfinished": "it was left before it ended",
 }
-_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
+
+Action = Annotated[int, Field(gt=-(2**31), lt=2**31)]
+Reward = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+Letter = Annotated[str, Field(min_length=1, max_length=1)]
+Colour = Annotated[str, Field(pattern=r"^#[0-9a-fA-F]{6}$")]
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A whole picture: its cells row by row."""
-
-    width: int
-    cells: str
-
-
-@dataclass(frozen=True, slots=True)
-class FrameChange:
-    """The picture before it, with other letters in some cells."""
-
-    at: list[int]
+class _FrameChange(BaseModel):
+    model_config = ConfigDict(strict=True)
+    at: list[NonNegativeInt] = Field(max_length=MOST_CELLS)
     put: str
+
+
+class _EpisodeShape(BaseModel):
+    model_config = ConfigDict(strict=True)
+    agents: int = Field(ge=1, le=MOST_AGENTS)
+    action_names: list[str] = Field(default=[], max_length=1000)
+    palette: dict[Letter, Colour] = Field(default={}, max_length=len(ALPHABET))
+    frames: list[list[str] | _FrameChange] | None = None
+    actions: list[list[Action]] | None = None
+    teacher_actions: list[list[Action]] | None = None
+    rewards: list[list[Reward]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +65,17 @@ class Pictures:
     letters: str
     colours: list[str]
     marks: list[str]
-    frames: list[Whole | FrameChange]
+    frames: list[Frame]
 
     def drawn(self) -> Iterator[tuple[int, list[str]]]:
         """The width and the cells of each picture, whole."""
         width, cells = 1, [""]
-        for frame in self.frames:
-            if isinstance(frame, FrameChange):
-                for at, letter in zip(frame.at, frame.put, strict=True):
-                    cells[at] = letter
+        for what, letters in self.frames:
+            if isinstance(what, int):
+                width, cells = what, list(letters)
             else:
-                width, cells = frame.width, list(frame.cells)
+                for at, letter in zip(what, letters, strict=True):
+                    cells[at] = letter
             yield width, cells
 
 
@@ -98,8 +105,19 @@ def read_episode(row: Json) -> Episode | str | None:
         return None
     try:
         return _episode(value)
+    except ValidationError as error:
+        return _described(error)
     except _Flaw as flaw:
         return str(flaw)
+
+
+def _described(error: ValidationError) -> str:
+    """The first mistake: where it is, and what is wrong."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    name, *rest = first["loc"] or ("episode",)
+    step = next((each for each in rest if isinstance(each, int)), None) if name in _COLUMNS else None
+    place = name if step is None else f"{name}, step {step + 1:,}"
+    return f"{place}: {first['msg'][:1].lower()}{first['msg'][1:]}"
 
 
 def how_it_ended(value: Json) -> str:
@@ -108,69 +126,56 @@ def how_it_ended(value: Json) -> str:
     return _ENDS.get(ended, "") if isinstance(ended, str) else ""
 
 
+def is_reward(value: Any) -> TypeGuard[float]:
+    """Whether this is a number that a page can show."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+
+
 def _episode(value: Json) -> Episode:
-    agents = value.get("agents")
-    if not isinstance(agents, int) or isinstance(agents, bool) or not 1 <= agents <= MOST_AGENTS:
-        raise _Flaw(f"the number of its agents is not one from 1 to {MOST_AGENTS:,}")
-    columns = {name: value[name] for name in ("frames", "actions", "teacher_actions", "rewards") if name in value}
-    for name, values in columns.items():
-        if not isinstance(values, list):
-            raise _Flaw(f"{name} is no list")
-    lengths = {len(values) for values in columns.values()}
+    lengths = {len(value[name]) for name in _COLUMNS if isinstance(value.get(name), list)}
+    first = {name: value[name][:MOST_STEPS] if isinstance(value[name], list) else value[name] for name in value}
+    shape = _EpisodeShape.model_validate(first)
     if len(lengths) != 1 or 0 in lengths:
         raise _Flaw("its columns have no steps, or not the same number of them")
     (steps,) = lengths
-    shown = min(steps, MOST_STEPS, max(1, MOST_ENTRIES // agents))
-    pictures = _pictures(value.get("palette"), columns["frames"][:shown]) if "frames" in columns else None
+    agents, shown = shape.agents, min(steps, MOST_STEPS, max(1, MOST_ENTRIES // shape.agents))
+    columns: dict[str, Sequence[Sequence[float]] | None] = {
+        "actions": shape.actions,
+        "teacher_actions": shape.teacher_actions,
+        "rewards": shape.rewards,
+    }
+    for name, column in columns.items():
+        for step, row in enumerate(column or (), 1):
+            if len(row) != agents:
+                raise _Flaw(f"{name}, step {step:,}: not one number for each agent")
+    pictures = _pictures(shape.palette, shape.frames[:shown]) if shape.frames else None
     if pictures is not None:
         shown = len(pictures.frames)
-
-    def column(name: str, fits: Callable[[Any], bool]) -> list[list[Any]] | None:
-        return _column(name, columns[name][:shown], agents, fits) if name in columns else None
-
     return Episode(
         agents,
         steps,
         how_it_ended(value),
-        _names(value.get("action_names", [])),
-        column("actions", _is_action),
-        column("teacher_actions", _is_action),
-        column("rewards", is_reward),
+        shape.action_names,
+        shape.actions and shape.actions[:shown],
+        shape.teacher_actions and shape.teacher_actions[:shown],
+        shape.rewards and shape.rewards[:shown],
         pictures,
         shown,
     )
 
 
-def _column(name: str, rows: list[Any], agents: int, fits: Callable[[Any], bool]) -> list[list[Any]]:
-    for step, row in enumerate(rows, 1):
-        if not isinstance(row, list) or len(row) != agents or not all(map(fits, row)):
-            raise _Flaw(f"{name}, step {step:,}: not one number of the right kind for each agent")
-    return rows
-
-
-def _names(names: Any) -> list[str]:
-    if not isinstance(names, list) or len(names) > _MOST_NAMES or not all(isinstance(name, str) for name in names):
-        raise _Flaw("action_names is not a list of names")
-    return names
-
-
-def _pictures(palette: Any, frames: list[Any]) -> Pictures:
+def _pictures(palette: dict[str, str], frames: list[list[str] | _FrameChange]) -> Pictures:
     """As many of the frames as there is room for, and at least one."""
-    if not isinstance(palette, dict) or not 0 < len(palette) <= len(ALPHABET):
-        raise _Flaw(f"its palette does not have 1 to {len(ALPHABET)} colours")
-    for letter, colour in palette.items():
-        if len(letter) != 1 or not isinstance(colour, str) or not _COLOUR.fullmatch(colour):
-            raise _Flaw("its palette is not a colour (#rrggbb) for each of some letters")
     ours = {ord(letter): ALPHABET[place] for place, letter in enumerate(palette)}
-    checked: list[Whole | FrameChange] = []
+    checked: list[Frame] = []
     size = taken = 0
     for step, frame in enumerate(frames, 1):
         try:
             one = _whole(frame, ours) if isinstance(frame, list) else _change(frame, ours, size)
         except _Flaw as flaw:
             raise _Flaw(f"frame {step:,}: {flaw}") from None
-        size = len(one.cells) if isinstance(one, Whole) else size
-        taken += size if isinstance(one, Whole) else _CHANGE_LETTERS * len(one.at)
+        size = len(one[1]) if isinstance(one[0], int) else size
+        taken += size if isinstance(one[0], int) else _CHANGE_LETTERS * len(one[1])
         if checked and taken > MOST_LETTERS:
             break
         checked.append(one)
@@ -182,42 +187,24 @@ def _pictures(palette: Any, frames: list[Any]) -> Pictures:
     return Pictures("".join(palette), list(palette.values()), marks, checked)
 
 
-def _whole(frame: list[Any], ours: dict[int, str]) -> Whole:
-    if not frame or not isinstance(frame[0], str) or not frame[0]:
-        raise _Flaw("it has no rows of letters")
-    width = len(frame[0])
+def _whole(frame: list[str], ours: dict[int, str]) -> Frame:
+    width = len(frame[0]) if frame else 0
+    if not width or any(len(row) != width for row in frame):
+        raise _Flaw("it has no rows of letters, or rows that are not all of one length")
     if width * len(frame) > MOST_CELLS:
         raise _Flaw(f"it has more than {MOST_CELLS:,} cells")
-    if not all(isinstance(row, str) and len(row) == width for row in frame):
-        raise _Flaw("its rows are not all of one length")
-    return Whole(width, _lettered("".join(frame), ours))
+    return width, _lettered("".join(frame), ours)
 
 
-def _change(frame: Any, ours: dict[int, str], size: int) -> FrameChange:
-    at, put = (frame.get("at"), frame.get("put")) if isinstance(frame, dict) else (None, None)
-    if not isinstance(at, list) or not isinstance(put, str):
-        raise _Flaw("it is neither a picture nor a change of one")
-    if len(at) != len(put) or len(at) > MOST_CELLS or not all(_is_int(cell) and 0 <= cell < size for cell in at):
-        raise _Flaw("it is not one letter for each of some cells of the picture before it")
+def _change(frame: _FrameChange, ours: dict[int, str], size: int) -> Frame:
     if not size:
         raise _Flaw("there is no picture before it")
-    return FrameChange(at, _lettered(put, ours))
+    if len(frame.at) != len(frame.put) or any(cell >= size for cell in frame.at):
+        raise _Flaw("it is not one letter for each of some cells of the picture before it")
+    return frame.at, _lettered(frame.put, ours)
 
 
 def _lettered(text: str, ours: dict[int, str]) -> str:
     if not {ord(letter) for letter in set(text)} <= ours.keys():
         raise _Flaw("a letter in it has no colour")
     return text.translate(ours)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_action(value: Any) -> bool:
-    return _is_int(value) and abs(value) < 2**31
-
-
-def is_reward(value: Any) -> TypeGuard[float]:
-    """Whether this is a number that a page can show."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from markupsafe import Markup
 
-from velodrome.viewer.parts.episode import ALPHABET, Episode, Pictures, Whole
+from velodrome.viewer.parts.episode import ALPHABET, Episode, Pictures
 from velodrome.viewer.parts.safe_text import attribute
 
 Json = dict[str, Any]
@@ -73,9 +73,8 @@ def _film(episode: Episode, names: list[str], agents: int) -> Json:
         "means": _means(episode) if episode.rewards else None,
     }
     if episode.pictures:
-        frames = [[f.width, f.cells] if isinstance(f, Whole) else [f.at, f.put] for f in episode.pictures.frames]
         film |= {"letters": ALPHABET, "colours": episode.pictures.colours, "marks": episode.pictures.marks}
-        film["frames"] = frames
+        film["frames"] = episode.pictures.frames
     return film
 
 
@@ -86,7 +85,7 @@ def _quoted(film: Json) -> str:
 
 def _strip(pictures: Pictures, listed: int) -> list[Json]:
     """Some pictures over the whole episode, each with its step and a link into the table."""
-    largest = max(len(frame.cells) for frame in pictures.frames if isinstance(frame, Whole))
+    largest = max(len(cells) for what, cells in pictures.frames if isinstance(what, int))
     last = len(pictures.frames) - 1
     room = max(1, min(_STRIP, last + 1, _STRIP_CELLS // largest))
     wanted = {place * last // max(room - 1, 1) for place in range(room)}
