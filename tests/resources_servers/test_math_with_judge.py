@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +51,26 @@ def judged(judge: Scripted, **config: Any) -> MathWithJudge:
     return MathWithJudge(**{"fast_mode": True, "should_use_judge": True, "judge": judge, **config})
 
 
-def scores(
-    environment: MathWithJudge, *pairs: tuple[dict[str, Any], dict[str, Any]], run: Callable[..., Any] = asyncio.run
-) -> list[Any]:
-    async def main() -> list[Any]:
+def working(
+    environment: MathWithJudge, use: Callable[[], Awaitable[Any]], run: Callable[..., Any] = asyncio.run
+) -> Any:
+    async def main() -> Any:
         try:
-            return await asyncio.gather(
-                *[environment.score("1", task, response) for task, response in pairs], return_exceptions=True
-            )
+            return await use()
         finally:
             await environment.aclose()
 
-    results: list[Any] = run(main())
+    return run(main())
+
+
+def scores(
+    environment: MathWithJudge, *pairs: tuple[dict[str, Any], dict[str, Any]], run: Callable[..., Any] = asyncio.run
+) -> list[Any]:
+    async def use() -> list[Any]:
+        calls = [environment.score("1", task, response) for task, response in pairs]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    results: list[Any] = working(environment, use, run)
     return results
 
 
@@ -117,34 +125,28 @@ async def started(environment: MathWithJudge) -> int:
 def test_a_score_does_not_depend_on_how_long_the_machine_was_busy(says: Says) -> None:
     environment = MathWithJudge(verify_processes=1, library_timeout_s=0.2)
 
-    async def main() -> Any:
-        try:
-            pid = await started(environment)
-            os.kill(pid, signal.SIGSTOP)  # as on a machine that is busy with something else
-            scoring = asyncio.create_task(environment.score("1", {"expected_answer": "7"}, says(r"\boxed{7}")))
-            done, _ = await asyncio.wait([scoring], timeout=0.6)  # three times what it may compute
-            os.kill(pid, signal.SIGCONT)
-            assert not done
-            return await scoring
-        finally:
-            await environment.aclose()
+    async def use() -> Any:
+        pid = await started(environment)
+        os.kill(pid, signal.SIGSTOP)  # as on a machine that is busy with something else
+        scoring = asyncio.create_task(environment.score("1", {"expected_answer": "7"}, says(r"\boxed{7}")))
+        done, _ = await asyncio.wait([scoring], timeout=0.6)  # three times what it may compute
+        os.kill(pid, signal.SIGCONT)
+        assert not done
+        return await scoring
 
-    assert asyncio.run(main())["reward"] == 1.0
+    assert working(environment, use)["reward"] == 1.0
 
 
 def test_wall_time_that_runs_out_is_blamed_on_verify_and_no_judge_decides_instead(says: Says) -> None:
     judge = Scripted("[[SAME]]", "[[SAME]]")
     environment = judged(judge, fast_mode=False, verify_processes=1, library_wall_timeout_s=0.2)
 
-    async def main() -> Any:
-        try:
-            os.kill(await started(environment), signal.SIGSTOP)
-            return await environment.score("1", {"expected_answer": "7"}, says(r"\boxed{8}"))
-        finally:
-            await environment.aclose()
+    async def use() -> Any:
+        os.kill(await started(environment), signal.SIGSTOP)
+        return await environment.score("1", {"expected_answer": "7"}, says(r"\boxed{8}"))
 
     with pytest.raises(VerifyError, match="library_wall_timeout_s") as caught:
-        asyncio.run(main())
+        working(environment, use)
     assert (type(caught.value), judge.requests) == (VerifyError, [])
 
 
@@ -152,21 +154,18 @@ def test_a_library_process_that_dies_is_an_error_and_is_replaced(says: Says) -> 
     environment = MathWithJudge(verify_processes=1, library_timeout_s=60)
     task = {"expected_answer": "7"}
 
-    async def main() -> tuple[Any, Any]:
-        try:
-            await environment.score("1", task, says(r"\boxed{7}"))
-            assert environment._library is not None
-            (process,) = environment._library._all
-            hanging = asyncio.create_task(environment.score("1", task, says(NEVER_ENDS)))
-            await asyncio.sleep(0)  # one step: the process is taken
-            assert environment._library._idle == []
-            os.kill(process.pid, signal.SIGKILL)
-            (died,) = await asyncio.gather(hanging, return_exceptions=True)
-            return died, await environment.score("1", task, says(r"\boxed{7}"))
-        finally:
-            await environment.aclose()
+    async def use() -> tuple[Any, Any]:
+        await environment.score("1", task, says(r"\boxed{7}"))
+        assert environment._library is not None
+        (process,) = environment._library._all
+        hanging = asyncio.create_task(environment.score("1", task, says(NEVER_ENDS)))
+        await asyncio.sleep(0)  # one step: the process is taken
+        assert environment._library._idle == []
+        os.kill(process.pid, signal.SIGKILL)
+        (died,) = await asyncio.gather(hanging, return_exceptions=True)
+        return died, await environment.score("1", task, says(r"\boxed{7}"))
 
-    died, after = asyncio.run(main())
+    died, after = working(environment, use)
     assert isinstance(died, VerifyError)
     assert "its process ended before it answered" in str(died)
     assert after["reward"] == 1.0
@@ -297,39 +296,20 @@ def test_a_task_without_an_answer_is_a_bad_task(says: Says, task: dict[str, Any]
     assert isinstance(error, TaskError)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+def test_fast_mode_finds_the_answer_and_compares_text_and_numbers() -> None:
+    for text, answer in [
         (r"so \boxed{1} and then \boxed{\frac{1}{2}}", r"\frac{1}{2}"),
         (r"\boxed{never closed", None),
         ("The answer is 42.", "42."),
         ("Answer: $x = 3$", "x = 3$"),
         ("We find 12 and then 15 apples", "15"),
         ("nothing", None),
-    ],
-)
-def test_fast_mode_finds_the_answer(text: str, found: str | None) -> None:
-    assert extract(text) == found
-
-
-@pytest.mark.parametrize(
-    ("found", "expected", "same"),
-    [
-        ("42.", "42", True),
-        (r"\dfrac{1}{2}", "1/2", True),
-        ("0.5", r"\frac{1}{2}", True),
-        (r"\text{Tuesday}", "tuesday", True),
-        ("1,000", "1000", True),
-        (r"50\%", "50", True),
-        ("x+1", "x + 1", True),
-        ("x+2", "x+1", False),
-        ("", "", False),
-        ("$", "$", False),
-        ("41", "42", False),
-    ],
-)
-def test_fast_mode_compares_text_and_numbers(found: str, expected: str, same: bool) -> None:
-    assert equal(found, expected) is same
+    ]:
+        assert extract(text) == answer
+    same = [("42.", "42"), (r"\dfrac{1}{2}", "1/2"), ("0.5", r"\frac{1}{2}"), (r"\text{Tuesday}", "tuesday")]
+    same += [("1,000", "1000"), (r"50\%", "50"), ("x+1", "x + 1")]
+    others = [("x+2", "x+1"), ("", ""), ("$", "$"), ("41", "42")]
+    assert [equal(*pair) for pair in (*same, *others)] == [True] * len(same) + [False] * len(others)
 
 
 def published(question: str, answer: str) -> dict[str, Any]:
