@@ -83,38 +83,21 @@ def test_a_call_sends_its_bytes_and_headers_and_reads_the_whole_answer(wire: Any
     run(body)
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 529])
-def test_what_may_pass_by_itself_is_tried_again(wire: Any, status: int) -> None:
+@pytest.mark.parametrize("answer", [408, 429, 500, 502, 503, 504, 529, "RESET", "HALF", "GARBAGE"])
+def test_what_may_pass_by_itself_is_tried_again(wire: Any, answer: int | str) -> None:
     time = FakeTime()
-    reply, server = call(wire, [wire.reply(status, b"busy"), wire.reply(200, b"ok")], time=time)
+    first = wire.reply(answer, b"busy") if isinstance(answer, int) else getattr(wire, answer)
+    reply, server = call(wire, [first, wire.reply(200, b"ok")], time=time)
     assert isinstance(reply, http.Reply)
     assert (reply.body, len(server.seen), time.slept) == (b"ok", 2, [0.5])
 
 
-@pytest.mark.parametrize(
-    ("status", "line"),
-    [
-        (308, "308 Permanent Redirect"),
-        (400, "400 Bad Request"),
-        (401, "401 Unauthorized"),
-        (403, "403 Forbidden"),
-        (404, "404 Not Found"),
-        (422, "422 Unprocessable Entity"),
-        (501, "501 Not Implemented"),
-    ],
-)
-def test_what_will_not_pass_is_an_error_at_once(wire: Any, status: int, line: str) -> None:
+@pytest.mark.parametrize("status", [308, 400, 401, 403, 404, 422, 501])
+def test_what_will_not_pass_is_an_error_at_once(wire: Any, status: int) -> None:
     error, server = call(wire, [wire.reply(status, b"no", Location="http://127.0.0.1:1/")])
     assert isinstance(error, http.CallError)
-    assert str(error).lower() == f"POST {server.url}/v1/responses: {line}: no".lower()
+    assert str(error).startswith(f"POST {server.url}/v1/responses: {status} ")
     assert (error.status, error.excerpt, error.body, len(server.seen)) == (status, "no", b"no", 1)
-
-
-@pytest.mark.parametrize("fault", ["RESET", "HALF", "GARBAGE"])
-def test_a_broken_connection_is_tried_again(wire: Any, fault: str) -> None:
-    reply, server = call(wire, [getattr(wire, fault), wire.reply(200, b"ok")])
-    assert isinstance(reply, http.Reply)
-    assert (reply.body, len(server.seen)) == (b"ok", 2)
 
 
 def test_silence_is_cut_off_after_the_timeout_and_tried_again(wire: Any) -> None:
@@ -138,18 +121,14 @@ def test_a_refused_connection_says_where_and_why(wire: Any) -> None:
     run(body)
 
 
-def test_back_off_doubles_up_to_its_cap_and_ends_after_max_retries(wire: Any) -> None:
+def test_back_off_is_full_jitter_that_doubles_up_to_its_cap_and_ends_after_max_retries(wire: Any) -> None:
     time = FakeTime()
     policy = http.Retry(max_retries=5, backoff_s=0.5, backoff_cap_s=3.0)
     error, server = call(wire, [wire.reply(503, b"down")], time=time, policy=policy)
     assert time.slept == [0.5, 1.0, 2.0, 3.0, 3.0]
     assert str(error) == f"POST {server.url}/v1/responses: 503 Service Unavailable after 5 retries: down"
-
-
-def test_back_off_is_full_jitter() -> None:
-    policy = http.Retry(backoff_s=0.5, backoff_cap_s=30.0)
     assert [policy.delay_s(2, jitter, None) for jitter in (0.0, 0.25, 1.0)] == [0.0, 0.5, 2.0]
-    assert policy.delay_s(5000, 1.0, None) == 30.0
+    assert policy.delay_s(5000, 1.0, None) == 3.0
 
 
 @pytest.mark.parametrize(

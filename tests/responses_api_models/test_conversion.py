@@ -325,11 +325,7 @@ anything = st.recursive(
 
 input_parts = st.one_of(
     st.builds(lambda text: {"type": "input_text", "text": text}, words),
-    st.builds(
-        lambda url, detail: {"type": "input_image", "image_url": url, "detail": detail},
-        words,
-        st.sampled_from(["auto", "low", "high"]),
-    ),
+    st.builds(lambda url: {"type": "input_image", "image_url": url, "detail": "low"}, words),
     st.builds(lambda name: {"type": "input_file", "file_id": name}, words),
     st.builds(lambda data: {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}, words),
 )
@@ -338,54 +334,33 @@ asides = st.builds(
     st.sampled_from(["user", "system"]),
     words | st.lists(input_parts, min_size=1, max_size=3),
 )
+said_parts = st.builds(lambda text: {"type": "output_text", "text": text}, words)
+refusals = st.builds(lambda text: {"type": "refusal", "refusal": text}, words)
 said = st.builds(
-    lambda text, refusal: {
-        "type": "message",
-        "role": "assistant",
-        "content": [{"type": "output_text", "text": text}] * bool(text)
-        + [{"type": "refusal", "refusal": refusal}] * bool(refusal),
-    },
-    words,
-    st.none() | words,
+    lambda text, more: {"type": "message", "role": "assistant", "content": [text, *more]},
+    said_parts,
+    st.lists(refusals, max_size=1),
 )
 thought = st.builds(
     lambda text: {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}, words
 )
-called = st.builds(
-    lambda call_id, name, arguments: {
-        "type": "function_call",
-        "call_id": call_id,
-        "name": name,
-        "arguments": arguments,
-    },
-    words,
-    names,
-    words,
-)
-answered = st.builds(
-    lambda call_id, output: {"type": "function_call_output", "call_id": call_id, "output": output}, words, st.text()
-)
+called = st.fixed_dictionaries({"type": st.just("function_call"), "call_id": words, "name": names, "arguments": words})
+answered = st.fixed_dictionaries({"type": st.just("function_call_output"), "call_id": words, "output": st.text()})
 conversations = st.lists(st.one_of(asides, said, thought, called, answered), max_size=10)
 
+tools = st.lists(
+    st.builds(lambda name, strict: {**ADD, "name": name, "strict": strict, "parameters": {}}, names, st.booleans()),
+    min_size=1,
+)
 samplings = st.fixed_dictionaries(
     {},
     optional={
         "max_output_tokens": st.integers(1, 99),
-        "temperature": st.floats(0, 2),
         "top_k": st.integers(1, 9),
-        "seed": st.integers(),
-        "reasoning": st.builds(lambda effort: {"effort": effort}, st.sampled_from(["low", "high"])),
-        "parallel_tool_calls": st.booleans(),
-        "tool_choice": st.sampled_from(["auto", "required", {"type": "function", "name": "add"}]),
-        "tools": st.lists(
-            st.builds(
-                lambda name, strict: {"type": "function", "name": name, "strict": strict, "parameters": {}},
-                names,
-                st.booleans(),
-            ),
-            min_size=1,
-        ),
-        "text": st.builds(lambda name: {"format": {"type": "json_schema", "name": name, "schema": {}}}, words),
+        "reasoning": st.sampled_from([{"effort": "low"}, {"effort": "high"}]),
+        "tool_choice": st.sampled_from(["auto", "none", "required", ADD]),
+        "tools": tools,
+        "text": st.builds(lambda name: {"format": {**FORMAT, "name": name}}, words),
         "include": st.just(["message.output_text.logprobs"]),
         "metadata": st.dictionaries(words, words),
     },
