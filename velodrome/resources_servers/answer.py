@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-TAIL = 20_000  # an answer stands at the end; what a runaway model wrote before it is not read
+TAIL = 20_000  # an answer is at the end; what a runaway model wrote before it is not read
 MAX_DIGITS = 400
 TOLERANCE = Fraction(1, 1_000_000)
 
@@ -23,7 +23,7 @@ LATEX_SPACE = re.compile(r"\\[,!;: ]")
 
 
 def last_number(text: str) -> str | None:
-    """The last number of a text as it stands there: `1,081`, `-3.5`, `1/2`, `2e10`."""
+    """The last number of a text as it is written: `1,081`, `-3.5`, `1/2`, `2e10`."""
     tail = text[-TAIL:]
     if "\\" in tail or "{,}" in tail:
         tail = LATEX_SPACE.sub("", LATEX_FRACTION.sub(r" \1/\2 ", tail.replace("{,}", ",")))

@@ -2,8 +2,8 @@
 
 Most tools and verifiers that are `async def` never wait for anything, so the first step is taken before any timer is
 set: a coroutine that ends in it costs no more than a call. What would stop the loop (`SystemExit`, a cancellation
-nobody asked for) is turned into `Escaped`. The time between its waits, which nothing else on the loop can use, is told
-as `held_us`.
+nobody requested) becomes `Escaped`. The time between its waits, which nothing else on the loop can use, is counted as
+`held_us`.
 """
 
 from __future__ import annotations

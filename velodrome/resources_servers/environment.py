@@ -1,7 +1,7 @@
 """An environment from a plain class: methods marked `@tool`, and `verify`, which gives the reward.
 
 The rule: the user's code, sync or async, can neither stop the loop nor pass its own failure off as the model's. What it
-raises is a `ToolError` or a `VerifyError`; the model is told of its own mistakes only.
+raises is a `ToolError` or a `VerifyError`; the model reads of its own mistakes only.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def is_model(value: Any) -> bool:
 
 
 def no_such_tool(name: str, tools: Collection[str]) -> str:
-    """What a model is told that calls a tool nobody has."""
+    """The answer to a call of a tool that does not exist."""
     shown = name if len(name) <= 64 else name[:64] + "…"
     near = difflib.get_close_matches(name, tools, 1) if len(name) <= 64 else []
     if near:

@@ -1,7 +1,7 @@
 """Chat-completion chunks as the events of a streamed Response, and at the end the Response itself.
 
-`Fold` adds chunks up to the completion they are the pieces of. `ChatStream` tells the pieces as they come; the items of
-the Response have the ids and places under which their pieces were told. Pieces are kept in lists and joined once, so
+`Fold` adds chunks up to the completion they are the pieces of. `ChatStream` turns pieces into events as they come; the
+items of the Response have the ids and places of their events. Pieces are kept in lists and joined once, so
 the work grows with the length of an answer, not with its square.
 """
 
@@ -134,9 +134,9 @@ class _CallPieces:
 
 
 class ChatStream:
-    """Tells one answer: `add` each chunk, then `end`.
+    """The events of one answer: `add` each chunk, then `end`.
 
-    `shown` is what of a piece of text is told, `final` what the completion becomes, where the text is not the answer.
+    Where the text is not the answer, `shown` is what a piece shows of it and `final` what the completion becomes.
     """
 
     def __init__(
@@ -152,7 +152,9 @@ class ChatStream:
         self._shown = shown
         self._final = final
         self._id = ""
-        self._order: dict[str, int] = {}  # the items told so far and their places: "reasoning", "message", ids of calls
+        self._order: dict[
+            str, int
+        ] = {}  # the items begun so far and their places: "reasoning", "message", ids of calls
         self._parts: list[str] = []  # those of the message
         self._early: dict[int, list[str]] = {}  # arguments that came before the name of their call
 
@@ -191,7 +193,7 @@ class ChatStream:
         return response_from_chat({**completion, "id": self._id}, self._request)
 
     def _place(self, item: Json) -> int:
-        """Where an item was told; what was not comes last."""
+        """Where an item began; one that had no pieces comes last."""
         key = item.get("call_id") or item["type"]
         return self._order.get(key, len(self._order))
 

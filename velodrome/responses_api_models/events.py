@@ -1,7 +1,7 @@
 """The events of a streamed Response: what announces an item, fills it, and ends it.
 
-`whole` tells a finished Response in them. Every event names the item it belongs to by id and place, and what the
-`done` events and the last event say is the Response itself, so who adds the pieces up gets the same thing twice.
+`whole` makes them from a finished Response. Every event names the item it belongs to by id and place, and what the
+`done` events and the last event say is the Response itself, so adding up the pieces gives the same.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def extract(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    """What stands between the braces of the last `\\boxed`, nested braces included."""
+    """The text between the braces of the last `\\boxed`, nested braces included."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None

@@ -1,4 +1,4 @@
-"""Ask the model, run the tools it calls, tell it the results, until it answers; then verify.
+"""Ask the model, run the tools it calls, send it the results, until it answers; then verify.
 
 The tool calls of one turn run side by side. The model's own mistakes are answered to the model; a fault of somebody
 else ends the rollout with that boundary's error, which carries the conversation so far. The session is closed

@@ -84,19 +84,19 @@ class LocalModel(Component):
         return response
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        """The same answer while it is made; a constrained call is told once it is whole."""
+        """The same answer while it is made; a constrained tool call comes once it is whole."""
         chat = conversion.chat_request(request)
         choosing = self._constrained and constrained.wanted(chat)
         body = self._body(chat, choosing)
         model = await self._loaded()
-        told = ChatStream(request, "llama.cpp")
+        stream = ChatStream(request, "llama.cpp")
         if choosing:
-            told = ChatStream(request, "llama.cpp", shown=constrained.Reading().feed, final=constrained.interpret)
+            stream = ChatStream(request, "llama.cpp", shown=constrained.Reading().feed, final=constrained.interpret)
         async with aclosing(self._chunks(model, body)) as chunks:
             async for chunk in chunks:
-                for event in told.add({**chunk, "model": self.name}):
+                for event in stream.add({**chunk, "model": self.name}):
                     yield event
-        for event in told.end():
+        for event in stream.end():
             yield event
 
     def metrics(self) -> dict[str, float]:

@@ -63,17 +63,17 @@ def interpret(completion: Json) -> Json:
         message = choice["message"]
         text = message.get("content") or ""
         try:
-            said = orjson.loads(text)
+            reply = orjson.loads(text)
         except orjson.JSONDecodeError:
             if text.startswith(_ANSWER):
                 message["content"] = Reading().feed(text)
             continue
-        if "answer" in said:
-            message["content"] = said["answer"]
+        if "answer" in reply:
+            message["content"] = reply["answer"]
             continue
-        head = _call(said["tool"], "")[:-1]
-        arguments = text[len(head) : -1] if text.startswith(head) else orjson.dumps(said["arguments"]).decode()
-        call = {"name": said["tool"], "arguments": arguments}
+        head = _call(reply["tool"], "")[:-1]
+        arguments = text[len(head) : -1] if text.startswith(head) else orjson.dumps(reply["arguments"]).decode()
+        call = {"name": reply["tool"], "arguments": arguments}
         message["content"] = None
         message["tool_calls"] = [{"id": f"call_{completion['id'][-24:]}", "type": "function", "function": call}]
         choice["finish_reason"] = "tool_calls"
@@ -125,13 +125,13 @@ def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:
         if message.get("role") != "assistant":
             shown.append(message)
             continue
-        said = []
+        parts = []
         if text := text_of(message.get("content")):
-            said.append(f'{{"answer": {orjson.dumps(text).decode()}}}' if as_json else text)
+            parts.append(f'{{"answer": {orjson.dumps(text).decode()}}}' if as_json else text)
         for call in message.get("tool_calls") or []:
             names[call.get("id", "")] = call["function"]["name"]
-            said.append(_call(call["function"]["name"], call["function"].get("arguments") or "{}"))
-        shown.append({"role": "assistant", "content": "\n".join(said)})
+            parts.append(_call(call["function"]["name"], call["function"].get("arguments") or "{}"))
+        shown.append({"role": "assistant", "content": "\n".join(parts)})
     if results:
         shown.append({"role": "user", "content": "\n".join(results)})
     return shown
@@ -191,7 +191,7 @@ def _parameters(tool: Json, place: str) -> Json:
 
 
 def _moved(schema: Any, place: str) -> Any:
-    """The schema with its own `#/…` references pointing to where it now stands."""
+    """The schema with its own `#/…` references pointing to its new place."""
     if isinstance(schema, list):
         return [_moved(part, place) for part in schema]
     if not isinstance(schema, dict):

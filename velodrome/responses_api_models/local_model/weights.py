@@ -38,7 +38,7 @@ class Weights:
 
     @property
     def path(self) -> Path:
-        """Where the file stands in the cache once it is pulled."""
+        """The file's place in the cache."""
         return cache() / "models" / Path(self.member).name
 
     @property

@@ -147,7 +147,7 @@ class OpenAI(Component):
             return self._answer(endpoint, reply, request)
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        """The events of one answer as the server makes them; one that does not stream is told whole."""
+        """The events of one answer as the server makes them; an answer that comes whole becomes events at once."""
         async with self._limiter:
             try:
                 endpoint, reply = await self._sent(request, http.shared().stream, streamed=True)

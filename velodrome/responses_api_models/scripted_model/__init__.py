@@ -1,1 +1,1 @@
-"""A model that says what it is told to say."""
+"""A model with scripted answers."""

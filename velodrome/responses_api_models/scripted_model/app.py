@@ -1,4 +1,4 @@
-"""A model that says what it is told to say, with the latency and the faults it is told to have.
+"""A model with scripted answers, latency and faults.
 
 The answer to a call depends on the conversation in it, never on the order of calls: a list of answers is indexed by
 how many turns the model has had, so thousands of conversations can run at once and each gets its own script.
@@ -59,7 +59,7 @@ class ScriptedModel(Component):
         self.calls = 0
 
     def next_fault(self) -> Fault | None:
-        """Count one call, and say what goes wrong with it."""
+        """Count one call; the fault that hits it, if any."""
         call = self.calls
         self.calls += 1
         for fault in self.faults:
@@ -68,7 +68,7 @@ class ScriptedModel(Component):
         return None
 
     async def respond(self, request: Json) -> Json:
-        """The scripted answer; a fault that only makes sense on a wire is told in words."""
+        """The scripted answer; a fault that only makes sense over HTTP becomes an error."""
         fault = self.next_fault()
         if fault is not None:
             if fault.kind == "never":

@@ -60,7 +60,7 @@ class _Chunks:
         self._usage = usage
         self._head: Json = {}
         self._calls: dict[int, int] = {}  # place of an item -> number of its call
-        self._said: dict[int, str] = {}  # place of an item -> the event by which it last said something
+        self._shown: dict[int, str] = {}  # place of an item -> the event that last showed some of it
         self._summarised: tuple[int, int | None] | None = None  # the part of a summary that was last added to
         self._convert: dict[str, Callable[[Json], Iterator[Json]]] = {
             "response.created": self._begin,
@@ -96,15 +96,15 @@ class _Chunks:
         return chunk | {"usage": None} if self._usage else chunk
 
     def _text(self, event: Json, name: str) -> Iterator[Json]:
-        self._said[event["output_index"]] = event["type"]
+        self._shown[event["output_index"]] = event["type"]
         yield self._chunk({name: event["delta"]}, logprobs=event.get("logprobs"))
 
     def _summary(self, event: Json) -> Iterator[Json]:
-        said = self._said.get(event["output_index"])
-        if said == "response.reasoning_text.delta":
+        last = self._shown.get(event["output_index"])
+        if last == "response.reasoning_text.delta":
             return  # the text itself, of which this is the summary
         place = (event["output_index"], event.get("summary_index"))
-        apart = "\n\n" if said and place != self._summarised else ""
+        apart = "\n\n" if last and place != self._summarised else ""
         self._summarised = place
         yield from self._text({**event, "delta": apart + event["delta"]}, "reasoning_content")
 
@@ -117,13 +117,13 @@ class _Chunks:
             yield self._chunk({"tool_calls": [call]})
 
     def _arguments(self, event: Json) -> Iterator[Json]:
-        self._said[event["output_index"]] = event["type"]
+        self._shown[event["output_index"]] = event["type"]
         call = {"index": self._calls[event["output_index"]], "function": {"arguments": event["delta"]}}
         yield self._chunk({"tool_calls": [call]})
 
     def _late(self, event: Json) -> Iterator[Json]:
         place, item = event["output_index"], event["item"]
-        if place in self._said:
+        if place in self._shown:
             return
         if place in self._calls:
             yield from self._arguments({**event, "delta": item.get("arguments") or ""})

@@ -1,6 +1,6 @@
 """The head server: which servers run where, and with which configuration.
 
-It knows only what the supervisor tells it: the state of the servers, and the configuration with its secrets masked.
+It knows only what the supervisor sends: the state of the servers, and the configuration with its secrets masked.
 So it can be restarted like any other server.
 """
 

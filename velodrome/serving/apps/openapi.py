@@ -42,7 +42,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 def description_routes(name: str, about: str, routes: Sequence[Route], tools: Sequence[Json]) -> list[Route]:
-    """The description of these routes, of which one with a name in its path stands for the tools."""
+    """The description of these routes, of which the one with a name in its path is for the tools."""
 
     async def description(request: Request) -> Response:
         info = {"title": name, "version": "1", "description": about}

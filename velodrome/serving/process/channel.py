@@ -1,4 +1,4 @@
-"""What a worker is told: lines of JSON on its stdin, and one line back on its stdout if it cannot serve.
+"""Between the supervisor and a worker: lines of JSON on its stdin, and one line on its stdout if it cannot serve.
 
 Secrets travel in these pipes only: not in arguments, the environment or a file. The first line is the `Brief`; the head
 then gets the state of all servers, one line per change. When the pipe ends, the supervisor has ended, however it did.

@@ -1,7 +1,7 @@
 """`velo run`: every server of a configuration, each in its own processes, and none left when it ends.
 
-The supervisor answers no requests. It holds the listening sockets, tells each worker what it must know through a pipe,
-and tells the head who runs where. The end of that pipe tells the workers that it is gone.
+The supervisor answers no requests. It holds the listening sockets, sends each worker its settings through a pipe, and
+sends the head the state of all servers. A worker whose pipe ends stops: the supervisor is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One worker process of one server: `python -m velodrome.serving.process.worker_main NAME`, told the rest by a pipe.
+"""One worker process of one server: `python -m velodrome.serving.process.worker_main NAME`, with its settings on stdin.
 
 It ends when the supervisor stops it, and also when the supervisor has died, however that happened.
 """
