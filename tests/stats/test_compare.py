@@ -72,7 +72,7 @@ def test_a_task_with_the_same_id_and_another_prompt_is_told(tmp_path: Path):
     ]
 
 
-def test_a_difference_that_noise_between_tasks_would_hide_is_result_by_pairing_them(tmp_path: Path):
+def test_a_difference_that_noise_between_tasks_would_hide_is_found_by_pairing_them(tmp_path: Path):
     a, b = noisy(60, better=0.0, seed=1), noisy(60, better=0.3, seed=2)
     result = compared(tmp_path, a, b)
     told = field(result, "reward")
@@ -225,7 +225,7 @@ def test_failures_and_bad_lines_are_told_by_run(tmp_path: Path):
 
 
 @pytest.mark.parametrize("asked", ["What?", [], [{"role": "user", "content": [{"text": "What?"}]}], None, 5, [1], {}])
-def test_a_prompt_of_any_shape_is_result_or_left_out(tmp_path: Path, asked: Any):
+def test_a_prompt_of_any_shape_is_found_or_left_out(tmp_path: Path, asked: Any):
     params = {"responses_create_params": {"input": asked}}
     result = compared(tmp_path, [row("x/0", 0.0) | params], [row("x/0", 1.0) | params])
     assert result["flips"][0]["prompt"] in ("What?", "")

@@ -42,9 +42,9 @@ Lost = Callable[[LostLine], None]
 
 
 def read_lines(
-    path: Path, *, start: int = 0, end: int | None = None, fd: int | None = None, lost: Lost | None = None
+    path: Path, *, start: int = 0, fd: int | None = None, lost: Lost | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Every line that is not blank, with its number from 1. `start` and `end` are byte offsets of a plain file.
+    """Every line that is not blank, with its number from 1. `start` is a byte offset of a plain file.
 
     With `fd` the open file is read, wherever its path leads by now.
     A `.zst` file that is cut short is an `InputError`, and so is a line that is too long. With `lost` such lines are
@@ -58,7 +58,7 @@ def read_lines(
 
                 lines = zst_lines(path, stream, most=MAX_LINE_BYTES, damaged=lost is not None)
             else:
-                lines = _plain_lines(stream, start, end)
+                lines = _plain_lines(stream)
             for number, line in enumerate(lines, 1):
                 if isinstance(line, bytes) and len(line) <= MAX_LINE_BYTES:
                     if number == 1 and line.startswith(b"\xef\xbb\xbf"):
@@ -84,16 +84,13 @@ def _lost_line(number: int, line: bytes | Gap | None) -> LostLine:
     return LostLine(number, reason, damaged=line.size)
 
 
-def _plain_lines(stream: IO[bytes], start: int, end: int | None) -> Iterator[bytes | Gap | None]:
-    """Every line between the offsets; of one that is too long, the start."""
-    position = start
-    while (end is None or position < end) and (line := stream.readline(MAX_LINE_BYTES + 1)):
-        position += len(line)
+def _plain_lines(stream: IO[bytes]) -> Iterator[bytes | Gap | None]:
+    """Every line; of one that is too long, the start."""
+    while line := stream.readline(MAX_LINE_BYTES + 1):
         yield line
         if len(line) > MAX_LINE_BYTES:
             while line[-1:] not in (b"\n", b""):
                 line = stream.readline(_CHUNK_BYTES)
-                position += len(line)
 
 
 def loads(line: bytes | memoryview, *, finite: bool = False) -> Any:
