@@ -69,34 +69,19 @@ def test_a_closed_trace_is_plain_json_with_every_event(tmp_path: Path, name: str
 
     epoch_us = events[0]["args"].pop("epoch_us")
     assert type(epoch_us) is int
+    here, mark = {"pid": PID, "tid": 1}, {"cat": "trace", "ph": "i", "s": "g", "pid": PID, "tid": 0}
+    stretch = {"cat": "test", "ph": "X", **here}
+    made = {"made_by": "velodrome", "clock": "time.perf_counter"}
     assert events == [
-        {
-            "name": "trace start",
-            "cat": "trace",
-            "ph": "i",
-            "s": "g",
-            "ts": 100_000_000,
-            "pid": PID,
-            "tid": 0,
-            "args": {"made_by": "velodrome", "clock": "time.perf_counter"},
-        },
+        {"name": "trace start", **mark, "ts": 100_000_000, "args": made},
         {"name": "process_name", "ph": "M", "pid": PID, "tid": 0, "args": {"name": "main"}},
         {"name": "process_sort_index", "ph": "M", "pid": PID, "tid": 0, "args": {"sort_index": 0}},
-        {"name": "thread_name", "ph": "M", "pid": PID, "tid": 1, "args": {"name": "track"}},
-        {"name": "thread_sort_index", "ph": "M", "pid": PID, "tid": 1, "args": {"sort_index": 0}},
-        {
-            "name": "outer",
-            "cat": "test",
-            "ph": "X",
-            "ts": 100_000_000,
-            "dur": 10,
-            "pid": PID,
-            "tid": 1,
-            "args": {"key": "a/0"},
-        },
-        {"name": "inner", "cat": "test", "ph": "X", "ts": 100_000_002, "dur": 2, "pid": PID, "tid": 1},
-        {"name": "call", "cat": "flow", "id": 7, "ph": "s", "ts": 100_000_002, "pid": PID, "tid": 1},
-        {"name": "call", "cat": "flow", "id": 7, "ph": "f", "bp": "e", "ts": 100_000_003, "pid": PID, "tid": 1},
+        {"name": "thread_name", "ph": "M", **here, "args": {"name": "track"}},
+        {"name": "thread_sort_index", "ph": "M", **here, "args": {"sort_index": 0}},
+        {"name": "outer", **stretch, "ts": 100_000_000, "dur": 10, "args": {"key": "a/0"}},
+        {"name": "inner", **stretch, "ts": 100_000_002, "dur": 2},
+        {"name": "call", "cat": "flow", "id": 7, "ph": "s", "ts": 100_000_002, **here},
+        {"name": "call", "cat": "flow", "id": 7, "ph": "f", "bp": "e", "ts": 100_000_003, **here},
         {
             "name": "in flight",
             "cat": "counter",
@@ -106,16 +91,7 @@ def test_a_closed_trace_is_plain_json_with_every_event(tmp_path: Path, name: str
             "tid": 0,
             "args": {"unit": 3},
         },
-        {
-            "name": "trace end",
-            "cat": "trace",
-            "ph": "i",
-            "s": "g",
-            "ts": 100_250_000,
-            "pid": PID,
-            "tid": 0,
-            "args": {"events": 9, "dropped": {}},
-        },
+        {"name": "trace end", **mark, "ts": 100_250_000, "args": {"events": 9, "dropped": {}}},
     ]
     assert faults(events) == []
     assert writer.notes == []

@@ -302,6 +302,7 @@ def test_a_wrapped_component_offers_and_answers_what_it_did_before(package: Any)
     measured.wrap_package(Path(package.__file__).parent)
     component = package.Mine()
 
+    measured.wrap_package(Path(package.__file__).parent)  # what is wrapped already stays as it is
     assert one_rollout(component) == before
     assert before[1][:2] == ["2", "8.0"]
     assert before[2] == {"reward": 6.0}
@@ -330,25 +331,6 @@ def test_every_function_and_method_of_the_package_is_timed_and_nothing_else(pack
     assert files == {"app.py", "sibling.py"}
     assert inspect.isasyncgenfunction(package.Mine.ticks)
     assert inspect.isgeneratorfunction(package.numbers)
-
-
-def test_unwrapping_puts_everything_back(package: Any):
-    def things() -> list[Any]:
-        sums = sys.modules["wrapped_package.sibling"].Sums
-        return [package.shared, package.decide, *vars(package.Mine).values(), *vars(sums).values()]
-
-    before = things()
-    measured = Wall()
-    measured.wrap_package(Path(package.__file__).parent)
-    measured.wrap_package(Path(package.__file__).parent)
-    assert [one is other for one, other in zip(before, things(), strict=True)].count(False) == 9
-    held = package.decide
-
-    measured.unwrap()
-
-    assert all(one is other for one, other in zip(before, things(), strict=True))
-    assert held({}) == 1
-    assert measured.table().rows == {}
 
 
 def test_components_are_wrapped_only_while_time_is_measured(package: Any):

@@ -65,7 +65,6 @@ class ProcessProfile:
                 self._over.set()
                 self._saver.join()
                 wall.activate(None)
-                self._wall.unwrap()
                 self._save(unless_within_s=0.0)
 
     def measured(self) -> Clocks:

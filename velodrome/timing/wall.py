@@ -58,8 +58,6 @@ class Wall:
         self._wrapped: dict[FunctionType, FunctionType] = {}
         self._wrappers: set[FunctionType] = set()
         self._classes: set[type] = set()
-        self._replaced: list[tuple[Any, str, Any]] = []
-        self._counting = True
 
     def table(self) -> Table:
         """The calls that have ended so far."""
@@ -75,13 +73,6 @@ class Wall:
         for module in modules:
             for name, value in list(vars(module).items()):
                 self._replace(module, name, value, folder, names)
-
-    def unwrap(self) -> None:
-        """Put everything back; a wrapper that somebody still holds counts no more."""
-        self._counting = False
-        for owner, name, value in reversed(self._replaced):
-            setattr(owner, name, value)
-        self._replaced.clear()
 
     def timed(self, function: FunctionType) -> FunctionType:
         """The same function with its calls timed."""
@@ -102,8 +93,6 @@ class Wall:
     def _timed_plain(self, function: Callable[..., Any], row: Row) -> Any:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not self._counting:
-                return function(*args, **kwargs)
             here = self._enter(row)
             try:
                 return function(*args, **kwargs)
@@ -115,8 +104,6 @@ class Wall:
     def _timed_async(self, function: Callable[..., Any], row: Row) -> Any:
         @functools.wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
-            if not self._counting:
-                return await function(*args, **kwargs)
             here = self._enter(row)
             try:
                 return await function(*args, **kwargs)
@@ -195,7 +182,6 @@ class Wall:
         if made is not function:
             with contextlib.suppress(AttributeError, TypeError):  # a class that cannot be changed stays as it is
                 setattr(owner, name, made if value is function else type(value)(made))
-                self._replaced.append((owner, name, value))
 
 
 def _stands_in(module: ModuleType, folder: Path) -> bool:
