@@ -69,6 +69,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Any:
         assert result.ends(signal.SIGINT) == 0
 
 
+@pytest.mark.slow
 def test_every_server_answers_and_the_head_knows_them(session: Any):
     results = session.instances()
     assert {
@@ -87,6 +88,7 @@ def test_every_server_answers_and_the_head_knows_them(session: Any):
     assert (status, result["reward"], result["expected_answer"]) == (200, 1.0, "36")
 
 
+@pytest.mark.slow
 def test_no_secret_is_in_an_answer_a_log_an_argument_the_environment_or_a_file(session: Any):
     status, config = running.http(f"{session.head}/global_config_dict_yaml")
     assert (status, "api_key: '***'" in config) == (200, True)
@@ -100,6 +102,7 @@ def test_no_secret_is_in_an_answer_a_log_an_argument_the_environment_or_a_file(s
     assert list((session.cwd / "temp").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_servers_that_are_killed_come_back_under_their_addresses_and_make_rollouts_as_before(session: Any):
     names = ["policy_model", "calculator", "calculator_simple_agent", "head_server"]
     before = session.instances()
@@ -189,7 +192,10 @@ def test_a_server_that_does_not_start_is_reported_with_its_log_and_ends_the_rest
     )
 
 
-@pytest.mark.parametrize(("settings", "is_early"), [("{answers: 7, latency: 1}", True), ("{answers: []}", False)])
+@pytest.mark.parametrize(
+    ("settings", "is_early"),
+    [("{answers: 7, latency: 1}", True), pytest.param("{answers: []}", False, marks=pytest.mark.slow)],
+)
 def test_a_mistake_in_a_block_is_refused_before_anything_starts_if_it_can_be_known(
     tmp_path: Path, settings: str, is_early: bool
 ):
