@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from pretended_gpu import Far, near, pretended_gpu
 from torch import nn
 
 from velodrome.training.kernels.adam import Adam
@@ -74,35 +71,3 @@ def test_what_decays_ends_at_zero_before_it_becomes_a_number_processors_are_slow
         adam.clipped_step(LONGEST)
     means = [state["exp_avg"] for state in adam.state_dict()["state"].values()]
     assert all(torch.equal(mean, torch.zeros_like(mean)) for mean in means)
-
-
-@pytest.mark.parametrize("length", [1e-3, 10.0])
-def test_on_a_gpu_it_goes_where_it_goes_here_and_either_goes_on_from_the_others_state(
-    monkeypatch: pytest.MonkeyPatch, length: float
-):
-    ours, _ = two(5)
-    with pretended_gpu(monkeypatch):
-        theirs = [nn.Parameter(Far(weight.detach().clone())) for weight in ours.parameters()]
-        here, there = Adam(ours.parameters(), 1e-2), Adam(theirs, 1e-2)
-        for step in range(30):
-            give(length, step, ours)
-            for weight, far in zip(ours.parameters(), theirs, strict=True):
-                assert weight.grad is not None
-                far.grad = Far(weight.grad.clone())
-            torch.testing.assert_close(near(there.clipped_step(LONGEST)), here.clipped_step(LONGEST))
-            if step == 20:
-                states = [copy.deepcopy(here.state_dict()), there.state_dict()]
-                here.load_state_dict(moved(states[1], near))
-                there.load_state_dict(moved(states[0], Far))
-        state = moved(there.state_dict(), near)["state"]
-    torch.testing.assert_close([near(far) for far in theirs], list(ours.parameters()), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(state, here.state_dict()["state"], rtol=1e-4, atol=1e-8)
-
-
-def moved(state: dict[str, Any], way: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
-    """A state as a checkpoint brings it from one device to the other; the count of steps is a number to both."""
-    found = {
-        number: {name: near(each).clone() if name == "step" else way(each.clone()) for name, each in one.items()}
-        for number, one in state["state"].items()
-    }
-    return {**state, "state": found}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pretended_gpu import near, pretended_gpu
 
 from velodrome.training.buffer import Buffer, Minibatch
 from velodrome.training.envs.interface import Spec
@@ -133,20 +131,3 @@ def test_the_end_of_a_rollout_that_is_no_whole_segment_is_not_always_learned_las
         for seed in range(20)
     ]
     assert {tuple(each) for each in lengths} == {(1, 4, 4), (4, 1, 4), (4, 4, 1)}
-
-
-@pytest.mark.parametrize("segment", [1, 4])
-def test_on_a_gpu_it_gives_the_minibatches_it_gives_here(monkeypatch: pytest.MonkeyPatch, segment: int) -> None:
-    here = list(map(copied, filled(a_buffer(9, segment), 9).minibatches(torch.Generator().manual_seed(1), 12)))
-    with pretended_gpu(monkeypatch) as gpu:
-        buffer = filled(a_buffer(9, segment, gpu), 9)
-        there = list(map(copied, buffer.minibatches(torch.Generator().manual_seed(1), 12)))
-        assert buffer.obs.is_cuda
-    torch.testing.assert_close(there, here, rtol=1e-6, atol=1e-5)
-    assert len(here) == 3
-
-
-def copied(batch: Minibatch) -> dict[str, torch.Tensor]:
-    """A minibatch lasts until the next one."""
-    found = {each.name: getattr(batch, each.name) for each in fields(batch)}
-    return {name: near(tensor).clone() for name, tensor in found.items() if tensor is not None}

@@ -127,10 +127,8 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
     taught_N: Tensor | None = None
     for t in range(steps):
         run.tracer.begin("environment step")
-        assert run.begun_N is not None
         with part(timed.STUDENT):
-            obs_N = torch.from_numpy(env.obs).to(run.device)
-            begun_N = torch.from_numpy(run.begun_N).to(run.device)
+            obs_N, begun_N = run.inputs()
             before = run.memory
             with run.precision():
                 logits_NA, values_N, run.memory = run.act(obs_N, before, begun_N)
@@ -322,8 +320,7 @@ def _final_values(run: Session) -> Tensor:
 @torch.no_grad()
 def _next_values(run: Session) -> Tensor:
     """The student's values of the current observations."""
-    assert run.begun_N is not None
-    obs_N, begun_N = torch.from_numpy(run.env.obs).to(run.device), torch.from_numpy(run.begun_N).to(run.device)
+    obs_N, begun_N = run.inputs()
     with run.precision():
         return run.act(obs_N, run.memory, begun_N)[1]
 

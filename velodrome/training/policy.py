@@ -105,7 +105,7 @@ class Policy(nn.Module):
 
     def _widens(self, x: Tensor) -> bool:
         """Whether autocast asks for bfloat16 and this CPU has no such LSTM."""
-        return not (self._half_lstm or x.is_cuda) and torch.is_autocast_enabled("cpu")
+        return x.device.type == "cpu" and not self._half_lstm and torch.is_autocast_enabled("cpu")
 
     def _by_kernels(self, obs_B: Tensor) -> tuple[Tensor, Tensor] | None:
         """Logits and values by the kernels for chains of layers; None if those cannot be used."""
@@ -288,7 +288,7 @@ def sample(logits_NA: Tensor, generator: torch.Generator) -> tuple[Tensor, Tenso
 
 def drawn(logits_NA: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
     """The actions picked by numbers from [0, 1), by their place among the cumulated probabilities."""
-    if logits_NA.is_cuda:
+    if logits_NA.device.type != "cpu":
         return _drawn_anywhere(logits_NA, uniform_N)
     actions_N = torch.empty(len(logits_NA), dtype=torch.int64)
     logprobs_N = torch.empty(len(logits_NA))

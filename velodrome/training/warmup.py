@@ -60,8 +60,7 @@ def _small(settings: RunSettings, agents: int) -> RunSettings:
 
 def _compile(run: Session) -> None:
     """torch compiles for shapes: run the student forward and backward in those of the run."""
-    assert run.begun_N is not None
-    obs_N, begun_N = torch.from_numpy(run.env.obs).to(run.device), torch.from_numpy(run.begun_N).to(run.device)
+    obs_N, begun_N = run.inputs()
     with torch.no_grad(), run.precision():
         run.act(obs_N, run.memory, begun_N)
     length = run.buffer.segment

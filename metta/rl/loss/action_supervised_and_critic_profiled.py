@@ -6,7 +6,7 @@ from velodrome.training.settings import ActionSupervisedAndCriticConfig as Plain
 
 
 class ActionSupervisedAndCriticConfig(Plain):
-    """The first phase, its time told every 10 rollouts."""
+    """The first phase, with the timing tree printed every 10 rollouts."""
 
     profiled: bool = Field(True, description=Plain.model_fields["profiled"].description)
 

@@ -34,7 +34,7 @@ class Adam(torch.optim.Adam):
     def clipped_step(self, longest: float) -> Tensor:
         """Update the weights by a gradient clipped to `longest`; returns its length."""
         group = self.param_groups[0]
-        if group["params"][0].is_cuda:
+        if group["params"][0].device.type != "cpu":
             norm = nn.utils.clip_grad_norm_(group["params"], longest)
             self.step()
             return norm

@@ -19,7 +19,7 @@ from velodrome.training.kernels.compiled import inner, kernel
 
 def add_cells(base_NH: Tensor, obs_N: Tensor, table: Tensor, cells: int) -> Tensor:
     """Add to each row of `base_NH` (which may be changed) the rows of `table` for the codes in `obs_N[:, :cells]`."""
-    if base_NH.is_cuda or torch.compiler.is_compiling():
+    if base_NH.device.type != "cpu" or torch.compiler.is_compiling():
         return base_NH + seen(obs_N[:, :cells], len(table) // cells).flatten(1).to(table.dtype) @ table
     added: Tensor = _AddCells.apply(base_NH.float(), obs_N, table, cells)  # type: ignore[no-untyped-call]
     return added

@@ -24,7 +24,7 @@ class Chain(NamedTuple):
 
 def fits(obs_B: Tensor) -> bool:
     """Whether these kernels can be used here."""
-    return not (obs_B.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"))
+    return obs_B.device.type == "cpu" and not (torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"))
 
 
 def through(chain: Chain, obs_B: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def gae(
 ) -> tuple[Tensor, Tensor]:
     """Advantages and returns. `final_values_TN` counts where an episode was truncated; `last_value_N` at the end."""
     tensors = (rewards_TN, values_TN, terminals_TN, truncations_TN, final_values_TN, last_value_N)
-    if rewards_TN.is_cuda:
+    if rewards_TN.device.type != "cpu":
         return _step_by_step(*tensors, gamma, lam)
     advantages_TN, returns_TN = torch.empty_like(rewards_TN), torch.empty_like(rewards_TN)
     args: list[Any] = [each.numpy() for each in (*tensors, advantages_TN, returns_TN)]

@@ -54,7 +54,7 @@ def ppo_loss(
 ) -> tuple[Tensor, Tensor]:
     """The loss, and the numbers `PPO_STATS` names as one tensor: nothing waits for the device."""
     old = (actions_B, old_logprobs_B, advantages_B, returns_B, old_values_B)
-    if logits_BA.is_cuda:
+    if logits_BA.device.type != "cpu":
         return _derived(logits_BA, values_B, *old, settings)
     args: list[Any] = [each.detach().numpy() for each in (logits_BA, values_B, *old)]
     args += _spread(args[4]) if settings.normalize_advantages and len(values_B) > 1 else (0.0, 1.0)

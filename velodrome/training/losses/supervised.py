@@ -43,7 +43,7 @@ def supervised_loss(
 ) -> tuple[Tensor, Tensor]:
     """The loss, and the numbers `SUPERVISED_STATS` names as one tensor: nothing waits for the device."""
     tensors = (logits_BA, values_B, teacher_actions_B, returns_B)
-    if logits_BA.is_cuda:
+    if logits_BA.device.type != "cpu":
         return _derived(*tensors, coef, value_coef)
     args: list[Any] = [*(each.detach().numpy() for each in tensors), coef, value_coef]
     return fused(logits_BA, values_B, len(SUPERVISED_STATS), lambda *out: _loss_and_gradient(*args, *out))

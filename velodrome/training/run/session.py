@@ -59,9 +59,9 @@ class Session:
     account: TimeAccount
     metrics: MetricsLog
     logs: list[MetricsLog | TensorBoardLog]  # `metrics` is the first
+    begun_N: NDArray[np.bool_]  # whose episode starts with the current observation
     step: int = 0  # agent steps so far
     epoch: int = 0
-    begun_N: NDArray[np.bool_] | None = None  # whose episode starts with the current observation
     memory: Tensor | None = None  # the student's, for each agent
     losses: dict[LossTerm, Loss] = field(default_factory=dict)
     evaluation: dict[str, Any] | None = None  # the last one: its step, its settings, its result
@@ -76,6 +76,10 @@ class Session:
         """Whether the student was evaluated at this step with these settings."""
         last = self.evaluation
         return last is not None and (last["step"], last["by"]) == (self.step, self.settings.evaluator.model_dump_json())
+
+    def inputs(self) -> tuple[Tensor, Tensor]:
+        """What the student reads now: observations, and whose episode starts with them."""
+        return torch.from_numpy(self.env.obs).to(self.device), torch.from_numpy(self.begun_N).to(self.device)
 
     def loss(self, term: LossTerm) -> Loss:
         """The loss of a term, made on first use."""
@@ -203,6 +207,7 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
             account=TimeAccount(),
             metrics=metrics,
             logs=logs,
+            begun_N=np.ones(env.spec.total, np.bool_),
         )
         if state is None:
             run.reset()
