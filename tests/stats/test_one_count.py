@@ -1,7 +1,10 @@
-"""A line that is a JSON object is a rollout: to every reader, whatever stands in it."""
+"""A line that is a JSON object is a rollout: to every reader, whatever stands in it, and none ends in a fault."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted import clean, write
-from viewing import viewing, wait_for
+from viewing import page_at, viewing, wait_for
 
 from velodrome.checks import Checks
 from velodrome.cli.main import main
 from velodrome.index import Index, Query, Sort
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_file import read_profile
+from velodrome.records.bounds import MAX_TOKENS
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.records.rollout import encode
-from velodrome.stats.compare import compare
 from velodrome.stats.group import MetricsSettings
 from velodrome.stats.groups import RunReading, read_groups
 from velodrome.stats.metrics import read_metrics, read_shards
+
+Capture = pytest.CaptureFixture[str]
 
 ROWS = [
     b'{"reward":NaN,"meta":{"key":"n/0"}}',
@@ -46,64 +51,120 @@ ROWS = [
     b"{}",
 ]
 OTHERS = [b"[1]", b"5", b"null", b'"text"', b"{", b"[" * 2000, b"", b"x" * (MAX_LINE_BYTES + 1)]
-NAMES = ["reward", "output", "usage", "meta", "response", "responses_create_params", "key", "timing", "total_s", "role",
-         "finished_at", "tool_calls", "total_tokens", "content", "input", "agent", "extracted_answer"]  # fmt: skip
 TORN = b'{"reward":1,"meta":{"key":"t'
+TIMES = ("total_s", "model_s", "tools_s", "retries", "rate_limited", "model_calls", "in_flight")
+PLACES = [
+    *(("reward",), ("score",), ("usage", "total_tokens"), ("usage", "input_tokens")),
+    *(("meta", name) for name in ("task_index", "rollout_index", "finished_at")),
+    *(("meta", "timing", name) for name in TIMES),
+]
+VALUES = [
+    *(str(whole) for whole in (2**64 - 1, 2**63 - 1, 2**63, -(2**63), -5, MAX_TOKENS + 1, 10**30)),
+    *("1e308", "-1e308", "1e400", "-1e400", "NaN", "1.5", "true", '"7"', "[1]", '{"a": 1}', "null"),
+]
+GOOD = 4
+NUMBERED = 2 * len(PLACES) * len(VALUES)
+KEPT = GOOD + len(ROWS) + NUMBERED
+PAGES = ["", "/rollouts", "/rollouts?sort=-tokens", "/rollouts?q=reward>1", "/tasks", "/rollout/3", "/task?id=t0-7"]
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> tuple[Path, int]:
-    """A file of every kind of line, and how many of them are objects."""
-    good = [encode(row)[:-1] for row in clean(4, 2)]
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(b"\n".join([*good[:2], *ROWS[:9], *OTHERS, *ROWS[9:], *good[2:], TORN]))
-    return path, len(good) + len(ROWS)
+def hostile_numbers() -> Iterator[bytes]:
+    """Every number that cannot be, in every place twice: sums of two are beyond 64 bits and beyond a float."""
+    good = clean(1, 1)[0]
+    for repeat in range(2):
+        for number, place in enumerate(PLACES):
+            for other, value in enumerate(VALUES):
+                row: dict[str, Any] = orjson.loads(encode(good))
+                row["meta"]["key"] = f"t{number}-{other}/{repeat}"
+                part = row
+                for name in place[:-1]:
+                    part = part.setdefault(name, {})
+                part[place[-1]] = "@"
+                yield json.dumps(row).replace('"@"', value).encode()
 
 
-def test_every_reader_counts_the_same_rollouts(hostile: tuple[Path, int], capsys: pytest.CaptureFixture[str]):
-    path, kept = hostile
-    assert main(["metrics", str(path)]) == 0
-    assert orjson.loads(capsys.readouterr().out)["rollouts/kept"] == kept
-    assert read_groups([path])["run"]["rollouts"] == kept
-    assert compare([path], [path])["a"]["rollouts/kept"] == kept
-    assert main(["check", str(path), "--json", "--fail-on", "never"]) == 0
-    assert orjson.loads(capsys.readouterr().out)["rollouts"] == kept
-    assert read_profile(path)["rows"] == kept
-    index = Index(path)
-    assert index.refresh().rows == kept
-    assert len(index.page(Query.parse(""), Sort(), limit=1000).entries) == kept
-    index.close()
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of every kind of line, of which so many are `KEPT`."""
+    good = [encode(row)[:-1] for row in clean(GOOD, 2)]
+    path = tmp_path_factory.mktemp("hostile") / "r.jsonl"
+    lines = [*good[:2], *ROWS[:9], *OTHERS, *ROWS[9:], *hostile_numbers(), *good[2:], TORN]
+    path.write_bytes(b"\n".join(lines))
+    return path
 
 
-def test_what_an_export_writes_and_what_it_says_it_left_out_are_all_rollouts(
-    hostile: tuple[Path, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is in the JSON")
+
+
+@pytest.mark.parametrize(
+    ("words", "counted"),
+    [
+        (["metrics", "FILE"], ["rollouts/kept"]),
+        (["metrics", "FILE", "--json", "--by", "task"], ["run", "rollouts"]),
+        (["compare", "FILE", "FILE", "--json"], ["a", "rollouts/kept"]),
+        (["check", "FILE", "--json", "--fail-on", "never"], ["rollouts"]),
+        (["profile", "FILE", "--json"], ["rows"]),
+        *((["export", name, "FILE", "--to", "TO", "--overwrite"], ["rollouts"]) for name in ("sft", "grpo", "parquet")),
+        (["show", "FILE", "--all"], None),
+    ],
+    ids=lambda value: "-".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_every_verb_counts_the_same_rollouts(
+    hostile: Path, tmp_path: Path, words: list[str], counted: list[str] | None, capsys: Capture
 ):
-    path, kept = hostile
-    assert main(["export", "nemo_gym", str(path), "--to", str(tmp_path / "out.jsonl")]) == 0
-    capsys.readouterr()
+    names = {"FILE": str(hostile), "TO": str(tmp_path / "out")}
+    assert main([names.get(word, word) for word in words]) == 0
+    out = capsys.readouterr().out
+    if counted is None:
+        return
+    result: Any = json.loads(out, parse_constant=no_constant)
+    count = result
+    for name in counted:
+        count = count[name]
+    assert count == KEPT
+    if words == ["metrics", "FILE"]:
+        tokens = clean(1, 1)[0]["usage"]["total_tokens"]
+        assert result["tokens/total"] == tokens * (GOOD + NUMBERED - 2 * len(VALUES))  # no value there is a count
+        # below 0 or beyond the bound; the others are of a wrong type
+        assert any(note.startswith("usage.total_tokens: 12 of ") for note in read_metrics(hostile)[1])
+
+
+def test_the_index_counts_them_too_and_an_export_says_what_it_left_out(hostile: Path, tmp_path: Path, capsys: Capture):
+    with closing(Index(hostile)) as index:
+        assert index.refresh().rows == KEPT
+        assert len(index.page(Query.parse(""), Sort(), limit=1000).entries) == KEPT
+    assert main(["export", "nemo_gym", str(hostile), "--to", str(tmp_path / "out.jsonl")]) == 0
+    result = orjson.loads(capsys.readouterr().out)
     written = len((tmp_path / "out.jsonl").read_bytes().splitlines())
-    card = next(tmp_path.glob("*.md")).read_text()
-    [unfit] = [int(line.split("`")[1]) for line in card.splitlines() if line.startswith("| no form in this format")]
-    assert (written + unfit, written >= 4) == (kept, True)
+    assert (written + result["unfit"], written >= GOOD) == (KEPT, True)
 
 
-def test_the_run_page_of_the_viewer_has_the_same_count(hostile: tuple[Path, int]):
-    path, kept = hostile
-    with viewing(path) as client:
-        page = wait_for(client, "/run/r", "Metrics Means")
-    assert f"Rollouts {kept} Tasks" in page.words
-    assert f"{kept} kept + 0 failed" in page.words
+def test_every_page_of_the_viewer_shows_the_file_with_the_same_count(hostile: Path):
+    with viewing(hostile) as client:
+        words = wait_for(client, "/run/r", "Metrics Means").words
+        assert f"Rollouts {KEPT} Tasks" in words
+        assert f"{KEPT} kept + 0 failed" in words
+        for page in PAGES:
+            words = page_at(client, f"/run/r{page}").words
+            assert " inf " not in words, page
+            assert " nan " not in words, page
 
 
-def test_a_failure_without_a_key_that_is_a_text_counts_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_profile_says_how_many_of_the_rollouts_have_times(tmp_path: Path):
+    path = write(tmp_path / "r.jsonl", [*clean(GOOD, 2), *(line + b"\n" for line in ROWS)])
+    told = read_profile(path)
+    assert (told["rollouts"], told["notes"][0]) == (4, f"4 of {GOOD + len(ROWS)} rollouts have times")
+
+
+def test_a_failure_without_a_key_that_is_a_text_counts_nowhere(tmp_path: Path, capsys: Capture):
     path = write(tmp_path / "r.jsonl", clean(2, 1), [{"key": 5}, {"error": "x"}, {"key": "z/0", "error": "x"}])
     assert read_metrics(path)[0]["rollouts/failed"] == 1
     assert len(read_shards([path], lambda _: None).failed) == 1
     assert main(["check", str(path), "--json", "--fail-on", "never"]) == 0
     assert orjson.loads(capsys.readouterr().out)["failed"] == 1
-    index = Index(path)
-    assert index.refresh().failed == 1
-    index.close()
+    with closing(Index(path)) as index:
+        assert index.refresh().failed == 1
 
 
 @pytest.mark.parametrize("tokens", [b"1.5", b"1" + b"0" * 30, b'"7"', b"[1]"])
@@ -112,18 +173,19 @@ def test_tokens_that_are_no_whole_numbers_are_left_out_by_all_that_count_them(tm
     rows[1] = rows[1].replace(b'"input_tokens":30', b'"input_tokens":' + tokens)
     path = write(tmp_path / "r.jsonl", rows)
     note = "usage.input_tokens: 1 of 2 rollouts have it in a wrong type; they are counted without it"
-    found, notes = read_metrics(path)
-    assert (found["tokens/input"], notes) == (30, [note])
+    metrics, notes = read_metrics(path)
+    assert (metrics["tokens/input"], notes) == (30, [note])
     grouped = read_groups([path])
-    told = grouped["run"]["fields"]["input_tokens"]
-    assert (told["n"], told["mean"], grouped["notes"]) == (1, 30, [note])
-    index = Index(path)
-    index.refresh()
-    entries = index.page(Query.parse("input_tokens>=0"), Sort(), limit=10).entries
-    assert [entry.number for entry in entries] == [1]
-    index.close()
+    counts = grouped["run"]["fields"]["input_tokens"]
+    assert (counts["n"], counts["mean"], grouped["notes"]) == (1, 30, [note])
+    with closing(Index(path)) as index:
+        index.refresh()
+        entries = index.page(Query.parse("input_tokens>=0"), Sort(), limit=10).entries
+        assert [entry.number for entry in entries] == [1]
 
 
+NAMES = ["reward", "output", "usage", "meta", "response", "responses_create_params", "key", "timing", "total_s", "role",
+         "finished_at", "tool_calls", "total_tokens", "content", "input", "agent", "extracted_answer"]  # fmt: skip
 VALUE = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=5) | st.just("a/0"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),

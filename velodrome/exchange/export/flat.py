@@ -91,7 +91,7 @@ def _number(value: float | None) -> float | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and abs(value) < 2**63 else None
+    return value if type(value) is int and abs(value) < 2**63 else None
 
 
 def schema(arrow: Any, numeric: Sequence[str]) -> Any:
