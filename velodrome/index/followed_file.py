@@ -11,14 +11,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from io import BytesIO
 from pathlib import Path
+from typing import IO
 
 from velodrome.errors import InputError
 from velodrome.index.parsed_lines import Line
 from velodrome.records.jsonl import MAX_LINE_BYTES, loads
 
 CHUNK_BYTES = 4 * 1024 * 1024
+_BUFFER_BYTES = 256 * 1024
 _HEAD_BYTES = 64 * 1024
 _TAIL_BYTES = 4096
 _SETTLED_S = 2.0  # a file touched later than this may be in the middle of a write
@@ -139,58 +140,47 @@ class PlainLines(FollowedFile):
 
     def lines(self, place: Place, *, chunk: int = CHUNK_BYTES) -> Iterator[tuple[list[Line], Place]]:
         """The whole lines from `place` on, some at a time, each time with the place behind them."""
-        offset, line = place.offset, place.line
+        if self._fd < 0:
+            return
+        offset, number, is_open = place.offset, place.line, False
         if place.open and self.bytes_at(offset, 1) == b"\n":
             offset += 1
-        while offset < self.size:
-            text, too_long = self._whole_lines(offset, chunk)
-            if too_long:
-                line += 1
-                yield [(line, offset, 0, None)], Place(offset + too_long, 0, line)
-                offset += too_long
-                continue
-            if not text:
-                return
-            is_open = not text.endswith(b"\n")
-            lines: list[Line] = []
-            for part in BytesIO(text):
-                line += 1
-                lines.append((line, offset, 0, part))
-                offset += len(part)
-            if lines[0][1] == 0 and text.startswith(_BOM):
-                lines[0] = (1, len(_BOM), 0, (lines[0][3] or b"")[len(_BOM) :])
-            yield lines, Place(offset, 0, line, open=is_open)
-
-    def _whole_lines(self, offset: int, chunk: int) -> tuple[bytes, int]:
-        """Whole lines from here, at least one; or nothing, and the length of a line that is too long."""
-        text = self.bytes_at(offset, min(chunk, self.size - offset))
-        end = text.rfind(b"\n") + 1
-        while not end and len(text) < self.size - offset and len(text) <= MAX_LINE_BYTES:
-            more = self.bytes_at(offset + len(text), min(chunk, self.size - offset - len(text)))
-            if not more:
-                break
-            feed = more.find(b"\n") + 1
-            end = len(text) + feed if feed else 0
-            text += more
-        if end <= MAX_LINE_BYTES and end:
-            return text[:end], 0
-        if len(text) > MAX_LINE_BYTES:
-            return b"", end or self._rest_of_line(offset + len(text), len(text))
-        return (text if is_object(text) else b""), 0
-
-    def _rest_of_line(self, offset: int, length: int) -> int:
-        """The length of a line of which so much is before `offset`; 0 if it does not end."""
-        while data := self.bytes_at(offset, CHUNK_BYTES):
-            end = data.find(b"\n") + 1
-            length += end or len(data)
-            if end:
-                return length
-            offset += len(data)
-        return 0
+        lines: list[Line] = []
+        start = offset
+        with os.fdopen(os.dup(self._fd), "rb", buffering=_BUFFER_BYTES) as stream:
+            stream.seek(offset)
+            while not is_open:
+                text, length = _whole_line(stream, self.size - offset)
+                if not length:
+                    break
+                number += 1
+                is_open = text is not None and not text.endswith(b"\n")
+                bom = len(_BOM) if text and not offset and text.startswith(_BOM) else 0
+                lines.append((number, offset + bom, 0, text and text[bom:]))
+                offset += length
+                if offset - start >= chunk:
+                    yield lines, Place(offset, 0, number, open=is_open)
+                    lines, start = [], offset
+        if lines:
+            yield lines, Place(offset, 0, number, open=is_open)
 
     def line_at(self, offset: int, within: int, size: int) -> bytes:
         """One line, by where it was."""
         return self.bytes_at(offset, size)
+
+
+def _whole_line(stream: IO[bytes], left: int) -> tuple[bytes | None, int]:
+    """The next line and its length; None in place of a line that is too long; 0 if there is no whole one yet."""
+    text = stream.readline(MAX_LINE_BYTES + 1)[: max(left, 0)]
+    if len(text) <= MAX_LINE_BYTES:
+        return (text, len(text)) if text.endswith(b"\n") or is_object(text) else (b"", 0)
+    length = len(text)
+    while not text.endswith(b"\n"):
+        text = stream.readline(CHUNK_BYTES)
+        length += len(text)
+        if not text:
+            return b"", 0
+    return None, length
 
 
 def same_file(path: Path, mark: FileMark) -> bool:
