@@ -10,7 +10,7 @@ span `queue` instead; the span around it says which limiter that was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -104,16 +104,23 @@ class _Place(NamedTuple):
     where: str
 
 
-def _places(nodes: list[Node], part: str = "", span: str = "", where: str = HERE, depth: int = 0) -> Iterator[_Place]:
-    """Every node, parents first. One that stands for another process (`@server`) is not a span."""
+def _places(
+    nodes: list[Node],
+    part: str = "",
+    span: str = "",
+    where: str = HERE,
+    depth: int = 0,
+    closed: Callable[[str], bool] = lambda name: False,
+) -> Iterator[_Place]:
+    """Every node, parents first; nothing inside those that are `closed`. `@server` is a process, not a span."""
     for node in nodes:
         yield _Place(node, part, span, where)
         name = node[0]
-        if node[4] and depth < _MOST_DEPTH:
+        if node[4] and depth < _MOST_DEPTH and not closed(name):
             if name[0] == "@":
-                yield from _places(node[4], part, span, name[1:], depth + 1)
+                yield from _places(node[4], part, span, name[1:], depth + 1, closed)
             else:
-                yield from _places(node[4], part or name, name, where, depth + 1)
+                yield from _places(node[4], part or name, name, where, depth + 1, closed)
 
 
 class AttemptReader:
@@ -193,65 +200,46 @@ class AttemptReader:
     def _stages(self, node: Node, where: str, origin: float) -> list[TimedStage]:
         """The stage of one node, and after it those inside it that have a limiter of their own."""
         name, start_us, length_us, counts, below = node
-        use = _Use(where)
-        use.add_counts(counts)
-        if below:
-            self._add_use(below, use, 0)
-        for apart, _ in use.apart:
-            length_us -= apart[2]
-        waited_us = use.queue_us + use.connection_us
-        length_us = max(length_us - waited_us, 0.0)
-        used_us = min(use.cpu_us + use.held_us, length_us)
-        held_us = min(use.held_us, used_us)
-        stage = Stage(
-            str(name),
-            (length_us - used_us) * _S,
-            (used_us - held_us) * _S,
-            held_us * _S,
-            self.limited.get(name),
-            use.where,
+        queue_us = connection_us = 0.0
+        used, apart = [counts or {}], []
+        for inside in _places(below, where=where, closed=self._stands_apart) if below else ():
+            each, took_us = inside.node[0], max(inside.node[2], 0.0)
+            if _is_queue(each):
+                queue_us += took_us
+            elif each == CONNECTION:
+                connection_us += took_us
+            elif each != "backoff" and self._stands_apart(each):
+                apart.append(inside)
+                length_us -= inside.node[2]
+            elif each != "backoff":
+                where = each[1:] if each[0] == "@" else where
+                used.append(inside.node[3] or {})
+        cpu_us, held_us, tokens = (
+            sum([max(each.get(count, 0.0), 0.0) for each in used]) for count in ("cpu_us", "held_us", "tokens")
         )
-        calls = max(_count(counts, "folded"), 1) if counts else 1
-        start = origin + (start_us + waited_us) * _S
-        stages = [TimedStage(stage, start, use.queue_us * _S, use.connection_us * _S, use.tokens, calls, use.remote)]
-        for apart, inner in use.apart:
-            stages += self._stages(apart, inner, origin)
+        length_us = max(length_us - queue_us - connection_us, 0.0)
+        busy_us = min(cpu_us + held_us, length_us)
+        held_us = min(held_us, busy_us)
+        limiter = self.limited.get(name)
+        stage = Stage(str(name), (length_us - busy_us) * _S, (busy_us - held_us) * _S, held_us * _S, limiter, where)
+        stages = [
+            TimedStage(
+                stage,
+                origin + (start_us + queue_us + connection_us) * _S,
+                queue_us * _S,
+                connection_us * _S,
+                tokens,
+                max(_count(counts, "folded"), 1) if counts else 1,
+                remote=any("first_byte_us" in each for each in used),
+            )
+        ]
+        for inside in apart:
+            stages += self._stages(inside.node, inside.where, origin)
         return stages
 
-    def _add_use(self, nodes: list[Node], use: _Use, depth: int) -> None:
-        for node in nodes:
-            name = node[0]
-            if _is_queue(name):
-                use.queue_us += max(node[2], 0.0)
-            elif name == CONNECTION:
-                use.connection_us += max(node[2], 0.0)
-            elif name in self.limited and name != "model":
-                use.apart.append((node, use.where))
-            elif name != "backoff":
-                if name[0] == "@":
-                    use.where = name[1:]
-                use.add_counts(node[3])
-                if node[4] and depth < _MOST_DEPTH:
-                    self._add_use(node[4], use, depth + 1)
-
-
-class _Use:
-    """What a span and those below it used, as far as they have no stage of their own."""
-
-    __slots__ = ("apart", "connection_us", "cpu_us", "held_us", "queue_us", "remote", "tokens", "where")
-
-    def __init__(self, where: str) -> None:
-        self.where = where
-        self.queue_us = self.connection_us = self.cpu_us = self.held_us = self.tokens = 0.0
-        self.remote = False
-        self.apart: list[tuple[Node, str]] = []
-
-    def add_counts(self, counts: Mapping[str, float]) -> None:
-        if counts:
-            self.cpu_us += max(counts.get("cpu_us", 0.0), 0.0)
-            self.held_us += max(counts.get("held_us", 0.0), 0.0)
-            self.tokens += max(counts.get("tokens", 0.0), 0.0)
-            self.remote = self.remote or "first_byte_us" in counts
+    def _stands_apart(self, name: str) -> bool:
+        """Whether a span inside another is a wait, or has a limiter and so a stage of its own."""
+        return _is_queue(name) or name in (CONNECTION, "backoff") or (name in self.limited and name != "model")
 
 
 def _unwrapped(nodes: list[Node], where: str, depth: int) -> Iterator[tuple[Node, str]]:
