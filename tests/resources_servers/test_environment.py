@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,7 @@ def test_scores_are_made_plain() -> None:
         ({"reward": 0.5}, {"reward": 0.5}),
         ({"reward": 1, "ok": True, "note": None, "deep": {"x": [1]}}, {"reward": 1.0, "ok": True, "note": None}),
         (0.25, {"reward": 0.25}),
+        ({"reward": 1.0, "note": None, "day": date(2026, 1, 2)}, {"reward": 1.0, "note": None, "day": "2026-01-02"}),
         (True, {"reward": 1.0}),
         (0, {"reward": 0.0}),
         (Score(1.0, (1, 2)), {"reward": 1.0, "parts": [1, 2]}),
