@@ -1,13 +1,14 @@
 """Rows of a data set, one at a time: CSV, JSON lines, Parquet, or what Hugging Face's `datasets` loads.
 
-Each row comes with its place, or with what is wrong there: reading continues after a bad row.
+Each row comes with its place, or with what is wrong there: reading continues after a bad row. A further kind of file is
+one function and one entry in `READERS`.
 """
 
 from __future__ import annotations
 
 import csv
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import orjson
@@ -23,27 +24,6 @@ PlacedRow = tuple[str, Json | str]  # the place, and the row or what is wrong wi
 
 HUB = "hf:"
 _BATCH_ROWS = 512
-_KINDS = ".csv, .tsv, .jsonl, .jsonl.zst, .parquet, a folder, or hf:name[:split]"
-
-
-def read_rows(source: str) -> Iterator[PlacedRow]:
-    if source.startswith(HUB):
-        yield from _hub_rows(source[len(HUB) :])
-        return
-    path = Path(source)
-    if path.is_dir():
-        yield from _hub_rows(source)
-        return
-    if (problem := file_problem(path)) is not None:
-        raise InputError(problem)
-    if path.name.endswith((".jsonl", ".jsonl.zst")):
-        yield from _json_rows(path)
-    elif path.suffix in (".csv", ".tsv"):
-        yield from _csv_rows(path)
-    elif path.suffix == ".parquet":
-        yield from _parquet_rows(path)
-    else:
-        raise InputError(f"{source}: not a kind of data that is known here; {_KINDS}")
 
 
 def _json_rows(path: Path) -> Iterator[PlacedRow]:
@@ -102,3 +82,26 @@ def _hub_rows(name: str) -> Iterator[PlacedRow]:
     with blame(InputError, f"{name}: cannot be read"):
         for number, row in enumerate(rows, 1):
             yield f"{name}: row {number}", row
+
+
+READERS: dict[str, Callable[[Path], Iterator[PlacedRow]]] = {
+    ".csv": _csv_rows,
+    ".tsv": _csv_rows,
+    ".jsonl": _json_rows,
+    ".jsonl.zst": _json_rows,
+    ".parquet": _parquet_rows,
+}
+
+
+def read_rows(source: str) -> Iterator[PlacedRow]:
+    """Every row of a source, by how its name ends."""
+    path = Path(source)
+    if source.startswith(HUB) or path.is_dir():
+        return _hub_rows(source.removeprefix(HUB))
+    if (problem := file_problem(path)) is not None:
+        raise InputError(problem)
+    for ending, read in READERS.items():
+        if path.name.endswith(ending):
+            return read(path)
+    kinds = ", ".join((*READERS, "a folder, or hf:name[:split]"))
+    raise InputError(f"{source}: not a kind of data that is known here; {kinds}")
