@@ -46,7 +46,7 @@ class Attempt:
     trace: Trace
     digest: str | None = None
     line: bytes | None = None
-    facts: RowFacts | None = None  # of the line or of the failure, for the readings
+    facts: RowFacts | None = None  # of the line, for the readings
     failure: Json | None = None  # as it is in the failures file, but for the number of the attempt
     away: Away | None = None  # the server that could not be reached, if that is why it failed
     traceback: str = ""  # of a failure in foreign code, where somebody wants to see it
@@ -188,7 +188,6 @@ def fail(made: Attempt, error: RolloutError, meta: Json, timing: Json, task: Jso
         "partial": partial(error),
         **request_of(task),
     }
-    made.facts = RowFacts(made.failure, failed=True)
 
 
 def request_of(task: Json) -> Json:
