@@ -18,6 +18,7 @@ FAILURE = {"key": "a/0", "boundary": "model", "error": "401", "partial": [], "at
 EPOCH = {"step": 100, "epoch": 1, "phase": "ppo", "loss": 0.5, "reward_mean": 1.0}
 SFT = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "1"}]}
 DPO = {"prompt": [], "chosen": [], "rejected": []}
+NEMO_GYM = {**TASK, "response": {"output": []}, "reward": 1.0}
 ROLLOUT = {
     "responses_create_params": {"input": "Où est la gare ? 駅はどこ 😀"},
     "output": [{"role": "assistant", "content": "Là-bas → 🚉"}],
@@ -31,12 +32,21 @@ READS = {
     "metrics": "velo profile {} reads it",
     "sft": "velo import openai_chat {} --to",
     "dpo": "give the rollouts that it was exported from",
+    "nemo_gym": "velo import nemo_gym {} --to",
 }
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    rows = {"tasks": TASK, "failed": FAILURE, "metrics": EPOCH, "sft": SFT, "dpo": DPO, "good": ROLLOUT}
+    rows = {
+        "tasks": TASK,
+        "failed": FAILURE,
+        "metrics": EPOCH,
+        "sft": SFT,
+        "dpo": DPO,
+        "nemo_gym": NEMO_GYM,
+        "good": ROLLOUT,
+    }
     for name, row in rows.items():
         (tmp_path / f"{name}.jsonl").write_bytes(2 * (orjson.dumps(row) + b"\n"))
     (tmp_path / "good.metrics.json").write_text("{}")
@@ -68,7 +78,7 @@ def test_a_file_of_another_kind_is_refused_with_the_command_that_reads_it(
         return
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
-    assert f"{file}: " in err
+    assert f"{file}:" in err
     assert READS[name].format(file) in err
 
 
