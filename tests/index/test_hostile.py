@@ -99,8 +99,8 @@ def test_a_megabyte_of_text_is_found_by_its_ends(shown: Any):
     text = "opening " + "x" * 1_000_000 + " closing"
     index, entry = shown(rollout("odd", answer=text, prompt=text))
     assert (entry.numbers["length"], len(entry.prompt), len(entry.answer)) == (len(text), 200, 200)
-    found = [[each.key for each in index.page(Query.parse(word), Sort()).entries] for word in ("opening", "closing")]
-    assert (found, index.row(2)["response"]["content"] == text) == ([["odd/0"], ["odd/0"]], True)
+    result = [[each.key for each in index.page(Query.parse(word), Sort()).entries] for word in ("opening", "closing")]
+    assert (result, index.row(2)["response"]["content"] == text) == ([["odd/0"], ["odd/0"]], True)
 
 
 def test_excerpts_are_one_line(shown: Any):

@@ -51,10 +51,10 @@ def index(tmp_path_factory: Any) -> Iterator[Index]:
     errors = ("Timeout after 30 s", "401 Unauthorized")
     lost = [failure(f"lost{number % 4}", number // 4, error=errors[number % 2]) for number in range(10)]
     write(folder / "r.failures.jsonl", lost)
-    found = Index(path)
-    found.refresh()
-    yield found
-    found.close()
+    result = Index(path)
+    result.refresh()
+    yield result
+    result.close()
 
 
 class Known:
@@ -83,7 +83,7 @@ def known(index: Index) -> Known:
 
 def values(entries: list[Entry]) -> dict[int, dict[str, float]]:
     """Every number of every entry, those of its task too, worked out by hand."""
-    found = {}
+    result = {}
     for entry in entries:
         mates = [mate for mate in entries if mate.task == entry.task and mate.state != "failed"]
         rewards = [mate.reward for mate in mates if mate.reward is not None]
@@ -91,8 +91,8 @@ def values(entries: list[Entry]) -> dict[int, dict[str, float]]:
         if rewards:
             own["pass_rate"] = sum(reward >= 1 for reward in rewards) / len(rewards)
             own["mean_reward"] = sum(rewards) / len(rewards)
-        found[entry.number] = own
-    return found
+        result[entry.number] = own
+    return result
 
 
 def holds(term: Term, entry: Entry, numbers: dict[str, float], texts: dict[int, str]) -> bool:
@@ -102,34 +102,34 @@ def holds(term: Term, entry: Entry, numbers: dict[str, float], texts: dict[int, 
         wanted = re.findall(r"\w+", term.words.lower())
         places = range(len(spoken) - len(wanted) + 1)
         same = [spoken[place : place + len(wanted)] for place in places]
-        found = any(
+        result = any(
             each[:-1] == wanted[:-1] and (each[-1].startswith(wanted[-1]) if term.prefix else each[-1] == wanted[-1])
             for each in same
         )
     elif isinstance(term, Compared):
         value = numbers.get(term.field)
         if not term.bounds:
-            found = value is None
+            result = value is None
         else:
-            found = value is not None and all(OPS[op](value, bound) for op, bound in term.bounds)
+            result = value is not None and all(OPS[op](value, bound) for op, bound in term.bounds)
     else:
         text = {"key": entry.key, "task": entry.task, "agent": entry.agent, "state": entry.state}.get(term.field)
         text = entry.error or "" if term.field == "error" else text or ""
         whole = (text == term.value) == (term.op == "=")
-        found = term.value.lower() in text.lower() if term.op == ":" else whole
-    return found != term.negated
+        result = term.value.lower() in text.lower() if term.op == ":" else whole
+    return result != term.negated
 
 
 def texts_of(index: Index, entries: list[Entry]) -> dict[int, str]:
-    found = {}
+    result = {}
     for entry in entries:
         row = index.row(entry.number)
         if entry.state == "failed":
-            found[entry.number] = row["error"]
+            result[entry.number] = row["error"]
         else:
-            asked = row["responses_create_params"]["input"][0]["content"]
-            found[entry.number] = f"{asked} | {row['response']['content']}"
-    return found
+            prompt = row["responses_create_params"]["input"][0]["content"]
+            result[entry.number] = f"{prompt} | {row['response']['content']}"
+    return result
 
 
 bounds = st.tuples(st.sampled_from(sorted(OPS)), st.sampled_from([-2.0, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 33.0]))
@@ -241,7 +241,7 @@ def test_a_cursor_of_another_list_is_one_line(index: Index, cursor: str):
 
 
 def test_fields_that_are_not_there_are_named_with_the_nearest(index: Index):
-    asked: list[Callable[[], object]] = [
+    requests: list[Callable[[], object]] = [
         lambda: index.page(Query.parse("tools>1 scor>2"), Sort()),
         lambda: index.count(Query.parse("tools>1 scor>2")),
         lambda: index.page(Query(), Sort.parse("-scor")),
@@ -252,7 +252,7 @@ def test_fields_that_are_not_there_are_named_with_the_nearest(index: Index):
         lambda: index.neighbours(Query(), Sort(), 77_777),
     ]
     problems = []
-    for call in asked:
+    for call in requests:
         with pytest.raises(InputError) as raised:
             call()
         problems += raised.value.problems

@@ -120,10 +120,10 @@ def test_one_bad_byte_costs_the_same_rows_here_and_to_every_other_reader(tmp_pat
         path = tmp_path / f"{place}.jsonl.zst"
         path.write_bytes(data)
         source = ZstLines(path)
-        found = [line for group, _ in source.lines(Place()) for line in group]
+        result = [line for group, _ in source.lines(Place()) for line in group]
         source.close()
         rows = [number for number, _, _ in read_rows(path, lambda *_: None)]
-        assert [number for number, _, _, text in found if is_object(bytes(text or b""))] == rows, place
+        assert [number for number, _, _, text in result if is_object(bytes(text or b""))] == rows, place
         assert len(rows) >= 4
 
 
@@ -138,11 +138,11 @@ def test_frames_that_unpack_to_far_too_much_do_not_fill_the_memory(opened: OpenI
 
 
 @settings(max_examples=60, deadline=None)
-@given(found=TEXT, cuts=st.lists(st.integers(0, 1500), max_size=6), sized=st.booleans(), stop=st.integers(0, 12))
+@given(result=TEXT, cuts=st.lists(st.integers(0, 1500), max_size=6), sized=st.booleans(), stop=st.integers(0, 12))
 def test_lines_are_the_same_however_the_text_is_cut_into_frames(
-    tmp_path_factory: pytest.TempPathFactory, found: list[bytes], cuts: list[int], sized: bool, stop: int
+    tmp_path_factory: pytest.TempPathFactory, result: list[bytes], cuts: list[int], sized: bool, stop: int
 ):
-    text = b"".join(found)
+    text = b"".join(result)
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     packer = zstandard.ZstdCompressor(write_content_size=sized)
     path = tmp_path_factory.mktemp("frames") / "r.jsonl.zst"
@@ -150,8 +150,8 @@ def test_lines_are_the_same_however_the_text_is_cut_into_frames(
     path.write_bytes(b"".join([b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc", *parts]))
     frames = ZstLines(path)
     all_at_once = [line for group, _ in frames.lines(Place()) for line in group]
-    assert [(number, line) for number, _, _, line in all_at_once] == list(enumerate(found, start=1))
-    assert [frames.line_at(offset, within, len(line or b"")) for _, offset, within, line in all_at_once] == found
+    assert [(number, line) for number, _, _, line in all_at_once] == list(enumerate(result, start=1))
+    assert [frames.line_at(offset, within, len(line or b"")) for _, offset, within, line in all_at_once] == result
     groups = list(frames.lines(Place(), chunk=1))
     place = groups[stop][1] if stop < len(groups) else Place()
     resumed = [line for group, _ in frames.lines(place) for line in group]

@@ -152,8 +152,12 @@ def test_a_picture_is_named_and_not_shown():
 
 @settings(max_examples=100)
 @given(JSON | st.lists(MESSAGES, max_size=5), JSON | st.lists(MESSAGES, max_size=5), JSON)
-def test_no_row_is_too_strange(asked: Any, made: Any, response: Any):
-    row = {"responses_create_params": {"input": asked, "instructions": response}, "output": made, "response": response}
+def test_no_row_is_too_strange(requests: Any, made: Any, response: Any):
+    row = {
+        "responses_create_params": {"input": requests, "instructions": response},
+        "output": made,
+        "response": response,
+    }
     shown = conversation(row)
     assert all(isinstance(said.text, str) and isinstance(said.name, str) for said in shown)
     assert isinstance(final_answer(row), str)

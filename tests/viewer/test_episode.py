@@ -60,13 +60,13 @@ def test_an_episode_is_read_with_its_pictures_in_letters_of_our_own():
 
 
 @pytest.mark.parametrize(
-    ("ended", "told"),
+    ("ended", "report"),
     [("terminal", "it ended by the rules"), ("unfinished", "it was left before it ended"), ("<b>", ""), (7, "")],
 )
-def test_how_it_ended_is_told_in_our_own_words(ended: Any, told: str):
-    found = read(ended=ended)
-    assert isinstance(found, Episode)
-    assert found.ended == told
+def test_how_it_ended_is_said_in_our_own_words(ended: Any, report: str):
+    result = read(ended=ended)
+    assert isinstance(result, Episode)
+    assert result.ended == report
 
 
 def test_what_is_not_there_is_left_out_and_a_task_may_have_a_field_of_that_name():
@@ -176,14 +176,14 @@ def test_wrong_shapes_have_a_note_and_the_json_they_are(tmp_path: Path):
         for number in range(1, len(rows) + 1):
             answer = client.get(f"/run/r/rollout/{number}")
             assert answer.status_code == 200, answer.text[:500]
-            found = Page(answer.text)
-            assert {tag for tag, _ in found.tags} <= TAGS
-            names = {name for _, attrs in found.tags for name in attrs}
+            result = Page(answer.text)
+            assert {tag for tag, _ in result.tags} <= TAGS
+            names = {name for _, attrs in result.tags for name in attrs}
             assert [name for name in names if name.startswith("on") or name == "style"] == []
             assert ODD.findall(answer.text) == []
-            noted = "Its episode cannot be shown: " in found.words
-            assert noted != any("data-film" in attrs for _, attrs in found.tags)
-            assert noted == any(attrs.get("class") == "stack" for tag, attrs in found.tags if tag == "dl")
+            noted = "Its episode cannot be shown: " in result.words
+            assert noted != any("data-film" in attrs for _, attrs in result.tags)
+            assert noted == any(attrs.get("class") == "stack" for tag, attrs in result.tags if tag == "dl")
             flawed += noted
         film = next(
             attrs["data-film"]

@@ -29,17 +29,17 @@ def pages(folder: Path) -> dict[str, Page]:
 @pytest.mark.slow
 def test_every_page_leads_only_to_pages_that_are_there(run: Path, tmp_path: Path):
     done = copied(run, tmp_path / "copy")
-    found = pages(tmp_path / "copy")
-    assert done == Copied(rollouts=120, pages=len(found), more=False)
+    result = pages(tmp_path / "copy")
+    assert done == Copied(rollouts=120, pages=len(result), more=False)
     reached, todo = set(), ["index.html"]
     while todo:
         name = todo.pop()
         if name not in reached:
             reached.add(name)
-            page = found[name]
+            page = result[name]
             assert (page.crossed, page.unclosed) == ([], []), name
             todo += [link for link in page.links() if not link.startswith("#")]
-    assert reached == found.keys()
+    assert reached == result.keys()
     assert {f"rollout-{number}.html" for number in range(1, 112)} <= reached
 
 
@@ -68,7 +68,7 @@ def test_a_selection_holds_what_matches_and_no_more_than_the_limit(run: Path, tm
     assert copied(run, tmp_path / "all", where="reward>=1").rollouts == len(wanted)
     assert copied(run, tmp_path / "few", where="reward>=1", limit=7) == Copied(7, 7 + 7 + 3, more=True)
     numbers = {
-        int(found[1]) for path in (tmp_path / "few").iterdir() if (found := re.match(r"rollout-(\d+)", path.name))
+        int(result[1]) for path in (tmp_path / "few").iterdir() if (result := re.match(r"rollout-(\d+)", path.name))
     }
     assert numbers == set(wanted[:7])
     listed = pages(tmp_path / "few")["rollouts.html"]
@@ -79,11 +79,11 @@ def test_a_selection_holds_what_matches_and_no_more_than_the_limit(run: Path, tm
 @pytest.mark.slow
 def test_a_list_of_several_pages_is_whole(run: Path, tmp_path: Path):
     copied(run, tmp_path / "copy", limit=110)
-    found = pages(tmp_path / "copy")
+    result = pages(tmp_path / "copy")
     lists = ["rollouts.html", "rollouts-2.html", "rollouts-3.html"]
-    shown = [link for name in lists for link in found[name].links() if link.startswith("rollout-")]
+    shown = [link for name in lists for link in result[name].links() if link.startswith("rollout-")]
     assert (len(shown), len(set(shown))) == (110, 110)
-    assert "rollouts-4.html" not in found
+    assert "rollouts-4.html" not in result
 
 
 def test_long_texts_are_whole_in_a_copy_and_hostile_ones_are_text(tmp_path: Path):
@@ -91,9 +91,9 @@ def test_long_texts_are_whole_in_a_copy_and_hostile_ones_are_text(tmp_path: Path
     row = {"output": [{"role": "assistant", "content": text}], "reward": 1, "meta": {"key": "big/0"}}
     path = write(tmp_path / "r.jsonl", [hostile_row(f"{HOSTILE}/0"), row])
     copied(path, tmp_path / "copy")
-    found = pages(tmp_path / "copy")
-    assert text.strip() in "".join(found["rollout-2.html"].text)
-    for name, page in found.items():
+    result = pages(tmp_path / "copy")
+    assert text.strip() in "".join(result["rollout-2.html"].text)
+    for name, page in result.items():
         assert {tag for tag, _ in page.tags} & {"img", "iframe", "link"} == set(), name
         assert [attr for _, attrs in page.tags for attr in attrs if attr.startswith("on")] == [], name
 

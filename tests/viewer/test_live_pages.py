@@ -16,7 +16,7 @@ from velodrome.viewer.measurements import Measurements
 Json = dict[str, Any]
 
 
-def test_a_file_that_grows_is_followed_and_what_waits_is_told_by_the_pulse(run: Path):
+def test_a_file_that_grows_is_followed_and_the_pulse_says_so(run: Path):
     with viewing(run) as client:
         before = client.get("/run/baseline/pulse").json()
         with run.open("ab") as stream:

@@ -32,13 +32,13 @@ class Late(Measurements):
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked: set[str] = set()
+        self._kinds: set[str] = set()
 
     def read(self, kind: str, *files: MeasuredFile, patience_s: float = 0.0) -> Measurement:
-        found = super().read(kind, *files, patience_s=PATIENCE_S)
-        first = kind not in self._asked
-        self._asked.add(kind)
-        return Measurement() if first else found
+        result = super().read(kind, *files, patience_s=PATIENCE_S)
+        first = kind not in self._kinds
+        self._kinds.add(kind)
+        return Measurement() if first else result
 
 
 def version(client: TestClient, path: str) -> tuple[str | None, str | None]:
@@ -60,10 +60,10 @@ def test_what_is_learned_while_a_page_is_made_makes_the_page_an_old_one(run: Pat
 def until(holds: Callable[[], Any]) -> Any:
     """What comes true by itself, in its time."""
     end = time.monotonic() + PATIENCE_S
-    while not (found := holds()):
+    while not (result := holds()):
         assert time.monotonic() < end, "it never came"
         time.sleep(0.01)
-    return found
+    return result
 
 
 def pulsing(client: TestClient, path: str, words: str) -> str:
@@ -78,8 +78,8 @@ def pulsing(client: TestClient, path: str, words: str) -> str:
             page = page_at(client, path)
         return page.words if words in page.words else None
 
-    found: str = until(there)
-    return found
+    result: str = until(there)
+    return result
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def test_the_numbers_of_a_file_that_was_emptied_and_filled_with_more_are_not_kep
         assert "pass@4" not in words
 
 
-def test_a_directory_in_the_place_of_the_file_is_told_and_is_not_live(run: Path):
+def test_a_directory_in_the_place_of_the_file_is_reported_and_is_not_live(run: Path):
     with viewing(run, measurements=quick()) as client:
         page_at(client, "/run/baseline")
         run.unlink()

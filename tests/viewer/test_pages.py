@@ -141,7 +141,7 @@ def test_a_bad_filter_order_or_cursor_is_explained_above_the_list(client: TestCl
     assert len([1 for link in page.links() if "/rollout/" in link]) == (9 if q == "state:failed" else 50)
 
 
-def test_a_rollout_is_told_in_full(client: TestClient, baseline: Path):
+def test_a_rollout_is_shown_in_full(client: TestClient, baseline: Path):
     row = rows_of(baseline)[6]
     page = page_at(client, "/run/baseline/rollout/7")
     raw = client.get("/run/baseline/rollout/7.json")
@@ -180,8 +180,8 @@ def test_failures_are_grouped_by_boundary_and_message(client: TestClient):
 
 def test_a_failed_attempt_is_shown_with_what_it_was_asked(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", [rollout(1, 1, Random(5))])
-    asked = {"input": [{"role": "user", "content": "How many plums are there?"}]}
-    write(tmp_path / "r.failures.jsonl", [failure(2, 1) | {"responses_create_params": asked}])
+    requests = {"input": [{"role": "user", "content": "How many plums are there?"}]}
+    write(tmp_path / "r.failures.jsonl", [failure(2, 1) | {"responses_create_params": requests}])
     with viewing(path) as client:
         assert "How many plums are there?" in page_at(client, "/run/r/rollouts?q=state:failed").words
         assert "How many plums are there?" in page_at(client, "/run/r/task?id=task-002").words
@@ -210,10 +210,10 @@ def flipping(tasks: int) -> tuple[list[Json], list[Json]]:
 def test_every_flipped_task_is_reached_page_by_page_within_the_choice(tmp_path: Path):
     before, after = flipping(450)
     files = write(tmp_path / "a.jsonl", before), write(tmp_path / "b.jsonl", after)
-    found: dict[str, list[str]] = {"": [], "better": [], "worse": []}
+    result: dict[str, list[str]] = {"": [], "better": [], "worse": []}
     with viewing(*files) as client:
         wait_for(client, "/compare?a=a&b=b", "450 tasks are in both runs")
-        for only, tasks in found.items():
+        for only, tasks in result.items():
             path = f"/compare?a=a&b=b&only={only}"
             while path:
                 page = page_at(client, path)
@@ -225,12 +225,12 @@ def test_every_flipped_task_is_reached_page_by_page_within_the_choice(tmp_path: 
         assert [link.partition("?")[0] for link in lists] == ["/run/a/rollouts", "/run/b/rollouts"]
         assert ["1 rollout matches" in page_at(client, link).words for link in lists] == [True, True]
     worse = {f"/run/a/task?id=task-{task:03d}" for task in range(0, 450, 3)}
-    assert {only: (len(each), len(set(each))) for only, each in found.items()} == {
+    assert {only: (len(each), len(set(each))) for only, each in result.items()} == {
         "": (450, 450),
         "better": (300, 300),
         "worse": (150, 150),
     }
-    assert set(found["worse"]) == worse
+    assert set(result["worse"]) == worse
 
 
 def test_a_task_of_any_name_is_found_by_its_link(tmp_path: Path):

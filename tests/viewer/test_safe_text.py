@@ -56,15 +56,15 @@ def test_any_text_can_be_sent_and_read_back(text: str):
 
 
 def test_a_long_text_loses_its_middle_and_says_how_much():
-    found = folded("a" * 5000 + "b" * 5000 + "c" * 1000)
-    assert (found.head, found.hidden, found.tail, found.length) == ("a" * 4000, 6000, "c" * 1000, 11_000)
+    result = folded("a" * 5000 + "b" * 5000 + "c" * 1000)
+    assert (result.head, result.hidden, result.tail, result.length) == ("a" * 4000, 6000, "c" * 1000, 11_000)
     assert folded("a" * 11_000, whole=True).head == "a" * 11_000
     assert folded("short").hidden == 0
 
 
 def test_a_whole_text_has_its_largest_size_too():
-    found = folded("x" * 5_000_000, whole=True)
-    assert (len(found.head), found.hidden, len(found.tail)) == (3_999_000, 1_000_000, 1_000)
+    result = folded("x" * 5_000_000, whole=True)
+    assert (len(result.head), result.hidden, len(result.tail)) == (3_999_000, 1_000_000, 1_000)
 
 
 def test_a_line_is_one_line_and_a_title_holds_no_markup():

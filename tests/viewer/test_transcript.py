@@ -120,12 +120,12 @@ def test_an_answer_that_was_cut_off_says_so():
     assert "(cut off: max_output_tokens)" in transcript({"output": [], "response": response})
 
 
-def test_an_earlier_tool_result_in_the_prompt_is_told_with_the_name_of_its_tool():
-    asked = [
+def test_an_earlier_tool_result_in_the_prompt_is_shown_with_the_name_of_its_tool():
+    requests = [
         {"type": "function_call", "call_id": "c", "name": "calculator", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "7.0"},
     ]
-    assert "[tool result · calculator]\n  7.0" in transcript({"responses_create_params": {"input": asked}})
+    assert "[tool result · calculator]\n  7.0" in transcript({"responses_create_params": {"input": requests}})
 
 
 def played(**episode: Any) -> str:
@@ -139,7 +139,7 @@ def played(**episode: Any) -> str:
     return text.removeprefix(f"{before}[episode]\n").removesuffix(f"\n[score]{after}")
 
 
-def test_an_episode_is_told_with_its_first_and_its_last_picture():
+def test_an_episode_is_shown_with_its_first_and_its_last_picture():
     frames = [
         ["#..", "0.#"],
         {"at": [3, 4], "put": ".0"},
@@ -161,7 +161,7 @@ def test_an_episode_is_told_with_its_first_and_its_last_picture():
     )
 
 
-def test_of_a_large_picture_and_of_many_agents_the_first_are_told():
+def test_of_a_large_picture_and_of_many_agents_the_first_are_shown():
     text = played(returns=[0.5] * 20, frames=[["x" * 150] * 60]).splitlines()
     assert text[1] == f"  returns: {', '.join(['0.5'] * 16)} and 4 more"
     assert text[3:] == [
@@ -171,7 +171,7 @@ def test_of_a_large_picture_and_of_many_agents_the_first_are_told():
     ]
 
 
-def test_an_episode_without_its_columns_is_told_by_what_there_is():
+def test_an_episode_without_its_columns_is_described_by_what_there_is():
     assert played(returns=[1], ended="terminal", left_out=["frames", "actions"]) == (
         "  2 agents, 3 steps, it ended by the rules\n  returns: 1\n  agreement with the teacher: 25.0%"
     )
@@ -195,7 +195,7 @@ def test_frames_that_are_no_pictures_are_not_shown_and_the_reason_is(frames: Any
 
 
 @pytest.mark.parametrize("odd", [None, "x\x1b", [], {}, -1, True, 1.5, 2**70, float("nan"), "9" * 5000])
-def test_whatever_stands_in_an_episode_is_told_in_a_few_lines(odd: Any):
+def test_whatever_stands_in_an_episode_takes_a_few_lines(odd: Any):
     for name in ("agents", "ended", "returns", "actions", "frames"):
         text = played(**{"returns": [odd], name: odd})
         assert "\x1b" not in text
