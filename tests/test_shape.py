@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "velodrome"
@@ -25,11 +26,15 @@ def repeated(names: Iterator[tuple[str, Path]]) -> dict[str, list[str]]:
     return {name: paths for name, paths in places.items() if len(paths) > 1}
 
 
+@cache
+def definitions() -> list[tuple[ast.AST, Path]]:
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    trees = [(ast.parse(text), path) for path, text in SOURCES.items()]
+    return [(node, path) for tree, path in trees for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
 def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[ast.AST, Path]]:
-    for path, text in SOURCES.items():
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, kinds):
-                yield node, path
+    return (each for each in definitions() if isinstance(each[0], kinds))
 
 
 def test_a_class_name_means_one_thing():

@@ -217,6 +217,7 @@ def test_a_fault_in_the_source_lets_rollouts_in_flight_finish(asynchronous: bool
     assert len((tmp_path / "r.jsonl").read_bytes().splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_a_source_that_does_not_end_when_cancelled_is_cancelled_again():
     async def stubborn() -> AsyncIterator[str]:
         yield "one"

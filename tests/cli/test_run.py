@@ -15,6 +15,8 @@ from velodrome.cli.status import table
 
 TOKEN = "a-token-of-ours"
 
+pytestmark = pytest.mark.slow  # real servers
+
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:

@@ -11,6 +11,8 @@ from pages import read, rows, section
 from velodrome.training.assignments import apply
 from velodrome.training.settings import RunSettings
 
+pytestmark = pytest.mark.slow  # a run that goes through everything
+
 
 @pytest.fixture(scope="module")
 def metric_lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@ trees = st.dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(trees)
 def test_any_expressions_are_filled_in_or_an_input_error(tree):
     import yaml

@@ -153,7 +153,7 @@ def test_an_instance_is_replaced_by_removing_it_first(math):
 values = st.text(alphabet="ab1.=[]{}(),:'\"\\$~+@/? \t\n-_é\0", max_size=25)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(values | st.text(max_size=12) | values.map(lambda text: "a=" + text), max_size=3))
 def test_any_command_line_is_a_config_or_an_input_error(texts):
     with TemporaryDirectory() as folder:
