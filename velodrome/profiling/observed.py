@@ -5,6 +5,7 @@ Nothing is judged here. A number that the file does not tell is None.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect
 from velodrome.profiling.replay import HERE
 from velodrome.profiling.sample import RunSample
 from velodrome.records.row_times import PARTS
+from velodrome.stats.stretches import Stretches
 
 Used = dict[tuple[str, str], float]  # seconds per rollout, by process and stage
 
@@ -35,7 +37,7 @@ class Observed:
         self.windows = [[taken[id(each)] for each in window if id(each) in taken] for window in windows]
         self.rollouts = [taken[id(each)] for each in fair if id(each) in taken]
         self.limiters, self.limited, self.inside = reader.limiters, reader.limited, reader.inside
-        self._effects: dict[tuple[str, float], LoadEffect | None] = {}
+        self._effects: dict[str, LoadEffect | None] = {}
         self.kept, self.attempts = sample.kept, sample.kept + sample.failed
         self.seconds, self.agent = seconds, sample.agent
         self.total_s = sample.total_s / max(self.attempts, 1)
@@ -62,12 +64,12 @@ class Observed:
         self._add_servers()
 
     def _add_stages(self, count: int) -> None:
-        self.cpu: Used = {}
-        self.held: Used = {}
-        self.calls: dict[str, float] = {}
-        self.waits: dict[str, float] = {}  # for others, by stage
-        self.queues: dict[str, float] = {}  # by limiter
-        self.busy_s: dict[str, float] = {}  # in each limiter's places
+        self.cpu: Used = defaultdict(float)
+        self.held: Used = defaultdict(float)
+        self.calls: dict[str, float] = defaultdict(float)
+        self.waits: dict[str, float] = defaultdict(float)  # for others, by stage
+        self.queues: dict[str, float] = defaultdict(float)  # by limiter
+        self.busy_s: dict[str, float] = defaultdict(float)  # in each limiter's places
         self.connected = {each.stage.name for taken in self.rollouts for each in taken.stages if each.connection_s}
         stages = [each for taken in self.rollouts for each in taken.stages]
         for each in stages:
@@ -77,18 +79,18 @@ class Observed:
         for each in stages:
             name, wait_s, cpu_s, held_s, _, where = each.stage
             if cpu_s or held_s:
-                self.cpu[where, name] = self.cpu.get((where, name), 0.0) + cpu_s * share
-                self.held[where, name] = self.held.get((where, name), 0.0) + held_s * share
-            self.calls[name] = self.calls.get(name, 0.0) + each.calls * share
-            self.waits[name] = self.waits.get(name, 0.0) + wait_s * share
+                self.cpu[where, name] += cpu_s * share
+                self.held[where, name] += held_s * share
+            self.calls[name] += each.calls * share
+            self.waits[name] += wait_s * share
             limiter = self.limited.get(name)
             if limiter is not None:
-                self.queues[limiter] = self.queues.get(limiter, 0.0) + each.queue_s * share
-                self.busy_s[limiter] = self.busy_s.get(limiter, 0.0) + (each.end - each.start) * share
+                self.queues[limiter] += each.queue_s * share
+                self.busy_s[limiter] += each.lasted_s * share
         if CONNECTION in self.limiters:  # a served rollout holds one all its time
             reaching = [each for each in self.rollouts if each.connection_s]
             waited = sum(each.connection_s for each in reaching) + sum(each.connection_s for each in stages)
-            used = sum(each.end - each.start for each in stages if each.stage.name in self.connected)
+            used = sum(each.lasted_s for each in stages if each.stage.name in self.connected)
             used += sum(each.attempt.total_s - each.connection_s for each in reaching)
             self.queues[CONNECTION], self.busy_s[CONNECTION] = waited * share, used * share
 
@@ -108,7 +110,7 @@ class Observed:
     @property
     def model(self) -> LoadEffect | None:
         """What the load does to the model."""
-        return self.effect("model", self.lag_s or 0.0)
+        return self.effect("model")
 
     @property
     def model_in_process(self) -> bool:
@@ -121,25 +123,23 @@ class Observed:
         """The share of the time in which the model had at least one call to answer."""
         used = lasted = 0.0
         for window in self.windows:
-            calls = sorted(
-                (each.start, each.end) for taken in window for each in taken.stages if each.stage.name == "model"
-            )
-            end = calls[0][0] if calls else 0.0
-            for start, ended in calls:
-                used += max(ended - max(start, end), 0.0)
-                end = max(end, ended)
-            lasted += end - calls[0][0] if calls else 0.0
+            busy = Stretches(gap_s=0.0)
+            calls = [each for taken in window for each in taken.stages if each.stage.name == "model"]
+            for each in calls:
+                busy.add(each.start, each.end)
+            used += busy.seconds
+            lasted += max(each.end for each in calls) - min(each.start for each in calls) if calls else 0.0
         return used / lasted if lasted > 0 else 0.0
 
-    def effect(self, name: str, late_s: float = 0.0) -> LoadEffect | None:
+    def effect(self, name: str) -> LoadEffect | None:
         """What the load does to one stage. Calls that were folded into one span have no times of their own."""
-        if (name, late_s) not in self._effects:
+        if name not in self._effects:
             windows = [
                 [each for taken in window for each in taken.stages if each.stage.name == name and each.calls == 1]
                 for window in self.windows
             ]
-            self._effects[name, late_s] = load_effect([_calls(stages) for stages in windows], late_s)
-        return self._effects[name, late_s]
+            self._effects[name] = load_effect([_calls(stages) for stages in windows], self.lag_s or 0.0)
+        return self._effects[name]
 
     @property
     def steady(self) -> bool:

@@ -105,7 +105,7 @@ class Case:
         for name, seconds in seen.waits.items():
             if name == "other" or seconds < _WAITED * worked_s or (only and name not in only):
                 continue
-            effect, what = seen.effect(name, seen.lag_s or 0.0), "the model" if name == "model" else code(name)
+            effect, what = seen.effect(name), "the model" if name == "model" else code(name)
             if effect is not None and times > MOST_TIMES:
                 return f"{NOT_KNOWN}: {what} was not asked more than {effect.at_once} at once."
             if effect is None or effect.growth is None:
