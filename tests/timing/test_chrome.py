@@ -327,5 +327,5 @@ def test_a_trace_that_another_program_changed_is_said_to_be_none(tmp_path: Path,
     change(writer.path)
     writer.close()
     assert writer.notes == [
-        f"{writer.path}: another program removed or changed it during the run; it is no whole trace"
+        f"{writer.path}: another program removed or changed it during the run; not in the trace: its end"
     ]

@@ -108,7 +108,6 @@ class TraceWriter:
         self.open = True
         self._ended: str | None = None
         self._closed = False
-        self._gone = False
         self._clock = clock
         self._clock_name = clock_name
         self._epoch_us = epoch_us  # None: found out now
@@ -171,12 +170,9 @@ class TraceWriter:
         self._closed = True
         if not self._file.closed:
             self._finish()
-        if self._gone:
-            self.notes.append(
-                f"{self.path}: another program removed or changed it during the run; it is no whole trace"
-            )
-        elif self.dropped or self._ended:
-            self.notes.append(self._note())
+        if self.dropped or self._ended:
+            why = self._ended or "what cannot be written as JSON is left out"
+            self.notes.append(f"{self.path}: {why}; not in the trace: {_listed(self.dropped) or 'its end'}")
 
     def _finish(self) -> None:
         self.open = False
@@ -185,26 +181,21 @@ class TraceWriter:
         if self._pack is not None:
             self._write(self._pack.flush(zlib.Z_FINISH))
         try:
-            self._gone = self._gone or (self._ended is None and not self._still_there())
             self._file.close()
         except OSError as error:
             self._end(error.strerror or str(error))
 
-    def _still_there(self) -> bool:
-        """Whether the path leads to what was written here."""
+    def _is_changed(self, size: int) -> bool:
+        """Whether the path no longer leads to what was written here."""
         try:
             there = os.stat(self.path)
         except OSError:
-            return False
-        return os.path.samestat(there, os.fstat(self._file.fileno()))
+            return True
+        return there.st_size != size or not os.path.samestat(there, os.fstat(self._file.fileno()))
 
     def _end(self, why: str) -> None:
         self.open = False
         self._ended = self._ended or why
-
-    def _note(self) -> str:
-        why = self._ended or "what cannot be written as JSON is left out"
-        return f"{self.path}: {why}; not in the trace: {_listed(self.dropped) or 'its end'}"
 
     def _last(self) -> list[Event]:
         labels = []
@@ -223,8 +214,11 @@ class TraceWriter:
         if self._file.closed:
             return
         whole = self._file.tell()
+        if self._is_changed(whole):
+            self._end("another program removed or changed it during the run")
+            self._file.close()
+            return
         try:
-            self._gone = self._gone or os.fstat(self._file.fileno()).st_size != whole
             while data:
                 data = data[self._file.write(data) or 0 :]
         except OSError as error:
