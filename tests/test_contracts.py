@@ -70,6 +70,18 @@ def test_an_object_with_respond_is_a_model_as_it_is():
     assert as_model(bare) is bare
 
 
+def test_an_object_with_a_plain_respond_is_a_model_of_requests_too():
+    class Plain:
+        def respond(self, request):
+            return f"{len(request['input'])} items"
+
+    class Handing:
+        def respond(self, request):
+            return by_request(request)
+
+    assert (said(Plain()), said(Handing())) == ("2 items", "2 items")
+
+
 @pytest.mark.parametrize("thing", [5, "text", {"type": "responses_api_models"}, Answering, None])
 def test_what_is_no_model_and_no_agent_is_refused(thing: Any):
     with pytest.raises(InputError, match="expected a model"):

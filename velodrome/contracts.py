@@ -134,7 +134,10 @@ def as_model(thing: Any) -> Model:
     given the text of the last user message and runs in a thread. An annotation of the parameter (`str` or `dict`)
     decides otherwise.
     """
-    if callable(getattr(thing, "respond", None)) and not inspect.isclass(thing):
+    respond = getattr(thing, "respond", None)
+    if callable(respond) and not inspect.isclass(thing):
+        if inspect.ismethod(respond) and not _is_async(respond):
+            return FunctionModel(respond, takes_text=False)  # a plain method runs in a thread, like a plain function
         model: Model = thing
         return model
     if callable(thing) and not inspect.isclass(thing):
@@ -206,11 +209,11 @@ def text_response(text: str, model: str) -> Json:
 class FunctionModel:
     """A function as a `Model`. What it raises is a `ModelError`."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, takes_text: bool | None = None) -> None:
         self.__wrapped__ = function
         self.name = getattr(function, "__name__", type(function).__name__)
         self._is_async = _is_async(function)
-        self._takes_text = _takes_text(function, default=not self._is_async)
+        self._takes_text = _takes_text(function, default=not self._is_async) if takes_text is None else takes_text
         self._threads = Threads(64, name=self.name)
 
     async def respond(self, request: Json) -> Json:
