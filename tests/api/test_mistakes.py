@@ -59,7 +59,7 @@ def test_a_misspelt_keyword_is_answered_with_the_nearest(call: Callable[[], Any]
         call()
 
 
-def test_a_metric_of_a_run_without_rollouts_says_why_they_failed():
+def test_a_metric_of_a_run_without_rollouts_says_why_they_failed(tmp_path: Path):
     result = run(["a", "b"], failing)
     assert result.metrics.get("reward") is None
     with pytest.raises(velo.errors.MetricError, match=r'"reward".*failed 2.*no luck') as caught:
@@ -67,6 +67,9 @@ def test_a_metric_of_a_run_without_rollouts_says_why_they_failed():
     assert isinstance(caught.value, KeyError)
     with pytest.raises(KeyError, match="reward"):
         run(["a"], agent).metrics["rewrd"]
+    run(["a"], failing, out=tmp_path / "r.jsonl")
+    with pytest.raises(velo.errors.MetricError, match="1 failed"):
+        velo.metrics(tmp_path / "r.jsonl")["reward"]
     with pytest.raises(KeyError, match="verify"):
         run(["a"], agent, defer=True).metrics["reward"]
 

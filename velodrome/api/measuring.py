@@ -79,7 +79,8 @@ def metrics(
         numbers, notes = run_metrics(files)
     for note in notes:
         log.warning("%s", note)
-    return RunMetrics(numbers)
+    failed = f": no rollout was kept, {numbers['rollouts/failed']} failed"
+    return RunMetrics(numbers, "" if numbers["rollouts/kept"] else failed)
 
 
 def run_metrics(files: Sequence[Path]) -> tuple[Json, list[str]]:
