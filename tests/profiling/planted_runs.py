@@ -5,10 +5,13 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Iterable
+from time import perf_counter
 from typing import Any
 
+from velodrome.collector.account import account
 from velodrome.profiling.profile import Profile
 from velodrome.records.facts import RowFacts
+from velodrome.timing.spans import from_node
 
 Json = dict[str, Any]
 Node = list[Any]
@@ -59,37 +62,11 @@ def run(made: Made, count: int = 200, slots: int = 16, stagger_s: float = 1e-4, 
 
 
 def row(number: int, end: float, total: float, tree: list[Node], in_flight: int, slots: int, timing: Json) -> Json:
-    parts = dict.fromkeys(("queue", "connection", "session", "model", "backoff", "tools", "verify"), 0.0)
-    for each in _plain(tree):
-        waits = {name: sum(_lengths(each, name)) / 1e6 for name in ("queue", "connection", "backoff")}
-        parts[each[0]] += each[2] / 1e6 - sum(waits.values())
-        for name, seconds in waits.items():
-            parts[name] += seconds
-    whole = {
-        **{f"{name}_s": seconds for name, seconds in parts.items()},
-        "other_s": max(total - sum(parts.values()), 0.0),
-        "total_s": total,
-        "model_calls": sum(each[0] == "model" for each in _plain(tree)),
-        "in_flight": in_flight,
-        "limit": slots,
-        "cpu": 0.05,
-        "lag_s": 0.0005,
-        "tree": tree,
-        **timing,
-    }
+    """As the collector writes it."""
+    spans = from_node(node("rollout", 0.0, total, tree), 0.0, perf_counter)
+    around = {"in_flight": in_flight, "limit": slots, "cpu": 0.05, "lag_s": 0.0005}
+    whole = {**account(spans, None), **around, **timing}
     return {"reward": 1.0, "meta": {"key": f"{number}/0", "agent": "agent", "finished_at": end, "timing": whole}}
-
-
-def _plain(tree: list[Node]) -> list[Node]:
-    return [inner for each in tree for inner in (_plain(each[4]) if each[0][0] == "@" else [each])]
-
-
-def _lengths(tree: Node, name: str) -> list[float]:
-    lengths = []
-    for below in tree[4]:
-        wait = "queue" if below[0].startswith("limit:") else below[0]
-        lengths += [below[2]] if wait == name else _lengths(below, name)
-    return lengths
 
 
 def profiled(rows: Iterable[Json], of: Json | None = None) -> Json:
