@@ -80,7 +80,8 @@ def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
 
     A file that is missing, or has no tables yet, is a `FileNotFoundError`.
     """
-    path.stat()  # connecting would make a new database
+    if not path.stat().st_size:  # connecting would make a new database, or get in the way of who makes one
+        raise FileNotFoundError(path)
     with closing(connect(path)) as connection:
         connection.execute("BEGIN")
         if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:

@@ -105,8 +105,8 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
     entries = (row.entry + own for row, own in zip(rows, ids, strict=True))
     connection.executemany(f"INSERT OR REPLACE INTO entry VALUES ({', '.join('?' * 12)})", entries)
     columns: dict[str, Column] = {name: np.array(values, np.int64) for name, values in whole.items()}
-    values = np.array([row.values for row in rows], np.float64)
-    columns |= {name: values[:, at] for at, name in enumerate(FIELD_NAMES)}
+    values = zip(*(row.values for row in rows), strict=True)
+    columns |= {name: np.array(column, np.float64) for name, column in zip(FIELD_NAMES, values, strict=True)}
     for name in dict.fromkeys(name for row in rows for name in row.extra):
         columns[name] = np.array([row.extra.get(name) for row in rows], np.float64)
     append_columns(connection, columns)
