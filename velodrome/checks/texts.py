@@ -52,7 +52,7 @@ _TOOL_OPENINGS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ
 
 
 def is_error(answer: str) -> bool:
-    """Whether an answer is none, but the trace of a crash."""
+    """Whether an answer is the trace of a crash."""
     return answer[:1] in _ERROR_OPENINGS and (
         answer.startswith(_ERROR_STARTS) or (len(answer) < _START and answer.strip() in _ERRORS)
     )
@@ -79,7 +79,7 @@ def runs_in_circles(text: str) -> bool:
 
 
 def _says_a_paragraph_again(text: str) -> bool:
-    """Whether a text ends in a paragraph that stands before itself, and again before that, at like distances."""
+    """Whether a text ends in a paragraph that is repeated before it at similar distances."""
     tail = text[-at.PARAGRAPH_TAIL :]
     before = text.rfind(tail, -at.PARAGRAPH_TAIL - at.PARAGRAPH_LONGEST, -1)
     distance = len(text) - at.PARAGRAPH_TAIL - before

@@ -142,7 +142,7 @@ class Appender:
                 written += os.write(self._fd, data[written:])
         except OSError as error:
             problem = f"{self.path}: {error.strerror or error}; everything finished before is in the file, "
-            problem += "and the same command goes on from there"
+            problem += "and the same command continues from there"
             try:
                 os.ftruncate(self._fd, before)
             except OSError:

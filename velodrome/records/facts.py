@@ -9,7 +9,7 @@
 A row may come from anywhere. A part of a wrong type is left out and its name is in `wrong`; a token count outside its
 bounds is in `damaged`. Nothing raises. Attributes are read at once, because nearly every reader needs them; what costs
 more is computed on first use. `RowFacts(failure, failed=True)` reads a line of a failures file, whose bookkeeping
-stands at the top level and whose conversation is `partial`.
+is at the top level and whose conversation is `partial`.
 
 A change of the schema of a rollout changes this module and `records/rollout.py`; `records/mending.py` has the types,
 `records/row_times.py` reads `meta.timing`.
@@ -202,7 +202,7 @@ class RowFacts:
 
     @property
     def episode(self) -> bool:
-        """Whether this is an episode of a policy: its reward is a return of any size, its texts stand in for one."""
+        """Whether this is an episode of a policy: its reward is a return of any size, its texts are placeholders."""
         return is_episode(self.row)
 
     @property
@@ -341,7 +341,7 @@ def _are_objects(values: Any) -> bool:
 
 
 def _function(call: Json) -> Json:
-    """Where the name of a call or of a tool stands: in itself, or in `function` as chat completions have it."""
+    """What holds the name of a call or of a tool: itself, or in `function` as chat completions have it."""
     if call.get("name") is None:
         function = call.get("function")
         if type(function) is dict:

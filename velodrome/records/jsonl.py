@@ -48,7 +48,7 @@ def read_lines(
 
     With `fd` the open file is read, wherever its path leads by now.
     A `.zst` file that is cut short is an `InputError`, and so is a line that is too long. With `lost` such lines are
-    passed over and reported. So are damaged bytes of a `.zst` file; however many lines stood there, they count as one.
+    passed over and reported. So are damaged bytes of a `.zst` file; however many lines were there, they count as one.
     """
     try:
         with path.open("rb", _CHUNK_BYTES) if fd is None else os.fdopen(os.dup(fd), "rb", _CHUNK_BYTES) as stream:

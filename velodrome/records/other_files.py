@@ -42,7 +42,7 @@ def other_file(path: Path) -> str | None:
 
 
 def refuse_other_file(path: Path, *, failures: bool = False) -> None:
-    """Raise if a file is none of rollouts; `failures` are let through where they can be read."""
+    """Raise if a file does not hold rollouts; `failures` lets a failures file through."""
     problem = other_file(path)
     if problem is not None and not (failures and _KINDS["failure"].format(path=path) in problem):
         raise InputError(problem)

@@ -81,7 +81,7 @@ class OutFile:
                 self._close()
             self.part.unlink(missing_ok=True)
         for folder in self._made:
-            with suppress(OSError):  # something stands in it
+            with suppress(OSError):  # something else is in it
                 folder.rmdir()
 
 

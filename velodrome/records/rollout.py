@@ -1,6 +1,6 @@
 """One line of the output: how an agent's result becomes a rollout, and how to get back from one.
 
-The conversation stands once, in `output`; all bookkeeping is under `meta`. A line is a rollout when the whole line
+The conversation is in `output`, once; all bookkeeping is under `meta`. A line is a rollout when the whole line
 parses: one whose end is intact and whose start was overwritten is damaged, and counts for no reader.
 """
 

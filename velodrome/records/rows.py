@@ -73,7 +73,7 @@ class Unread:
 
     def __call__(self, lost: LostLine) -> None:
         if lost.damaged:
-            self._gaps.append(f"{self.path}: {lost.reason}; what stood there is not counted")
+            self._gaps.append(f"{self.path}: {lost.reason}; what was there is not counted")
             del self._gaps[MOST_NOTES:]
             return
         self.count += 1

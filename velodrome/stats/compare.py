@@ -118,7 +118,7 @@ def _within(side: Measure, level: float) -> Interval | None:
 
 
 def _apart(before: float, after: float) -> float:
-    """The difference; what only rounding makes of two equal means is none."""
+    """The difference; equal means that differ by rounding have none."""
     return 0.0 if isclose(before, after, rel_tol=1e-12, abs_tol=0.0) else after - before
 
 

@@ -120,7 +120,7 @@ class RunReading:
         notes += [f"no rollout has a number {name!r}" for name in sorted(set(wanted or ()) - self.run.cells.keys())]
         notes += [f"no task has {k} scored rollouts; the most is {most}" for k in requested or () if k > most]
         if any(MOST_VOTES < k <= most for k in self.run.ks(requested)):
-            notes.append(f"majority@k is told up to k = {MOST_VOTES}")
+            notes.append(f"majority@k is reported up to k = {MOST_VOTES}")
         return notes
 
 

@@ -72,7 +72,7 @@ class Maker:
         self._prompt = Template(order.prompt, "--prompt")
         self._system = Template(order.system, "--system") if order.system is not None else None
         if not self._prompt.fields:
-            raise InputError("--prompt: no field in it, so every task would be the same; fields stand as {name}")
+            raise InputError("--prompt: no field in it, so every task would be the same; write a field as {name}")
         self.with_tools = 0  # rows that have the column of the tools
         taken = {*_TAKEN, *([ANSWER] if order.answer else [])} & set(order.keep)
         if taken:

@@ -31,7 +31,7 @@ class Template:
             if match["bad"]:
                 raise InputError(
                     f'{what}, character {match.start() + 1}: a "{match["bad"]}" alone; '
-                    'fields stand as {name}, a brace itself is doubled: "{{"'
+                    'write a field as {name}, and double a brace: "{{"'
                 )
             name = match["name"]
             self._pieces.append((name.strip(), True) if name else (match["text"] or match["brace"][0], False))

@@ -1,7 +1,7 @@
 """Preferences: pairs of a better and a worse answer to one task, as TRL's DPO takes them.
 
 The best is set against the worst, the second best against the second worst, and so on while their rewards are far
-enough apart. An answer stands in a bounded number of pairs. Two answers that are the same, or have the same reward,
+enough apart. An answer is in a bounded number of pairs. Two answers that are the same, or have the same reward,
 say nothing about which is better and are never a pair.
 """
 

@@ -112,7 +112,7 @@ FORMAT = Format(
     name="parquet",
     about="one rollout a row of a Parquet file: ids, rewards, numbers, texts, the conversation as JSON",
     fields={
-        "source": "the rollouts file it stands in; its path if several have one name",
+        "source": "the rollouts file it is from; its path if several have one name",
         "key, task, repeat, task_index, agent, model, status": "which rollout it is and how it ended",
         "reward": "null while verification is deferred",
         "input_tokens, output_tokens, total_tokens, tool_calls, turns, retries": "counts",

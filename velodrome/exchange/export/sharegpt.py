@@ -26,7 +26,7 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
 def _turns(messages: list[Json]) -> list[Json]:
     """Speakers take turns: a turn's calls are one turn, and so are their results.
 
-    Reasoning stands between `<think>` and `</think>` before what it led to.
+    Reasoning is between `<think>` and `</think>` before what it led to.
     """
     turns: list[Json] = []
     results: list[str] = []

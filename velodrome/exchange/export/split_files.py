@@ -20,7 +20,7 @@ _BATCH_ROWS = 1000
 def output_files(to: Path, suffix: str, splits: Sequence[str], *, split: bool) -> tuple[dict[str, Path], Path]:
     """Where each split and the data card go.
 
-    `to` is a file, beside which a card `<name>.README.md` stands, or a folder with `train.jsonl` and `README.md`.
+    `to` is a file, with a card `<name>.README.md` beside it, or a folder with `train.jsonl` and `README.md`.
     """
     known = (".jsonl", ".jsonl.zst", ".parquet")
     ending = next((end for end in known if to.name.endswith(end)), "")
