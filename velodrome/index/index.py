@@ -260,7 +260,8 @@ class Index:
                     self._replace(_GONE)
                 self._builder.run(budget_s, search=search, stopped=lambda: stopped() or self._builder.replaced())
                 self._problem = None
-                return
+                if stopped() or not self._builder.replaced():
+                    return
             except sqlite3.DatabaseError as error:
                 if not database.is_damage(error):
                     self._problem = f"{self.path}: cannot be written: {error}"
