@@ -81,12 +81,12 @@ def test_a_dry_run_prints_the_tree_what_was_changed_what_will_be_done_and_the_fo
 
 def test_a_dry_run_as_json_holds_settings_that_can_be_read_again(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "cartpole", "seed=3", "--dry-run", "--json"]) == 0
-    told = orjson.loads(capsys.readouterr().out)
-    settings = RunSettings(**told["settings"])
-    assert list(told["settings"]) == [name for name in RunSettings.model_fields if name != "losses"]
-    assert (told["recipe"], settings.seed, settings.env.name) == ("cartpole", 3, "gymnasium:CartPole-v1")
-    assert told["changed"] == {"seed": {"from": 0, "to": 3}}
-    assert told["plan"] == {
+    result = orjson.loads(capsys.readouterr().out)
+    settings = RunSettings(**result["settings"])
+    assert list(result["settings"]) == [name for name in RunSettings.model_fields if name != "losses"]
+    assert (result["recipe"], settings.seed, settings.env.name) == ("cartpole", 3, "gymnasium:CartPole-v1")
+    assert result["changed"] == {"seed": {"from": 0, "to": 3}}
+    assert result["plan"] == {
         "agents": 8,
         "horizon": 128,
         "phases": [{"phase": "ppo", "asks_teacher": False, "agent_steps": 200_000, "rollouts": 196, "updates": 3128}],
@@ -184,13 +184,13 @@ def test_the_commands_of_the_seed_run_by_uv_are_the_same_programs(tmp_path: Path
 
 
 def test_uv_fetches_torch_only_with_an_extra_that_asks_for_it_and_then_the_one_of_the_constraints():
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    result = tomllib.loads((ROOT / "pyproject.toml").read_text())
     pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     heavy = re.compile(r"(torch|numba|gymnasium|mettagrid|stable-baselines3|trl|tensorboard)\b")
-    assert [each for each in told["project"]["dependencies"] if heavy.match(each)] == []
-    assert "dependency-groups" not in told  # uv installs the group dev unasked
-    assert [each for each in told["project"]["optional-dependencies"]["train"] if heavy.match(each)]
-    assert told["tool"]["uv"] == {"constraint-dependencies": pins}
+    assert [each for each in result["project"]["dependencies"] if heavy.match(each)] == []
+    assert "dependency-groups" not in result  # uv installs the group dev unasked
+    assert [each for each in result["project"]["optional-dependencies"]["train"] if heavy.match(each)]
+    assert result["tool"]["uv"] == {"constraint-dependencies": pins}
 
 
 def test_a_python_with_nothing_installed_is_told_what_to_do(tmp_path: Path):
@@ -210,8 +210,8 @@ def test_a_run_ends_with_a_line_of_what_was_done_and_one_without_anything_to_do_
     command = ["train", THINKY, *small, "supervised_steps=60", "trainer.total_timesteps=128"]
     assert main(command) == 0
     out, err = capsys.readouterr()
-    told = orjson.loads(out)
-    tried = rf"return [\d.-]+ \(standard error [\d.]+\) over 2 episodes, agreement [\d.]+%; {told['folder']}"
+    result = orjson.loads(out)
+    tried = rf"return [\d.-]+ \(standard error [\d.]+\) over 2 episodes, agreement [\d.]+%; {result['folder']}"
     speeds = r"\(supervised [\d,]+ steps/s, ppo [\d,]+ steps/s\)"
     _, second, *_, last = err.splitlines()
     assert second == "a phase ends with a step of all 8 agents: supervised 60 -> 64"
@@ -269,8 +269,8 @@ def test_a_run_that_is_stopped_ends_at_once_with_its_result_so_that_a_second_ctr
     done = python(tmp_path, RUN, "./stopped.py")
     assert done.returncode == 130, done.stderr
     assert "stopped after agent step " in done.stderr.splitlines()[-1]
-    told = orjson.loads(done.stdout)  # nothing but the result: what is done on the way out was left out
-    assert (told["finished"], told["folder"].startswith("train_dir/run_")) == (False, True)
+    result = orjson.loads(done.stdout)  # nothing but the result: what is done on the way out was left out
+    assert (result["finished"], result["folder"].startswith("train_dir/run_")) == (False, True)
 
 
 @pytest.mark.slow
@@ -287,9 +287,9 @@ def test_a_run_that_is_stopped_twice_says_how_it_goes_on(tmp_path: Path):
 def test_the_command_of_the_seed_trains_and_leaves_a_trace_where_the_seed_looks_for_it(tmp_path: Path):
     done = python(tmp_path, RUN, THINKY, *SEED)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-    told = orjson.loads(done.stdout)
+    result = orjson.loads(done.stdout)
     (trace,) = tmp_path.glob("train_dir/msb_profile_*/profiler_trace_*.json")
-    assert (told["finished"], told["step"], tmp_path / told["folder"]) == (True, 10_048, trace.parent)
+    assert (result["finished"], result["step"], tmp_path / result["folder"]) == (True, 10_048, trace.parent)
     assert "Rollout Timing Profile" not in done.stderr
     assert "USDT" not in done.stderr
 

@@ -51,21 +51,21 @@ def lines(outcome: TrainingResult, name: str = "") -> list[Json]:
 
 
 def observations(episode: Json) -> NDArray[Any]:
-    told = episode["observations"]
-    return np.frombuffer(zlib.decompress(b64decode(told["zlib_base64"])), told["dtype"]).reshape(told["shape"])
+    result = episode["observations"]
+    return np.frombuffer(zlib.decompress(b64decode(result["zlib_base64"])), result["dtype"]).reshape(result["shape"])
 
 
 def pictures(episode: Json) -> list[list[str]]:
     """Every frame as whole rows, by what docs say."""
-    found: list[list[str]] = []
+    result: list[list[str]] = []
     for frame in episode["frames"]:
         if isinstance(frame, dict):
-            width, cells = len(found[-1][0]), list("".join(found[-1]))
+            width, cells = len(result[-1][0]), list("".join(result[-1]))
             for at, letter in zip(frame["at"], frame["put"], strict=True):
                 cells[at] = letter
             frame = ["".join(cells[k : k + width]) for k in range(0, len(cells), width)]
-        found.append(frame)
-    return found
+        result.append(frame)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def pictures(episode: Json) -> list[list[str]]:
     ids=["hub", "cartpole", "mettagrid"],
 )
 def test_a_line_is_enough_to_play_its_episode_again(tmp_path: Path, more: dict[str, str]):
-    given = {name: value for name, value in more.items() if name != "supervised__steps"}
-    played = {"trainer__total_timesteps": "256", "supervised__steps": "0", "output__episodes": "3", **given}
+    values = {name: value for name, value in more.items() if name != "supervised__steps"}
+    played = {"trainer__total_timesteps": "256", "supervised__steps": "0", "output__episodes": "3", **values}
     settings = small(tmp_path, **played)
     rows = lines(trained(tmp_path, **played))
     assert sum(abs(row["reward"]) for row in rows) > 0
@@ -221,12 +221,12 @@ def test_every_reader_of_rollouts_takes_the_file(tmp_path: Path, capsys: pytest.
     assert check.run([str(path), "--fail-on", "info"]) == 0
     assert metrics.run([str(path)]) == 0
     assert show.run([str(path), "2"]) == 0
-    told = capsys.readouterr().out
+    result = capsys.readouterr().out
     row = json.loads(path.read_bytes().splitlines()[1])
     length, agents = row["length"], row["episode"]["agents"]
     said = f"Acted for {length} steps; an agent's mean return is {row['reward']:.4f}."
-    assert f"{said}\n[episode]\n  {agents} agents, {length} steps, its time was over\n" in told
-    assert "\n  ".join(["the first picture:", *(f"  {line}" for line in row["episode"]["frames"][0])]) in told
+    assert f"{said}\n[episode]\n  {agents} agents, {length} steps, its time was over\n" in result
+    assert "\n  ".join(["the first picture:", *(f"  {line}" for line in row["episode"]["frames"][0])]) in result
     assert view.run([str(path), "--export", str(tmp_path / "copy")]) == 0
     assert (tmp_path / "copy" / "index.html").is_file()
     if find_spec("pyarrow"):
@@ -261,9 +261,9 @@ class Noise(gymnasium.Env[NDArray[np.uint8], int]):
 def test_a_line_never_grows_longer_than_lines_may_be(tmp_path: Path):
     gymnasium.register("Noise-v0", entry_point=Noise)
     try:
-        given = {"env__name": "gymnasium:Noise-v0", "output__episodes": "1", "policy__hidden": "4"}
-        given |= {"supervised__steps": "0", "trainer__total_timesteps": "64"}
-        (row,) = lines(trained(tmp_path, **given))
+        values = {"env__name": "gymnasium:Noise-v0", "output__episodes": "1", "policy__hidden": "4"}
+        values |= {"supervised__steps": "0", "trainer__total_timesteps": "64"}
+        (row,) = lines(trained(tmp_path, **values))
     finally:
         del gymnasium.registry["Noise-v0"]
     assert row["episode"]["left_out"] == ["observations"]

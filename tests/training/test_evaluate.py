@@ -32,21 +32,17 @@ def test_more_episodes_than_are_played_at_once_are_all_played_and_all_differ(tmp
 
 def test_a_student_with_memory_starts_every_part_with_none(tmp_path: Path):
     settings = small(tmp_path, policy__core="lstm")
-    told = evaluate(settings, student(settings), torch.device("cpu"), step=0, episodes=300)
-    assert told["episodes"] == 300
-    assert 0 <= told["agreement"] <= 1
+    result = evaluate(settings, student(settings), torch.device("cpu"), step=0, episodes=300)
+    assert result["episodes"] == 300
+    assert 0 <= result["agreement"] <= 1
 
 
 def test_agreement_is_of_steps_over_all_parts(tmp_path: Path):
     settings = small(tmp_path)
     spec = make_env(settings.env, 0).spec
-    found = play(settings, RandomActor(spec, 1), episodes=300, led=True)
-    assert found.agreement is not None
-    assert abs(found.agreement - 1 / spec.num_actions) < 0.02  # dice agree as often as there are actions
-
-
-def test_of_one_episode_there_is_no_standard_error():
-    assert Evaluation((3.0,), (5,), None).as_json() == {"episodes": 1, "mean_return": 3.0, "mean_length": 5.0}
+    result = play(settings, RandomActor(spec, 1), episodes=300, led=True)
+    assert result.agreement is not None
+    assert abs(result.agreement - 1 / spec.num_actions) < 0.02  # dice agree as often as there are actions
 
 
 def test_an_evaluation_in_words():
@@ -59,15 +55,16 @@ def test_an_evaluation_in_words():
 
 def test_an_evaluation_is_left_when_somebody_asks(tmp_path: Path):
     settings = small(tmp_path)
-    asked = iter([False] * 5 + [True] * 10)
+    request = iter([False] * 5 + [True] * 10)
     with pytest.raises(Stopped):
-        evaluate(settings, student(settings), torch.device("cpu"), step=0, episodes=4, stop=lambda: next(asked))
-    assert len(list(asked)) == 9
+        evaluate(settings, student(settings), torch.device("cpu"), step=0, episodes=4, stop=lambda: next(request))
+    assert len(list(request)) == 9
 
 
-def test_episodes_without_an_end_are_told():
-    found = Evaluation((1.0, 2.0), (5, 7), None, unfinished=1)
-    assert found.as_json() == {
+def test_episodes_without_an_end_are_reported_and_one_episode_has_no_standard_error():
+    assert Evaluation((3.0,), (5,), None).as_json() == {"episodes": 1, "mean_return": 3.0, "mean_length": 5.0}
+    result = Evaluation((1.0, 2.0), (5, 7), None, unfinished=1)
+    assert result.as_json() == {
         "episodes": 2,
         "mean_return": 1.5,
         "mean_length": 6.0,

@@ -139,8 +139,8 @@ def test_a_teacher_that_is_kept_is_asked_and_counts_in_the_loss(tmp_path: Path, 
     alone, kept = (
         [line for line in metrics(run.folder) if line["phase"] == "ppo"] for run in (reference("mlp"), helped)
     )
-    asked = [[line["parts_ms"]["rollout/teacher"] > 0 for line in each] for each in (alone, kept)]
-    assert asked == [[False] * 8, [True] * 4 + [False] * 4]
+    request = [[line["parts_ms"]["rollout/teacher"] > 0 for line in each] for each in (alone, kept)]
+    assert request == [[False] * 8, [True] * 4 + [False] * 4]
     assert 0.2 < kept[0]["loss"] - alone[0]["loss"] < 1.2  # half of a cross-entropy of about log 5
 
 

@@ -24,8 +24,8 @@ needs_it = pytest.mark.skipif(find_spec("mettagrid") is None, reason='the extra 
 
 
 def made(mission: str = "extractor_hub", *, num_envs: int = 2, max_steps: int = 24, seed: int = 3) -> Any:
-    given = EnvSettings(name=f"mettagrid:{mission}", num_envs=num_envs, agents=3, max_steps=max_steps)
-    return make_env(given, seed)
+    values = EnvSettings(name=f"mettagrid:{mission}", num_envs=num_envs, agents=3, max_steps=max_steps)
+    return make_env(values, seed)
 
 
 def dice(env: Any, steps: int, seed: int = 0) -> list[NDArray[np.int64]]:
@@ -58,8 +58,8 @@ def test_planes_say_what_the_tokens_say():
         env.step(actions_N)
         for n in range(env.spec.total):
             names = env._token_planes.names
-            found = {(names[c], int(y), int(x)): int(env.obs[n, c, y, x]) for c, y, x in np.argwhere(env.obs[n])}
-            assert found == plain_planes(env, *divmod(n, env.spec.agents))
+            result = {(names[c], int(y), int(x)): int(env.obs[n, c, y, x]) for c, y, x in np.argwhere(env.obs[n])}
+            assert result == plain_planes(env, *divmod(n, env.spec.agents))
     env.close()
 
 
@@ -99,11 +99,11 @@ def test_the_view_names_every_kind_of_object_and_action():
 
 
 def history(env: Any, actions: list[NDArray[np.int64]], rows: int) -> list[bytes]:
-    told = [env.obs[:rows].tobytes()]
+    result = [env.obs[:rows].tobytes()]
     for actions_N in actions:
         env.step(actions_N)
-        told += [env.obs[:rows].tobytes(), env.rewards[:rows].tobytes(), env.truncations[:rows].tobytes()]
-    return told
+        result += [env.obs[:rows].tobytes(), env.rewards[:rows].tobytes(), env.truncations[:rows].tobytes()]
+    return result
 
 
 @needs_it
@@ -160,10 +160,10 @@ def test_a_mission_can_be_a_file_with_moods_and_an_end_of_its_own(tmp_path: Path
     config = MISSIONS["extractor_hub"](2)
     config.game.max_steps = 7
     config.game.actions.change_vibe.vibes = config.game.actions.change_vibe.vibes[:3]
-    told = json.loads(config.model_dump_json())
-    told["game"]["vibe_names"] = [vibe.name for vibe in config.game.actions.change_vibe.vibes]
+    result = json.loads(config.model_dump_json())
+    result["game"]["vibe_names"] = [vibe.name for vibe in config.game.actions.change_vibe.vibes]
     path = tmp_path / "mission.json"
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(result))
     env = made(str(path), num_envs=1)
     assert (env.spec.agents, env.spec.num_actions) == (2, 8)
     assert [name.startswith("change_vibe_") for name in env.action_names] == [False] * 5 + [True] * 3

@@ -43,21 +43,21 @@ def by_formula(m: Sample, s: PPOSettings) -> dict[str, float]:
         mean = sum(advantages) / size
         deviation = (sum((a - mean) ** 2 for a in advantages) / (size - 1)) ** 0.5
         advantages = [(a - mean) / (deviation + 1e-8) for a in advantages]
-    told = dict.fromkeys(PPO_STATS, 0.0)
+    result = dict.fromkeys(PPO_STATS, 0.0)
     for b in range(size):
         total = sum(exp(x) for x in m["logits"][b])
         probs = [exp(x) / total for x in m["logits"][b]]
         ratio = probs[m["actions"][b]] / exp(m["old_logprobs"][b])
         clipped = min(max(ratio, 1 - s.clip), 1 + s.clip)
-        told["policy_loss"] -= min(ratio * advantages[b], clipped * advantages[b]) / size
+        result["policy_loss"] -= min(ratio * advantages[b], clipped * advantages[b]) / size
         value, old, target = m["values"][b], m["old_values"][b], m["returns"][b]
         near = old + min(max(value - old, -s.value_clip), s.value_clip) if s.value_clip else value
-        told["value_loss"] += max((value - target) ** 2, (near - target) ** 2) / size
-        told["entropy"] -= sum(p * log(p) for p in probs) / size
-        told["approx_kl"] += (ratio - 1 - log(ratio)) / size
-        told["clip_fraction"] += (abs(ratio - 1) > s.clip) / size
-    told["loss"] = told["policy_loss"] + s.value_coef * told["value_loss"] - s.entropy_coef * told["entropy"]
-    return told
+        result["value_loss"] += max((value - target) ** 2, (near - target) ** 2) / size
+        result["entropy"] -= sum(p * log(p) for p in probs) / size
+        result["approx_kl"] += (ratio - 1 - log(ratio)) / size
+        result["clip_fraction"] += (abs(ratio - 1) > s.clip) / size
+    result["loss"] = result["policy_loss"] + s.value_coef * result["value_loss"] - s.entropy_coef * result["entropy"]
+    return result
 
 
 def tensors(m: Sample) -> list[torch.Tensor]:
@@ -87,9 +87,9 @@ def test_the_loss_and_its_statistics_are_what_the_formula_says(
 
     loss, stats = way(*tensors(m), s)
 
-    told = dict(zip(PPO_STATS, stats.tolist(), strict=True))
-    assert told == pytest.approx(by_formula(m, s), rel=1e-3, abs=2e-4)
-    assert loss.item() == told["loss"]
+    result = dict(zip(PPO_STATS, stats.tolist(), strict=True))
+    assert result == pytest.approx(by_formula(m, s), rel=1e-3, abs=2e-4)
+    assert loss.item() == result["loss"]
     assert not stats.requires_grad
 
 
@@ -127,8 +127,8 @@ def test_the_loss_and_its_gradient_are_those_of_stable_baselines3(way: Any, norm
     held.actions = drawn.integers(0, 2, (steps, 1, 1)).astype(np.float32)
     held.full = True
     policy = deepcopy(theirs.policy)
-    told = {name: torch.from_numpy(getattr(held, name).reshape(-1)) for name in ("log_probs", "values")}
-    told |= {name: torch.from_numpy(getattr(held, name).reshape(-1)) for name in ("advantages", "returns")}
+    result = {name: torch.from_numpy(getattr(held, name).reshape(-1)) for name in ("log_probs", "values")}
+    result |= {name: torch.from_numpy(getattr(held, name).reshape(-1)) for name in ("advantages", "returns")}
     obs, actions = torch.from_numpy(held.observations[:, 0]), torch.from_numpy(held.actions.reshape(-1)).long()
     theirs.train()
 
@@ -136,7 +136,7 @@ def test_the_loss_and_its_gradient_are_those_of_stable_baselines3(way: Any, norm
     logits = policy.get_distribution(obs).distribution.logits
     values = policy.predict_values(obs).flatten()
     loss, stats = way(
-        logits, values, actions, told["log_probs"], told["advantages"], told["returns"], told["values"], s
+        logits, values, actions, result["log_probs"], result["advantages"], result["returns"], result["values"], s
     )
     loss.backward()
 

@@ -89,9 +89,9 @@ def test_the_plan_counts_the_rollouts_that_the_schedule_gives():
 )
 def test_where_the_plan_differs_from_the_request_is_noted(values: dict[str, object], notes: list[str]):
     run = settings(**{"supervised__steps": 512, "trainer__total_timesteps": 1024, **values})
-    found = make_plan(run, 64).notes
-    assert len(found) == len(notes)
-    assert all(part in note for part, note in zip(notes, found, strict=True)), found
+    result = make_plan(run, 64).notes
+    assert len(result) == len(notes)
+    assert all(part in note for part, note in zip(notes, result, strict=True)), result
 
 
 def test_settings_that_an_environment_does_not_know_are_noted():

@@ -31,17 +31,17 @@ def test_the_loss_its_statistics_and_its_gradient_are_what_the_formula_says(
     drawn = np.random.default_rng(seed)
     logits, values = drawn.normal(size=(size, num_actions)), drawn.normal(size=size)
     actions, returns = drawn.integers(0, num_actions, size), drawn.normal(size=size)
-    told = dict.fromkeys(SUPERVISED_STATS, 0.0)
+    result = dict.fromkeys(SUPERVISED_STATS, 0.0)
     slopes, value_slopes = np.zeros_like(logits), np.zeros_like(values)
     for b in range(size):
         probs = np.array([exp(x) for x in logits[b]])
         probs /= probs.sum()
-        told["cross_entropy"] -= log(probs[actions[b]]) / size
-        told["value_loss"] += (values[b] - returns[b]) ** 2 / size
-        told["agreement"] += (max(range(num_actions), key=lambda a: logits[b, a]) == actions[b]) / size
+        result["cross_entropy"] -= log(probs[actions[b]]) / size
+        result["value_loss"] += (values[b] - returns[b]) ** 2 / size
+        result["agreement"] += (max(range(num_actions), key=lambda a: logits[b, a]) == actions[b]) / size
         slopes[b] = coef * (probs - np.eye(num_actions)[actions[b]]) / size
         value_slopes[b] = value_coef * 2 * (values[b] - returns[b]) / size
-    told["loss"] = coef * told["cross_entropy"] + value_coef * told["value_loss"]
+    result["loss"] = coef * result["cross_entropy"] + value_coef * result["value_loss"]
     logits_BA = torch.tensor(logits, dtype=torch.float32, requires_grad=True)
     values_B = torch.tensor(values, dtype=torch.float32, requires_grad=True)
 
@@ -50,7 +50,7 @@ def test_the_loss_its_statistics_and_its_gradient_are_what_the_formula_says(
     )
     loss.backward()
 
-    assert dict(zip(SUPERVISED_STATS, stats.tolist(), strict=True)) == pytest.approx(told, rel=1e-4, abs=1e-5)
+    assert dict(zip(SUPERVISED_STATS, stats.tolist(), strict=True)) == pytest.approx(result, rel=1e-4, abs=1e-5)
     assert loss.item() == stats[0].item()
     assert logits_BA.grad is not None
     assert values_B.grad is not None

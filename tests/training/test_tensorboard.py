@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import warnings
@@ -15,6 +14,7 @@ from small_run import Reference, metrics, same, small, trained, weights
 
 from velodrome.errors import InputError
 from velodrome.training.loop import run_training
+from velodrome.training.run.checkpoint import checkpoints
 from velodrome.training.run.metrics_log import TensorBoardLog
 
 pytest.importorskip("tensorboard", reason='the extra "tensorboard" is not installed')
@@ -52,30 +52,13 @@ def test_its_own_reader_finds_the_numbers_of_the_metrics_file_and_no_weight_diff
     assert same(weights(reference("mlp").folder), weights(folder))
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from small_run import small
-from velodrome.training.loop import run_training
-tables = []
-def say(text):  # the third table comes after epoch 15, the last checkpoint after 12
-    tables.append("Rollout Timing Profile" in text)
-    if sum(tables) == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-run_training(small(Path(sys.argv[2]), **dict(word.split("=") for word in sys.argv[3:])), say)
-"""
-
-
-@pytest.mark.slow
-def test_a_run_that_resumes_shows_every_step_once(tmp_path: Path):
-    more = {"output__tensorboard": "True", "supervised__profiled": "True", "trainer__timing_interval": "5"}
-    more["trainer__checkpoint_interval"] = "4"
-    words = [f"{name}={value}" for name, value in more.items()]
-    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path), *words]
-    done = subprocess.run(command, capture_output=True, timeout=DEADLINE_S, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+def test_a_run_that_resumes_from_an_earlier_step_shows_every_step_once(tmp_path: Path):
+    more = {"output__tensorboard": True, "trainer__checkpoint_interval": 6}
     folder = trained(tmp_path, **more).folder
+    checkpoints(folder)[-1].unlink()  # as if it had been killed before the last one
+    lines: list[str] = []
+    trained(tmp_path, lines, **more)
+    assert "resuming at agent step 768" in lines[0]
     assert len(list(folder.glob("events.out.tfevents.*"))) == 2
     assert [step for step, _ in column(folder, "grad_norm")] == list(range(64, 1025, 64))
     assert read_back(folder)["train/grad_norm"] == column(folder, "grad_norm")
@@ -95,6 +78,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from velodrome.errors import StorageError
+from velodrome.training.run.checkpoint import checkpoints
 from velodrome.training.run.metrics_log import TensorBoardLog
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000))

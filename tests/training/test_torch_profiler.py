@@ -80,12 +80,12 @@ def test_operators_have_the_counts_and_times_that_pytorch_gives_them(tmp_path: P
             with record_function(f"update {number}"), record_function("forward"):
                 net(torch.ones(8, 20)).sum().backward()
     made.export_chrome_trace(str(tmp_path / "trace.json"))
-    found = read_torch_trace(tmp_path / "trace.json")
-    parts = {(each["name"], each["depth"]): each["count"] for each in found["parts"]}
+    result = read_torch_trace(tmp_path / "trace.json")
+    parts = {(each["name"], each["depth"]): each["count"] for each in result["parts"]}
     assert parts == {("update", 0): 3, ("forward", 1): 3}
     theirs = {each.key: each for each in made.key_averages()}
-    assert len(found["operators"]) > 20
-    for each in found["operators"]:
+    assert len(result["operators"]) > 20
+    for each in result["operators"]:
         their = theirs[each["name"]]
         assert each["count"] == their.count, each["name"]
         assert each["total_ms"] == pytest.approx(their.cpu_time_total / 1e3, abs=1e-3), each["name"]
@@ -94,16 +94,16 @@ def test_operators_have_the_counts_and_times_that_pytorch_gives_them(tmp_path: P
 
 def test_a_run_is_reported_with_its_own_numbers(twelve: TrainingResult):
     outcome = twelve
-    found = read_training(outcome.folder)
+    result = read_training(outcome.folder)
     own = outcome.timing["phases"]
-    assert {each["phase"]: each["agent_steps"] for each in found["phases"]} == {
+    assert {each["phase"]: each["agent_steps"] for each in result["phases"]} == {
         name: each["agent_steps"] for name, each in own.items()
     }
-    for each in found["phases"]:
+    for each in result["phases"]:
         assert each["sps"] == pytest.approx(own[each["phase"]]["sps"])
-    assert found["evaluation"] == {"step": 1024, **(outcome.evaluation or {})}
-    assert found["series"]["loss"]["last"] == [each for each in metrics(outcome.folder) if "loss" in each][-1]["loss"]
-    parts = {each["name"]: each["count"] for each in found["parts"]["parts"]}
+    assert result["evaluation"] == {"step": 1024, **(outcome.evaluation or {})}
+    assert result["series"]["loss"]["last"] == [each for each in metrics(outcome.folder) if "loss" in each][-1]["loss"]
+    parts = {each["name"]: each["count"] for each in result["parts"]["parts"]}
     steps = {name: parts[name] for name in ("environment step", "student_forward", "nim_calls", "update")}
     assert steps == {"environment step": 11, "student_forward": 11, "nim_calls": 11, "update": 1}
 
@@ -205,14 +205,14 @@ def test_training_and_a_collection_lie_in_one_trace_at_the_time_they_ran(
     out = tmp_path / "all.json.gz"
     capsys.readouterr()
     assert main(["profile", "--merge", str(out), str(theirs), str(ours), "--json"]) == 0
-    told = orjson.loads(capsys.readouterr().out)
-    found = check_file(out)
-    assert found.epoch_us is not None
-    names = {each["pid"]: each["args"]["name"] for each in found.events if each["name"] == "process_name"}
+    result = orjson.loads(capsys.readouterr().out)
+    report = check_file(out)
+    assert report.epoch_us is not None
+    names = {each["pid"]: each["args"]["name"] for each in report.events if each["name"] == "process_name"}
     spans: dict[str, list[float]] = {}
-    for each in found.events:
+    for each in report.events:
         if each["ph"] == "X":
-            at = (found.epoch_us + each["ts"]) / 1e6
+            at = (report.epoch_us + each["ts"]) / 1e6
             spans.setdefault(names[each["pid"]], []).extend((at, at + each["dur"] / 1e6))
     slack_s = _CLOCKS_US / 1e6
     assert between - slack_s < min(spans["trace.json.gz: collector"])
@@ -222,8 +222,8 @@ def test_training_and_a_collection_lie_in_one_trace_at_the_time_they_ran(
     (taught,) = (each for name, each in of_torch.items() if name not in ("Spans", "Traces"))
     assert (twelve.folder / "settings.json").stat().st_mtime - slack_s < min(taught)
     assert max(taught) < between + slack_s
-    stretches = [each["name"] for each in found.events if each["ph"] == "X"]
+    stretches = [each["name"] for each in report.events if each["ph"] == "X"]
     assert (stretches.count("rollout"), stretches.count("nim_calls")) == (10, 11)
-    (note,) = told["notes"]
+    (note,) = result["notes"]
     assert note.startswith("profiler_trace_0.json.gz ends ")
     assert note.endswith(" before trace.json.gz begins: they do not overlap")

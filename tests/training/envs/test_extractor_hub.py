@@ -148,11 +148,11 @@ def test_ended_episodes_tell_return_length_deliveries_and_hearts_once() -> None:
     for at in actions[:50]:
         env.step(at)
         rewards += env.rewards
-    told = env.ended()
-    assert told.lengths.tolist() == [50, 50, 50]
-    assert told.returns.tolist() == pytest.approx(rewards.reshape(3, 2).mean(axis=1).tolist(), abs=1e-4)
-    deliveries, hearts = told.numbers["deliveries"], told.numbers["hearts"]
-    assert told.returns.tolist() == pytest.approx((hearts + 0.1 * deliveries / 2).tolist())
+    result = env.ended()
+    assert result.lengths.tolist() == [50, 50, 50]
+    assert result.returns.tolist() == pytest.approx(rewards.reshape(3, 2).mean(axis=1).tolist(), abs=1e-4)
+    deliveries, hearts = result.numbers["deliveries"], result.numbers["hearts"]
+    assert result.returns.tolist() == pytest.approx((hearts + 0.1 * deliveries / 2).tolist())
     assert deliveries.min() > 0
     assert env.ended().returns.tolist() == []
 
@@ -184,10 +184,10 @@ def test_letters_show_the_world_and_each_has_a_colour() -> None:
 
 
 def test_a_name_makes_the_environment_and_its_teacher() -> None:
-    asked = EnvSettings(name="extractor_hub_14", num_envs=3, agents=2, max_steps=20)
-    env = make_env(asked, 5)
+    request = EnvSettings(name="extractor_hub_14", num_envs=3, agents=2, max_steps=20)
+    env = make_env(request, 5)
     assert (env.spec.name, env.spec.total, env.spec.obs_shape) == ("extractor_hub_14", 6, (hub_rules.OBS_BYTES,))
-    teacher = make_teacher(asked, env)
+    teacher = make_teacher(request, env)
     assert teacher is not None
     actions = np.full((3, 2), -1)
     teacher.ask(env.obs.reshape(3, 2, -1), np.ones(3, np.bool_), actions)

@@ -69,12 +69,12 @@ def test_one_that_comes_late_to_an_episode_knows_no_more_than_one_that_has_forgo
     lesson = Class(12, 8, 2)
     for _ in range(9):
         lesson.step()
-    told = []
+    result = []
     for begun in (False, True):
         new = Thinky(12, num_envs=8, agents=2)
         new.ask(lesson.env.obs.reshape(8, 2, -1), np.full(8, begun), lesson.actions_EA)
-        told.append((lesson.actions_EA.tolist(), {name: array.tolist() for name, array in new.state().items()}))
-    assert told[0] == told[1]
+        result.append((lesson.actions_EA.tolist(), {name: array.tolist() for name, array in new.state().items()}))
+    assert result[0] == result[1]
 
 
 def test_a_memory_that_was_given_is_taken_again_and_the_advice_goes_on_the_same() -> None:
@@ -108,12 +108,12 @@ def test_its_advice_for_one_agent_does_not_depend_on_what_it_is_told_of_others()
 def test_a_student_that_goes_its_own_way_is_told_the_same_as_one_that_has_just_come_there() -> None:
     """Wandering is not being stuck: with the map known, advice depends on the place and not on how it was reached."""
     lesson, newcomer = Class(8, 8, 1), Thinky(8, num_envs=8, agents=1)
-    random, told = np.random.default_rng(1), np.zeros((8, 1), np.int64)
+    random, result = np.random.default_rng(1), np.zeros((8, 1), np.int64)
     for _ in range(200):  # the window shows nearly all of so small a map
         seen = lesson.env.obs.reshape(8, 1, -1)
         lesson.teacher.ask(seen, lesson.begun_E, lesson.actions_EA)
         lesson.begun_E[:] = False
-        newcomer.ask(seen, np.ones(8, np.bool_), told)
+        newcomer.ask(seen, np.ones(8, np.bool_), result)
         centred = (np.abs(lesson.env.world.agents_EAF[:, :, :2] - 4) <= 1).all(axis=2)
-        assert lesson.actions_EA[centred].tolist() == told[centred].tolist()
+        assert lesson.actions_EA[centred].tolist() == result[centred].tolist()
         lesson.env.step(random.integers(0, 5, 8))

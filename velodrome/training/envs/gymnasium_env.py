@@ -58,6 +58,20 @@ def _vectorised(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
     return None
 
 
+class _Single(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """One of many: acts by an int, shows its space's type, and no infos, which may not fit into one array."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self._shown(self.env.reset(seed=seed, options=options)[0]), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        seen, reward, terminal, truncated, _ = self.env.step(int(action))
+        return self._shown(seen), reward, terminal, truncated, {}
+
+    def _shown(self, seen: Any) -> Array:
+        return np.asarray(seen, self.observation_space.dtype)
+
+
 def _one_by_one(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
     """Single environments, with rendering if they support it; some do not take a `render_mode`."""
     if gymnasium.spec(name).entry_point is None:
@@ -67,7 +81,7 @@ def _one_by_one(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
     if "rgb_array" in first.metadata.get("render_modes", ()):
         options["render_mode"] = "rgb_array"
     first.close()
-    singles = [lambda: gymnasium.make(name, **options)] * num_envs
+    singles = [lambda: _Single(gymnasium.make(name, **options))] * num_envs
     return SyncVectorEnv(singles, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
 
 

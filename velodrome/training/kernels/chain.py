@@ -1,6 +1,6 @@
 """Two layers and a head as one function with its gradient: the student without memory on the CPU.
 
-The numbers are those of the modules one by one, bit for bit. One step of autograd's instead of eight makes an update
+The numbers are those of the modules one by one. One step of autograd's instead of eight makes an update
 of 256 rows a sixth faster.
 """
 
