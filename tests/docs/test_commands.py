@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from pages import CODE, PAGES, PROGRAMS, blocks, command_lines, name_of, prose
 
-from velodrome.cli import collect, verify
-from velodrome.cli.main import VERBS
-from velodrome.cli.options import HeadOptions
-from velodrome.cli.run import RunOptions
+from velodrome.cli.main import MODULES, VERBS
 from velodrome.settings.model import setting_names
 from velodrome.settings.names import KINDS
 from velodrome.settings.overrides import parse
@@ -36,24 +34,18 @@ def commands(text: str) -> Iterator[list[str]]:
             yield words
 
 
-def known_settings(verb: str, rest: Sequence[str]) -> set[str] | None:
+def known_settings(verb: str) -> set[str] | None:
     """The settings a verb takes; None if it takes any."""
     if verb == "config":
         return None
-    collecting = setting_names(collect.CollectOptions)
-    tables: dict[str, set[str]] = {
-        "collect": collecting,
-        "run": setting_names(RunOptions),
-        "status": setting_names(HeadOptions),
-        "verify": setting_names(verify.VerifyOptions),
-        "profile": collecting | setting_names(RunOptions),
-    }
-    found = tables.get(verb, set())
-    if verb == "view":
-        found = {"jsonl_fpath", "server_host", "server_port"}
-    if verb == "model" and rest[:1] == ["serve"]:
-        found = {"name", "host", "port"}
-    return {*found, "config_paths"}
+    other = {"profile": known_of("collect") | known_of("run"), "view": {"jsonl_fpath", "server_host", "server_port"}}
+    return {*other.get(verb, known_of(verb)), "config_paths"}
+
+
+def known_of(verb: str) -> set[str]:
+    declared = getattr(import_module(f"velodrome.cli.{MODULES.get(verb, verb)}"), "VERB", None)
+    models = declared.settings.values() if declared is not None and declared.plus else ()
+    return {name for model in models for name in setting_names(model)}
 
 
 def mistakes(words: list[str]) -> list[str]:
@@ -66,7 +58,7 @@ def mistakes(words: list[str]) -> list[str]:
         return []
     if verb not in VERBS:
         return [f"no verb {verb}"]
-    known = known_settings(verb, rest)
+    known = known_settings(verb)
     problems: list[str] = []
     given = [word for word in rest if word[:1] in "+~" and "…" not in word and "<" not in word]
     changes, _ = parse(given, problems)
