@@ -68,7 +68,7 @@ def write(path: Path, rows: Rows, failures: Rows = ()) -> Path:
     return path
 
 
-def found(rows: Rows, **options: Any) -> list[Finding]:
+def findings_of(rows: Rows, **options: Any) -> list[Finding]:
     checks = Checks(**options)
     for row in rows:
         checks.add(RowFacts(row))

@@ -20,7 +20,7 @@ from planted import (
     answered,
     clean,
     deferred,
-    found,
+    findings_of,
     names,
     never,
     same_tasks,
@@ -83,7 +83,7 @@ def test_a_run_in_which_most_failed_is_an_error():
 @pytest.mark.parametrize("count", [1, 5, 19, 50, 1000])
 @pytest.mark.parametrize("repeats", [1, 8])
 def test_a_clean_run_is_silent_however_small(count: int, repeats: int):
-    assert found(clean(count, repeats)) == []
+    assert findings_of(clean(count, repeats)) == []
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -100,7 +100,7 @@ def test_clean_runs_of_all_kinds_are_silent(count: int, repeats: int, seed: int,
         row["reward"] *= scale
     # a verifier that never says 1 has no other name for tasks it likes than "never passes"
     allowed = {"never-passes", "always-passes"} if scale in (0.5, -1.0) else set()
-    assert set(names(found(rows))) <= allowed
+    assert set(names(findings_of(rows))) <= allowed
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -109,16 +109,16 @@ def test_ten_rollouts_say_nothing_about_rewards(rewards: list[float]):
     rows = clean(len(rewards), 1)
     for row, reward in zip(rows, rewards, strict=True):
         row["reward"] = reward
-    assert found(rows) == []
+    assert findings_of(rows) == []
 
 
 def test_few_alike_rewards_are_a_note_some_a_warning_and_many_an_error():
-    told = []
+    severities = []
     for count in (19, 20, 49, 50, 199, 200):
         rows = clean(count, 1)
         all_zero(rows)
-        told += [worst(found(rows))]
-    assert told == [None, "info", "info", "warning", "warning", "error"]
+        severities += [worst(findings_of(rows))]
+    assert severities == [None, "info", "info", "warning", "warning", "error"]
 
 
 def scaled(scale: float, shift: float = 0.0) -> Callable[[Row], None]:
@@ -150,7 +150,7 @@ def one_prompt(row: Row) -> None:
 def test_what_only_looks_like_a_problem_is_none(rows: Rows, change: Callable[[Row], None], expected: list[Any]):
     for row in rows:
         change(row)
-    assert [(one.name, one.severity) for one in found(rows)] == expected
+    assert [(one.name, one.severity) for one in findings_of(rows)] == expected
 
 
 def test_findings_can_be_asked_for_at_any_time_and_the_worst_come_first():
@@ -165,7 +165,7 @@ def test_findings_can_be_asked_for_at_any_time_and_the_worst_come_first():
             checks.findings()
     findings = checks.findings()
     assert names(findings) == ["duplicate-keys", "truncated", "no-token-counts"]
-    assert findings == checks.findings() == found(rows)
+    assert findings == checks.findings() == findings_of(rows)
 
 
 def test_the_short_form_has_errors_and_warnings_and_counts_the_rest():
@@ -173,12 +173,12 @@ def test_the_short_form_has_errors_and_warnings_and_counts_the_rest():
     truncated(rows)
     uncounted(rows)
     deferred(rows)
-    assert short(found(rows)) == [
+    assert short(findings_of(rows)) == [
         "warning: truncated: 15 of 200 answers (7.5%) are cut off by the token limit",
         "and 2 notes",
     ]
     assert short([]) == []
-    assert short([one for one in found(rows) if one.severity == "info"]) == []
+    assert short([one for one in findings_of(rows) if one.severity == "info"]) == []
     many = [Finding(f"n{n}", "error", "m", 1, 0.1, [], "a") for n in range(7)]
     assert short(many) == [*(f"error: n{n}: m" for n in range(5)), "and 2 more"]
 
@@ -188,10 +188,10 @@ def test_the_end_of_a_collection_asks_for_what_the_collector_does_not_see_to_its
     rows: Rows = clean()
     twice(rows)
     same_tasks(rows)
-    assert found(rows, only=WHILE_COLLECTING) == []
+    assert findings_of(rows, only=WHILE_COLLECTING) == []
     never(rows)
-    assert names(found(rows, only=WHILE_COLLECTING)) == ["never-passes"]
-    assert found(rows, only=WHILE_COLLECTING, by_task=False) == []
+    assert names(findings_of(rows, only=WHILE_COLLECTING)) == ["never-passes"]
+    assert findings_of(rows, only=WHILE_COLLECTING, by_task=False) == []
 
 
 SEED_002_ALIKE = """
@@ -256,8 +256,8 @@ def test_every_check_has_a_heading_and_every_heading_is_a_check():
     page = (DOCS / "checks.md").read_text()
     sections = dict(re.findall(r"^### (\S+)\n\n(.+?)(?=\n#|\Z)", page, re.MULTILINE | re.DOTALL))
     assert list(sections) == list(CHECKS)
-    told = {name: re.match(r"\*Up to (\w+)\.\*", text) for name, text in sections.items()}
-    assert {name: match and match[1] for name, match in told.items()} == {
+    headings = {name: re.match(r"\*Up to (\w+)\.\*", text) for name, text in sections.items()}
+    assert {name: match and match[1] for name, match in headings.items()} == {
         name: check.severity for name, check in CHECKS.items()
     }
 
@@ -289,8 +289,8 @@ def returns_of(kind: str) -> Rows:
     ],
 )
 def test_what_would_be_odd_of_answers_is_not_of_episodes(kind: str, of_answers: set[str]):
-    assert set(names(found(returns_of(kind)))) == of_answers
-    assert found(played(returns_of(kind))) == []
+    assert set(names(findings_of(returns_of(kind)))) == of_answers
+    assert findings_of(played(returns_of(kind))) == []
 
 
 def test_the_steps_of_an_episode_are_not_the_length_of_an_answer():
@@ -298,17 +298,17 @@ def test_the_steps_of_an_episode_are_not_the_length_of_an_answer():
     for number, row in enumerate(rows):
         row["reward"] = number / 120
         row["output"] = [{"role": "assistant", "content": "x" * (number + 1)}]
-    assert names(found(rows)) == ["reward-length"]
-    assert found(played(rows)) == []
+    assert names(findings_of(rows)) == ["reward-length"]
+    assert findings_of(played(rows)) == []
 
 
 def test_an_episode_whose_return_is_no_number_or_that_is_there_twice_is_found():
     rows = played(clean(40))
     rows[3]["reward"] = "much"
-    assert set(names(found([*rows, rows[0]]))) == {"bad-reward", "duplicate-keys"}
+    assert set(names(findings_of([*rows, rows[0]]))) == {"bad-reward", "duplicate-keys"}
 
 
 def test_episodes_do_not_hide_what_is_odd_of_the_answers_beside_them():
     rows: Rows = clean(240)
     all_zero(rows)
-    assert "all-zero" in names(found([*rows, *played(clean(240, pass_rate=0.5))]))
+    assert "all-zero" in names(findings_of([*rows, *played(clean(240, pass_rate=0.5))]))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import TOOLS, Row, Rows, all_zero, answered, clean, found, names, truncated, write
+from planted import TOOLS, Row, Rows, all_zero, answered, clean, findings_of, names, truncated, write
 
 from velodrome.checks import Checks, read_checks, run_checks
 from velodrome.checks import thresholds as at
@@ -127,9 +127,9 @@ def test_damaged_bytes_of_several_files_and_lines_that_are_none_are_told_apart(t
     first, second = tmp_path / "a.jsonl.zst", tmp_path / "b.jsonl.zst"
     first.write_bytes(b"".join(map(pack, rows)))
     second.write_bytes(pack(rows[0]) + b"garbage" + pack(b"{\n") + pack(rows[1]) + b"garbage")
-    told = [(one.message.partition(", in")[0], one.examples, one.files) for one in run_checks(first, second)]
+    reports = [(one.message.partition(", in")[0], one.examples, one.files) for one in run_checks(first, second)]
     size = second.stat().st_size
-    assert told == [
+    assert reports == [
         (f"14 of {size:,} bytes ({14 / size:.1%}) cannot be decompressed", [2, 5], [str(second)] * 2),
         (
             "1 of 9 lines (11%) cannot be read: not JSON: unexpected end of data: line 2 column 1 (char 2)",
@@ -233,7 +233,7 @@ def test_of_too_many_tasks_some_are_remembered_and_the_message_says_so(monkeypat
     monkeypatch.setattr(at, "MOST_TASKS", 60)
     rows = clean(400, 4)
     all_zero(rows)
-    [finding] = found(rows, only=["never-passes"])
+    [finding] = findings_of(rows, only=["never-passes"])
     tasks, _, rest = finding.message.partition(" never")[0].partition(" tasks ")
     assert (tasks, rest) == (f"{finding.count} of {finding.count}", "(100%) (of those looked at, chosen by their id)")
     assert 20 < finding.count <= 60

@@ -22,9 +22,9 @@ def findings(path: Path, rows: Rows, failures: Rows = ()) -> list[str]:
     first: Any = None
     for _ in range(ORDERS):
         results = run_checks(write(path, rows, failures))
-        told = [{**each.as_json(), "examples": len(each.examples), "files": []} for each in results]
-        first = first or (told, names(results))
-        assert told == first[0]
+        reports = [{**each.as_json(), "examples": len(each.examples), "files": []} for each in results]
+        first = first or (reports, names(results))
+        assert reports == first[0]
         chance.shuffle(rows)
         chance.shuffle(failures)
     result: list[str] = first[1]
@@ -83,5 +83,5 @@ def test_of_too_many_names_and_tasks_the_same_are_kept(tmp_path: Path, monkeypat
         {"key": f"f{number % 300}/0", "boundary": "model", "error": f"{'ab'[number % 2]}: status {number % 500}"}
         for number in range(600)
     ]
-    told = findings(tmp_path / "r.jsonl", [*odd, *rows[100:], b"{\n", b"[1]\n", b"5\n"], failures)
-    assert {"failing-tools", "unknown-tools", "not-finite", "never-passes", "failures", "unreadable-lines"} <= {*told}
+    kinds = findings(tmp_path / "r.jsonl", [*odd, *rows[100:], b"{\n", b"[1]\n", b"5\n"], failures)
+    assert {"failing-tools", "unknown-tools", "not-finite", "never-passes", "failures", "unreadable-lines"} <= {*kinds}

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from planted import answered, clean, found, truncated, twice, uncounted, write
+from planted import answered, clean, findings_of, truncated, twice, uncounted, write
 
 from velodrome.checks import CHECKS, run_checks
 from velodrome.cli.main import main
@@ -159,7 +159,7 @@ def test_what_a_model_made_up_can_do_nothing_to_a_terminal(tmp_path: Path, capsy
         row["output"][0]["tool_calls"][0]["name"] = "a\x1b[2Jb\u202ec"
     code, out, _ = check(capsys, write(tmp_path / "r.jsonl", rows))
     assert (code, "\x1b" in out, "\u202e" in out) == (0, False, False)
-    assert names_in(out) == [finding.name for finding in found(rows)] == ["unknown-tools"]
+    assert names_in(out) == [finding.name for finding in findings_of(rows)] == ["unknown-tools"]
 
 
 def names_in(out: str) -> list[str]:

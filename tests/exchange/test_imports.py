@@ -120,8 +120,8 @@ def test_what_a_line_does_not_say_is_found_elsewhere(tmp_path: Path):
     rows = [without("reward", responses_create_params={"input": []}, verifier_metadata={"level": n}) for n in (1, 2)]
     _, result = imported(tmp_path, "nemo_gym", *rows, agent="mine")
     assert len(set(tasks(result))) == 2
-    told = [(row["reward"], row["meta"]["verification"], row["meta"]["agent"]) for row in result]
-    assert told == [(None, "deferred", "mine")] * 2
+    filled = [(row["reward"], row["meta"]["verification"], row["meta"]["agent"]) for row in result]
+    assert filled == [(None, "deferred", "mine")] * 2
 
 
 def test_tasks_of_nemo_gym_are_tasks_of_ours_and_each_is_there_once(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""What others write as JSON is read, and what cannot be read is told and passed over."""
+"""What others write as JSON is read, and what cannot be read is reports and passed over."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from velodrome.records.rollout import key_in
 from velodrome.records.rows import read_rows
 from velodrome.records.zst import pack
 
-Told = list[LostLine]
+Reports = list[LostLine]
 
 
-def read(path: Path) -> tuple[list[tuple[int, Any, int]], Told]:
-    told: Told = []
-    return list(read_rows(path, told.append)), told
+def read(path: Path) -> tuple[list[tuple[int, Any, int]], Reports]:
+    reports: Reports = []
+    return list(read_rows(path, reports.append)), reports
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_every_object_is_a_row_and_every_other_line_is_told(tmp_path: Path):
     path = tmp_path / "r.jsonl"
     long = b"x" * (MAX_LINE_BYTES + 9)
     path.write_bytes(b'{"a":1}\n\n[1]\n' + long + b'\n{"a":NaN}\n{\n{"a":2}\n{"a"')
-    rows, told = read(path)
+    rows, reports = read(path)
     assert [(number, size) for number, _, size in rows] == [(1, 8), (5, 10), (7, 8)]
-    assert [(line, torn) for line, _, torn, _ in told] == [(3, False), (4, False), (6, False), (8, True)]
-    assert told[0].reason == "not an object"
-    assert told[1].reason == "longer than 32 MiB"
+    assert [(line, torn) for line, _, torn, _ in reports] == [(3, False), (4, False), (6, False), (8, True)]
+    assert reports[0].reason == "not an object"
+    assert reports[1].reason == "longer than 32 MiB"
 
 
 def test_a_last_line_that_is_too_long_is_told_once(tmp_path: Path):
@@ -90,9 +90,9 @@ def test_damaged_bytes_are_passed_over_up_to_the_next_frame_and_told_in_bytes(tm
     path = tmp_path / "r.jsonl.zst"
     first, second = pack(b'{"a":1}\n'), pack(b'{"a":2}\n')
     path.write_bytes(first + b"garbage" + second + b"more")
-    rows, told = read(path)
+    rows, reports = read(path)
     assert rows == [(1, {"a": 1}, 8), (3, {"a": 2}, 8)]
-    assert told == [
+    assert reports == [
         LostLine(2, f"7 bytes from byte {len(first)} on cannot be decompressed", damaged=7),
         LostLine(4, f"4 bytes from byte {len(first + second) + 7} on cannot be decompressed", damaged=4),
     ]
@@ -108,9 +108,9 @@ def test_one_bad_byte_costs_no_row_but_its_own(tmp_path: Path):
         data = bytearray(b"".join(frames))
         data[place] ^= 0xFF
         path.write_bytes(data)
-        rows, told = read(path)
+        rows, reports = read(path)
         assert [row["a"] for _, row, _ in rows if row != json.loads(lines[2])] == [0, 1, 3, 4], place
-        gaps += told == [LostLine(3, f"{size} bytes from byte {start} on cannot be decompressed", damaged=size)]
+        gaps += reports == [LostLine(3, f"{size} bytes from byte {start} on cannot be decompressed", damaged=size)]
     assert gaps >= size - 1  # the other is the flag that says there is a checksum
 
 
@@ -121,9 +121,9 @@ def test_of_a_long_frame_that_breaks_off_the_whole_lines_count_and_the_cut_one_i
     damaged = bytearray(pack(text))
     damaged[len(damaged) * 3 // 4 :] = b"\xff" * (len(damaged) - len(damaged) * 3 // 4)
     path.write_bytes(bytes(damaged) + pack(b'{"a":"last"}\n'))
-    rows, told = read(path)
+    rows, reports = read(path)
     *before, last = rows
     assert 10 < len(before) < 46
     assert [row["a"] for _, row, _ in before] == list(range(len(before)))
     assert (last[0], last[1]) == (len(before) + 2, {"a": "last"})
-    assert [(lost.number, lost.damaged) for lost in told] == [(len(before) + 1, len(damaged))]
+    assert [(lost.number, lost.damaged) for lost in reports] == [(len(before) + 1, len(damaged))]

@@ -75,8 +75,8 @@ def test_a_task_with_the_same_id_and_another_prompt_is_told(tmp_path: Path):
 def test_a_difference_that_noise_between_tasks_would_hide_is_found_by_pairing_them(tmp_path: Path):
     a, b = noisy(60, better=0.0, seed=1), noisy(60, better=0.3, seed=2)
     result = compared(tmp_path, a, b)
-    told = field(result, "reward")
-    assert 0.1 < told["low"] < 0.3 < told["high"] < 0.5
+    entry = field(result, "reward")
+    assert 0.1 < entry["low"] < 0.3 < entry["high"] < 0.5
     assert result["verdict"].startswith("B is better: reward +0.")
     assert result["verdict"].endswith("(95%, 60 tasks in both runs)")
     assert compared(tmp_path, b, a)["verdict"].startswith("B is worse: reward -0.")
@@ -91,9 +91,9 @@ def test_the_interval_is_of_the_differences_of_tasks(tmp_path: Path):
     after = {f"t{n}": float(n % 4) for n in range(24)}
     a = [row(f"{task}/0", value) for task, value in before.items()]
     b = [row(f"{task}/0", value) for task, value in reversed(after.items())]
-    told = field(compared(tmp_path, a, b), "reward")
+    entry = field(compared(tmp_path, a, b), "reward")
     expected = paired_interval([after[task] - before[task] for task in before], 0.95, furthest=None)
-    assert (told["low"], told["high"]) == expected
+    assert (entry["low"], entry["high"]) == expected
 
 
 def test_two_runs_that_are_the_same_do_not_differ(tmp_path: Path):
@@ -101,8 +101,8 @@ def test_two_runs_that_are_the_same_do_not_differ(tmp_path: Path):
     result = compared(tmp_path, rows, rows)
     assert result["verdict"] == "no difference: the same mean reward in every one of 30 tasks in both runs"
     assert (result["flips"], result["flipped"], result["notes"]) == ([], {"to_pass": 0, "to_fail": 0}, [])
-    told = [(each["difference"], each["low"], each["high"]) for each in result["fields"]]
-    assert set(told) == {(0.0, None, None)}
+    entries = [(each["difference"], each["low"], each["high"]) for each in result["fields"]]
+    assert set(entries) == {(0.0, None, None)}
     assert {"reward", "pass@1", "pass@2", "pass^2"} <= {each["name"] for each in result["fields"]}
 
 
@@ -124,8 +124,8 @@ def test_rates_are_compared_for_every_k_that_both_runs_have(tmp_path: Path):
     a = [row(f"t{task}/{n}", float(n == 0), extracted_answer=n) for task in range(8) for n in range(4)]
     b = [row(f"t{task}/{n}", float(task < 4), extracted_answer=n) for task in range(8) for n in range(2)]
     result = compared(tmp_path, a, b)
-    told = [(each["name"], each["a"], each["b"]) for each in result["fields"] if set(each["name"]) & set("@^")]
-    assert told == [
+    entries = [(each["name"], each["a"], each["b"]) for each in result["fields"] if set(each["name"]) & set("@^")]
+    assert entries == [
         ("pass@1", 0.25, 0.5),
         ("pass@2", pytest.approx(0.5), 0.5),
         ("pass^2", 0.0, 0.5),
@@ -178,12 +178,12 @@ def test_groups_are_compared_on_their_own(tmp_path: Path):
 
 def test_a_number_that_one_run_lacks_has_no_difference(tmp_path: Path):
     result = compared(tmp_path, [row("x/0", None, score=2)], [row("x/0", None)])
-    told = field(result, "score")
-    assert (told["a"], told["b"], told["difference"], told["paired"]) == (2.0, None, None, False)
+    entry = field(result, "score")
+    assert (entry["a"], entry["b"], entry["difference"], entry["paired"]) == (2.0, None, None, False)
     assert result["verdict"] == "no reward that both runs have: nothing to judge by"
     result = compared(tmp_path, [row("x/0", score=2), row("y/0")], [row("x/0"), row("y/0", score=3)])
-    told = field(result, "score")  # both runs have it, but in no task
-    assert (told["a"], told["b"], told["difference"], told["tasks"]) == (None, None, None, 0)
+    entry = field(result, "score")  # both runs have it, but in no task
+    assert (entry["a"], entry["b"], entry["difference"], entry["tasks"]) == (None, None, None, 0)
 
 
 def test_runs_of_different_size_say_how_many_tasks_each_has(tmp_path: Path):
@@ -194,8 +194,8 @@ def test_runs_of_different_size_say_how_many_tasks_each_has(tmp_path: Path):
     assert few["verdict"] == "too few tasks to tell: reward +0, 20 tasks in A and 2 in B, not the same ones"
     assert more["verdict"].startswith("no difference that so many tasks could show: reward -0.0455 [")
     assert more["verdict"].endswith(" (95%, 20 tasks in A and 11 in B, not the same ones)")
-    told = field(more, "reward")
-    assert (told["tasks"], told["tasks_a"], told["tasks_b"]) == (11, 20, 11)
+    entry = field(more, "reward")
+    assert (entry["tasks"], entry["tasks_a"], entry["tasks_b"]) == (11, 20, 11)
 
 
 @pytest.mark.parametrize("later", [{"verify_s": 0, "verify_later_s": 0.3}, {"verify_s": 0}])
@@ -208,8 +208,8 @@ def test_verification_that_was_no_part_of_a_run_is_not_compared(tmp_path: Path, 
 
     deferred = {} if "verify_later_s" in later else {"verification": "deferred"}
     result = compared(tmp_path, run({"verify_s": 0.5}), run(later, **deferred))
-    told = field(result, "verify_s")
-    assert (told["a"], told["b"], told["difference"], told["low"]) == (0.5, None, None, None)
+    entry = field(result, "verify_s")
+    assert (entry["a"], entry["b"], entry["difference"], entry["low"]) == (0.5, None, None, None)
     note = "B: its rollouts were not verified while they ran; total_s there is without verification"
     assert result["notes"] == [note]
     again = compared(tmp_path, run({"verify_s": 0.5}), run({"verify_s": 0.2, "verify_later_s": 0.3}))
@@ -224,12 +224,12 @@ def test_failures_and_bad_lines_are_told_by_run(tmp_path: Path):
     ]
 
 
-@pytest.mark.parametrize("asked", ["What?", [], [{"role": "user", "content": [{"text": "What?"}]}], None, 5, [1], {}])
-def test_a_prompt_of_any_shape_is_found_or_left_out(tmp_path: Path, asked: Any):
-    params = {"responses_create_params": {"input": asked}}
+@pytest.mark.parametrize("prompt", ["What?", [], [{"role": "user", "content": [{"text": "What?"}]}], None, 5, [1], {}])
+def test_a_prompt_of_any_shape_is_found_or_left_out(tmp_path: Path, prompt: Any):
+    params = {"responses_create_params": {"input": prompt}}
     result = compared(tmp_path, [row("x/0", 0.0) | params], [row("x/0", 1.0) | params])
     assert result["flips"][0]["prompt"] in ("What?", "")
-    assert (result["flips"][0]["prompt"] == "What?") is ("What?" in str(asked))
+    assert (result["flips"][0]["prompt"] == "What?") is ("What?" in str(prompt))
 
 
 def test_empty_runs_can_be_compared(tmp_path: Path):
@@ -240,7 +240,7 @@ def test_empty_runs_can_be_compared(tmp_path: Path):
         orjson.dumps(result)
 
 
-def told(difference: float, low: float | None, high: float | None, tasks: int = 200, paired: bool = True) -> Rows:
+def measured(difference: float, low: float | None, high: float | None, tasks: int = 200, paired: bool = True) -> Rows:
     counts = {"tasks": tasks, "tasks_a": tasks, "tasks_b": tasks, "too_few": tasks < 20}
     return [{"name": "reward", "difference": difference, "low": low, "high": high, **counts, "paired": paired}]
 
@@ -248,17 +248,17 @@ def told(difference: float, low: float | None, high: float | None, tasks: int = 
 @pytest.mark.parametrize(
     ("fields", "level", "line"),
     [
-        (told(0.12, 0.05, 0.19), 0.95, "B is better: reward +0.12 [0.05, 0.19] (95%, 200 tasks in both runs)"),
-        (told(-0.12, -0.2, -0.05), 0.9, "B is worse: reward -0.12 [-0.2, -0.05] (90%, 200 tasks in both runs)"),
+        (measured(0.12, 0.05, 0.19), 0.95, "B is better: reward +0.12 [0.05, 0.19] (95%, 200 tasks in both runs)"),
+        (measured(-0.12, -0.2, -0.05), 0.9, "B is worse: reward -0.12 [-0.2, -0.05] (90%, 200 tasks in both runs)"),
         (
-            told(0.01, -0.03, 0.05, paired=False),
+            measured(0.01, -0.03, 0.05, paired=False),
             0.95,
             "no difference that 200 tasks could show: reward +0.01 [-0.03, 0.05] "
             "(95%, 200 tasks a run, not the same ones)",
         ),
-        (told(0.5, None, None, 3), 0.95, "too few tasks to tell: reward +0.5, 3 tasks in both runs"),
+        (measured(0.5, None, None, 3), 0.95, "too few tasks to tell: reward +0.5, 3 tasks in both runs"),
         (
-            told(0.5, None, None),
+            measured(0.5, None, None),
             0.0,
             "reward +0.5, 200 tasks in both runs; whether that is chance was not asked (--ci 0)",
         ),
@@ -271,8 +271,8 @@ def test_the_verdict_says_no_more_than_the_interval(fields: list[dict[str, Any]]
 def test_sums_beyond_a_float_have_means_all_the_same(tmp_path: Path):
     rows = [row(f"t{n}/0", 1e308) for n in range(20)]
     result = compared(tmp_path, rows, rows)
-    told = field(result, "reward")
-    assert (told["a"], told["b"], told["difference"], told["low"]) == (1e308, 1e308, 0.0, None)
+    entry = field(result, "reward")
+    assert (entry["a"], entry["b"], entry["difference"], entry["low"]) == (1e308, 1e308, 0.0, None)
     assert result["verdict"] == "no difference: the same mean reward in every one of 20 tasks in both runs"
     assert result["a"]["reward"] == 1e308
     assert result["notes"] == []

@@ -153,8 +153,8 @@ def test_every_page_of_the_viewer_shows_the_file_with_the_same_count(hostile: Pa
 
 def test_a_profile_says_how_many_of_the_rollouts_have_times(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", [*clean(GOOD, 2), *(line + b"\n" for line in ROWS)])
-    told = read_profile(path)
-    assert (told["rollouts"], told["notes"][0]) == (4, f"4 of {GOOD + len(ROWS)} rollouts have times")
+    report = read_profile(path)
+    assert (report["rollouts"], report["notes"][0]) == (4, f"4 of {GOOD + len(ROWS)} rollouts have times")
 
 
 def test_a_failure_without_a_key_that_is_a_text_counts_nowhere(tmp_path: Path, capsys: Capture):
