@@ -48,10 +48,6 @@ class Columns:
         self._failures = np.searchsorted(stored[self._kept :], failures.ravel()) + self._kept
         self._loaded["number"] = self._counted(stored)
 
-    def names(self) -> list[str]:
-        """Every numeric field of an entry."""
-        return [*FIELD_NAMES, *(name for name in self._ids if name not in (*FIELD_NAMES, *INTEGERS))]
-
     def __len__(self) -> int:
         return len(self._loaded["number"])
 
@@ -69,7 +65,7 @@ class Columns:
         """The column of a field a person named, of its own or of its task; an unknown one is the user's mistake."""
         if name in TASK_FIELDS:
             return self.tasks[name][self["task"]]
-        known = [*self.names(), "number"]
+        known = [*field_names(self.connection), "number"]
         if name not in known:
             raise InputError(f'{what}: no field "{name:.60}"{hint(name, [*known, *TASK_FIELDS])}')
         return self[name]
@@ -134,6 +130,12 @@ class Columns:
         if self._kept + len(self._failures) == len(stored):
             return stored
         return np.concatenate([stored[: self._kept], stored[self._failures]])
+
+
+def field_names(connection: sqlite3.Connection) -> list[str]:
+    """Every numeric field of the entries."""
+    stored = [row[0] for row in connection.execute("SELECT name FROM field ORDER BY id")]
+    return [*FIELD_NAMES, *(name for name in stored if name not in (*FIELD_NAMES, *INTEGERS))]
 
 
 def _values(name: str, crc: int, data: bytes) -> Column:

@@ -11,7 +11,7 @@ import orjson
 
 from velodrome.errors import InputError
 from velodrome.index.answer_types import STATES
-from velodrome.index.columns import Column, Columns, Mask, Positions
+from velodrome.index.columns import Column, Columns, Mask, Positions, field_names
 from velodrome.index.database import searchable
 from velodrome.index.paging import MANY_ROWS, Holds
 from velodrome.index.query import Compared, Matched, Query, Term, Words
@@ -45,7 +45,7 @@ def all_matching(columns: Columns, query: Query) -> Mask:
 
 
 def _check(columns: Columns, query: Query) -> None:
-    query.check(columns.names())
+    query.check(field_names(columns.connection))
     if query.words and not searchable(columns.connection):
         raise InputError("filter: this Python's SQLite has no full-text search (FTS5); filter by fields")
 

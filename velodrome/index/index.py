@@ -35,7 +35,7 @@ from velodrome.index.answer_types import (
     TaskSummary,
 )
 from velodrome.index.builder import Builder, open_lines
-from velodrome.index.columns import Columns
+from velodrome.index.columns import Columns, field_names
 from velodrome.index.conditions import all_matching
 from velodrome.index.fields import TASK_FIELDS
 from velodrome.index.followed_file import same_file
@@ -98,7 +98,7 @@ class Index:
 
     def fields(self) -> list[str]:
         """The numeric fields a filter or an order can name, including those of tasks."""
-        return [*self._query(Columns.names), *TASK_FIELDS]
+        return [*self._read(field_names), *TASK_FIELDS]
 
     def page(
         self, query: Query, sort: Sort, *, after: str | None = None, before: str | None = None, limit: int = 50

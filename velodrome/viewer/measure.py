@@ -1,21 +1,24 @@
 """`python -m velodrome.viewer.measure KIND FILE [FILE]`: measure whole files; the result is JSON on stdout.
 
-The viewer runs this for a large file, at a low priority, so that its own process is free to answer.
+The viewer runs this for a large file, so that its own process is free to answer. The kind `index` brings the index of
+the file up to date, and ends when its parent does; everything else runs at a low priority.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from velodrome.errors import InputError, VelodromeError, blame
+from velodrome.index import Index
 
 _ROOT = Path(__file__).parents[2]
 
@@ -40,11 +43,11 @@ def measured(kind: str, paths: Sequence[Path]) -> Any:
         return read_metrics(paths[0])[0]
 
 
-def start_child(module: str, *words: str) -> subprocess.Popen[bytes]:
-    """`python -m MODULE WORD…`, with pipes for what it prints."""
+def start_measuring(kind: str, *paths: Path) -> subprocess.Popen[bytes]:
+    """This program as a process, with pipes for what it prints."""
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", module, *words],
+        [sys.executable, "-P", "-m", "velodrome.viewer.measure", kind, *map(str, paths)],
         env={**os.environ, "PYTHONPATH": path},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -52,12 +55,22 @@ def start_child(module: str, *words: str) -> subprocess.Popen[bytes]:
     )
 
 
+def _index(path: Path) -> None:
+    gc.disable()  # rows hold no cycles, and looking for some takes a third of the time
+    parent = os.getppid()
+    with closing(Index(path)) as index:
+        index.refresh(stopped=lambda: os.getppid() != parent)
+
+
 def main() -> int:
-    """One measurement, at a low priority."""
-    with suppress(OSError):
-        os.nice(10)
+    """One measurement; the exit code is 2 if the file is at fault."""
     kind, *words = sys.argv[1:]
     try:
+        if kind == "index":
+            _index(Path(words[0]))
+            return 0
+        with suppress(OSError):
+            os.nice(10)
         value = measured(kind, [Path(word) for word in words])
     except VelodromeError as error:
         print(str(error).splitlines()[0], file=sys.stderr)  # noqa: T201 - the error message of a program

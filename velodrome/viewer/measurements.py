@@ -18,7 +18,7 @@ import orjson
 
 from velodrome.errors import InputError, blame
 from velodrome.records.rollout import beside
-from velodrome.viewer.measure import measured, start_child
+from velodrome.viewer.measure import measured, start_measuring
 
 SMALL_BYTES = 8_000_000  # up to here reading a file is quicker than starting a process
 PAUSE_S = 2.0  # between two readings of a file that grows
@@ -140,7 +140,7 @@ class Measurements:
     def _measured(self, kind: str, paths: list[Path], size: int) -> Any:
         if size <= self._small_bytes:
             return measured(kind, paths)
-        with start_child("velodrome.viewer.measure", kind, *map(str, paths)) as child:
+        with start_measuring(kind, *paths) as child:
             self._child = child
             if self._closed:
                 child.kill()

@@ -17,7 +17,7 @@ from velodrome.index import Index, Query, State
 from velodrome.index.followed_file import GONE
 from velodrome.records.other_files import foreign_file, other_file
 from velodrome.records.rollout import beside
-from velodrome.viewer.measure import start_child
+from velodrome.viewer.measure import start_measuring
 from velodrome.viewer.measurements import Measurement, Measurements
 from velodrome.viewer.saved_results import saved_result
 
@@ -159,7 +159,7 @@ class ViewedFile:
 
     def _index_elsewhere(self) -> bool:
         """Index a long file in a process of its own. False: that did not work."""
-        with start_child("velodrome.index", str(self.path)) as child:
+        with start_measuring("index", self.path) as child:
             self._elsewhere = True
             while child.poll() is None and not self._over.wait(_LOOK_S):
                 pass
