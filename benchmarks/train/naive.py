@@ -34,7 +34,7 @@ class OneByOne:
         self.teacher = self.teachers[0]  # the name a checkpoint would ask for
         self._begun = True
 
-    def actions(self, begun_N: object = None) -> Tensor:
+    def act(self, obs_N: object = None, begun_N: object = None) -> np.ndarray:
         obs_EA = torch.from_numpy(self.env.obs).view(len(self.teachers), AGENTS_EACH, -1)
         said = []
         for e, teacher in enumerate(self.teachers):
@@ -43,7 +43,7 @@ class OneByOne:
             teacher.ask(seen, np.array([self._begun]), actions_EA)
             said.append(torch.from_numpy(actions_EA[0]).to(self.device))
         self._begun = False
-        return torch.stack(said).flatten()
+        return torch.stack(said).flatten().numpy()
 
 
 def _teacher(settings: object, env: VectorEnv) -> Teacher:
@@ -70,7 +70,7 @@ class NaiveLoop(cleanrl.Loop):
             with torch.no_grad():
                 logits, self.values[step] = self.agent(self.next_obs)
                 action = cleanrl.Categorical(logits=logits).sample()
-            self.taught[step] = self.teacher.actions()
+            self.taught[step] = torch.from_numpy(self.teacher.act())
             self.env.step(torch.where(self.led, self.taught[step], action).numpy())
             self.rewards[step] = torch.tensor(self.env.rewards)
             self.next_obs = torch.tensor(self.env.obs)

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from velodrome.errors import InputError
 from velodrome.timing.report import counted
-from velodrome.training.envs.interface import Array, Spec, Teacher, VectorEnv
+from velodrome.training.envs.interface import Array, VectorEnv
 from velodrome.training.envs.make import make_env, make_teacher
-from velodrome.training.policy import Policy, greedy, sample
+from velodrome.training.policy import Policy, sample
 from velodrome.training.random_streams import stream, stream_seed
 from velodrome.training.settings import RunSettings
+from velodrome.training.timed import TeacherActor
 
 Json = dict[str, Any]
 Stop = Callable[[], bool]
@@ -85,22 +86,8 @@ class Student:
             self._state = self._policy.initial_state(len(obs_N))
         begun = torch.from_numpy(begun_N).to(self._device)
         logits_NA, _, self._state = self._policy(torch.from_numpy(obs_N).to(self._device), self._state, begun)
-        actions_N = greedy(logits_NA) if self._generator is None else sample(logits_NA, self._generator)[0]
+        actions_N = logits_NA.argmax(1) if self._generator is None else sample(logits_NA, self._generator)[0]
         return actions_N.cpu().numpy()
-
-
-class TeacherActor:
-    """The teacher as an actor."""
-
-    def __init__(self, teacher: Teacher, spec: Spec) -> None:
-        self._teacher = teacher
-        self._shape = (spec.num_envs, spec.agents)
-        self._actions_EA: NDArray[np.int64] = np.zeros(self._shape, np.int64)
-
-    def act(self, obs_N: Array, begun_N: NDArray[np.bool_]) -> NDArray[np.int64]:
-        obs_EA = obs_N.reshape(*self._shape, *obs_N.shape[1:])
-        self._teacher.ask(obs_EA, begun_N.reshape(self._shape)[:, 0], self._actions_EA)
-        return self._actions_EA.reshape(-1)
 
 
 class Stopped(Exception):

@@ -136,7 +136,9 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
         if phase.asks_teacher:
             assert run.teacher is not None
             with part(timed.TEACHER):
-                taught_N = run.teacher.actions(run.begun_N)
+                advised_N = run.teacher.act(env.obs, run.begun_N)
+                with part(timed.BACK):
+                    taught_N = torch.from_numpy(advised_N).to(run.device)
                 if led_N is not None:
                     actions_N = torch.where(led_N, taught_N, actions_N)
         with part(timed.STORE):

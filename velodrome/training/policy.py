@@ -275,11 +275,6 @@ def _lstm(hidden: int, generator: torch.Generator) -> nn.LSTM:
     return lstm
 
 
-def greedy(logits_NA: Tensor) -> Tensor:
-    """The likeliest action of each row."""
-    return logits_NA.argmax(1)
-
-
 def sample(logits_NA: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Sampled actions and their log-probabilities."""
     uniform_N = torch.rand(len(logits_NA), generator=generator, device=logits_NA.device)

@@ -1,4 +1,4 @@
-"""The named parts of an epoch, how they are timed, and the teacher timed in its four parts.
+"""The named parts of an epoch, how they are timed, and the teacher timed in its parts.
 
 Every part is a span. While PyTorch's profiler records, the name appears in its trace too; while a run is profiled, the
 device finishes its work before a clock stops.
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from velodrome.timing.spans import Span, current, span
-from velodrome.training.envs.interface import Teacher, VectorEnv
+from velodrome.training.envs.interface import Array, Spec, Teacher
 
 ROLLOUT, UPDATE = "rollout", "update"
 STUDENT, TEACHER, STORE, ENVIRONMENT = "student_forward", "teacher", "replay_store", "environment"
@@ -55,27 +55,27 @@ def _watched(name: str, settled: bool, traced: bool) -> Iterator[Span]:
             torch.cuda.synchronize()
 
 
-class TimedTeacher:
-    """A teacher beside an environment. It reads observations in host memory, so `gpu_to_cpu` takes no time."""
+def untimed(name: str) -> AbstractContextManager[Any]:
+    """A part that nobody counts."""
+    return nullcontext()
 
-    def __init__(self, teacher: Teacher, env: VectorEnv, device: torch.device, part: Timed) -> None:
+
+class TeacherActor:
+    """A teacher that acts for all agents. It reads observations in host memory, so `gpu_to_cpu` takes no time."""
+
+    def __init__(self, teacher: Teacher, spec: Spec, part: Timed = untimed) -> None:
         self.teacher = teacher
-        self._env = env
-        self._device = device
         self._part = part
-        spec = env.spec
-        self._shape = (spec.num_envs, spec.agents, *spec.obs_shape)
-        self._actions_EA: NDArray[np.int64] = np.zeros((spec.num_envs, spec.agents), np.int64)
-        self._flat_N = torch.from_numpy(self._actions_EA.reshape(-1))
+        self._shape = (spec.num_envs, spec.agents)
+        self._actions_EA: NDArray[np.int64] = np.zeros(self._shape, np.int64)
 
-    def actions(self, begun_N: NDArray[np.bool_]) -> torch.Tensor:
-        """The teacher's action for each agent."""
+    def act(self, obs_N: Array, begun_N: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Its actions, good until the next ones."""
         with self._part(RESHAPE):
-            obs_EA = self._env.obs.reshape(self._shape)
-            begun_E = begun_N.reshape(self._shape[:2])[:, 0]
+            obs_EA = obs_N.reshape(*self._shape, *obs_N.shape[1:])
+            begun_E = begun_N.reshape(self._shape)[:, 0]
         with self._part(FETCH):
             pass
         with self._part(KERNELS):
             self.teacher.ask(obs_EA, begun_E, self._actions_EA)
-        with self._part(BACK):
-            return self._flat_N.to(self._device)
+        return self._actions_EA.reshape(-1)

@@ -25,10 +25,11 @@ from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
 from velodrome.records.rollout import SCHEMA, encode, make_rollout
 from velodrome.training.envs.interface import Array, Spec, VectorEnv
 from velodrome.training.envs.make import make_env, make_teacher
-from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Student, TeacherActor
+from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Student
 from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
 from velodrome.training.settings import RunSettings
+from velodrome.training.timed import TeacherActor
 
 Json = dict[str, Any]
 

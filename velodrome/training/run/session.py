@@ -32,7 +32,7 @@ from velodrome.training.run.torch_profiler import Tracer
 from velodrome.training.run.train_folder import METRICS
 from velodrome.training.schedule import horizon
 from velodrome.training.settings import LossTerm, RunSettings, TrainerSettings
-from velodrome.training.timed import PartTimer, TimedTeacher
+from velodrome.training.timed import PartTimer, TeacherActor
 
 Say = Callable[[str], None]
 Act = Callable[[Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor, Tensor | None]]
@@ -48,7 +48,7 @@ class Session:
     say: Say
     device: torch.device
     env: VectorEnv
-    teacher: TimedTeacher | None
+    teacher: TeacherActor | None
     policy: Policy
     act: Act  # the policy for one step, perhaps compiled
     learn: Learn  # and for segments
@@ -187,7 +187,7 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
             logs.append(TensorBoardLog(folder, state["step"] if state else 0))
             undo.callback(logs[-1].close)
         timer = PartTimer(device, profiled=settings.supervised.profiled)
-        teacher = _teacher(settings, env, device, timer)
+        teacher = _teacher(settings, env, timer)
         policy = Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0)).to(device)
         compiled = settings.trainer.compile
         run = Session(
@@ -219,13 +219,13 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
     return run
 
 
-def _teacher(settings: RunSettings, env: VectorEnv, device: torch.device, timer: PartTimer) -> TimedTeacher | None:
+def _teacher(settings: RunSettings, env: VectorEnv, timer: PartTimer) -> TeacherActor | None:
     if not any(term.needs_teacher for term in settings.loss_terms()):
         return None
     teacher = make_teacher(settings.env, env)
     if teacher is None:
         raise InputError(f"{settings.env.name}: has no teacher; set supervised.steps=0 supervised.keep_steps=0")
-    return TimedTeacher(teacher, env, device, timer)
+    return TeacherActor(teacher, env.spec, timer)
 
 
 def _buffer(settings: RunSettings, env: VectorEnv, device: torch.device, policy: Policy) -> Buffer:
