@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from velodrome.cli import main
+from velodrome.cli.streams import say
 from velodrome.errors import InputError
 from velodrome.settings.names import hint
 from velodrome.timing.report import duration
@@ -129,11 +130,6 @@ def summary(step: int, timing: dict[str, Any]) -> str:
     spent_s = sum(each["rollout_s"] + each["update_s"] for each in phases.values())
     speeds = ", ".join(f"{name} {each['sps']:,.0f} steps/s" for name, each in phases.items())
     return f"{step:,} agent steps in {duration(spent_s * 1e3)} of training ({speeds})"
-
-
-def say(text: str) -> None:
-    """To stderr; stdout is for the result."""
-    print(text, file=sys.stderr, flush=True)
 
 
 class Interrupt:
