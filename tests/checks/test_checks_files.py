@@ -145,7 +145,7 @@ def test_a_file_or_a_check_that_is_not_there_is_a_mistake_that_names_the_nearest
     with pytest.raises(InputError) as caught:
         run_checks(write(tmp_path / "r.jsonl", clean(1)), only=["all-zeros", "what"])
     assert caught.value.problems == (
-        "there is no check 'all-zeros'; did you mean 'all-zero'?",
+        "there is no check 'all-zeros'; did you mean \"all-zero\"?",
         "there is no check 'what'; velo check --list names them",
     )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import LostLine
 from velodrome.records.rows import read_facts, read_failures
+from velodrome.settings.names import hint
 
 CHECKS: dict[str, type[Check]] = {
     check.name: check for family in (form, rewards, final_answers, tools, repeats, times) for check in family.CHECKS
@@ -122,12 +122,10 @@ class Checks:
 
 def known_checks(names: Collection[str]) -> list[str]:
     """The names, or an `InputError` for those that are not checks."""
-    problems = []
-    for name in names:
-        if name not in CHECKS:
-            near = get_close_matches(name, CHECKS, 1)
-            hint = f"did you mean {near[0]!r}?" if near else "velo check --list names them"
-            problems.append(f"there is no check {name!r:.60}; {hint}")
+    unknown = [name for name in names if name not in CHECKS]
+    problems = [
+        f"there is no check {name!r:.60}{hint(name, CHECKS) or '; velo check --list names them'}" for name in unknown
+    ]
     if problems:
         raise InputError(*problems)
     return list(names)
