@@ -178,7 +178,8 @@ class Profile:
         if self._write.high:
             lines.append(self._line_of("Write", "write", 0, self._write))
         for line in lines:
-            line["share"] = line["mean_ms"] / total_ms if total_ms else 0.0
+            part_of_total = line["part"] != "write"
+            line["share"] = (line["mean_ms"] / total_ms if total_ms else 0.0) if part_of_total else None
             line["bottleneck"] = bool(self.rollouts) and line["part"] == bottleneck
         return lines
 
