@@ -71,7 +71,7 @@ class SameAnswers(_TaskCheck):
     says = "have repeats that say the same, word for word"
 
     def true_of(self, task: TaskRepeats) -> bool | None:
-        if task.tries < at.REPEATS_LEAST or 2 * task.long < task.tries:
+        if task.tries < at.REPEATS_LEAST or 2 * len(task.said) < task.tries:
             return None
         return task.same >= at.SAME_SHARE * task.tries
 

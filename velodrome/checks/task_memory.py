@@ -24,42 +24,30 @@ _TOLD_BY = 200  # characters at the end of a text; with the length of all of the
 
 
 class TaskRepeats:
-    __slots__ = ("_others", "_said", "_same", "content", "high", "line", "long", "low", "scored", "tries")
+    __slots__ = ("content", "high", "line", "low", "said", "scored", "tries")
 
     def __init__(self, line: int) -> None:
         self.line = line
-        self.tries = self.scored = self.long = 0
+        self.tries = self.scored = 0
         self.low = self.high = 0.0
         self.content: tuple[int, int] | None = None  # the lowest repeat's number, and a hash of its task
-        self._said = self._same = 0  # what the first one says, and how many say that
-        self._others: array[int] | None = None  # what each of the others says, eight bytes each
+        self.said = array("q")  # a hash of what each repeat says that is long enough to compare
 
     def add(self, one: RowFacts) -> None:
         self.tries += 1
         length = sum(map(len, one.written))
         if length >= at.SAME_LENGTH:
-            self._say(hash((length, *[text[-_TOLD_BY:] for text in one.written])))
+            self.said.append(hash((length, *[text[-_TOLD_BY:] for text in one.written])))
         reward = one.reward
         if reward is not None and abs(reward) < at.LARGEST:
             self.low = min(self.low, reward) if self.scored else reward
             self.high = max(self.high, reward) if self.scored else reward
             self.scored += 1
 
-    def _say(self, said: int) -> None:
-        self.long += 1
-        if self.long == 1:
-            self._said = said
-        if said == self._said:
-            self._same += 1
-        elif self._others is None:
-            self._others = array("q", (said,))
-        else:
-            self._others.append(said)
-
     @property
     def same(self) -> int:
         """How many repeats say one and the same, of what most of them say."""
-        return max(self._same, *Counter(self._others).values()) if self._others else self._same
+        return max(Counter(self.said).values(), default=0)
 
 
 class HashSample(dict[int, T]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # How much is remembered. More of it is not looked at by the check that would need it, and its message says so.
 EXAMPLES = 5  # line numbers of one finding: enough to look into, few enough to read
-MOST_TASKS = 100_000  # about 300 bytes each; a choice of fifty thousand or more tells what the rest is like
+MOST_TASKS = 100_000  # about 400 bytes each; a choice of fifty thousand or more tells what the rest is like
 MOST_TOOLS = 1_000  # a model may make names up
 MOST_NAMES = 1_000  # so may a file
 MOST_FAILED = 100_000  # keys that failed; of more, a choice of fifty thousand tells how many there are to 1%
