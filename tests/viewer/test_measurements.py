@@ -95,13 +95,13 @@ def viewed(path: Path, measurements: Measurements, **options: Any) -> Iterator[V
 def test_numbers_that_are_old_for_a_pause_become_new_though_the_file_rests(run: Path):
     with viewed(run, quick()) as source:
         before = source.measure("metrics", patience_s=PATIENCE_S).value["rollouts/kept"]
+        turns = source.measurements.updates(source)
         with run.open("ab") as stream:
             stream.write(orjson.dumps(rollout(77, 0, Random(5))) + b"\n")
         os.utime(run, (1.0, 1.0))  # not live: nothing else will change
         assert source.measure("metrics", patience_s=0).stale
-        first = source.version
-        until(lambda: source.version != first)
-        after = until(lambda: source.measure("metrics", patience_s=0).value)["rollouts/kept"]
+        until(lambda: source.measurements.updates(source) > turns)
+        after = source.measure("metrics", patience_s=PATIENCE_S).value["rollouts/kept"]
     assert (before, after) == (111, 112)
 
 

@@ -5,7 +5,6 @@ From Python, `matching_lines(path, "reward<1 tools>3")` gives the lines of a fil
 
 from velodrome.index.answer_types import (
     FAILED,
-    Bin,
     Entry,
     FailureGroup,
     FieldHistogram,
@@ -20,7 +19,6 @@ from velodrome.index.query import Query, Sort
 
 __all__ = [
     "FAILED",
-    "Bin",
     "Entry",
     "FailureGroup",
     "FieldHistogram",

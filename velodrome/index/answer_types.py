@@ -96,21 +96,12 @@ class FailureGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
-    """How many values lie from `low` to below `high`; the last bin includes its upper end."""
-
-    low: float
-    high: float
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class FieldHistogram:
-    """How the values of a field are distributed. `count` rollouts have one."""
+    """How many values lie between each two edges. Without values there are no edges and no mean."""
 
-    bins: tuple[Bin, ...]
-    count: int
-    mean: float | None
+    edges: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+    mean: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import sqlite3
 
 import numpy as np
 
-from velodrome.index.answer_types import Bin, FailureGroup, FieldHistogram, Point
+from velodrome.index.answer_types import FailureGroup, FieldHistogram, Point
 from velodrome.index.columns import Columns
 
 _BINS = 20
@@ -20,13 +20,12 @@ def histogram(columns: Columns, field: str) -> FieldHistogram:
     column = columns.field(field, "field")
     values = column[~np.isnan(column)]
     if not len(values):
-        return FieldHistogram((), 0, None)
+        return FieldHistogram()
     low, high = float(values.min()), float(values.max())
-    bins: tuple[Bin, ...] = (Bin(low, high, len(values)),)
-    if low < high:
-        counts, edges = np.histogram(values, _BINS, (low, high))
-        bins = tuple(map(Bin, edges[:-1].tolist(), edges[1:].tolist(), counts.tolist()))
-    return FieldHistogram(bins, len(values), float(values.mean()))
+    if low == high:
+        return FieldHistogram((low, high), (len(values),), float(values.mean()))
+    counts, edges = np.histogram(values, _BINS, (low, high))
+    return FieldHistogram(tuple(edges.tolist()), tuple(counts.tolist()), float(values.mean()))
 
 
 def series(columns: Columns, most: int) -> list[Point]:

@@ -6,6 +6,7 @@ Keys and texts come from untrusted files: characters that could affect the termi
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from velodrome.errors import InputError
@@ -177,10 +178,10 @@ class Terminal:
         state = self._index.state
         rewards = self._index.histogram("reward")
         self._print(_equation(account(state, read_runs(self._source), live=False)))
-        self._print(f"mean reward {number(rewards.mean)} over {rewards.count:,}")
-        for each in rewards.bins:
-            if each.count:
-                self._print(f"  {number(each.low):>8} to {number(each.high):<8} {each.count:>8,}")
+        self._print(f"mean reward {number(rewards.mean)} over {sum(rewards.counts):,}")
+        for (low, high), count in zip(pairwise(rewards.edges), rewards.counts, strict=True):
+            if count:
+                self._print(f"  {number(low):>8} to {number(high):<8} {count:>8,}")
 
     def _help(self) -> None:
         self._print(HELP)

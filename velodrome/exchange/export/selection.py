@@ -89,8 +89,8 @@ class Selection:
 
     def rewards(self) -> tuple[float, float] | None:
         """Between which rewards all rollouts of the files lie, chosen or not."""
-        bins = [each for index in self._indexes for each in index.histogram("reward").bins]
-        return (min(each.low for each in bins), max(each.high for each in bins)) if bins else None
+        edges = [edge for index in self._indexes for edge in index.histogram("reward").edges]
+        return (min(edges), max(edges)) if edges else None
 
     def spread(self) -> tuple[int, int, int]:
         """Chosen tasks, those with several rollouts, those with rewards that differ."""

@@ -164,11 +164,10 @@ def _over_tasks(name: str, metrics: Json) -> str:
 
 
 def _histogram(rewards: FieldHistogram | None) -> Json | None:
-    if not rewards or not rewards.bins:
+    if not rewards:
         return None
-    edges = [rewards.bins[0].low, *(each.high for each in rewards.bins)]
-    label = f"Reward: {many(rewards.count, 'rollout')}, mean {number(rewards.mean)}"
-    return charts.histogram(edges, [each.count for each in rewards.bins], label=label, shown=number)
+    label = f"Reward: {many(sum(rewards.counts), 'rollout')}, mean {number(rewards.mean)}"
+    return charts.histogram(rewards.edges, rewards.counts, label=label, shown=number)
 
 
 def _throughput(index: Index, runs: list[Json]) -> Json | None:
