@@ -5,7 +5,8 @@ Only the first episode of each environment counts, so short episodes are not cou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, Protocol
@@ -14,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from velodrome.errors import InputError
 from velodrome.timing.report import counted
 from velodrome.training.envs.interface import Array, VectorEnv
 from velodrome.training.envs.make import make_env, make_teacher
@@ -120,22 +120,26 @@ def evaluation_line(result: Json) -> str:
     return words + (f", agreement {result['agreement']:.1%}" if "agreement" in result else "")
 
 
-def play(
-    settings: RunSettings, actor: Actor | None, *, episodes: int, led: bool = False, stop: Stop = _never
-) -> Evaluation:
-    """Episodes of any actor (None: the teacher), on the same layouts. `led`: the teacher's actions are taken."""
+def layout_seed(settings: RunSettings, first: int) -> int:
+    """The seed of the episodes from number `first` on that are played at once."""
+    return stream_seed(settings.seed, "evaluation", first) % 2**31
+
+
+@contextmanager
+def layouts(settings: RunSettings, first: int, episodes: int) -> Iterator[tuple[VectorEnv, TeacherActor | None]]:
+    """The environments of these episodes, at most `AT_ONCE`, and their teacher."""
+    many = settings.env.model_copy(update={"num_envs": min(episodes - first, AT_ONCE)})
+    with closing(make_env(many, layout_seed(settings, first))) as env:
+        teacher = make_teacher(many, env)
+        yield env, None if teacher is None else TeacherActor(teacher, env.spec)
+
+
+def play(settings: RunSettings, actor: Actor, *, episodes: int, led: bool = False, stop: Stop = _never) -> Evaluation:
+    """Episodes of any actor, on the same layouts. `led`: the teacher's actions are taken."""
     parts = []
     for first in range(0, episodes, AT_ONCE):
-        env_settings = settings.env.model_copy(update={"num_envs": min(episodes - first, AT_ONCE)})
-        env = make_env(env_settings, stream_seed(settings.seed, "evaluation", first) % 2**31)
-        try:
-            teacher = make_teacher(env_settings, env)
-            advisor = None if teacher is None else TeacherActor(teacher, env.spec)
-            if actor is None and advisor is None:
-                raise InputError(f"{settings.env.name}: has no teacher")
+        with layouts(settings, first, episodes) as (env, advisor):
             parts.append(_first_episodes(env, actor, advisor, led=led, stop=stop))
-        finally:
-            env.close()
     steps = sum(part.steps for part in parts)
     agreement = (
         None if parts[0].agreement is None else sum((part.agreement or 0.0) * part.steps for part in parts) / steps
@@ -144,9 +148,7 @@ def play(
     return Evaluation(tuple(returns), tuple(lengths), agreement, sum(part.unfinished for part in parts))
 
 
-def _first_episodes(
-    env: VectorEnv, actor: Actor | None, advisor: TeacherActor | None, *, led: bool, stop: Stop
-) -> Evaluation:
+def _first_episodes(env: VectorEnv, actor: Actor, advisor: TeacherActor | None, *, led: bool, stop: Stop) -> Evaluation:
     spec = env.spec
     begun_N = np.ones(spec.total, np.bool_)
     returns_E = np.zeros(spec.num_envs)
@@ -157,8 +159,7 @@ def _first_episodes(
         if stop():
             raise Stopped
         advised_N = advisor.act(env.obs, begun_N) if advisor else None
-        actions_N = actor.act(env.obs, begun_N) if actor else advised_N
-        assert actions_N is not None
+        actions_N = actor.act(env.obs, begun_N)
         if advised_N is not None:
             playing_N = np.repeat(playing_E, spec.agents)
             agreed += int((actions_N == advised_N)[playing_N].sum())
@@ -170,5 +171,5 @@ def _first_episodes(
         playing_E &= ~begun_N.reshape(spec.num_envs, spec.agents)[:, 0]
         if not playing_E.any():
             break
-    agreement = agreed / counted_actions if counted_actions and actor else None
+    agreement = agreed / counted_actions if counted_actions else None
     return Evaluation(tuple(returns_E.tolist()), tuple(lengths_E.tolist()), agreement, int(playing_E.sum()))

@@ -24,10 +24,9 @@ from velodrome.records.appender import Appender
 from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
 from velodrome.records.rollout import SCHEMA, encode, make_rollout
 from velodrome.training.envs.interface import Array, Spec, VectorEnv
-from velodrome.training.envs.make import make_env, make_teacher
-from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Student
+from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Student, layout_seed, layouts
 from velodrome.training.policy import Policy
-from velodrome.training.random_streams import stream, stream_seed
+from velodrome.training.random_streams import stream
 from velodrome.training.settings import RunSettings
 from velodrome.training.timed import TeacherActor
 
@@ -53,20 +52,15 @@ def write_episodes(
     existing = _existing(path, step)
     written = 0
     with closing(Appender(path)) as file:
-        for batch in range(-(-episodes // AT_ONCE)):
-            seed = stream_seed(settings.seed, "evaluation", batch * AT_ONCE) % 2**31
-            places = range(min(AT_ONCE, episodes - batch * AT_ONCE))
+        for first in range(0, episodes, AT_ONCE):
+            seed, places = layout_seed(settings, first), range(min(AT_ONCE, episodes - first))
             wanted = {e for e in places if f"{_layout(settings.env.name, seed, e)}/0" not in existing}
             if wanted:
-                name = f"evaluation/actions/{batch}" if batch else "evaluation/actions"
+                name = f"evaluation/actions/{first // AT_ONCE}" if first else "evaluation/actions"
                 generator = None if settings.evaluator.greedy else stream(settings.seed, name, step, device)
-                many = settings.env.model_copy(update={"num_envs": len(places)})
-                env = make_env(many, seed)
-                with closing(env):
-                    played = _EpisodeBatch(settings, env, seed, batch * AT_ONCE, step)
-                    teacher = make_teacher(many, env)
-                    advisor = None if teacher is None else TeacherActor(teacher, env.spec)
-                    written += played.play(Student(policy, device, generator), advisor, wanted, file, most_steps)
+                with layouts(settings, first, episodes) as (env, advisor):
+                    batch = _EpisodeBatch(settings, env, seed, first, step)
+                    written += batch.play(Student(policy, device, generator), advisor, wanted, file, most_steps)
         file.refuse_changed()
     return written
 
