@@ -306,16 +306,16 @@ def test_a_dead_replica_costs_a_retry_and_then_draws_no_traffic(wire: Any) -> No
 
 def test_a_cancelled_call_leaves_nothing_behind(wire: Any) -> None:
     async def body(client: http.Http) -> None:
-        asked = asyncio.Event()
+        request = asyncio.Event()
 
         def silent(_: Any) -> str:
-            asked.set()
+            request.set()
             return str(wire.NEVER)
 
         async with wire(silent, wire.reply(200, b"ok")) as server:
             target = http.Target(server.url)
             call = asyncio.create_task(client.post(target, b"", QUICK))
-            await asked.wait()
+            await request.wait()
             assert target.in_flight == 1
             call.cancel()
             with pytest.raises(asyncio.CancelledError):

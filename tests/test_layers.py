@@ -34,11 +34,11 @@ def drawn() -> list[set[str]]:
 
 
 def modules() -> dict[str, Path]:
-    found = {}
+    result = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        result[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return result
 
 
 MODULES = modules()
@@ -139,9 +139,9 @@ def test_no_module_imports_itself_by_way_of_others():
         if module in done:
             return []
         for target in sorted(graph[module]):
-            found = cycle(target, [*way, module])
-            if found:
-                return found
+            result = cycle(target, [*way, module])
+            if result:
+                return result
         done.add(module)
         return []
 

@@ -38,9 +38,9 @@ def test_code_runs_off_the_loop_and_as_many_at_once_as_there_are_threads() -> No
         ]
         return set(await asyncio.gather(*calls))
 
-    found = asyncio.run(main())
-    assert len(found) == 4
-    assert threading.get_ident() not in found
+    result = asyncio.run(main())
+    assert len(result) == 4
+    assert threading.get_ident() not in result
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
@@ -158,12 +158,12 @@ def test_a_result_that_comes_after_its_caller_has_gone_is_handed_to_late() -> No
 
 def test_the_same_pool_serves_one_loop_after_another() -> None:
     threads = Threads(2)
-    found = [
+    result = [
         asyncio.run(threads.run(lambda: 1, timeout_s=DEADLINE_S)),
         uvloop.run(threads.run(lambda: 2, timeout_s=DEADLINE_S)),
     ]
     threads.close()
-    assert [*found, asyncio.run(threads.run(lambda: 3, timeout_s=DEADLINE_S))] == [1, 2, 3]
+    assert [*result, asyncio.run(threads.run(lambda: 3, timeout_s=DEADLINE_S))] == [1, 2, 3]
 
 
 def test_threads_end_when_the_pool_is_closed() -> None:

@@ -92,8 +92,8 @@ def test_json_has_everything_and_nothing_else(broken: Path, capsys: pytest.Captu
 
 def test_json_of_a_clean_file_says_that_there_is_nothing(fine: Path, capsys: pytest.CaptureFixture[str]):
     code, out, _ = check(capsys, fine, "--json", "--fail-on", "info")
-    told = {"files": [str(fine)], "rollouts": 40, "failed": 0, "worst": None, "findings": []}
-    assert (code, orjson.loads(out)) == (0, told)
+    report = {"files": [str(fine)], "rollouts": 40, "failed": 0, "worst": None, "findings": []}
+    assert (code, orjson.loads(out)) == (0, report)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,14 @@ from velodrome.records.rollout import encode
 
 
 def row(key: str, reward: float, **fields: Any) -> dict[str, Any]:
-    asked = f"Question {key.partition('/')[0]}"
-    return {"responses_create_params": {"input": asked}, "output": [], "reward": reward, **fields, "meta": {"key": key}}
+    request = f"Question {key.partition('/')[0]}"
+    return {
+        "responses_create_params": {"input": request},
+        "output": [],
+        "reward": reward,
+        **fields,
+        "meta": {"key": key},
+    }
 
 
 def write(path: Path, *rows: dict[str, Any]) -> Path:
@@ -80,10 +86,10 @@ def test_json_is_what_the_library_gives_and_sides_may_have_several_files(
 ):
     more = write(tmp_path / "more.jsonl", row("t99/0", 1.0))
     assert main(["compare", "--a", str(runs[0]), str(more), "--b", str(runs[1]), "--json", "--ci", "0"]) == 0
-    found = orjson.loads(capsys.readouterr().out)
-    assert found["files"] == {"a": [str(runs[0]), str(more)], "b": [str(runs[1])]}
-    assert found["tasks"] == {"both": 20, "only_a": 1, "only_b": 0}
-    assert found["verdict"] == "reward +0.75, 20 tasks in both runs; whether that is chance was not asked (--ci 0)"
+    result = orjson.loads(capsys.readouterr().out)
+    assert result["files"] == {"a": [str(runs[0]), str(more)], "b": [str(runs[1])]}
+    assert result["tasks"] == {"both": 20, "only_a": 1, "only_b": 0}
+    assert result["verdict"] == "reward +0.75, 20 tasks in both runs; whether that is chance was not asked (--ci 0)"
 
 
 @pytest.mark.parametrize(

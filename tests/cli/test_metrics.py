@@ -47,8 +47,8 @@ def test_several_files_without_a_flag_are_one_run(file: Path, tmp_path: Path, ca
     other = write(tmp_path / "s.jsonl", row("t0/0", 0.0), row("new/0", 0.0))
     assert main(["metrics", str(file), str(other)]) == 0
     out, err = capsys.readouterr()
-    found = orjson.loads(out)
-    assert (found["rollouts/kept"], found["reward"]) == (13, 9 / 13)
+    result = orjson.loads(out)
+    assert (result["rollouts/kept"], result["reward"]) == (13, 9 / 13)
     assert err == (
         f"{other}: 1 of its 2 rollouts have keys that an earlier file has; each key is counted once, from the file "
         "named first (velo compare sets two runs side by side)\n"
@@ -88,18 +88,18 @@ def test_a_table_has_the_run_and_a_line_for_each_group(file: Path, capsys: pytes
 
 def test_json_has_everything(file: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["metrics", str(file), "--json", "--by", "agent", "--k", "2", "--pass-at", "0.5"]) == 0
-    found = orjson.loads(capsys.readouterr().out)
-    assert {name: found[name] for name in ("files", "pass_at", "level", "by", "notes")} == {
+    result = orjson.loads(capsys.readouterr().out)
+    assert {name: result[name] for name in ("files", "pass_at", "level", "by", "notes")} == {
         "files": [str(file)],
         "pass_at": 0.5,
         "level": 0.95,
         "by": "agent",
         "notes": [],
     }
-    assert list(found["run"]["rates"]) == ["pass@2", "pass^2", "majority@2"]
-    assert found["metrics"] == read_metrics(file)[0]
-    assert [group["group"] for group in found["groups"]] == ["solver"]
-    assert found["groups"][0]["fields"] == found["run"]["fields"]
+    assert list(result["run"]["rates"]) == ["pass@2", "pass^2", "majority@2"]
+    assert result["metrics"] == read_metrics(file)[0]
+    assert [group["group"] for group in result["groups"]] == ["solver"]
+    assert result["groups"][0]["fields"] == result["run"]["fields"]
 
 
 def test_csv_has_a_line_for_each_number_of_each_group(file: Path, capsys: pytest.CaptureFixture[str]):

@@ -89,9 +89,9 @@ def served(*words: str, **environment: str) -> Iterator[tuple[str, subprocess.Po
         try:
             assert process.stderr
             line = process.stderr.readline()
-            found = re.search(r"http://\S+/", line)
-            assert found, line + process.stderr.read()
-            yield found[0], process
+            result = re.search(r"http://\S+/", line)
+            assert result, line + process.stderr.read()
+            yield result[0], process
         finally:
             process.kill()
 
@@ -145,15 +145,15 @@ class Typed:
         os.close(slave)
 
     def read(self, prompt: str = "> ") -> str:
-        found = b""
-        while not found.decode("utf-8", "replace").endswith(prompt):
+        result = b""
+        while not result.decode("utf-8", "replace").endswith(prompt):
             ready, _, _ = select.select([self._master], [], [], 60)
-            assert ready, found
+            assert ready, result
             try:
-                found += os.read(self._master, 4096)
+                result += os.read(self._master, 4096)
             except OSError:  # the other side is closed
                 break
-        return found.decode().replace("\r\n", "\n")
+        return result.decode().replace("\r\n", "\n")
 
     def type(self, line: str, prompt: str = "> ") -> str:
         os.write(self._master, line.encode() + b"\n")
@@ -179,8 +179,8 @@ def test_a_file_is_browsed_in_a_terminal(run: Path):
         assert re.search(r"^ +1 +\S+ +.*task-003/0", first, re.MULTILINE)
         assert "no field" in typed.type("/nonsense>1")
         listed = typed.type("s -total_s")
-        found = re.findall(r"(\d+\.?\d*) (ms|s)  ", listed)
-        times = [float(value) * (0.001 if unit == "ms" else 1) for value, unit in found]
+        result = re.findall(r"(\d+\.?\d*) (ms|s)  ", listed)
+        times = [float(value) * (0.001 if unit == "ms" else 1) for value, unit in result]
         assert (times, len(times)) == (sorted(times, reverse=True), 20)
         assert "10 of 20 match repeat>0" in typed.type("/repeat>0")
         shown = typed.type("o 3")

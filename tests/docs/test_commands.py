@@ -60,8 +60,8 @@ def mistakes(words: list[str]) -> list[str]:
         return [f"no verb {verb}"]
     known = known_settings(verb)
     problems: list[str] = []
-    given = [word for word in rest if word[:1] in "+~" and "…" not in word and "<" not in word]
-    changes, _ = parse(given, problems)
+    args = [word for word in rest if word[:1] in "+~" and "…" not in word and "<" not in word]
+    changes, _ = parse(args, problems)
     for change in changes:
         inside_block = len(change.path) > 1 and change.path[1] in KINDS
         if known is not None and change.path[0] not in known and not inside_block:

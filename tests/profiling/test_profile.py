@@ -69,15 +69,15 @@ def means(told: Json) -> dict[str, float]:
 
 
 def test_the_whole_object_has_the_shape_that_everything_else_reads():
-    told = profiled(steady(100), CONFIG)
-    assert list(told) == [
+    report = profiled(steady(100), CONFIG)
+    assert list(report) == [
         *("rollouts", "rows", "failed", "active_s", "rollouts_per_s", "tree", "load", "series", "histograms", "tools"),
         *("slowest", "notes", "verdict"),
     ]
-    assert (told["rollouts"], told["failed"], told["notes"]) == (100, 0, [])
-    assert told["active_s"] == pytest.approx(0.8142 * (1 + 99 / 4))
-    assert told["rollouts_per_s"] == pytest.approx(100 / told["active_s"])
-    assert [(line["name"], line["part"], line["depth"]) for line in told["tree"]] == [
+    assert (report["rollouts"], report["failed"], report["notes"]) == (100, 0, [])
+    assert report["active_s"] == pytest.approx(0.8142 * (1 + 99 / 4))
+    assert report["rollouts_per_s"] == pytest.approx(100 / report["active_s"])
+    assert [(line["name"], line["part"], line["depth"]) for line in report["tree"]] == [
         ("Rollout Total", "total", 0),
         ("Queue", "queue", 1),
         ("Model", "model", 1),
@@ -87,7 +87,7 @@ def test_the_whole_object_has_the_shape_that_everything_else_reads():
         ("Other", "other", 1),
         ("Write", "write", 0),
     ]
-    assert told["tree"][2] == {
+    assert report["tree"][2] == {
         "name": "Model",
         "part": "model",
         "depth": 1,
@@ -99,7 +99,7 @@ def test_the_whole_object_has_the_shape_that_everything_else_reads():
         "calls": 2.0,
         "bottleneck": True,
     }
-    assert told["load"] == {
+    assert report["load"] == {
         "in_flight_mean": 4.0,
         "limit": 4,
         "cpu_mean": pytest.approx(0.5),
@@ -110,7 +110,7 @@ def test_the_whole_object_has_the_shape_that_everything_else_reads():
         "retries": 0,
         "bytes": 0,
     }
-    assert told["tools"] == [
+    assert report["tools"] == [
         {
             "name": "calculator",
             "calls": 100,
@@ -121,18 +121,18 @@ def test_the_whole_object_has_the_shape_that_everything_else_reads():
             "held_ms": pytest.approx(0.1),
         }
     ]
-    assert list(told["histograms"]) == ["total", "model", "tools", "verify", "queue"]
-    assert all(sum(each["counts"]) == 100 for each in told["histograms"].values())
-    assert list(told["series"]) == ["start", "every_s", "at_s", "rollouts_per_s", "in_flight", "cpu", "lag_ms"]
-    assert list(told["verdict"]) == ["bound", "what", "part", "rollouts_per_s", "evidence", "advice", "paragraph"]
-    assert orjson.loads(orjson.dumps(told)) == told
+    assert list(report["histograms"]) == ["total", "model", "tools", "verify", "queue"]
+    assert all(sum(each["counts"]) == 100 for each in report["histograms"].values())
+    assert list(report["series"]) == ["start", "every_s", "at_s", "rollouts_per_s", "in_flight", "cpu", "lag_ms"]
+    assert list(report["verdict"]) == ["bound", "what", "part", "rollouts_per_s", "evidence", "advice", "paragraph"]
+    assert orjson.loads(orjson.dumps(report)) == report
 
 
 def test_nothing_at_all_is_a_profile_too():
-    told = profiled([])
-    assert (told["rollouts"], told["rollouts_per_s"], told["slowest"], told["tools"]) == (0, 0.0, [], [])
-    assert (told["verdict"]["bound"], told["verdict"]["advice"]) == ("unknown", [])
-    assert orjson.loads(orjson.dumps(told))["series"]["at_s"] == []
+    report = profiled([])
+    assert (report["rollouts"], report["rollouts_per_s"], report["slowest"], report["tools"]) == (0, 0.0, [], [])
+    assert (report["verdict"]["bound"], report["verdict"]["advice"]) == ("unknown", [])
+    assert orjson.loads(orjson.dumps(report))["series"]["at_s"] == []
 
 
 PARTS = st.fixed_dictionaries(
@@ -177,11 +177,11 @@ def test_an_older_row_is_read_with_its_waits_taken_out_of_the_model():
 def test_sessions_back_off_and_the_judge_have_a_line_when_there_are_any():
     judge = ["verify", 0, 900, {}, [["judge", 0, 400, {}, []], ["judge", 400, 200, {}, []]]]
     made = [row(session_s=0.1, backoff_s=0.2, total_s=1.2142, tree=[["@env", 0, 1000, {"pid": 1}, [judge]]]), row(1)]
-    told = profiled(made)
-    found = {line["part"]: (line["depth"], pytest.approx(line["mean_ms"]), line["calls"]) for line in told["tree"]}
-    assert found["session"] == (1, 50.0, None)
-    assert found["backoff"] == (1, 100.0, None)
-    assert found["judge"] == (2, 0.3, 1.0)
+    report = profiled(made)
+    result = {line["part"]: (line["depth"], pytest.approx(line["mean_ms"]), line["calls"]) for line in report["tree"]}
+    assert result["session"] == (1, 50.0, None)
+    assert result["backoff"] == (1, 100.0, None)
+    assert result["judge"] == (2, 0.3, 1.0)
 
 
 def test_calls_that_were_folded_into_one_span_are_counted_each():
@@ -214,12 +214,12 @@ def test_the_slowest_rollouts_are_told_with_their_line_and_tree():
 
 
 def test_retries_and_rate_limits_are_counted_in_rollouts_and_in_failures():
-    found = Profile()
-    found.add(RowFacts(row(retries=3, rate_limited=2, backoff_s=0.001, total_s=0.8152)))
+    result = Profile()
+    result.add(RowFacts(row(retries=3, rate_limited=2, backoff_s=0.001, total_s=0.8152)))
     failure = {"key": "9/0", "finished_at": START, "timing": {"total_s": 0.5, "retries": 5, "rate_limited": 5}}
-    found.add(RowFacts(failure, failed=True))
-    told = found.report()
-    assert (told["load"]["retries"], told["load"]["rate_limited"], told["failed"]) == (8, 7, 1)
+    result.add(RowFacts(failure, failed=True))
+    report = result.report()
+    assert (report["load"]["retries"], report["load"]["rate_limited"], report["failed"]) == (8, 7, 1)
 
 
 def test_a_rollout_that_failed_and_was_kept_later_has_not_failed(tmp_path: Path):
@@ -253,9 +253,9 @@ def test_active_time_is_that_of_the_metrics_whatever_failed(tmp_path: Path):
     path = write(tmp_path / "rollouts.jsonl", rows)
     failures = [{**row(99, end=START + end)["meta"], "error": "x"} for end in (-1.3, 59.0, 5000.0)]
     write(tmp_path / "rollouts.failures.jsonl", failures)
-    told, (flat, _) = read_profile(path), read_metrics(path)
-    assert told["active_s"] == pytest.approx(30 * 0.8142) == flat["throughput/active_s"]
-    assert told["rollouts_per_s"] == pytest.approx(flat["throughput/samples_per_s"])
+    report, (flat, _) = read_profile(path), read_metrics(path)
+    assert report["active_s"] == pytest.approx(30 * 0.8142) == flat["throughput/active_s"]
+    assert report["rollouts_per_s"] == pytest.approx(flat["throughput/samples_per_s"])
 
 
 def test_the_mark_is_on_what_the_verdict_names_and_nowhere_while_that_is_not_known():
@@ -273,10 +273,10 @@ def test_the_mark_is_on_what_the_verdict_names_and_nowhere_while_that_is_not_kno
 def test_several_files_are_read_as_one(tmp_path: Path):
     rows = steady(60)
     paths = [write(tmp_path / "a.jsonl", rows[:30]), write(tmp_path / "b.jsonl", rows[30:])]
-    told = read_profile(*paths)
+    report = read_profile(*paths)
     whole = read_profile(write(tmp_path / "c.jsonl", rows))
-    assert (told["rollouts"], told["active_s"], means(told)) == (60, whole["active_s"], means(whole))
-    assert {(each["file"], each["line"]) for each in told["slowest"]} >= {(str(paths[0]), 1)}
+    assert (report["rollouts"], report["active_s"], means(report)) == (60, whole["active_s"], means(whole))
+    assert {(each["file"], each["line"]) for each in report["slowest"]} >= {(str(paths[0]), 1)}
 
 
 def test_a_file_that_is_not_there_is_the_users_mistake(tmp_path: Path):
@@ -287,10 +287,10 @@ def test_a_file_that_is_not_there_is_the_users_mistake(tmp_path: Path):
 def test_lines_that_are_no_rollouts_and_rollouts_without_times_are_named_and_count_nowhere(tmp_path: Path):
     bad = [b"{half\n", [1], 5, {"meta": 1}, {"meta": {}}, {"meta": {"timing": []}}, {"meta": {"timing": {}}}]
     path = write(tmp_path / "r.jsonl", [row(), *bad])
-    told = read_profile(path)
-    assert (told["rollouts"], told["rows"]) == (1, 5)
+    report = read_profile(path)
+    assert (report["rollouts"], report["rows"]) == (1, 5)
     flaws = dict.fromkeys((5, 6, 7, 8), "it has no times") | dict.fromkeys((2, 3, 4), "not a rollout")
-    assert told["notes"] == [
+    assert report["notes"] == [
         "1 of 5 rollouts have times",
         *(f"{path}:{number}: {what}; it is not counted" for number, what in flaws.items()),
     ]
@@ -329,13 +329,13 @@ def test_whatever_stands_in_a_row_nothing_is_raised_and_the_result_is_json(
         rows[number]["meta"]["timing"][name] = value
     for number, tree in trees:
         rows[number]["meta"]["timing"]["tree"] = tree
-    told = profiled(rows, {"agent": config, "x": {"responses_api_agents": config}})
-    untimed = 30 - told["rollouts"]
-    assert told["rows"] == 30
-    assert len(told["notes"]) == (1 + untimed if untimed else 0)
-    times = [[value for name, value in line.items() if name not in ("calls", "share")] for line in told["tree"]]
-    assert [line["part"] for line in told["tree"] if line["share"] is None] in ([], ["write"])  # it is in no total
-    assert b"null" not in orjson.dumps([times, told["histograms"], told["active_s"]])
+    report = profiled(rows, {"agent": config, "x": {"responses_api_agents": config}})
+    untimed = 30 - report["rollouts"]
+    assert report["rows"] == 30
+    assert len(report["notes"]) == (1 + untimed if untimed else 0)
+    times = [[value for name, value in line.items() if name not in ("calls", "share")] for line in report["tree"]]
+    assert [line["part"] for line in report["tree"] if line["share"] is None] in ([], ["write"])  # it is in no total
+    assert b"null" not in orjson.dumps([times, report["histograms"], report["active_s"]])
 
 
 def test_a_tree_that_is_very_deep_or_very_wide_is_read_as_far_as_makes_sense():
@@ -343,15 +343,15 @@ def test_a_tree_that_is_very_deep_or_very_wide_is_read_as_far_as_makes_sense():
     for _ in range(900):
         deep = ["@x", 0, 10, {"pid": 1}, [deep]]
     wide = [["model", n, 1, {}, []] for n in range(15_000)]
-    told = profiled([*steady(30), row(50, tree=[deep]), row(51, tree=wide)])
-    assert (told["rollouts"], told["notes"]) == (32, [])
+    report = profiled([*steady(30), row(50, tree=[deep]), row(51, tree=wide)])
+    assert (report["rollouts"], report["notes"]) == (32, [])
 
 
 def test_the_gap_between_two_runs_is_not_active_time_and_takes_no_point():
     rows = steady(40) + [row(n, end=START + 86_400 + n) for n in range(40)]
-    told = profiled(rows)
-    assert told["active_s"] == pytest.approx(0.8142 * (1 + 39 / 4) + 39.8142)
-    series = told["series"]
+    report = profiled(rows)
+    assert report["active_s"] == pytest.approx(0.8142 * (1 + 39 / 4) + 39.8142)
+    series = report["series"]
     assert sum(series["rollouts_per_s"]) * series["every_s"] == pytest.approx(80)
     assert series["at_s"][-1] > 86_000
     assert len(series["at_s"]) <= 80
@@ -370,9 +370,9 @@ STRETCH = st.tuples(st.integers(0, 200), st.integers(0, 15)).map(lambda pair: (p
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STRETCH, max_size=25))
 def test_active_time_is_the_union_with_short_gaps_closed_in_any_order(stretches: list[tuple[int, int]]):
-    found = Stretches(gap_s=2.0)
+    result = Stretches(gap_s=2.0)
     for start, end in stretches:
-        found.add(start, end)
+        result.add(start, end)
     expected, reached = 0.0, -math.inf
     for start, end in sorted(stretches):
         if start <= reached + 2.0:
@@ -380,39 +380,44 @@ def test_active_time_is_the_union_with_short_gaps_closed_in_any_order(stretches:
         else:
             expected += end - start
         reached = max(reached, end)
-    assert found.seconds == expected
+    assert result.seconds == expected
     if stretches:
-        assert found.hi == max(end for _, end in stretches)
+        assert result.hi == max(end for _, end in stretches)
 
 
 def test_a_million_lonely_stretches_take_bounded_memory():
-    found = Stretches(most=100)
+    result = Stretches(most=100)
     for number in range(20_000):
-        found.add(number * 10.0, number * 10.0 + 1.0)
-    assert len(found._starts) <= 100
-    assert found.seconds >= 20_000
+        result.add(number * 10.0, number * 10.0 + 1.0)
+    assert len(result._starts) <= 100
+    assert result.seconds >= 20_000
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.floats(0, 1e7), min_size=1, max_size=3000))
 def test_a_series_has_at_most_so_many_points_and_loses_no_rollout(ends: list[float]):
-    found, active = Series(), Stretches()
+    result, active = Series(), Stretches()
     for end in ends:
-        found.add(START, START + end, 5, 0.5, 0.001)
+        result.add(START, START + end, 5, 0.5, 0.001)
         active.add(START, START + end)
-    told = found.report(active)
-    assert len(told["at_s"]) <= MOST_POINTS
-    assert sum(told["rollouts_per_s"]) * told["every_s"] == pytest.approx(len(ends))
-    assert told["at_s"] == sorted(told["at_s"])
-    assert set(told["in_flight"]) == {5.0}  # also where none finished: what finishes later is in flight meanwhile
+    report = result.report(active)
+    assert len(report["at_s"]) <= MOST_POINTS
+    assert sum(report["rollouts_per_s"]) * report["every_s"] == pytest.approx(len(ends))
+    assert report["at_s"] == sorted(report["at_s"])
+    assert set(report["in_flight"]) == {5.0}  # also where none finished: what finishes later is in flight meanwhile
 
 
 def test_what_a_series_is_not_told_is_null():
-    found, active = Series(), Stretches()
-    found.add(START, START + 1, None, None, 0.0)
+    result, active = Series(), Stretches()
+    result.add(START, START + 1, None, None, 0.0)
     active.add(START, START + 1)
-    told = found.report(active)
-    assert (told["rollouts_per_s"], told["in_flight"], told["cpu"], told["lag_ms"]) == ([8.0], [None], [None], [None])
+    report = result.report(active)
+    assert (report["rollouts_per_s"], report["in_flight"], report["cpu"], report["lag_ms"]) == (
+        [8.0],
+        [None],
+        [None],
+        [None],
+    )
 
 
 def sampled(count: int, nodes: int) -> RunSample:

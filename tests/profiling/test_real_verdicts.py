@@ -60,24 +60,24 @@ def verdict(file: Path) -> Any:
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_the_cause_that_bound_a_real_run_is_named(name: str) -> None:
-    found = verdict(FOLDER / f"{name}.jsonl.gz")
-    assert (found["bound"], name) == (CAUSES[name], name), found["paragraph"]
+    result = verdict(FOLDER / f"{name}.jsonl.gz")
+    assert (result["bound"], name) == (CAUSES[name], name), result["paragraph"]
 
 
 @pytest.mark.parametrize("name", ["slow_disk_hides_the_model", "verify_hides_the_model", "verify_burns_CPU"])
 def test_no_number_rests_on_times_that_a_late_loop_or_other_threads_made_longer(name: str) -> None:
-    found = verdict(FOLDER / f"{name}.jsonl.gz")
-    assert [each["predicted_rollouts_per_s"] for each in found["advice"]] == [None] * len(found["advice"])
+    result = verdict(FOLDER / f"{name}.jsonl.gz")
+    assert [each["predicted_rollouts_per_s"] for each in result["advice"]] == [None] * len(result["advice"])
 
 
 def test_it_is_said_that_a_late_loop_hides_what_the_model_takes() -> None:
-    found = verdict(FOLDER / "slow_disk_hides_the_model.jsonl.gz")
-    assert "What that gives is not known: the event loop was late" in found["paragraph"]
+    result = verdict(FOLDER / "slow_disk_hides_the_model.jsonl.gz")
+    assert "What that gives is not known: the event loop was late" in result["paragraph"]
 
 
 def test_times_that_vary_are_not_said_to_be_longer_with_more_at_once() -> None:
-    found = verdict(FOLDER / "verify_of_varied_length.jsonl.gz")
-    assert found["paragraph"].endswith("What that gives is not known: whether verify gets slower with more at once.")
+    result = verdict(FOLDER / "verify_of_varied_length.jsonl.gz")
+    assert result["paragraph"].endswith("What that gives is not known: whether verify gets slower with more at once.")
 
 
 def test_every_recorded_run_has_its_cause() -> None:

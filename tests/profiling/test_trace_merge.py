@@ -56,39 +56,39 @@ def stretches(events: list[Event]) -> dict[str, list[tuple[int, int, str]]]:
     """By the names of process and track: start, end and name of each stretch."""
     processes = {each["pid"]: each["args"]["name"] for each in events if each["name"] == "process_name"}
     tracks = {each["tid"]: each["args"]["name"] for each in events if each["name"] == "thread_name"}
-    found: dict[str, list[tuple[int, int, str]]] = {}
+    result: dict[str, list[tuple[int, int, str]]] = {}
     for each in events:
         if each["ph"] == "X":
             where = f"{processes[each['pid']]} / {tracks[each['tid']]}"
-            found.setdefault(where, []).append((each["ts"], each["ts"] + each["dur"], each["name"]))
-    return found
+            result.setdefault(where, []).append((each["ts"], each["ts"] + each["dur"], each["name"]))
+    return result
 
 
 def test_files_with_the_same_ids_lie_side_by_side_on_one_clock(tmp_path: Path):
     paths = [torch_trace(tmp_path / "profiler_trace_0.json"), our_trace(tmp_path / "trace.json.gz")]
-    told = merge(tmp_path / "all.json", paths)
-    found = check_file(tmp_path / "all.json")
-    assert found.epoch_us == EPOCH_US + 90
-    assert stretches(found.events) == {
+    report = merge(tmp_path / "all.json", paths)
+    result = check_file(tmp_path / "all.json")
+    assert result.epoch_us == EPOCH_US + 90
+    assert stretches(result.events) == {
         "profiler_trace_0.json: python / thread 7": [(10, 21, "update 1"), (14, 21, "mm")],
         "profiler_trace_0.json: python / 7 Python": [(10, 13, "f")],
         "trace.json.gz: collector / slot 6": [(0, 30, "rollout")],
     }
-    names = [each["args"]["name"] for each in found.events if each["name"] == "process_name"]
+    names = [each["args"]["name"] for each in result.events if each["name"] == "process_name"]
     assert names == ["profiler_trace_0.json: python", "profiler_trace_0.json: Traces", "trace.json.gz: collector"]
-    assert [(each["name"], each["events"]) for each in told["files"]] == [
+    assert [(each["name"], each["events"]) for each in report["files"]] == [
         ("profiler_trace_0.json", 6),
         ("trace.json.gz", 4),
     ]
-    assert told["began_at"] == (EPOCH_US + 90) / 1e6
-    assert told["notes"] == []
+    assert report["began_at"] == (EPOCH_US + 90) / 1e6
+    assert report["notes"] == []
 
 
 def test_what_was_merged_can_be_merged_again(tmp_path: Path):
     merge(tmp_path / "ab.json.gz", [torch_trace(tmp_path / "a.json"), our_trace(tmp_path / "b.json")])
     merge(tmp_path / "abc.json", [tmp_path / "ab.json.gz", our_trace(tmp_path / "c.json")])
-    found = check_file(tmp_path / "abc.json")
-    assert stretches(found.events) == {
+    result = check_file(tmp_path / "abc.json")
+    assert stretches(result.events) == {
         "ab.json.gz: a.json: python / thread 7": [(10, 21, "update 1"), (14, 21, "mm")],
         "ab.json.gz: a.json: python / 7 Python": [(10, 13, "f")],
         "ab.json.gz: b.json: collector / slot 6": [(0, 30, "rollout")],
@@ -100,8 +100,8 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         our_trace(tmp_path / name / "trace.json")
-    told = merge(tmp_path / "all.json", [tmp_path / name / "trace.json" for name in ("one", "two")])
-    assert [each["name"] for each in told["files"]] == ["one/trace.json", "two/trace.json"]
+    report = merge(tmp_path / "all.json", [tmp_path / name / "trace.json" for name in ("one", "two")])
+    assert [each["name"] for each in report["files"]] == ["one/trace.json", "two/trace.json"]
     check_file(tmp_path / "all.json")
 
 
@@ -196,25 +196,25 @@ def test_what_json_cannot_hold_is_replaced_in_its_event_and_in_no_other(tmp_path
     ]
     path = tmp_path / "odd.json"
     path.write_text(json.dumps({"deviceProperties": [], "baseTimeNanoseconds": BASE_NS, "traceEvents": events}))
-    told = merge(tmp_path / "all.json", [path, our_trace(tmp_path / "b.json")])
-    assert told["notes"] == [
+    report = merge(tmp_path / "all.json", [path, our_trace(tmp_path / "b.json")])
+    assert report["notes"] == [
         f"{path}: 2 events without a time left out",
         "odd.json ends 84 µs before b.json begins: they do not overlap",
     ]
-    found = check_file(tmp_path / "all.json").events
-    assert [(each["name"], each["ts"], each["args"]) for each in found if each.get("cat") == "cpu_op"] == [
+    result = check_file(tmp_path / "all.json").events
+    assert [(each["name"], each["ts"], each["args"]) for each in result if each.get("cat") == "cpu_op"] == [
         ("mm", 0, {"x": 1}),
         ("mm", 1, {"x": 1e30}),
         ("a?", 2, {"x": 1}),
         ("mm", 3, {}),
         ("mm", 4, {"x": 1}),
     ]
-    assert "odd.json: p?" in [each["args"]["name"] for each in found if each["name"] == "process_name"]
+    assert "odd.json: p?" in [each["args"]["name"] for each in result if each["name"] == "process_name"]
 
 
 def test_a_trace_of_a_killed_collection_is_merged_as_far_as_it_goes(tmp_path: Path):
     torn = our_trace(tmp_path / "torn.json")
     torn.write_bytes(torn.read_bytes()[:-150])
-    told = merge(tmp_path / "all.json", [torch_trace(tmp_path / "a.json"), torn])
-    assert told["notes"] == [f"{torn}: it cannot be read to its end; what stands before that was merged"]
+    report = merge(tmp_path / "all.json", [torch_trace(tmp_path / "a.json"), torn])
+    assert report["notes"] == [f"{torn}: it cannot be read to its end; what stands before that was merged"]
     assert read_trace(tmp_path / "all.json").missing is None

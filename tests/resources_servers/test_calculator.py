@@ -139,8 +139,8 @@ def test_whole_numbers_are_exact(a: int, b: int) -> None:
     ],
 )
 def test_the_last_number_of_an_answer_is_found(text: str, number: str | None, value: Fraction | None) -> None:
-    found = last_number(text)
-    assert (found, None if found is None else value_of(found)) == (number, value)
+    result = last_number(text)
+    assert (result, None if result is None else value_of(result)) == (number, value)
 
 
 def test_a_runaway_answer_is_read_at_its_end() -> None:

@@ -297,9 +297,9 @@ def test_scores_are_made_plain() -> None:
         (Score(1.0, (1, 2)), {"reward": 1.0, "parts": [1, 2]}),
         (Model(reward=0.75), {"reward": 0.75, "note": None}),
     ]:
-        found = scored(returning(value))
-        found.pop("deep", None)
-        assert (found, type(found["reward"])) == (score, float)
+        result = scored(returning(value))
+        result.pop("deep", None)
+        assert (result, type(result["reward"])) == (score, float)
 
 
 def test_numpy_numbers_in_a_score_are_numbers() -> None:

@@ -26,8 +26,8 @@ def documented() -> type[Environment]:
     (code,) = POLITE.findall(DOCS.read_text())
     scope: dict[str, Any] = {"__name__": "documented"}
     exec(compile(code, str(DOCS), "exec", dont_inherit=True), scope)
-    found: type[Environment] = scope["Polite"]
-    return found
+    result: type[Environment] = scope["Polite"]
+    return result
 
 
 def says(text: str) -> dict[str, Any]:

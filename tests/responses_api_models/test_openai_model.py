@@ -59,8 +59,8 @@ def asked(wire: Any, answers: list[Any], *requests: Json, **config: Any) -> tupl
 
 
 def text(response: Json) -> str:
-    found: str = response["output"][0]["content"][0]["text"]
-    return found
+    result: str = response["output"][0]["content"][0]["text"]
+    return result
 
 
 def paths(server: Any) -> list[str]:

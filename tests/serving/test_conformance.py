@@ -217,9 +217,9 @@ def test_a_model_answers_the_same_and_fails_with_the_same_status(where: int) -> 
 
     async def use(model: Any) -> Any:
         first = await model.respond({"input": "15% of 240?"})
-        given = [{"role": "user", "content": "?"}, *first["output"]]
-        given.append({"type": "function_call_output", "call_id": "call_0_0", "output": "36.0"})
-        second = await model.respond({"input": given})
+        args = [{"role": "user", "content": "?"}, *first["output"]]
+        args.append({"type": "function_call_output", "call_id": "call_0_0", "output": "36.0"})
+        second = await model.respond({"input": args})
         return first["output"], second["output"], first["usage"]
 
     async def fail(model: Any) -> Any:

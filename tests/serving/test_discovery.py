@@ -78,8 +78,8 @@ def head(
 
 
 def config(port: int, *instances: Instance, **settings: Any) -> Config:
-    given = {"head_server": {"port": port}, **settings}
-    return Config(given, {each.name: each for each in instances})
+    args = {"head_server": {"port": port}, **settings}
+    return Config(args, {each.name: each for each in instances})
 
 
 def model(**settings: Any) -> Instance:
@@ -133,9 +133,9 @@ def test_a_block_that_runs_with_other_settings_is_refused():
 
 
 def test_without_servers_the_config_is_run_here_and_that_is_said(closed_port: int):
-    given = config(closed_port, model(answers=["x"]))
+    args = config(closed_port, model(answers=["x"]))
     note = f"no servers run at 127.0.0.1:{closed_port}: running embedded, all in this process"
-    assert find(given) == (given, Servers(note=note))
+    assert find(args) == (args, Servers(note=note))
 
 
 def test_without_servers_and_without_a_config_there_is_nothing_to_run(closed_port: int):
@@ -152,8 +152,8 @@ def test_a_config_of_which_nothing_runs_is_embedded_and_said_to_be():
 
 def test_embedded_asks_nobody():
     with head() as port:
-        given = config(port, model(answers=["another"]))
-        assert find(given, embedded=True) == (given, Servers())
+        args = config(port, model(answers=["another"]))
+        assert find(args, embedded=True) == (args, Servers())
 
 
 @pytest.mark.slow

@@ -71,9 +71,9 @@ def test_the_config_is_yaml_in_a_json_string_and_the_servers_are_a_list():
 
     config, instances, health, nothing = with_head(act)
     assert config == (200, b'"a: 1\\n"')
-    [told] = orjson.loads(instances[1])
-    assert told.pop("uptime_s") > 0
-    assert told == {**STATE, "server_type": "responses_api_models", "process_name": "m"}
+    [report] = orjson.loads(instances[1])
+    assert report.pop("uptime_s") > 0
+    assert report == {**STATE, "server_type": "responses_api_models", "process_name": "m"}
     assert (health[0], nothing[0]) == (200, 404)
 
 

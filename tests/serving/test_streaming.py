@@ -174,13 +174,13 @@ def test_an_error_in_the_middle_is_raised_by_the_client_with_its_boundary(then: 
 @pytest.mark.parametrize("route", ["responses", "chat/completions"])
 def test_a_caller_that_goes_away_stops_the_model(route: str, body: Json, events: list[Json]) -> None:
     model = Staged(events, "hang")
-    given = {"input": "Go.", "messages": [{"role": "user", "content": "Go."}], **body}
+    args = {"input": "Go.", "messages": [{"role": "user", "content": "Go."}], **body}
 
     async def leave(url: str) -> None:
         async with httpx2.AsyncClient(timeout=DEADLINE_S) as plain:
 
             async def read() -> None:
-                async with plain.stream("POST", f"{url}/v1/{route}", json=given) as reply:
+                async with plain.stream("POST", f"{url}/v1/{route}", json=args) as reply:
                     async for line in reply.aiter_lines():
                         if "Half an" in line:
                             half.set()

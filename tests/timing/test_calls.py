@@ -77,14 +77,14 @@ class Verifier:
 
 @pytest.fixture
 def calls() -> Iterator[Calls]:
-    found = Calls()
-    yield found
-    found.stop()
+    result = Calls()
+    yield result
+    result.stop()
 
 
 def row_of(table: Table, name: str) -> Row:
-    (found,) = [row for key, row in table.rows.items() if key.name == name]
-    return found
+    (result,) = [row for key, row in table.rows.items() if key.name == name]
+    return result
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -221,16 +221,16 @@ def test_a_function_whose_wall_time_is_taken_too_calls_what_it_calls(calls: Call
 
     table = calls.table()
     rows = {key.name.rpartition(".")[2]: row for key, row in table.rows.items()}
-    found = {
+    result = {
         name: {
             key.name.rpartition(".")[2]: (cost.ncall, round(cost.ttot, 2)) for key, cost in rows[name].children.items()
         }
         for name in ("one", "other", "leaf", "call")
     }
-    assert found["one"] == {"leaf": (1, 0.01), "call": (1, 0.0)}
-    assert found["other"] == {"leaf": (2, 0.03), "call": (2, 0.0)}
-    assert found["leaf"] == {"burn": (3, 0.04)}
-    assert set(found["call"]) == {"_enter", "_leave"}
+    assert result["one"] == {"leaf": (1, 0.01), "call": (1, 0.0)}
+    assert result["other"] == {"leaf": (2, 0.03), "call": (2, 0.0)}
+    assert result["leaf"] == {"burn": (3, 0.04)}
+    assert set(result["call"]) == {"_enter", "_leave"}
     assert rows["call"].cost.ttot < 0.005
 
 

@@ -102,11 +102,11 @@ def test_the_first_event_ties_the_clock_to_the_time_of_day(tmp_path: Path) -> No
 
     TraceWriter(tmp_path / "trace.json").close()
 
-    found = read_trace(tmp_path / "trace.json")
+    result = read_trace(tmp_path / "trace.json")
 
-    assert found.epoch_us is not None
-    assert abs(found.epoch_us + chrome.micros(time.perf_counter()) - chrome.micros(time.time())) < 1_000_000
-    assert abs(found.epoch_us + found.events[0]["ts"] - chrome.micros(time.time())) < 60_000_000
+    assert result.epoch_us is not None
+    assert abs(result.epoch_us + chrome.micros(time.perf_counter()) - chrome.micros(time.time())) < 1_000_000
+    assert abs(result.epoch_us + result.events[0]["ts"] - chrome.micros(time.time())) < 60_000_000
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,11 +124,11 @@ def test_a_trace_cut_at_any_byte_gives_the_events_before_the_cut(tmp_path: Path,
 
     for size in range(64, len(whole), 3 if name.endswith(".gz") else 7):
         path.write_bytes(whole[:size])
-        found = read_trace(path)
-        assert found.events == events[: len(found.events)]
-        if len(found.events) < len(events):
-            assert found.missing == f"the end: it is cut off after {len(found.events)} events"
-        seen.append(len(found.events))
+        result = read_trace(path)
+        assert result.events == events[: len(result.events)]
+        if len(result.events) < len(events):
+            assert result.missing == f"the end: it is cut off after {len(result.events)} events"
+        seen.append(len(result.events))
 
     assert seen == sorted(seen)
     assert seen[-1] >= len(events) - 1
@@ -151,11 +151,11 @@ def test_everything_flushed_survives_a_kill(tmp_path: Path, name: str) -> None:
     done = subprocess.run([sys.executable, "-c", program, str(path)], check=False, timeout=DEADLINE_S)
 
     assert done.returncode == -signal.SIGKILL
-    found = read_trace(path)
-    assert found.missing == "the end: it is cut off after 5005 events"
-    assert found.made_by == "velodrome"
-    assert [event["ts"] for event in found.events if event["ph"] == "X"] == list(range(5000))
-    assert faults(found.events) == []
+    result = read_trace(path)
+    assert result.missing == "the end: it is cut off after 5005 events"
+    assert result.made_by == "velodrome"
+    assert [event["ts"] for event in result.events if event["ph"] == "X"] == list(range(5000))
+    assert faults(result.events) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -169,11 +169,11 @@ def test_a_trace_that_reaches_its_size_stops_growing_and_says_what_it_lacks(tmp_
 
     kept = taken.count(True)
     assert taken == [True] * kept + [False] * (100 - kept)
-    found = check_file(path)
-    assert len([event for event in found.events if event["ph"] == "X"]) == 5 * kept
-    assert found.dropped == {"rollouts": 100 - kept, "samples": 1}
+    result = check_file(path)
+    assert len([event for event in result.events if event["ph"] == "X"]) == 5 * kept
+    assert result.dropped == {"rollouts": 100 - kept, "samples": 1}
     missing = f"{100 - kept} rollouts, 1 samples"
-    assert found.events[-2]["args"] == {"labels": f"not in this trace: {missing}"}
+    assert result.events[-2]["args"] == {"labels": f"not in this trace: {missing}"}
     assert writer.notes == [f"{path}: full at 0.01 MB; not in the trace: {missing}"]
     size = len(gzip.decompress(path.read_bytes())) if name.endswith(".gz") else path.stat().st_size
     assert 7_000 < size <= 10_000
@@ -230,13 +230,13 @@ def test_a_disk_that_fills_up_midway_leaves_a_readable_trace(tmp_path: Path, nam
     )
 
     assert done.returncode == 0, done.stderr
-    found = read_trace(path)
-    kept = len([event for event in found.events if event["ph"] == "X"]) // 5
+    result = read_trace(path)
+    kept = len([event for event in result.events if event["ph"] == "X"]) // 5
     assert 0 < kept < 1000
     dropped = 1000 - kept - 1  # the group that the disk refused had been taken already
     assert done.stdout == f"{[f'{path}: File too large; not in the trace: {dropped} rollouts']} {dropped}\n"
-    assert found.missing == f"the end: it is cut off after {len(found.events)} events"
-    assert faults(found.events) == []
+    assert result.missing == f"the end: it is cut off after {len(result.events)} events"
+    assert faults(result.events) == []
 
 
 def test_an_event_that_is_not_json_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -317,8 +317,8 @@ def stretch(start: int, end: int, tid: int = 1) -> chrome.Event:
     ],
 )
 def test_the_checker_of_traces_finds_a_fault(events: list[chrome.Event], fault: str | None) -> None:
-    found = faults([*names(), *events])
-    assert found == [] if fault is None else fault in found[0]
+    result = faults([*names(), *events])
+    assert result == [] if fault is None else fault in result[0]
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["removed", "emptied"])

@@ -70,8 +70,8 @@ def test_names_that_someone_makes_up_do_not_fill_the_memory():
     calls = Bounded(Counter("calls", "c", ("tool",), registry=registry))
     for made_up in range(10_000):
         calls.at(str(made_up)).inc()
-    told = samples(registry)
-    assert (len(told), told["calls_total", ("tool", "other")]) == (101, 9_900)
+    report = samples(registry)
+    assert (len(report), report["calls_total", ("tool", "other")]) == (101, 9_900)
 
 
 def test_the_same_families_of_several_workers_become_one_with_a_label_each():
@@ -79,8 +79,8 @@ def test_the_same_families_of_several_workers_become_one_with_a_label_each():
     for worker in (0, 1):
         registry = CollectorRegistry()
         Counter("calls", "c", ("route",), registry=registry).labels("/a").inc(1 + worker)
-        told = parsed(render(families(registry)).decode())  # as it comes from another process
-        groups.append(labelled(told, worker=str(worker)))
+        report = parsed(render(families(registry)).decode())  # as it comes from another process
+        groups.append(labelled(report, worker=str(worker)))
     assert render(merged(groups)) == (
         b"# HELP calls_total c\n"
         b"# TYPE calls_total counter\n"
@@ -92,10 +92,10 @@ def test_the_same_families_of_several_workers_become_one_with_a_label_each():
 def test_the_process_is_told_as_the_system_knows_it():
     registry = make_registry()
     Gauge("depth", "d", registry=registry).set(3)
-    told = {labels[0]: value for labels, value in samples(registry).items()}
+    report = {labels[0]: value for labels, value in samples(registry).items()}
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    assert told["depth"] == 3
-    assert told["process_resident_memory_bytes"] == pytest.approx(int(status["VmRSS"].split()[0]) * 1024, rel=0.2)
-    assert told["process_cpu_seconds_total"] == pytest.approx(time.process_time(), rel=0.2)
-    assert told["process_open_fds"] == pytest.approx(len(os.listdir("/proc/self/fd")), abs=2)
-    assert 0 < time.time() - told["process_start_time_seconds"] < 24 * 3600
+    assert report["depth"] == 3
+    assert report["process_resident_memory_bytes"] == pytest.approx(int(status["VmRSS"].split()[0]) * 1024, rel=0.2)
+    assert report["process_cpu_seconds_total"] == pytest.approx(time.process_time(), rel=0.2)
+    assert report["process_open_fds"] == pytest.approx(len(os.listdir("/proc/self/fd")), abs=2)
+    assert 0 < time.time() - report["process_start_time_seconds"] < 24 * 3600

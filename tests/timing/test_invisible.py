@@ -12,8 +12,8 @@ from velodrome.timing.invisible import printed_json
 
 
 def test_what_a_terminal_would_obey_is_an_escape_that_reads_back_the_same():
-    told = {"name\u202e": ["\x9b2J", "é", float("nan")]}
-    printed = printed_json(told)
+    report = {"name\u202e": ["\x9b2J", "é", float("nan")]}
+    printed = printed_json(report)
     assert "\u202e" not in printed
     assert "\x9b" not in printed
     assert orjson.loads(printed) == json.loads(printed) == {"name\u202e": ["\x9b2J", "é", None]}
@@ -21,9 +21,9 @@ def test_what_a_terminal_would_obey_is_an_escape_that_reads_back_the_same():
 
 def test_a_file_name_that_is_no_utf_8_is_told_by_escapes():
     name = os.fsdecode(b"run\xff.jsonl")
-    told = {"files": (name, "b"), name: {"deep": [name, 1, None, float("nan"), True]}}
+    report = {"files": (name, "b"), name: {"deep": [name, 1, None, float("nan"), True]}}
     shown = "run\\udcff.jsonl"
-    assert orjson.loads(printed_json(told)) == {
+    assert orjson.loads(printed_json(report)) == {
         "files": [shown, "b"],
         shown: {"deep": [shown, 1, None, None, True]},
     }

@@ -24,18 +24,18 @@ EPOCH_NS = 1_700_000_000_000_000_000
 
 
 def node(name: str, start: float, end: float | None, *children: Span, **counts: float) -> Span:
-    found = Span(name, clock=lambda: start)
-    found.end = end
-    found.children = list(children)
-    found.counts = counts or None
-    return found
+    result = Span(name, clock=lambda: start)
+    result.end = end
+    result.children = list(children)
+    result.counts = counts or None
+    return result
 
 
 def decoded(*batch: Traced) -> Any:
     body, size = Encoder({"service.name": "velodrome"}, EPOCH_NS).request(batch)
-    found = ExportTraceServiceRequest.FromString(body)
-    assert size == len(found.resource_spans[0].scope_spans[0].spans)
-    return found.resource_spans[0]
+    result = ExportTraceServiceRequest.FromString(body)
+    assert size == len(result.resource_spans[0].scope_spans[0].spans)
+    return result.resource_spans[0]
 
 
 def by_name(group: Any) -> dict[str, Any]:
@@ -49,12 +49,12 @@ def test_a_tree_becomes_a_trace_with_the_ids_of_its_header():
     group = decoded(
         Traced(tree, HEADER, {"key": "t/0", "reward": 1.0, "kept": True, "n": 3}, None, [("write", 12.5, 13)])
     )
-    found = by_name(group)
+    result = by_name(group)
     assert attributes(group.resource) == {"service.name": "velodrome"}
-    assert {span.trace_id.hex() for span in found.values()} == {TRACE}
-    ids = {span.span_id: name for name, span in found.items()}
-    assert found["rollout"].span_id.hex() == ROOT
-    assert {name: ids.get(span.parent_span_id) for name, span in found.items()} == {
+    assert {span.trace_id.hex() for span in result.values()} == {TRACE}
+    ids = {span.span_id: name for name, span in result.items()}
+    assert result["rollout"].span_id.hex() == ROOT
+    assert {name: ids.get(span.parent_span_id) for name, span in result.items()} == {
         "rollout": None,
         "model": "rollout",
         "queue": "model",
@@ -62,7 +62,8 @@ def test_a_tree_becomes_a_trace_with_the_ids_of_its_header():
         "write": "rollout",
     }
     times = {
-        name: (span.start_time_unix_nano - EPOCH_NS, span.end_time_unix_nano - EPOCH_NS) for name, span in found.items()
+        name: (span.start_time_unix_nano - EPOCH_NS, span.end_time_unix_nano - EPOCH_NS)
+        for name, span in result.items()
     }
     assert times == {
         "rollout": (10_000_000_000, 12_500_000_000),
@@ -71,28 +72,28 @@ def test_a_tree_becomes_a_trace_with_the_ids_of_its_header():
         "verify": (12_000_000_000, 12_500_000_000),
         "write": (12_500_000_000, 13_000_000_000),
     }
-    assert attributes(found["rollout"]) == {"key": "t/0", "reward": 1.0, "kept": True, "n": 3}
-    assert found["rollout"].status.code == trace_pb2.Status.STATUS_CODE_UNSET
+    assert attributes(result["rollout"]) == {"key": "t/0", "reward": 1.0, "kept": True, "n": 3}
+    assert result["rollout"].status.code == trace_pb2.Status.STATUS_CODE_UNSET
 
 
 def test_an_error_is_the_status_of_the_root_and_of_nothing_else():
-    found = by_name(decoded(Traced(node("rollout", 0, 1, node("model", 0, 1)), HEADER, {}, "model: it answered 500")))
-    assert found["rollout"].status.code == trace_pb2.Status.STATUS_CODE_ERROR
-    assert found["rollout"].status.message == "model: it answered 500"
-    assert found["model"].status.code == trace_pb2.Status.STATUS_CODE_UNSET
+    result = by_name(decoded(Traced(node("rollout", 0, 1, node("model", 0, 1)), HEADER, {}, "model: it answered 500")))
+    assert result["rollout"].status.code == trace_pb2.Status.STATUS_CODE_ERROR
+    assert result["rollout"].status.message == "model: it answered 500"
+    assert result["model"].status.code == trace_pb2.Status.STATUS_CODE_UNSET
 
 
 def test_time_inside_a_server_is_a_span_of_that_server_and_its_caller_a_client():
     there = node("@calculator", 1.0, 2.0, node("queue", 1.0, 1.5), pid=4321, cpu_us=12.5)
-    found = by_name(decoded(Traced(node("rollout", 0.0, 3.0, node("tool:calculator", 0.5, 2.5, there)), HEADER, {})))
+    result = by_name(decoded(Traced(node("rollout", 0.0, 3.0, node("tool:calculator", 0.5, 2.5, there)), HEADER, {})))
     kinds = trace_pb2.Span
-    assert {name: span.kind for name, span in found.items()} == {
+    assert {name: span.kind for name, span in result.items()} == {
         "rollout": kinds.SPAN_KIND_INTERNAL,
         "tool:calculator": kinds.SPAN_KIND_CLIENT,
         "calculator": kinds.SPAN_KIND_SERVER,
         "queue": kinds.SPAN_KIND_INTERNAL,
     }
-    assert attributes(found["calculator"]) == {
+    assert attributes(result["calculator"]) == {
         "velodrome.server": "calculator",
         "process.pid": 4321,
         "velodrome.cpu_us": 12.5,
@@ -101,18 +102,18 @@ def test_time_inside_a_server_is_a_span_of_that_server_and_its_caller_a_client()
 
 def test_a_span_that_was_left_open_ends_with_the_one_above_it_and_none_ends_before_it_began():
     tree = node("rollout", 1.0, 4.0, node("model", 2.0, None, node("backoff", 3.0, None)), node("odd", 3.0, 2.0))
-    found = by_name(decoded(Traced(tree, HEADER, {})))
-    ends = {name: (span.end_time_unix_nano - EPOCH_NS) / 1e9 for name, span in found.items()}
+    result = by_name(decoded(Traced(tree, HEADER, {})))
+    ends = {name: (span.end_time_unix_nano - EPOCH_NS) / 1e9 for name, span in result.items()}
     assert ends == {"rollout": 4.0, "model": 4.0, "backoff": 4.0, "odd": 3.0}
 
 
 def test_text_that_cannot_be_encoded_is_told_all_the_same():
-    found = by_name(
+    result = by_name(
         decoded(Traced(node("rollout", 0, 1, node("tool:\ud800", 0, 1)), HEADER, {"key": "\udfff"}, "\ud800"))
     )
-    assert set(found) == {"rollout", "tool:\\ud800"}
-    assert attributes(found["rollout"]) == {"key": "\\udfff"}
-    assert found["rollout"].status.message == "\\ud800"
+    assert set(result) == {"rollout", "tool:\\ud800"}
+    assert attributes(result["rollout"]) == {"key": "\\udfff"}
+    assert result["rollout"].status.message == "\\ud800"
 
 
 def exporter(url: str, **settings: Any) -> Exporter:
@@ -159,8 +160,8 @@ def test_a_receiver_that_is_busy_for_a_moment_is_asked_again():
 def unused_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        found: int = sock.getsockname()[1]
-        return found
+        result: int = sock.getsockname()[1]
+        return result
 
 
 def test_a_receiver_that_is_away_costs_the_spans_and_says_so():
@@ -221,10 +222,10 @@ def test_closing_leaves_no_thread_behind():
 
 
 def test_headers_come_from_opentelemetrys_own_variables_and_are_sent():
-    given = headers_from({"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20abc, x-team = a ,"})
-    assert given == {"authorization": "Bearer abc", "x-team": "a"}
+    args = headers_from({"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20abc, x-team = a ,"})
+    assert args == {"authorization": "Bearer abc", "x-team": "a"}
     with receiving() as receiver:
-        sending = Exporter(Receiver(f"{receiver.url}/deep/?x=1", given), {}, every_s=0.01)
+        sending = Exporter(Receiver(f"{receiver.url}/deep/?x=1", args), {}, every_s=0.01)
         sending.add(one())
         assert sending.close(10.0) is None
     path, headers, _ = receiver.requests[0]

@@ -315,8 +315,8 @@ def test_every_function_and_method_of_the_package_is_timed_and_nothing_else(pack
     measured.wrap_package(Path(package.__file__).parent)
     one_rollout(package.Mine())
 
-    found = {key.name: row.cost.ncall for key, row in measured.table().rows.items()}
-    assert found == {
+    result = {key.name: row.cost.ncall for key, row in measured.table().rows.items()}
+    assert result == {
         "Mine.__init__": 1,
         "Mine.seed_session": 1,
         "Mine.add": 1,

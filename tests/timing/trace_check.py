@@ -45,10 +45,10 @@ def read_trace(path: Path) -> TraceFile:
 
 def check_file(path: Path) -> TraceFile:
     """A whole trace file without a fault."""
-    found = read_trace(path)
-    assert found.missing is None
-    assert faults(found.events) == []
-    return found
+    result = read_trace(path)
+    assert result.missing is None
+    assert faults(result.events) == []
+    return result
 
 
 def faults(events: list[Event]) -> list[str]:
@@ -115,11 +115,11 @@ def _undeclared(events: list[Event]) -> list[str]:
 
 def tracks(events: list[Event]) -> dict[tuple[int, int], list[Event]]:
     """The stretches of each track, outer ones first."""
-    found = defaultdict(list)
+    result = defaultdict(list)
     for event in events:
         if event["ph"] == "X":
-            found[event["pid"], event["tid"]].append(event)
-    return {key: sorted(each, key=lambda event: (event["ts"], -event["dur"])) for key, each in found.items()}
+            result[event["pid"], event["tid"]].append(event)
+    return {key: sorted(each, key=lambda event: (event["ts"], -event["dur"])) for key, each in result.items()}
 
 
 def _overlaps(events: list[Event]) -> list[str]:

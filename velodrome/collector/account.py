@@ -32,18 +32,18 @@ class Surroundings:
     cpu: float | None = None  # share of one core, of late
     lag_s: float | None = None  # the event loop's, of late
 
-    def add_to(self, found: Json) -> None:
+    def add_to(self, timing: Json) -> None:
         """Tell it in `meta.timing`."""
-        found["in_flight"] = self.in_flight
-        found["limit"] = self.limit
+        timing["in_flight"] = self.in_flight
+        timing["limit"] = self.limit
         if self.read_s >= _LEAST_READ_S:
-            found["read_s"] = round(self.read_s * 1e6) / 1e6
+            timing["read_s"] = round(self.read_s * 1e6) / 1e6
         self.read_s = 0.0
         if self.write_s is not None:
-            found["write_s"] = round(self.write_s * 1e6) / 1e6
+            timing["write_s"] = round(self.write_s * 1e6) / 1e6
         if self.cpu is not None and self.lag_s is not None:
-            found["cpu"] = round(self.cpu * 1e3) / 1e3
-            found["lag_s"] = round(self.lag_s * 1e6) / 1e6
+            timing["cpu"] = round(self.cpu * 1e3) / 1e3
+            timing["lag_s"] = round(self.lag_s * 1e6) / 1e6
 
 
 def account(spans: Span, around: Surroundings | None) -> Json:
