@@ -30,6 +30,7 @@ def path(tmp_path: Path) -> Path:
     return write(tmp_path / "r.jsonl", [rollout(f"t{number // 4}", number % 4) for number in range(40)])
 
 
+@pytest.mark.slow
 def test_two_processes_that_index_one_file_count_nothing_twice(path: Path):
     write(path, [rollout(f"u{number}", prompt="x" * 2000) for number in range(4_000)], "ab")
     script = (

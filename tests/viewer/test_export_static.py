@@ -27,20 +27,22 @@ def pages(folder: Path) -> dict[str, Page]:
 
 
 @pytest.mark.slow
-def test_every_page_leads_only_to_pages_that_are_there(run: Path, tmp_path: Path):
-    done = copied(run, tmp_path / "copy")
-    result = pages(tmp_path / "copy")
-    assert done == Copied(rollouts=120, pages=len(result), more=False)
+def test_every_page_leads_only_to_pages_that_are_there_and_the_list_is_whole(run: Path, tmp_path: Path):
+    done = copied(run, tmp_path / "copy", limit=110)
+    copy = pages(tmp_path / "copy")
+    assert done == Copied(rollouts=110, pages=len(copy), more=True)
     reached, todo = set(), ["index.html"]
     while todo:
         name = todo.pop()
         if name not in reached:
             reached.add(name)
-            page = result[name]
+            page = copy[name]
             assert (page.crossed, page.unclosed) == ([], []), name
             todo += [link for link in page.links() if not link.startswith("#")]
-    assert reached == result.keys()
-    assert {f"rollout-{number}.html" for number in range(1, 112)} <= reached
+    assert reached == copy.keys()
+    lists = [name for name in copy if name.startswith("rollouts")]
+    shown = [link for name in lists for link in copy[name].links() if link.startswith("rollout-")]
+    assert (len(lists), len(shown), len(set(shown))) == (3, 110, 110)
 
 
 def test_a_page_stands_by_itself(run: Path, tmp_path: Path):
@@ -74,16 +76,6 @@ def test_a_selection_holds_what_matches_and_no_more_than_the_limit(run: Path, tm
     listed = pages(tmp_path / "few")["rollouts.html"]
     assert "7 rollouts, the first that match" in listed.words
     assert "matching reward>=1" in listed.words
-
-
-@pytest.mark.slow
-def test_a_list_of_several_pages_is_whole(run: Path, tmp_path: Path):
-    copied(run, tmp_path / "copy", limit=110)
-    result = pages(tmp_path / "copy")
-    lists = ["rollouts.html", "rollouts-2.html", "rollouts-3.html"]
-    shown = [link for name in lists for link in result[name].links() if link.startswith("rollout-")]
-    assert (len(shown), len(set(shown))) == (110, 110)
-    assert "rollouts-4.html" not in result
 
 
 def test_long_texts_are_whole_in_a_copy_and_hostile_ones_are_text(tmp_path: Path):
