@@ -40,7 +40,7 @@ def rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("check r.jsonl ./r.jsonl", "r.jsonl"),
         ("check r.jsonl --only=", "--only"),
         ("check r.jsonl --skip all-zero,", "--skip"),
-        ("check r.jsonl --only all-zer", "'all-zero'"),
+        ("check r.jsonl --only all-zer", "all-zero"),
         ("check r.jsonl --skip x", "--list"),
         ("check r.jsonl --only schema --skip schema", "skip"),
         ("export sft r.jsonl --to x.jsonl --limit 0", "--limit"),

@@ -17,10 +17,9 @@ A change of the schema of a rollout changes this module and `records/rollout.py`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from velodrome.records.bounds import MAX_TOKENS, is_count
 from velodrome.records.conversation import text_of
@@ -28,6 +27,7 @@ from velodrome.records.mending import HOSTILE, LATEST_S, LONGEST_S, mended
 from velodrome.records.row_times import RowTimes, read_times
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 TOKENS = ("input_tokens", "output_tokens", "total_tokens")
 _LARGEST_INT = 2**64  # JSON's whole numbers have 64 bits; the lenient parser makes larger ones floats
@@ -36,6 +36,25 @@ _NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
 _ABSENT: Json = {}
 _OBJECT = frozenset({dict})
 _NO_NAMES: tuple[str, ...] = ()
+
+
+class lazy(Generic[T]):
+    """An attribute that is computed on first use. `cached_property` takes a lock on Python 3.11: 2.5 us more per row."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, one: None, kind: type) -> lazy[T]: ...
+    @overload
+    def __get__(self, one: object, kind: type) -> T: ...
+    def __get__(self, one: object | None, kind: type) -> Any:
+        if one is None:
+            return self
+        value = one.__dict__[self._name] = self._compute(one)
+        return value
 
 
 class RowFacts:
@@ -223,7 +242,7 @@ class RowFacts:
             parts.append("responses_create_params.input")
         return [name for name in parts if name not in self.wrong]
 
-    @cached_property
+    @lazy
     def answer(self) -> str:
         """The final answer: `response.content`, or of a row without one the last thing the assistant said."""
         text = (self.row.get("response") or _ABSENT).get("content")
@@ -237,7 +256,7 @@ class RowFacts:
                 return text_of(message.get("content"))
         return ""
 
-    @cached_property
+    @lazy
     def questions(self) -> list[str]:
         """The texts of the user in the prompt, in order."""
         prompt = self.params.get("input")
@@ -259,7 +278,7 @@ class RowFacts:
         """The first thing the user asked, else the first text of the prompt."""
         return next(iter(self.questions or self.context), "")
 
-    @cached_property
+    @lazy
     def written(self) -> list[str]:
         """Every text the model wrote, in order: reasoning, content, arguments of calls."""
         texts: list[str] = []
@@ -274,7 +293,7 @@ class RowFacts:
                     texts.append(arguments if type(arguments) is str else str(arguments))
         return texts
 
-    @cached_property
+    @lazy
     def calls(self) -> list[tuple[Any, Any]]:
         """Every tool call: its name and its arguments, as the model wrote them."""
         if not self.tool_calls:
@@ -320,7 +339,7 @@ class RowFacts:
         """Whether verification is not a part of this rollout's time."""
         return (self.deferred or "verify_later_s" in self.timing) and not self.timing.get("verify_s")
 
-    @cached_property
+    @lazy
     def times(self) -> RowTimes | None:
         """Where its time went; None where the row has no such times."""
         return read_times(self.timing)
