@@ -39,7 +39,7 @@ _NO_NAMES: tuple[str, ...] = ()
 
 
 class lazy(Generic[T]):
-    """An attribute that is computed on first use. `cached_property` takes a lock on Python 3.11: 2.5 us more per row."""
+    """An attribute computed on first use. `cached_property` takes a lock on Python 3.11: 2.5 us more per row."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute = compute
