@@ -137,15 +137,15 @@ class _Parser:
             for match in _TOKEN.finditer(text)
             if match.lastgroup
         ]
+        self._tokens += [_Token("end", "", len(text), len(text))] * 2
         self._at = 0
 
     def terms(self) -> Iterable[Term]:
-        while self._at < len(self._tokens):
+        while self._peek().kind != "end":
             yield self._term()
 
-    def _peek(self, ahead: int = 0) -> _Token | None:
-        place = self._at + ahead
-        return self._tokens[place] if place < len(self._tokens) else None
+    def _peek(self, ahead: int = 0) -> _Token:
+        return self._tokens[self._at + ahead]
 
     def _take(self) -> _Token:
         self._at += 1
@@ -154,23 +154,22 @@ class _Parser:
     def _term(self) -> Term:
         first = self._take()
         follower = self._peek()
-        compared = follower is not None and follower.kind == "op"
+        compared = follower.kind == "op"
         negated = first.kind == "word" and first.text.startswith("-")
         if negated and not (compared and _NUMBER.fullmatch(first.text)):
             rest = first._replace(text=first.text[1:], start=first.start + 1)
             if rest.text:
                 first = rest
-            elif follower is not None and follower.start == first.end and follower.kind == "string":
-                first, follower = self._take(), self._peek()
-                compared = False
+            elif follower.start == first.end and follower.kind == "string":
+                first, compared = self._take(), False
             else:
                 raise _wrong(first, 'nothing after "-"')
         else:
             negated = False
         if first.kind == "op":
-            raise _wrong(first, f'a field must stand before "{first.text}"')
+            raise _wrong(first, f'a field must come before "{first.text}"')
         if first.kind == "bad":
-            unclear = f'"{first.text}" is not understood here (a text to find stands in quotes)'
+            unclear = f'"{first.text}" is not understood here (put text to search for in quotes)'
             raise _wrong(first, "a quote is not closed" if first.text == '"' else unclear)
         if first.kind == "string" or not compared:
             return _words(first, negated)
@@ -185,8 +184,8 @@ class _Parser:
         value = self._value(op)
         number = _number(value)
         following = self._peek()
-        if following is not None and following.kind == "op":
-            raise _wrong(following, "a field stands between two bounds: 0 < reward < 1")
+        if following.kind == "op":
+            raise _wrong(following, "write the field between two bounds: 0 < reward < 1")
         return Compared(_decoded(name.text), ((_plain(op.text), number),), negated, name.start + 1)
 
     def _turned(self, number: _Token, negated: bool) -> Term:
@@ -194,20 +193,20 @@ class _Parser:
         op = self._take()
         name = self._value(op)
         if op.text == ":" or name.kind != "word" or _NUMBER.fullmatch(name.text) or name.text in TEXT_FIELDS:
-            raise _wrong(name, f'a numeric field must stand after "{op.text}"')
+            raise _wrong(name, f'a numeric field must come after "{op.text}"')
         bounds = [(_TURNED[_plain(op.text)], _number(number))]
         following = self._peek()
-        if following is not None and following.kind == "op":
+        if following.kind == "op":
             self._take()
             if following.text == ":":
-                raise _wrong(following, '":" cannot stand here')
+                raise _wrong(following, '":" is not allowed here')
             bounds.append((_plain(following.text), _number(self._value(following))))
         return Compared(_decoded(name.text), tuple(bounds), negated, name.start + 1)
 
     def _matched(self, name: _Token, op: _Token, negated: bool) -> Term:
         following = self._peek()
-        if op.text == ":" and following is not None and following.start != op.end:
-            raise _wrong(op, f'nothing after "{name.text:.60}:" (a text with spaces stands in quotes)')
+        if op.text == ":" and following.kind != "end" and following.start != op.end:
+            raise _wrong(op, f'nothing after "{name.text:.60}:" (put a text with spaces in quotes)')
         value = self._value(op, colons=True)
         text = _unquoted(value)
         at = name.start + 1
@@ -217,7 +216,7 @@ class _Parser:
             if not _NUMBER.fullmatch(text):
                 raise _wrong(
                     name,
-                    f'no text field "{name.text:.60}"{hint(name.text, TEXT_FIELDS)} (a text to find stands in quotes)',
+                    f'no text field "{name.text:.60}"{hint(name.text, TEXT_FIELDS)} (put text to search for in quotes)',
                 )
             return Compared(_decoded(name.text), (("=", _number(value)),), negated, at)
         if op.text not in (":", "=", "==", "!="):
@@ -227,18 +226,18 @@ class _Parser:
         return Matched(name.text, _plain(op.text), text, negated, at)
 
     def _value(self, op: _Token, *, colons: bool = False) -> _Token:
-        if self._peek() is None:
+        if self._peek().kind == "end":
             raise _wrong(op, f'nothing after "{op.text}"')
         value = self._take()
         if value.kind in ("op", "bad"):
-            raise _wrong(value, "a quote is not closed" if value.text == '"' else f'"{value.text}" cannot stand here')
+            raise _wrong(value, "a quote is not closed" if value.text == '"' else f'"{value.text}" is not allowed here')
         while colons and value.kind == "word":  # error:POST:http is one value
             colon, more = self._peek(), self._peek(1)
-            if colon is None or colon.text != ":" or colon.start != value.end:
+            if colon.text != ":" or colon.start != value.end:
                 break
             self._take()
             value = value._replace(text=value.text + ":", end=colon.end)
-            if more is not None and more.kind == "word" and more.start == colon.end:
+            if more.kind == "word" and more.start == colon.end:
                 self._take()
                 value = value._replace(text=value.text + more.text, end=more.end)
         return value
