@@ -28,6 +28,7 @@ run
 )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the kernel's own
 def test_cells_collect_and_read_with_a_widget_for_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):

@@ -296,7 +296,7 @@ spans_of_any_shape = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(st.lists(spans_of_any_shape, max_size=4), st.integers(0, 2)), min_size=1, max_size=6))
 def test_whatever_the_spans_are_the_trace_has_no_fault(rollouts: list[tuple[list[Span], int]]) -> None:
     clock = FakeClock()
