@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,18 @@ def test_a_file_damaged_in_the_middle_is_appended_to_and_read_on_both_sides_of_t
     assert appender.notes == []
     assert path.read_bytes() == frames[0] + spoilt + frames[2] + frames[3]
     assert kept(path) == [ROWS[0], ROWS[2], ROWS[3]]
+
+
+def test_a_few_bytes_that_expand_to_half_a_gigabyte_are_never_held_whole(tmp_path: Path):
+    path = tmp_path / "r.jsonl.zst"
+    frame = zstandard.ZstdCompressor(level=1).compressobj()
+    spaces = b" " * 1_000_000
+    path.write_bytes(b"".join(frame.compress(spaces) for _ in range(512)) + frame.compress(b"\n") + frame.flush())
+    lost: list[object] = []
+    tracemalloc.start()
+    try:
+        assert list(read_lines(path, lost=lost.append)) == []
+        assert tracemalloc.get_traced_memory()[1] < 300_000_000  # a piece is at most 32 MB, of which a few copies exist
+    finally:
+        tracemalloc.stop()
+    assert len(lost) == 1  # one line that is too long

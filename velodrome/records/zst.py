@@ -17,6 +17,7 @@ from velodrome.errors import InputError
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK_BYTES = 64 * 1024
+_PIECE_BYTES = 1024  # decompressed at once: however a frame was made, no more than 32 MB come out
 _MOST_TRIED_BYTES = 256 * 1024 * 1024  # in frames that turn out to be none: a file can be made of such
 _compressor = zstandard.ZstdCompressor(
     level=3, write_checksum=True
@@ -56,15 +57,12 @@ def next_frame(read: Callable[[int, int], bytes], start: int) -> int | None:
 def _decodes(read: Callable[[int, int], bytes], start: int) -> tuple[bool, int]:
     """Whether a whole frame begins here, and how many bytes were looked at."""
     frame, at = zstandard.ZstdDecompressor().decompressobj(), start
-    while not frame.eof:
-        data = read(at, _CHUNK_BYTES)
+    while not frame.eof and (data := read(at, _PIECE_BYTES)):
         at += len(data)
         try:
             frame.decompress(data)
         except zstandard.ZstdError:
             return False, at - start
-        if not data:
-            break
     return frame.eof, at - start
 
 
@@ -74,17 +72,17 @@ def _unpacked(stream: IO[bytes], start: int) -> Iterator[tuple[bytes, int, int]]
     held = b""  # the last byte waits for the end of its frame: a line is not whole before its checksum
     frame = zstandard.ZstdDecompressor().decompressobj()
     stream.seek(start)
-    data = stream.read(_CHUNK_BYTES)
-    while data:
-        piece = held + frame.decompress(data)
-        piece, held = (piece, b"") if frame.eof else (piece[:-1], piece[-1:])
-        rest = frame.unused_data if frame.eof else b""
-        position += len(data) - len(rest)
-        if frame.eof:
-            whole = position
-            frame = zstandard.ZstdDecompressor().decompressobj()
-        yield piece, whole, position
-        data = rest or stream.read(_CHUNK_BYTES)
+    while chunk := stream.read(_CHUNK_BYTES):
+        at = 0
+        while data := chunk[at : at + _PIECE_BYTES]:
+            piece = held + frame.decompress(data)
+            piece, held = (piece, b"") if frame.eof else (piece[:-1], piece[-1:])
+            used = len(data) - len(frame.unused_data)
+            at, position = at + used, position + used
+            if frame.eof:
+                whole = position
+                frame = zstandard.ZstdDecompressor().decompressobj()
+            yield piece, whole, position
 
 
 def _pieces(path: Path, stream: IO[bytes], *, damaged: bool) -> Iterator[tuple[bytes, int, int] | Gap]:
