@@ -59,6 +59,77 @@ def test_a_misspelt_keyword_is_answered_with_the_nearest(call: Callable[[], Any]
         call()
 
 
+FILES: list[Callable[[Any], Any]] = [
+    velo.read,
+    velo.metrics,
+    velo.check,
+    velo.profile,
+    velo.view,
+    lambda thing: velo.compare(thing, "r.jsonl"),
+    lambda thing: velo.compare("r.jsonl", thing),
+    lambda thing: velo.export("sft", thing, "x.jsonl"),
+    lambda thing: velo.export("sft", "r.jsonl", thing),
+    lambda thing: velo.export(thing, "r.jsonl", "x.jsonl"),
+    lambda thing: velo.read("r.jsonl").where(thing),
+    lambda thing: asyncio.run(velo.verify(thing, Echo())),
+    lambda thing: asyncio.run(velo.verify("r.jsonl", config=thing)),
+    lambda thing: run(["a"], "some_agent", config=thing),
+    velo.train,
+]
+COMPONENTS: list[Callable[[Any], Any]] = [
+    lambda thing: run(["a"], thing),
+    lambda thing: asyncio.run(velo.rollout("a", thing)),
+    lambda thing: asyncio.run(velo.verify("r.jsonl", thing)),
+    lambda thing: asyncio.run(velo.serve(thing).__aenter__()),
+    lambda thing: asyncio.run(velo.serve(model=thing).__aenter__()),
+    lambda thing: asyncio.run(velo.serve(agent=thing).__aenter__()),
+    lambda thing: asyncio.run(velo.serve(environment=thing).__aenter__()),
+    lambda thing: velo.SimpleAgent(model=thing, environment=Echo()),
+    lambda thing: velo.SimpleAgent(model=agent, environment=thing),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "thing"),
+    [(call, thing) for call in FILES for thing in (5.5, None, b"r.jsonl", {"a": 1}, [5], object())]
+    + [(call, thing) for call in COMPONENTS for thing in (5, None, [agent], Echo, velo.OpenAI, velo.SimpleAgent)],
+)
+def test_a_thing_of_a_wrong_type_is_answered_with_one_line(
+    call: Callable[[Any], Any], thing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("r.jsonl").write_text('{"reward": 1.0, "output": [], "meta": {"key": "a/0"}}\n')
+    with pytest.raises(velo.errors.InputError) as caught:
+        call(thing)
+    assert len(caught.value.problems) == 1
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_is_not_a_list_of_files():
+    class Table(dict[str, int]):
+        columns = ("key", "reward")
+
+        def __iter__(self) -> Any:
+            return iter(self.columns)
+
+    with pytest.raises(velo.errors.InputError, match="not a Table") as caught:
+        velo.metrics(Table())
+    assert len(caught.value.problems) == 1
+
+
+def test_an_environment_without_verify_is_told_that_and_nothing_else():
+    for kind in (velo.Environment, type("Own", (velo.Environment,), {})):
+        with pytest.raises(velo.errors.InputError, match="has no verify") as caught:
+            kind()
+        assert "did you mean" not in str(caught.value)
+
+
+def test_verify_without_an_environment_asks_for_one(tmp_path: Path):
+    (tmp_path / "r.jsonl").touch()
+    with pytest.raises(velo.errors.InputError, match="no environment"):
+        asyncio.run(velo.verify(tmp_path / "r.jsonl"))
+
+
 def test_a_metric_of_a_run_without_rollouts_says_why_they_failed(tmp_path: Path):
     result = run(["a", "b"], failing)
     assert result.metrics.get("reward") is None

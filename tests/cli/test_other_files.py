@@ -53,6 +53,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("broken", [b"not JSON", b'{"responses_create_params": {}}', b'{"input": 5}', b"7"])
+def test_a_file_of_tasks_with_broken_lines_is_still_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], broken: bytes
+):
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(broken + b"\n" + 3 * (orjson.dumps(TASK) + b"\n") + broken + b"\n")
+    assert main(["metrics", str(path)]) == 2
+    assert f"velo data validate {path}" in capsys.readouterr().err
+    path.write_bytes(broken + b"\n" + 3 * (orjson.dumps(ROLLOUT) + b"\n"))
+    assert main(["metrics", str(path)]) == 0
+
+
 @pytest.mark.parametrize(
     ("verb", "name"),
     [

@@ -38,6 +38,7 @@ def run(tmp_path: Path) -> Path:
             ["none.jsonl"],
             "none.jsonl: no such file",
         ),
+        (["rr.jsonl"], 'rr.jsonl: no such file; did you mean "r.jsonl"?'),
         (["."], ".: not a regular file"),
         (["r.failures.jsonl"], "r.failures.jsonl: a failures file"),
         (["r.jsonl", "--where", "reward<1"], "--where and --limit go with --export or --terminal"),

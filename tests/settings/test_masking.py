@@ -158,6 +158,7 @@ HARMLESS = [
     "max_output_tokens=512, total_tokens=1024; sort_key=name",
     "'x': no \"=\"; write it as key=value",
     "a bearer token is wanted (server_token, or VELODROME_TOKEN)",
+    "needs policy_api_key; put it in env.yaml or give +policy_api_key=…",
     "policy_api_key: expected a text; set server_token (env.yaml), or VELODROME_TOKEN in the environment",
     "temperature=0.7 key=task-17/0 at 12:30:45, user@example.com, see http://host/a:b/c",
     "TypeError: unsupported operand type(s) for +: 'NoneType' and 'str'",

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from velodrome.errors import InputError
 from velodrome.settings import find_file
-from velodrome.settings.files import PACKAGE, way_to_file
+from velodrome.settings.files import PACKAGE, find_input, way_to_file
 
 FILES = "+config_paths=[model.yaml,agent.yaml]"
 
@@ -88,6 +89,16 @@ def test_a_missing_file_says_where_it_was_looked_for_and_what_is_there(math):
     math.write(model="config_paths: [zzz/qqq.yml]\n")
     [problem] = math.problems("+config_paths=[model.yaml]")
     assert problem.startswith('model.yaml: config_paths: no file "zzz/qqq.yml"')
+
+
+def test_a_missing_file_is_answered_with_the_nearest_of_the_same_ending(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("gen.profile.json", "file.jsonl.zst"):
+        (tmp_path / name).touch()
+    assert way_to_file(Path("gen.profile.jsonl")) == ""
+    assert 'mean "file.jsonl.zst"' in way_to_file(Path("fiel.jsonl"))
+    with pytest.raises(InputError, match=r'mean "resources_servers/calculator/data/example.jsonl"'):
+        find_input(Path("resources_servers/calculator/data/exmple.jsonl"))
 
 
 def test_a_missing_file_does_not_drag_in_problems_that_only_follow_from_it(math):

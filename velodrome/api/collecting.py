@@ -6,6 +6,7 @@ rollout that was finished is in the output. A live agent stays the caller's.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
@@ -124,8 +125,12 @@ async def verify(
 
     `environment` is a live environment, or an agent that has one; without it the environments are those of `config`.
     """
+    if not isinstance(path, str | Path) or not Path(path).name:
+        raise InputError(f"path: expected the path of a rollouts file, not {path!r:.80}")
     own = {"input": Path(path), "output": default_output(Path(path)) if out is None else out}
     settings = VerifySettings.read(_fields(VerifySettings, locals()) | own, "verify")
+    if environment is None and config is None:
+        raise InputError("no environment: pass a live one, or config=… with the agents of the rollouts")
     if settings.output is not None:
         refuse_output(settings.output, find_input(Path(path)))
     live = environment is not None
@@ -149,6 +154,8 @@ def _agents(agent: Any, config: Any) -> Agents:
 
 def _scorer(environment: Any, name: str | None) -> LiveAgents:
     """What was passed to `verify`: an environment, or an agent that has one."""
+    if inspect.isclass(environment) or not (hasattr(environment, "score") or hasattr(environment, "run")):
+        raise InputError(f"expected an environment, or an agent that has one, not {environment!r:.80}")
     if hasattr(environment, "score"):
         return LiveAgents(None, environment, name=name)
     return LiveAgents(as_agent(environment), name=name)
@@ -159,7 +166,9 @@ def _config(config: Any, *, scoring: bool = False) -> Config:
         return config
     if config is None:
         raise InputError("no agent: pass a live one, or the name of one with config=…")
-    paths = [config] if isinstance(config, str | Path) else list(config)
+    paths = [config] if isinstance(config, str | Path) else config
+    if not isinstance(paths, list | tuple) or not all(isinstance(path, str | Path) for path in paths):
+        raise InputError(f"config: expected the path of a file, several, or a loaded Config, not {config!r:.80}")
     return load([], config_paths=[str(path) for path in paths], scoring=scoring)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from velodrome.api.measuring import Rollouts
@@ -21,9 +20,9 @@ def export(format: str, rollouts: Rollouts, to: PathLike, **options: Any) -> Exp
     The options are those of `velo export`: `where`, `split`, `shuffle`, `seed`, `dedupe`, `limit`, `overwrite`, and the
     settings of the format. The result counts the rollouts and the records, and names the files.
     """
-    checked = ExportOptions.read({"to": Path(to), **options}, "export")
-    if format not in FORMATS:
-        near = hint(format, FORMATS) or f"; the formats are {', '.join(FORMATS)}"
+    checked = ExportOptions.read({"to": to, **options}, "export")
+    if not isinstance(format, str) or format not in FORMATS:
+        near = hint(str(format), FORMATS) or f"; the formats are {', '.join(FORMATS)}"
         raise InputError(f"no format {format!r:.40}{near}")
     with rollout_files(rollouts) as files:
         return write_export(FORMATS[format], files, checked)

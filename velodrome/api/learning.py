@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from velodrome.errors import InputError
 from velodrome.training.start import train as train_by_recipe
 
 if TYPE_CHECKING:
@@ -24,4 +25,6 @@ def train(
     called with a line whenever there is something to report. Training stops after the epoch in which `stop` returns
     true; the same call later resumes it.
     """
+    if not isinstance(recipe, str) and not (callable(recipe) and hasattr(recipe, "__name__")):
+        raise InputError(f"recipe: expected a name, a file or a function, not {recipe!r:.80}")
     return train_by_recipe(recipe, settings, say=say, stop=stop)

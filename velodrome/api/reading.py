@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -42,6 +42,11 @@ class Rows:
 
     def where(self, text: str) -> Rows:
         """The rows that also match a filter, in the viewer's language: `reward<1 tools>3 error:timeout "text"`."""
+        from velodrome.index import Query
+
+        if not isinstance(text, str):
+            raise InputError(f'a filter is a text, as in where("reward<1 tools>3"), not {text!r:.80}')
+        Query.parse(text)  # a mistake in the filter is reported here and not at the first rollout
         return Rows(self.paths, f"{self._filter} {text}".strip())
 
     def __iter__(self) -> Iterator[Rollout]:
@@ -122,18 +127,16 @@ def read(rollouts: PathLike | Iterable[PathLike], where: str = "") -> Rows:
     The result is lazy: iterate over it, filter it with `.where("reward<1 tools>3")`, or turn it into a table with
     `.to_pandas()`, `.to_polars()` or `.to_arrow()`.
     """
-    rows = Rows(checked_files(rollouts), where)
-    if where:
-        from velodrome.index import Query
-
-        Query.parse(where)  # a mistake in the filter is reported here and not at the first rollout
-    return rows
+    rows = Rows(checked_files(rollouts))
+    return rows.where(where) if where else rows
 
 
 def checked_files(rollouts: PathLike | Iterable[PathLike]) -> list[Path]:
     """The files to read, or every mistake in them."""
-    words = [rollouts] if isinstance(rollouts, str | os.PathLike) else list(rollouts)
-    paths = [Path(word).expanduser() for word in words]
+    members = [rollouts] if isinstance(rollouts, str | os.PathLike) else _members(rollouts, "rollouts files")
+    if wrong := [each for each in members if not isinstance(each, str | os.PathLike)]:
+        raise InputError(f"rollouts: expected the path of a file, not {wrong[0]!r:.80}")
+    paths = [Path(each).expanduser() for each in members]
     problems = [problem for path in paths if (problem := _problem(path)) is not None]
     resolved = [path.resolve() for path in paths]
     problems += dict.fromkeys(f"{path}: named twice" for at, path in enumerate(paths) if resolved[at] in resolved[:at])
@@ -142,6 +145,15 @@ def checked_files(rollouts: PathLike | Iterable[PathLike]) -> list[Path]:
     if problems:
         raise InputError(*problems)
     return paths
+
+
+def _members(rollouts: Any, what: str) -> list[Any]:
+    """What a list of files or rollouts holds. A table would give the names of its columns."""
+    table = hasattr(rollouts, "columns")
+    if table or isinstance(rollouts, Mapping | bytes) or not isinstance(rollouts, Iterable):
+        thing = f"a {type(rollouts).__name__}" if table else f"{rollouts!r:.80}"
+        raise InputError(f"rollouts: expected a file, or a list of {what}, not {thing}")
+    return list(rollouts)
 
 
 def _problem(path: Path) -> str | None:
@@ -161,10 +173,13 @@ def rollout_files(rollouts: Any) -> Iterator[list[Path]]:
     if isinstance(rollouts, str | os.PathLike):
         yield checked_files(rollouts)
         return
-    members: Iterable[Any] = rollouts if isinstance(rollouts, Rows) else list(rollouts)
-    if not isinstance(rollouts, Rows) and all(isinstance(each, str | os.PathLike) for each in members):
+    members: Iterable[Any] = rollouts if isinstance(rollouts, Rows) else _members(rollouts, "files or rollouts")
+    if isinstance(members, list) and all(isinstance(each, str | os.PathLike) for each in members):
         yield checked_files(members)
         return
+    if isinstance(members, list) and (wrong := [each for each in members if not isinstance(each, Rollout | dict)]):
+        other = next((each for each in wrong if not isinstance(each, str | os.PathLike)), wrong[0])
+        raise InputError(f"rollouts: expected files or rollouts, not {other!r:.80} among them")
     with tempfile.TemporaryDirectory(prefix="velodrome-") as folder:
         path = Path(folder, "rollouts.jsonl")
         with path.open("wb") as stream:

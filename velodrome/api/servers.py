@@ -47,6 +47,8 @@ async def serve(
     live += [component] if component is not None else []
     if inspect.isroutine(component):
         raise InputError(f"serve: say what {component.__name__} is: serve(model=…) or serve(agent=…)")
+    if inspect.isclass(component):
+        raise InputError(f"serve: expected a component, not the class {component.__name__}; make one of it first")
     if len(live) != 1:
         raise InputError("serve: give one component, or one of model=, agent= and environment=")
     original = getattr(live[0], "__wrapped__", live[0])  # of a function

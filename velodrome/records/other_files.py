@@ -1,8 +1,9 @@
 """Files that are not rollouts: each is named with the command that reads it.
 
-A row is what its fields say. Only a file whose first rows are all of one such kind is refused: a rollouts file from
-elsewhere may lack any field. NeMo Gym's rollouts have the conversation as Response items in `response.output`; read as
-ours they would have no words, no tool calls and no tokens. `velo import` converts such a file.
+A row is what its fields say. A file is refused if those of its first rows that can be told are all of one such kind: a
+rollouts file from elsewhere may lack any field, and a file of tasks may have broken lines. NeMo Gym's rollouts have
+the conversation as Response items in `response.output`; read as ours they would have no words, no tool calls and no
+tokens. `velo import` converts such a file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.records.jsonl import loads, read_lines
-from velodrome.records.task import check_task
 
 Json = dict[str, Any]
 
@@ -36,9 +36,10 @@ def other_file(path: Path) -> str | None:
         return f"{path}: made from rollouts, and none itself; give the .jsonl beside it"
     if (problem := foreign_file(path)) is not None:
         return problem
-    kinds = {_kind(line) for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS)}
-    kind = kinds.pop() if len(kinds) == 1 else None
-    return f"{path}: {_KINDS[kind].format(path=path)}" if kind is not None else None
+    lines = (line for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS))
+    kinds = {kind for line in lines if (kind := _kind(_parsed(line))) is not None}
+    kind = kinds.pop() if len(kinds) == 1 else "rollout"
+    return f"{path}: {_KINDS[kind].format(path=path)}" if kind in _KINDS else None
 
 
 def refuse_other_file(path: Path, *, failures: bool = False) -> None:
@@ -48,13 +49,11 @@ def refuse_other_file(path: Path, *, failures: bool = False) -> None:
         raise InputError(problem)
 
 
-def _kind(line: bytes) -> str | None:
-    try:
-        row = loads(line)
-    except ValueError:
+def _kind(row: Any) -> str | None:
+    if not isinstance(row, dict):
         return None
-    if not isinstance(row, dict) or not _ROLLOUT.isdisjoint(row):
-        return None
+    if not _ROLLOUT.isdisjoint(row):
+        return "rollout"
     if {"boundary", "error", "key"} <= row.keys():
         return "failure"
     if {"step", "epoch"} <= row.keys():
@@ -63,11 +62,7 @@ def _kind(line: bytes) -> str | None:
         return "chat"
     if not _EXPORT.isdisjoint(row):
         return "export"
-    try:
-        check_task(row)
-    except ValueError:
-        return None
-    return "task"
+    return "task" if "responses_create_params" in row else None
 
 
 FOREIGN = "a rollout of NeMo Gym, with the conversation in response.output; velo import nemo_gym converts it"

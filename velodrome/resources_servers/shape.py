@@ -83,7 +83,8 @@ def _hook(owner: type, base: type, name: str) -> Hook | None:
 
 def no_verify(owner: type) -> str:
     """What is wrong with an environment that cannot give a score."""
-    near = get_close_matches("verify", [name for name in vars(owner) if callable(vars(owner)[name])], 1)
+    own = [name for name, value in vars(owner).items() if callable(value) and name != "verify"]
+    near = get_close_matches("verify", own, 1)
     hint = f'; did you mean verify where it says "{near[0]}"?' if near else ""
     return f"{owner.__name__} has no verify; write def verify(self, task, response){hint}"
 
@@ -92,7 +93,11 @@ def _refuse_misspelt(owner: type, base: type) -> None:
     """A hook under a name that is nearly right would never be called."""
     for hook in ("seed_session", "close_session"):
         if getattr(owner, hook) is getattr(base, hook):
-            own = [name for name, value in vars(owner).items() if callable(value) and not hasattr(value, MARK)]
+            own = [
+                name
+                for name, value in vars(owner).items()
+                if callable(value) and not hasattr(value, MARK) and not hasattr(base, name)
+            ]
             near = get_close_matches(hook, own, 1, cutoff=0.85)
             if near:
                 raise InputError(f'{owner.__name__}.{near[0]} is never called; did you mean "{hook}"?')

@@ -37,7 +37,8 @@ def find_input(path: Path) -> Path:
     """A file to read, in the working directory or in the package; or an `InputError`."""
     place = find_file(str(path), Path.cwd())
     if place is None:
-        raise InputError(f"{path}: no such file (looked in this folder and in the package){way_to_file(path)}")
+        way = way_to_file(path) or way_to_file(path, PACKAGE)
+        raise InputError(f"{path}: no such file (looked in this folder and in the package){way}")
     if not place.is_file():
         raise InputError(f"{path}: not a regular file; the input is read twice, so a pipe will not do")
     return path if _exists(path) else place
@@ -50,22 +51,28 @@ def file_problem(path: str | Path) -> str | None:
     return f"{path}: {'not a regular file' if os.path.exists(path) else f'no such file{way_to_file(Path(path))}'}"
 
 
-def way_to_file(path: Path) -> str:
+def way_to_file(path: Path, base: Path = Path()) -> str:
     """The end of "no such file": the command that fetches it, the nearest name beside it, or nothing."""
     kind, name, *below = (*path.parts, "", "")
     if not path.is_absolute() and below[:1] == ["data"] and _exists(PACKAGE / kind / name / "prepare.py"):
         return f"; to fetch it: python -m velodrome.{kind}.{name}.prepare --output {path}"
-    guess = _nearest_beside(path, Path())
+    guess = _nearest_beside(path, base)
     return f'; did you mean "{guess}"?' if guess else ""
 
 
 def _nearest_beside(path: Path, base: Path) -> str | None:
-    """The path with the nearest name that exists in its folder."""
+    """The path with the nearest name of the same ending that exists in its folder."""
     try:
-        guess = nearest(path.name, os.listdir((base / path).parent), cutoff=0.75)
+        names = os.listdir((base / path).parent)
     except (OSError, ValueError):
         return None
+    guess = nearest(path.name, (name for name in names if _ending(name) == _ending(path.name)), cutoff=0.75)
     return guess and str(path.parent / guess)
+
+
+def _ending(name: str) -> str:
+    """The kind of file that a name stands for: compressed or not, `.yml` or `.yaml`."""
+    return Path(name.removesuffix(".zst")).suffix.replace(".yml", ".yaml")
 
 
 def _exists(place: Path) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from velodrome.settings.names import KINDS
 
 MASK = "***"
+_PLACEHOLDER = "…"  # what a message writes where a value belongs
 MIN_INSIDE = 6  # a shorter secret is masked only where it is the whole value: "x" stands inside too many words
 _LONG_LINE = 16  # of a secret with several lines, such as a key in PEM
 
@@ -171,7 +172,7 @@ def _places(text: str) -> Iterator[tuple[int, int]]:
             name = match[1]
             if match.start() and text[match.start() - 1] == " ":
                 name = name.rpartition(" ")[2]  # `write it as key=…`: only where a name begins has it two words
-            if (bare or is_secret_key(name)) and match[2] != MASK:
+            if (bare or is_secret_key(name)) and match[2] not in (MASK, _PLACEHOLDER):
                 yield match.span(2)
     if "://" in text:
         for match in _PATH.finditer(text):

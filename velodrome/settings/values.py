@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ def _path(value: Any) -> Any:
     text = _text(value)
     if text == "":
         raise ValueError("a path is not empty")
-    return Path(text).expanduser() if isinstance(text, str | Path) else text
+    return Path(text).expanduser() if isinstance(text, str | os.PathLike) else text
 
 
 def _parallel(value: Any) -> Any:

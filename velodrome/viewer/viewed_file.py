@@ -17,6 +17,7 @@ from velodrome.index import Index, Query, State
 from velodrome.index.followed_file import GONE
 from velodrome.records.other_files import foreign_file, other_file
 from velodrome.records.rollout import beside
+from velodrome.settings.files import file_problem
 from velodrome.viewer.measure import start_measuring
 from velodrome.viewer.measurements import Measurement, Measurements
 from velodrome.viewer.saved_results import saved_result
@@ -32,7 +33,6 @@ _COUNT_PATIENCE_S = 0.1
 _MOST_COUNTS = 64
 _MOST_NOTES = 6
 _NOTED_S = 120.0  # how long the note that a file was read again stays
-_MISSING = "no such file; one that a collection writes exists once that has started: start it first"
 _SUFFIX = re.compile(r"\.jsonl(\.zst)?$")
 
 
@@ -192,8 +192,8 @@ def open_files(paths: Sequence[Path], measurements: Measurements) -> list[Viewed
 
 
 def _problem(path: Path) -> str | None:
-    if not path.is_file():
-        return f"{path}: {'not a regular file' if path.exists() else _MISSING}"
+    if (problem := file_problem(path)) is not None:
+        return f"{problem}; to watch a collection, start it first" if problem.endswith("no such file") else problem
     if path.name.endswith((".failures.jsonl", ".failures.jsonl.zst")):
         return f"{path}: a failures file; give the rollouts file, the failures beside it are shown with it"
     return other_file(path) or foreign_file(path)
