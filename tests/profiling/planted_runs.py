@@ -155,6 +155,28 @@ def sharing_model(strength: float, slots: int = 16, count: int = 300) -> list[Js
     return rows
 
 
+def two_turns(takes: Callable[[int], float], *, places: int = 1000, slots: int = 32, count: int = 320) -> list[Json]:
+    """A tool call of 9 tokens, then an answer of 18, by a server that answers so many at once; `takes` is by turn."""
+    free, todo = [0.0] * places, [(slot * 1e-4, slot, 0, 0.0) for slot in range(slots)]
+    begun, rows = slots, []
+    answered: dict[int, list[tuple[float, float]]] = {}  # of each rollout
+    while todo:
+        now, number, turn, start = heapq.heappop(todo)
+        if turn == 2:
+            (before, length), (after, last) = answered.pop(number)
+            calls = [node("model", 0.0, length, tokens=9), node("model", after - before, last, tokens=18)]
+            rows.append(row(number, START + now, now - start, calls, min(slots, count - len(rows)), slots, {}))
+            if begun < count:
+                heapq.heappush(todo, (now, begun, 0, 0.0))
+                begun += 1
+            continue
+        end = max(heapq.heappop(free), now) + takes(turn)
+        heapq.heappush(free, end)
+        answered.setdefault(number, []).append((now, end - now))
+        heapq.heappush(todo, (end, number, turn + 1, start if turn else now))
+    return rows
+
+
 def connected(name: str, places: int, took: Callable[[int], float]) -> Made:
     """Calls that wait for one of so many connections, and then take a time by how many others run."""
     free = [0.0] * places

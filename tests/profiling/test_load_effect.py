@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import random
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted_runs import START, Node, node
+from planted_runs import START, Node, node, two_turns, verdict
 
 from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect
 from velodrome.profiling.observed import Observed
@@ -40,6 +41,38 @@ def test_longer_answers_are_not_taken_for_a_slower_model():
     assert effect_of(calls).saturated is False
 
 
+@pytest.mark.parametrize(
+    ("low_s", "high_s"), [((0.1, 0.1), (0.3, 0.3)), ((0.3, 0.3), (0.5, 0.5)), ((0.05, 0.2), (0.1, 0.5))]
+)
+def test_a_delay_that_is_the_same_at_every_load_is_not_called_slower_with_load(
+    low_s: tuple[float, float], high_s: tuple[float, float]
+):
+    """The last calls of a run are second turns, of twice the tokens, and meet few others."""
+    for seed in range(10):
+        uniform = random.Random(seed).uniform
+        result = verdict(two_turns(lambda turn, uniform=uniform: uniform(low_s[turn], high_s[turn])))
+        assert (result["bound"], "took no longer with 32 calls" in result["paragraph"]) == ("concurrency", True), seed
+
+
+def test_two_turns_of_a_model_that_cannot_answer_more_are_named():
+    chance = random.Random(1)
+    result = verdict(two_turns(lambda turn: chance.uniform(0.1, 0.3), places=8))
+    assert (result["bound"], "few others in flight and" in result["paragraph"]) == ("model", True)
+
+
+def test_chance_is_called_slower_in_fewer_than_three_of_a_hundred_runs():
+    def effect(chance: random.Random) -> LoadEffect:
+        free, calls = [0.0] * 16, []
+        for _ in range(200):
+            start = heapq.heappop(free)
+            calls.append(TimedCall(start, start + chance.expovariate(5.0)))
+            heapq.heappush(free, calls[-1].end)
+        return effect_of(calls)
+
+    effects = [effect(random.Random(seed)) for seed in range(150)]
+    assert sum(each.slows > 0 for each in effects) < 0.03 * len(effects)
+
+
 def test_calls_that_take_about_as_long_as_the_quickest_are_not_slowed_down():
     chance = random.Random(2)
     effect = effect_of([TimedCall(n * 0.003, n * 0.003 + 0.05 + 0.01 * chance.random()) for n in range(300)])
@@ -49,9 +82,8 @@ def test_calls_that_take_about_as_long_as_the_quickest_are_not_slowed_down():
 @given(st.lists(st.tuples(st.floats(0, 3), st.floats(0.01, 1), st.integers(1, 9)), min_size=8, max_size=60))
 @settings(max_examples=60, deadline=None)
 def test_no_call_ever_took_less_or_more_than_is_reported(calls: list[tuple[float, float, int]]):
-    effect = effect_of([TimedCall(start, start + took, work) for start, took, work in calls])
-    mean = sum(work for _, _, work in calls) / len(calls)
-    times = [took * mean / work for _, took, work in calls]
+    effect = effect_of([TimedCall(start, start + took, tokens) for start, took, tokens in calls])
+    times = [took for _, took, _ in calls]
     assert min(times) * 0.999 <= effect.low_s <= max(times) * 1.001
     assert min(times) * 0.999 <= effect.high_s <= max(times) * 1.001
 
@@ -60,7 +92,8 @@ def test_a_growth_counts_only_when_it_is_more_than_chance():
     def slows(growth: float | None, high_s: float) -> float:
         return LoadEffect(growth, 0.1, 16, 15.0, 0.1, high_s, 100.0).slows
 
-    assert (slows(0.4, 0.2), slows(0.2, 0.2), slows(0.4, 0.12), slows(None, 0.2)) == (0.4, 0.0, 0.0, 0.0)
+    assert [slows(0.4, 0.2), slows(0.2, 0.2), slows(0.4, 0.12), slows(None, 0.2)] == [0.4, 0.0, 0.0, 0.0]
+    assert LoadEffect(0.4, 0.35, 16, 15.0, 0.1, 0.2, 100.0).slows == 0.0  # an interval that holds no effect
 
 
 def observed(*tree: Node) -> Observed:

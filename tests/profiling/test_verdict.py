@@ -225,15 +225,15 @@ CASES = {
         planted(waiting(), count=400),
         "concurrency",
         "model",
-        {MORE: TWICE, AUTO: None},  # twice what the model was seen to bear, and no more
+        {MORE: TWICE},  # twice what the model was seen to bear, and no more
         ("bounded by the concurrency limit: ", "of 16 slots were in use"),
     ),
-    "a verify that waits": Case(planted(waiting(0.01, 0.3)), "concurrency", "verify", {MORE: TWICE, AUTO: None}),
+    "a verify that waits": Case(planted(waiting(0.01, 0.3)), "concurrency", "verify", {MORE: TWICE}),
     "a load that does not vary": Case(
         planted(always(0.2, node("model", 0.0, 0.2)), count=160),
         "concurrency",
         "model",
-        {AUTO: None, MORE: None},
+        {AUTO: None},
         ("not known: the load on the model did not vary",),
         ("predicted",),
     ),
@@ -323,12 +323,10 @@ CASES = {
         planted(by_load(0.045), stagger_s=0.02),
         "concurrency",
         "model",
-        {AUTO: None, MORE: None},
+        {AUTO: None},
         ("with few others in flight and ", "the model got slower with more at once"),
     ),
-    "a model that does not": Case(
-        planted(by_load(0.0), stagger_s=0.02), "concurrency", "model", {MORE: TWICE, AUTO: None}
-    ),
+    "a model that does not": Case(planted(by_load(0.0), stagger_s=0.02), "concurrency", "model", {MORE: TWICE}),
     "answers that a late event loop reads late": Case(
         planted(by_load(0.045), stagger_s=0.02, lag_s=0.05), "concurrency", says=("the model took no longer",)
     ),
@@ -336,7 +334,7 @@ CASES = {
         planted(noisy(), stagger_s=0.02),
         "concurrency",
         "model",
-        {AUTO: None, MORE: None},
+        {AUTO: None},
         ("What that gives is not known: whether the model gets slower with more at once.",),
     ),
     "a model that computes here": Case(
@@ -482,9 +480,9 @@ CASES = {
     "a server that cannot know in the first second": Case(
         busy_from_the_second_on, "server", says=("needed 100% of a core",)
     ),
-    "a server with time": Case(planted(served(None)), "concurrency", None, {MORE: TWICE, AUTO: None}),
+    "a server with time": Case(planted(served(None)), "concurrency", None, {MORE: TWICE}),
     "a server that is half busy": Case(
-        planted(served(60)), "concurrency", None, {AUTO: None, MORE: None}, ("a server is half busy already",)
+        planted(served(60)), "concurrency", None, {AUTO: None}, ("a server is half busy already",)
     ),
     "two parts that take about as long": Case(
         planted(always(0.203, node("model", 0.0, 0.102), node("verify", 0.102, 0.101))),

@@ -4,6 +4,10 @@ At the start of a run, at its end, and wherever its load varies, some calls meet
 with a queue delays the calls that arrive when many are there; a server that shares its strength slows all of them down.
 Either shows as a time that grows with the load. `growth` is the power: 0 not at all, 1 in proportion. What is about
 as quick most of the time as it ever was does not get slower, whatever a few calls seem to say.
+
+At the end of a run few others are left, and the calls are the last of their rollouts, which may be longer or shorter
+than others whatever the load. So a call is compared with what a call like it takes at a high load: one at the same
+place in its rollout, with as many tokens as far as those are seen to take time.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from math import log, sqrt
+from math import exp, log, sqrt
 from typing import NamedTuple
 
 _SOME, _LOW, _HIGH = 0.35, 0.6, 0.85  # shares of the highest load
@@ -21,15 +25,19 @@ _MOSTLY = 0.5  # of the highest load: a short peak did not bound the run
 _FREE = 0.25
 _EVEN = 1.25  # times the quickest calls: what takes no longer has not been slowed down
 _MOST_CALLS = 0.95  # take no longer than is reported
+_SURE = 2.0  # standard errors
+_LARGEST = 1.3  # times the doubt: what is called slower is the largest growth of three comparisons
 _QUICK = 8  # so many calls, or a quarter of those at once: at the end of a run no more meet a low load
 
 
 class TimedCall(NamedTuple):
-    """One call, from when it was let through to its answer. `work` is its tokens, or 1 where they do not vary."""
+    """One call, from when it was let through to its answer. Calls of one `turn` are alike; 0 tokens: not known."""
 
     start: float
     end: float
-    work: float = 1.0
+    tokens: float = 0.0
+    turn: int = 0
+    work: float = 1.0  # what a call like it takes at a high load
 
 
 class LoadEffect(NamedTuple):
@@ -48,14 +56,14 @@ class LoadEffect(NamedTuple):
         """None: not known."""
         if self.growth is None:
             return None
-        if self.growth >= _SATURATED and self.growth - self.doubt > _FREE / 2:
+        if self.growth >= _SATURATED and self.growth - _LARGEST * self.doubt > _FREE / 2:
             return True if self.usual >= _MOSTLY * self.at_once else None
         return False if self.growth < _FREE and self.growth + self.doubt < _SATURATED else None
 
     @property
     def slows(self) -> float:
-        """The growth that counts: a small one may be chance."""
-        if self.growth is None or self.growth < _FREE or self.high_s <= _EVEN * self.low_s:
+        """The growth that counts: a small one, or one whose interval holds 0, may be chance."""
+        if self.growth is None or self.growth < max(_FREE, _LARGEST * self.doubt) or self.high_s <= _EVEN * self.low_s:
             return 0.0
         return self.growth
 
@@ -80,6 +88,7 @@ def load_effect(windows: Sequence[Sequence[TimedCall]], late_s: float = 0.0) -> 
     seconds = sum(each for each, _ in high)
     per_s = sum(answers for _, answers in high) / seconds if seconds > 0 else 0.0
     at_once = max(load.most for load in loads)
+    _weigh(loads, at_once)
     usual = sum(load.low_area + load.high_area for load in loads) / max(sum(load.lasted for load in loads), 1e-9)
     work = _mean([call.work for load in loads for call in load.calls])
     times = sorted([(call.end - call.start) * work / call.work for load in loads for call in load.calls])
@@ -88,10 +97,11 @@ def load_effect(windows: Sequence[Sequence[TimedCall]], late_s: float = 0.0) -> 
     shown = sharing
     if waiting is not None and waiting.growth >= _FREE and (sharing is None or waiting.growth > sharing.growth):
         shown = waiting
+    real = sorted([call.end - call.start for load in loads for call in load.calls])
     if shown is None:
-        return LoadEffect(None, 0.0, at_once, usual, times[0], median, per_s)
-    longest_s = times[int(_MOST_CALLS * (len(times) - 1))]
-    low_s, high_s = (min(max(each, times[0]), longest_s) for each in (shown.low_s, shown.high_s))
+        return LoadEffect(None, 0.0, at_once, usual, real[0], _median(real), per_s)
+    longest_s = real[int(_MOST_CALLS * (len(real) - 1))]
+    low_s, high_s = (min(max(each, real[0]), longest_s) for each in (shown.low_s, shown.high_s))
     quick_s = times[max(min(_QUICK, at_once // 4, len(times) // 8), 1) - 1]
     if median <= _EVEN * quick_s or (shown.growth > 0 and high_s - low_s <= late_s):
         return LoadEffect(0.0, 0.0, at_once, usual, low_s, high_s, per_s)
@@ -154,6 +164,39 @@ class _Load:
         return end - begin, sum([begin < call.end <= end for call in self.calls])
 
 
+def _weigh(loads: Sequence[_Load], most: int) -> None:
+    """Give every call its work: the mean of its turn among calls that began at a high load, and a time per token.
+
+    The time per token is the least-squares slope within turns; one that may be chance counts as none.
+    """
+    turns: dict[int, list[tuple[float, float]]] = {}
+    for load in loads:
+        for call in load.calls:
+            if load.at(call.start) >= _HIGH * most:
+                turns.setdefault(call.turn, []).append((call.tokens, call.end - call.start))
+    turns = {turn: points for turn, points in turns.items() if len(points) >= _FEW}
+    means = {turn: tuple(map(_mean, zip(*points, strict=True))) for turn, points in turns.items()}
+    apart = [(x - means[turn][0], y - means[turn][1]) for turn, points in turns.items() for x, y in points]
+    squares = sum([x * x for x, _ in apart])
+    slope = sum([x * y for x, y in apart]) / squares if squares else 0.0
+    left = sum([(y - slope * x) ** 2 for x, y in apart]) / max(len(apart) - len(turns) - 1, 1)
+    told = all(call.tokens > 0 for load in loads for call in load.calls)
+    if not told or slope * sqrt(squares) <= _SURE * sqrt(left):
+        slope = 0.0
+    usual = _mean([call.end - call.start for load in loads for call in load.calls])
+    for load in loads:
+        load.calls = [call._replace(work=_work(call, means.get(call.turn), slope, usual)) for call in load.calls]
+
+
+def _work(call: TimedCall, mean: tuple[float, ...] | None, slope: float, usual: float) -> float:
+    if mean is None:  # too few like it
+        return usual
+    tokens, seconds = mean
+    if slope * tokens >= seconds:  # in proportion: nothing takes less than no time
+        return seconds * call.tokens / tokens
+    return seconds + slope * (call.tokens - tokens)
+
+
 def _by_arrival(loads: Sequence[_Load], work: float) -> _Growth | None:
     """Compare calls that came when few were there with those that came when many were: a queue."""
     most = max(load.most for load in loads)
@@ -168,18 +211,15 @@ def _by_arrival(loads: Sequence[_Load], work: float) -> _Growth | None:
 
 
 def _compared(low: list[tuple[int, float]], high: list[tuple[int, float]]) -> _Growth | None:
+    """Geometric means, whose logarithms have a known error; the variance is that of both together."""
     if len(low) < _FEW or len(high) < _FEW:
         return None
-    error = sqrt(sum(_log_variance(points) / len(points) for points in (low, high)))
+    logs = [[log(max(took, 1e-9)) for _, took in points] for points in (low, high)]
+    means = [_mean(each) for each in logs]
+    squares = sum([(value - mean) ** 2 for each, mean in zip(logs, means, strict=True) for value in each])
+    error = sqrt(squares / (len(low) + len(high) - 2) * (1 / len(low) + 1 / len(high)))
     loads = [_mean([float(load) for load, _ in points]) for points in (low, high)]
-    times = [_median(sorted([took for _, took in points])) for points in (low, high)]
-    return _growth(loads[0], loads[1], times[0], times[1], error)
-
-
-def _log_variance(points: list[tuple[int, float]]) -> float:
-    logs = [log(max(took, 1e-9)) for _, took in points]
-    mean = _mean(logs)
-    return sum([(each - mean) ** 2 for each in logs]) / (len(logs) - 1)
+    return _growth(loads[0], loads[1], exp(means[0]), exp(means[1]), error)
 
 
 def _by_speed(loads: Sequence[_Load], work: float) -> _Growth | None:
@@ -216,7 +256,7 @@ def _growth(low_load: float, high_load: float, low_s: float, high_s: float, erro
     if min(low_s, high_s, low_load) <= 0 or high_load <= low_load:
         return None
     loads = log(high_load / low_load)
-    return _Growth(log(high_s / low_s) / loads, 2 * error / loads, low_s, high_s)
+    return _Growth(log(high_s / low_s) / loads, _SURE * error / loads, low_s, high_s)
 
 
 def _mean(values: Sequence[float]) -> float:

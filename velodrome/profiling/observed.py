@@ -6,10 +6,10 @@ Nothing is judged here. A number that the file does not tell is None.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from velodrome.profiling.attempts import CONNECTION, THREADS, AttemptReader, TimedAttempt, TimedStage
+from velodrome.profiling.attempts import CONNECTION, THREADS, AttemptReader, TimedAttempt
 from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect
 from velodrome.profiling.replay import HERE
 from velodrome.profiling.sample import RunSample
@@ -134,11 +134,8 @@ class Observed:
     def effect(self, name: str) -> LoadEffect | None:
         """What the load does to one stage. Calls that were folded into one span have no times of their own."""
         if name not in self._effects:
-            windows = [
-                [each for taken in window for each in taken.stages if each.stage.name == name and each.calls == 1]
-                for window in self.windows
-            ]
-            self._effects[name] = load_effect([_calls(stages) for stages in windows], self.lag_s or 0.0)
+            windows = [[call for taken in window for call in _calls(taken, name)] for window in self.windows]
+            self._effects[name] = load_effect(windows, self.lag_s or 0.0)
         return self._effects[name]
 
     @property
@@ -216,15 +213,13 @@ class Observed:
         return max(own, 0.1 * _OWN_S)
 
 
-def _calls(stages: Sequence[TimedStage]) -> list[TimedCall]:
-    """With their tokens as a measure of their work, if all have some and they differ."""
-    tokens = [each.tokens for each in stages]
-    varied = bool(tokens) and min(tokens) > 0 and max(tokens) > 1.1 * min(tokens)
-    return [
-        TimedCall(each.start + _ROUNDED_S, each.end, each.tokens if varied else 1.0)
-        for each in stages
-        if each.end > each.start + _ROUNDED_S
-    ]
+def _calls(rollout: TimedAttempt, name: str) -> Iterator[TimedCall]:
+    """The calls of one stage; the first and the last of a rollout may be unlike those between."""
+    stages = sorted([each for each in rollout.stages if each.stage.name == name], key=lambda each: each.start)
+    for place, each in enumerate(stages, 1):
+        if each.calls == 1 and each.end > each.start + _ROUNDED_S:
+            turn = (place == 1) + 2 * (place == len(stages))
+            yield TimedCall(each.start + _ROUNDED_S, each.end, each.tokens, turn)
 
 
 def _peak(rollouts: Sequence[TimedAttempt]) -> int:

@@ -225,7 +225,7 @@ def _concurrency(case: Case) -> Explanation:
     seen, effect = case.observed, case.observed.model
     part = longest_part(seen)
     evidence = [slots_in_use(seen), time_spent(seen)]
-    if part == "model" and effect is not None and effect.growth is not None:
+    if part == "model" and effect is not None and (effect.slows or effect.saturated is False):
         evidence.append(_by_load(effect))
     slots, change = MOST_TIMES * seen.limit, "run more rollouts at once"
     if not seen.steady:
@@ -235,7 +235,7 @@ def _concurrency(case: Case) -> Explanation:
         slots, change = seen.limit, "begin with what auto came to"
     gain = case.prediction.gain(case.prediction.capacity._replace(slots=slots))
     # a model that surely got slower with the load, and perhaps so much that it answers no more with more
-    all_given = effect is not None and effect.slows > effect.doubt and effect.slows + effect.doubt >= _ALL
+    all_given = effect is not None and effect.slows > 0 and effect.slows + effect.doubt >= _ALL
     if gain.gain < HELPS or seen.one_by_one or (part == "model" and all_given):
         if seen.steady and seen.attempts < _FEW * seen.limit:
             return _few_tasks(case)
@@ -243,10 +243,10 @@ def _concurrency(case: Case) -> Explanation:
     doubt = case.doubt(slots / seen.limit)
     if any(busy >= _SERVER_LOADED for busy in seen.shares.values()):
         doubt = f"{NOT_KNOWN}: a server is half busy already."
-    more = make_advice(change, f"+num_samples_in_parallel={slots}", None if doubt else gain)
-    auto = make_advice("let the collector find the number", "+num_samples_in_parallel=auto")
-    advice = [more] if not seen.steady else [auto, more] if doubt else [more, auto]
-    return Explanation("concurrency", "the concurrency limit", evidence, advice, part, doubt)
+    advice = make_advice(change, f"+num_samples_in_parallel={slots}", None if doubt else gain)
+    if doubt and seen.steady:
+        advice = make_advice("let the collector find the number", "+num_samples_in_parallel=auto")
+    return Explanation("concurrency", "the concurrency limit", evidence, [advice], part, doubt)
 
 
 def _nothing_helps(case: Case) -> str:

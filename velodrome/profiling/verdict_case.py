@@ -110,7 +110,7 @@ class Case:
                 return f"{NOT_KNOWN}: {what} was not asked more than {effect.at_once} at once."
             if effect is None or effect.growth is None:
                 return f"{NOT_KNOWN}: the load on {what} did not vary."
-            if effect.saturated is None and effect.slows <= effect.doubt:
+            if effect.saturated is None and not effect.slows:
                 return f"{NOT_KNOWN}: whether {what} gets slower with more at once."
             if effect.saturated is not False:
                 return f"{NOT_KNOWN}: {what} got slower with more at once."
