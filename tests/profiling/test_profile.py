@@ -10,7 +10,8 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planted_runs import START, Json, config, profiled
+from planted_runs import START, Json, config, node, profiled
+from planted_runs import row as planted_row
 
 from velodrome.errors import InputError
 from velodrome.profiling.profile import Profile
@@ -195,6 +196,18 @@ def test_names_that_a_model_makes_up_do_not_fill_the_memory():
     tools = profiled(rows)["tools"]
     assert len(tools) == 101
     assert {tool["name"]: tool["calls"] for tool in tools}["(others)"] == 200
+
+
+def test_no_tool_takes_longer_than_all_tools_wherever_its_waits_are():
+    inside = node("@environment", 0.0, 0.1, [node("limit:threads", 0.0, 0.02)])
+    alone = node("tool:look", 0.0, 0.11, [node("connection", 0.0, 0.01), inside])
+    beside = node(
+        "tools", 0.2, 0.1, [node("tool:find", 0.2, 0.1, [node("queue", 0.2, 0.06)]), node("tool:f", 0.2, 0.09)]
+    )
+    told = means(profiled([planted_row(0, START, 0.3, [alone, beside], 1, 1, {})]))
+    assert told["tool:look"] + told["tool:f"] <= told["tools"]
+    assert told["tool:look"] == pytest.approx(80.0)
+    assert told["tools"] + told["queue"] + told["connection"] + told["other"] == pytest.approx(told["total"])
 
 
 def test_the_slowest_rollouts_are_told_with_their_line_and_tree():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from velodrome.records.row_times import waits_below
 from velodrome.timing.spans import Node, Span, as_node, bounded
 
 Json = dict[str, Any]
@@ -18,7 +19,6 @@ _NONE = {"queue_s": 0, "session_s": 0, "model_s": 0, "tools_s": 0, "verify_s": 0
 _FIELDS = {name: f"{name}_s" for name in ("queue", "session", "model", "tools", "verify", "backoff", "connection")}
 _FAMILIES = {"tool": "tools_s", "limit": "queue_s"}  # `tool:<name>`, `limit:<name>`
 _LEAST_READ_S = 1e-4
-_WAITS = ("queue", "connection", "backoff")  # inside other parts
 
 
 @dataclass(slots=True)
@@ -84,32 +84,12 @@ def _charge(tree: list[Node], parts: dict[str, int], counts: dict[str, int]) -> 
             continue
         if children:
             _count_below(children, counts)
-            for wait, lasted in _waits(name, children).items():
+            for wait, lasted in waits_below(name, children).items():
                 length -= lasted
                 parts[_FIELDS[wait]] = parts.get(_FIELDS[wait], 0) + lasted
         if name != "other":  # what is left is that anyway
             field = _FIELDS.get(name) or _FAMILIES.get(name.partition(":")[0]) or f"{name}_s"
             parts[field] = parts.get(field, 0) + length
-
-
-def _waits(above: str, children: list[Node]) -> dict[str, int]:
-    """Microseconds of each wait below a span. Of calls side by side the one that waited most counts."""
-    waits: dict[str, int] = {}
-    for name, _, length, _, below in children:
-        if name[:6] == "limit:":
-            result = {"queue": length}
-        elif name in _WAITS:
-            result = {name: length}
-        elif below:
-            result = _waits(name, below)
-        else:
-            continue
-        if above != "tools":
-            for each, lasted in result.items():
-                waits[each] = waits.get(each, 0) + lasted
-        elif sum(result.values()) > sum(waits.values()):
-            waits = result
-    return waits
 
 
 def _count_below(children: list[Node], counts: dict[str, int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from velodrome.records.mending import HOSTILE, LONGEST_S
-from velodrome.records.row_times import WAITS
+from velodrome.records.row_times import waits_below
 from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]
@@ -84,11 +84,9 @@ class TreeCalls:
                 if name in _CLOSED:
                     continue
                 below = node[4]
-                if name[:5] == "tool:":
-                    calls = self._tools.get(name)
-                    (self._new_tool(name) if calls is None else calls).add(node[2] - _waited_us(below), node[3])
-                elif name == "judge":
-                    self.judge.add(node[2] - _waited_us(below), node[3])
+                if name[:5] == "tool:" or name == "judge":
+                    calls = self.judge if name == "judge" else self._tools.get(name) or self._new_tool(name)
+                    calls.add(node[2] - sum(waits_below(name, below).values()), node[3])
                 if below and len(todo) < _MOST_NODES:
                     todo += below
         except HOSTILE:
@@ -103,8 +101,3 @@ class TreeCalls:
     def tools(self) -> list[tuple[str, CallTimes]]:
         """By their time, the longest first."""
         return sorted(self._tools.items(), key=lambda each: -each[1].times.sum)
-
-
-def _waited_us(children: list[Any]) -> float:
-    """Microseconds that a call waited for its turn, which are not its own."""
-    return sum([child[2] for child in children if child[0] in WAITS or child[0][:6] == "limit:"]) if children else 0

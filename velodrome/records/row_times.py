@@ -81,6 +81,28 @@ def read_times(timing: Json) -> RowTimes | None:
         return None
 
 
+def waits_below(name: str, children: list[Any]) -> dict[str, int]:
+    """Microseconds of each wait below a span, which are not its own.
+
+    Of tools side by side those of the one that worked longest count: then none worked longer than all together.
+    """
+    waits: dict[str, int] = {}
+    longest = -1
+    for child, _, length, _, below in children:
+        if child[:6] == "limit:":
+            result = {"queue": length}
+        elif child in WAITS:
+            result = {child: length}
+        else:
+            result = waits_below(child, below) if below else {}
+        if name != "tools":
+            for each, lasted in result.items():
+                waits[each] = waits.get(each, 0) + lasted
+        elif length - sum(result.values()) > longest:
+            waits, longest = result, length - sum(result.values())
+    return waits
+
+
 def _timed_parts(timing: Json) -> tuple[float, Parts]:
     get = timing.get
     total = timing["total_s"]
