@@ -5,6 +5,7 @@ PART is `settings` (NAME is `module:class`), `verb` (of docs/cli.md), `training`
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
 import sys
@@ -133,6 +134,7 @@ def written(page: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for path in sorted(DOCS.glob("*.md")):
         before = path.read_text("utf-8")
         if (after := written(before)) != before:

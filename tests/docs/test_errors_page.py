@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 from typing import get_args
 
+import pytest
 from pages import headings, read, rows, section
 
 from velodrome import errors
 from velodrome.cli import collect
+from velodrome.cli.main import main
 
 
 def error_classes() -> list[type[errors.VelodromeError]]:
@@ -26,6 +29,28 @@ def test_every_boundary_is_documented_with_the_error_that_carries_it():
     documented = rows(section(read("errors.md"), "Boundaries"))
     assert {name: re.sub(r"\[(\w+)\].*", r"\1", value) for name, value in documented.items()} == carried
     assert carried.keys() == set(get_args(errors.Boundary))
+
+
+QUOTED = [
+    ("errors.md", "collect +limit=0 +num_samples_in_parallel=fast"),
+    ("errors.md", "metrics tasks.jsonl"),
+    ("errors.md", "metrics train_dir/first_1a2b3c4d/metrics.jsonl"),
+    ("training.md", "train cvc.thinky_supervised_to_ppo num_envs=0 trainer.gamma=2 learning_rate=1e-3"),
+]
+
+
+@pytest.mark.parametrize(("page", "command"), QUOTED)
+def test_a_message_that_a_page_quotes_is_the_real_one(
+    page: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    Path("tasks.jsonl").write_text('{"responses_create_params": {"input": "?"}}\n')
+    Path("train_dir/first_1a2b3c4d").mkdir(parents=True)
+    Path("train_dir/first_1a2b3c4d/metrics.jsonl").write_text('{"step": 1, "epoch": 1}\n')
+    assert main(command.split()) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert [line for line in lines if line not in read(page).splitlines()] == []
 
 
 def test_every_exit_code_is_documented():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,15 @@ from velodrome.training.settings import RunSettings, leaves
 def test_a_page_is_what_the_script_writes(page: Path):
     text = page.read_text("utf-8")
     assert runpy.run_path(str(ROOT / "scripts" / "write_docs.py"))["written"](text) == text
+
+
+def test_the_script_prints_its_help_and_writes_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "argv", ["write_docs.py", "--help"])
+    monkeypatch.setattr(Path, "write_text", lambda *_: pytest.fail("it writes"))
+    monkeypatch.setattr(Path, "read_text", lambda *_: pytest.fail("it reads"))
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(ROOT / "scripts" / "write_docs.py"), run_name="__main__")
+    assert caught.value.code == 0
 
 
 @pytest.mark.parametrize("verb", VERBS)

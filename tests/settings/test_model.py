@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import product
+from typing import Any, ClassVar, Literal
 
 import pytest
 from pydantic import AliasChoices
 
 from velodrome import Environment
+from velodrome.cli.main import MODULES, VERBS
 from velodrome.errors import InputError
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.settings.component import Component, Field, settings_of
-from velodrome.settings.model import Settings, setting_names, settings_table
+from velodrome.settings.model import Settings, find_mistakes, setting_names, settings_table
+from velodrome.settings.values import FilePath, Names
 
 
 class Inner(Settings):
@@ -22,6 +27,10 @@ class Outer(Settings):
     parallel: int = Field(16, ge=1, alias="num_samples_in_parallel", description="rollouts in flight")
     api_key: str | None = Field(None, description="the key")
     inner: Inner = Field(default_factory=Inner, description="more")
+    share: float = Field(0.01, le=0.05, description="how much")
+    kind: Literal["a", "b"] = Field("a", description="which")
+    path: FilePath | None = Field(None, description="where")
+    names: Names = Field((), description="who")
 
 
 def test_every_mistake_is_reported_at_once():
@@ -34,9 +43,43 @@ def test_every_mistake_is_reported_at_once():
     assert "7" not in lines[1]
 
 
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"parallel": -1}, "parallel: expected a whole number from 1, not -1"),
+        ({"parallel": 1.5}, "parallel: expected a whole number, not 1.5"),
+        ({"share": 2}, "share: expected a number up to 0.05, not 2"),
+        ({"inner": 3}, "inner: expected a mapping, not 3"),
+        ({"kind": "c"}, "kind: expected 'a' or 'b', not 'c'"),
+        ({"path": 3.5}, "path: expected a path, not 3.5"),
+        ({"names": 3}, "names: expected a list, not 3"),
+    ],
+)
+def test_a_mistake_is_told_in_our_words(values: dict[str, Any], line: str):
+    with pytest.raises(InputError) as caught:
+        Outer.read(values)
+    assert caught.value.problems == (line,)
+
+
+def _kinds(base: type[Settings]) -> Iterator[type[Settings]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
+
+
+def test_no_mistake_in_any_setting_is_told_in_the_words_of_pydantic():
+    for verb in VERBS:
+        import_module(f"velodrome.cli.{MODULES.get(verb, verb)}")
+    for kind in _kinds(Settings):
+        for name, value in product(
+            kind.model_fields, (object(), -1, "", "?", [None], {"a": 1}, 1.5, float("inf"), 10**9)
+        ):
+            assert not [line for line in find_mistakes(kind, {name: value}) if "should" in line]
+
+
 def test_a_field_is_known_by_its_alias_and_by_its_own_name():
     assert Outer.read({"num_samples_in_parallel": 3}) == Outer.read({"parallel": 3})
-    assert setting_names(Outer) == {"num_samples_in_parallel", "api_key", "inner"}
+    assert setting_names(Outer) == {"num_samples_in_parallel", *Outer.model_fields} - {"parallel"}
 
 
 def test_none_means_the_default_and_a_bool_is_not_a_number():

@@ -14,6 +14,7 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.records.jsonl import loads, read_lines
+from velodrome.records.task import check_task
 
 Json = dict[str, Any]
 
@@ -62,7 +63,11 @@ def _kind(row: Any) -> str | None:
         return "chat"
     if not _EXPORT.isdisjoint(row):
         return "export"
-    return "task" if "responses_create_params" in row else None
+    try:
+        check_task(row)
+    except ValueError:
+        return None
+    return "task"
 
 
 FOREIGN = "a rollout of NeMo Gym, with the conversation in response.output; velo import nemo_gym converts it"

@@ -20,6 +20,32 @@ from velodrome.settings.names import hint
 
 S = TypeVar("S", bound=BaseModel)
 
+_EXPECTED = {  # pydantic's types of errors in our words
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "callable_type": "a function",
+    "dict_type": "a mapping",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "{number} above {gt}",
+    "greater_than_equal": "{number} from {ge}",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "is_instance_of": "a path",
+    "less_than": "{number} below {lt}",
+    "less_than_equal": "{number} up to {le}",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "model_type": "a mapping",
+    "path_type": "a path",
+    "string_pattern_mismatch": "a text of the form {pattern}",
+    "string_too_short": "a text that is not empty",
+    "string_type": "a text",
+    "tuple_type": "a list",
+}
+
 
 class Settings(BaseModel):
     """Base of every group of settings. A field may have an alias: its name on the command line or in YAML."""
@@ -85,12 +111,22 @@ def _problem_line(model: type[BaseModel], detail: ErrorDetails) -> str:
         return f'unknown key "{name}"{guess}'
     if detail["type"] == "missing":
         return f'"{name}" is required{_meaning(model, name)}'
-    message = detail["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
-    message = message[:1].lower() + message[1:]
     if detail["type"] == "value_error":
-        return f"{name}: {message}" if name else message
+        message = detail["msg"].removeprefix("Value error, ")
+        return f"{name}: {message[:1].lower()}{message[1:]}" if name else message
     shown = "***" if is_secret_key(str(path[-1]) if path else "") else f"{detail['input']!r:.80}"
-    return f"{name}: {message}, not {shown}"
+    return f"{name}: {_expected(detail)}, not {shown}"
+
+
+def _expected(detail: ErrorDetails) -> str:
+    """What would have been right, in our words."""
+    words = _EXPECTED.get(detail["type"])
+    if words is None:
+        return detail["msg"][:1].lower() + detail["msg"][1:]
+    context = detail.get("ctx", {})
+    number = "a number" if any(isinstance(value, float) for value in context.values()) else "a whole number"
+    bounds = {name: f"{value:g}" if isinstance(value, float) else value for name, value in context.items()}
+    return f"expected {words.format(**bounds, number=number)}"
 
 
 def _meaning(model: type[BaseModel], key: str) -> str:
