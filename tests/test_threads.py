@@ -180,6 +180,24 @@ def test_threads_end_when_the_pool_is_closed() -> None:
     assert [1 <= len(mine) <= 3, any(each.is_alive() for each in mine)] == [True, False]
 
 
+def test_the_thread_of_a_cancelled_call_ends_with_its_code_when_the_pool_is_closed() -> None:
+    async def main() -> list[threading.Thread]:
+        threads, started, go_on = Threads(3, name="cancelled"), threading.Event(), threading.Event()
+        call = asyncio.create_task(threads.run(lambda: (started.set(), go_on.wait(DEADLINE_S)), timeout_s=DEADLINE_S))
+        await asyncio.to_thread(started.wait, DEADLINE_S)
+        call.cancel()
+        await asyncio.wait([call])
+        mine = [each for each in threading.enumerate() if each.name == "velodrome-cancelled"]
+        threads.close()
+        go_on.set()
+        return mine
+
+    mine = asyncio.run(main())
+    for each in mine:
+        each.join(DEADLINE_S)
+    assert [len(mine), any(each.is_alive() for each in mine)] == [1, False]
+
+
 def test_a_result_is_not_kept_alive_by_the_thread_that_made_it() -> None:
     class Big:
         alive = 0

@@ -2,16 +2,19 @@
 
 Components deep inside a call share what is costly to open, such as the pool of connections, without being handed it.
 `shared` gives them the one of the call they run in; leaving the call's `Scope` closes it. Two calls on one event loop
-have nothing in common.
+have nothing in common. What must end although its caller was cancelled, such as closing a session, goes through
+`finish`; the call waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from math import inf
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -31,6 +34,10 @@ class PoolLimits:
 
 
 T = TypeVar("T", bound=Closeable)
+R = TypeVar("R")
+
+HURRIED_S = 2.0
+_LOOK_S = 0.05
 
 connections = PoolLimits()  # of pools that are made from now on
 
@@ -44,6 +51,8 @@ class Scope:
         self.loop = asyncio.get_running_loop()
         self._shared: dict[Hashable, Any] = {}
         self._closing = AsyncExitStack()
+        self._unfinished: set[asyncio.Task[Any]] = set()
+        self._until = inf
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The one resource of this key, made when it is first needed and closed with the scope."""
@@ -52,6 +61,38 @@ class Scope:
             self._closing.push_async_callback(self._shared[key].aclose)
         resource: T = self._shared[key]
         return resource
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """The call ends after this task, whose failure is of no interest any more."""
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
+        task.add_done_callback(_read)
+
+    def hurry(self) -> None:
+        """Give up in a moment what does not finish."""
+        self._until = min(self._until, time.monotonic() + HURRIED_S)
+
+    async def settle(self) -> None:
+        """Wait for what must finish; after a second cancellation, not for long."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling() > 1:
+            self.hurry()
+        try:
+            try:
+                await self._finished()
+            except asyncio.CancelledError:
+                self.hurry()
+                await self._finished()
+                raise
+        finally:
+            for each in self._unfinished:
+                each.cancel()
+            if self._unfinished:
+                await asyncio.wait(self._unfinished, timeout=_LOOK_S)
+
+    async def _finished(self) -> None:
+        while self._unfinished and time.monotonic() < self._until:
+            await asyncio.wait(self._unfinished, timeout=_LOOK_S)
 
     async def __aenter__(self) -> Scope:
         self._token: Token[Scope | None] = _open.set(self)
@@ -62,11 +103,55 @@ class Scope:
     ) -> None:
         with suppress(ValueError):  # left in another task than it was entered: nothing to reset there
             _open.reset(self._token)
-        self._shared.clear()
-        await self._closing.aclose()  # all of them, also if closing one fails
+        try:
+            await self.settle()
+        finally:
+            self._shared.clear()
+            await self._closing.aclose()  # all of them, also if closing one fails
 
 
 def current() -> Scope | None:
     """The scope of the call that runs here. Code in another thread has a loop of its own, and none."""
     scope = _open.get()
     return scope if scope is not None and scope.loop is asyncio.get_running_loop() else None
+
+
+async def settle() -> None:
+    """Wait for what the call that runs here must finish."""
+    call = current()
+    if call is not None:
+        await call.settle()
+
+
+async def finish(work: Coroutine[Any, Any, R], undo: Callable[[R], Awaitable[None]] | None = None) -> R:
+    """The result of work that also ends if its caller is cancelled; `undo` then gets the result.
+
+    The work limits its own time. Outside any call the caller itself waits, until it is cancelled again.
+    """
+    task, call = asyncio.create_task(work), current()
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        rest = asyncio.create_task(_rest(task, undo))
+        if call is not None:
+            call.keep(rest)
+            raise
+        try:
+            await asyncio.wait([rest])
+        finally:
+            rest.add_done_callback(_read)
+            rest.cancel()
+        raise
+    return task.result()
+
+
+async def _rest(task: asyncio.Task[R], undo: Callable[[R], Awaitable[None]] | None) -> None:
+    result = await task
+    if undo is not None:
+        await undo(result)
+
+
+def _read(task: asyncio.Task[Any]) -> None:
+    """Read the error, so that asyncio does not report it: whoever waited for it is gone."""
+    if not task.cancelled():
+        task.exception()

@@ -215,7 +215,7 @@ class Threads:
                 stay = True
                 if call.abandoned:
                     self._abandoned -= 1
-                    stay = self._serving < self._size
+                    stay = self._serving < min(self._size, self._open)
                     self._serving += stay
                 else:
                     self._open -= 1

@@ -11,9 +11,11 @@ import orjson
 import pytest
 
 import velodrome as velo
-from velodrome.collector.agents import ConfiguredAgents
-from velodrome.collector.collection import collect
+from velodrome.collector.agents import ConfiguredAgents, LiveAgents
+from velodrome.collector.collection import Surface, collect
+from velodrome.collector.pace import Stop
 from velodrome.collector.settings import CollectSettings
+from velodrome.contracts import as_agent
 from velodrome.settings import Config, Instance
 
 ENV = """
@@ -59,6 +61,37 @@ def test_the_tokens_of_failed_rollouts_count_towards_the_budget_like_those_of_ke
     outcome = asyncio.run(collect(settings, ConfiguredAgents(config(breaks=breaks))))
     assert (outcome.kept + outcome.failed, outcome.failed > 0, outcome.exit_code) == (3, breaks, 4)
     assert outcome.stopped == "max_total_tokens=10 reached (12 tokens)"
+
+
+@pytest.mark.parametrize("progress", [False, True])
+def test_a_token_budget_that_cannot_count_says_so(
+    progress: bool, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+):
+    async def agent(task: dict[str, Any]) -> dict[str, Any]:
+        return {"output": "fine", "reward": 1.0}
+
+    run = asyncio.run(velo.collect(["a", "b"], agent, max_total_tokens=1, progress=progress))
+    assert run.kept == 2
+    assert "max_total_tokens" in (capsys.readouterr().err if progress else caplog.text)
+
+
+def test_the_first_interrupt_says_what_is_in_flight_and_the_second_ends_it(tmp_path: Path):
+    stop, notes = Stop(), list[str]()
+
+    async def agent(task: dict[str, Any]) -> dict[str, Any]:
+        stop.interrupt()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    def note(text: str) -> None:
+        notes.append(text)
+        asyncio.get_running_loop().call_soon(stop.interrupt)
+
+    settings = CollectSettings(output=tmp_path / "r.jsonl", parallel=1, drain_s=17)
+    agents = LiveAgents(as_agent(agent))
+    outcome = asyncio.run(collect(settings, agents, ["a", "b"], Surface(note, stop=stop)))
+    assert (outcome.kept, outcome.left, len(notes)) == (0, 2, 1)
+    assert ["1 in flight" in notes[0], "17 s" in notes[0], "second Ctrl-C" in notes[0]] == [True] * 3
 
 
 WATCHING = """

@@ -7,6 +7,7 @@ Requested = kept + failed (+ not run, when it was stopped).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +39,8 @@ from velodrome.profiling.profile_file import make_profile
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ async def conduct(
         except StorageError as error:
             raise collector.refused(error) from error
         if collector.budget.max_total_tokens is not None and collector.counts.kept and not collector.counts.tokens:
-            say("the model reports no token counts, so max_total_tokens could not stop anything")
+            warn = say if surface.progress else log.warning  # without a bar, notes are easily missed
+            warn("the model reports no token counts, so max_total_tokens could not stop anything")
         if sink.changed is None:
             run = with_readings(run, collector, agents.config)
         if sink.changed is None and settings.output is not None:

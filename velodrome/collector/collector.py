@@ -88,6 +88,7 @@ class Collector:
         self._places: set[str] = set()  # of faults in the user's code that were shown
         self._note: Callable[[str], None] = lambda text: None
         self._drain: asyncio.TimerHandle | None = None
+        self._interrupted = False
 
     def begin(self, sink: Sink | MemorySink, secrets: Collection[str], say: Callable[[str], None], title: str) -> None:
         """The output is open. `title` is the progress bar's; without one there is no bar."""
@@ -136,8 +137,14 @@ class Collector:
         self.sink.seal()
 
     def _stop_executor(self) -> None:
+        if self.stop.interrupted and not self._interrupted:
+            self._interrupted = True
+            self.note(
+                f"interrupted: no more rollouts start, and {self._executor.in_flight} in flight may finish within "
+                f"{self.settings.drain_s:g} s (drain_s); a second Ctrl-C stops at once"
+            )
         if self.stop.now:
-            self._executor.cancel()
+            self._executor.cancel(now=True)
         elif self.stop.reason is not None and self._drain is None:
             self._executor.stop()
             loop = asyncio.get_running_loop()

@@ -105,7 +105,7 @@ class Stop:
         self.reason: str | None = None
         self.now = False
         self.changed: Callable[[], None] = lambda: None  # the run sets it
-        self._interrupted = False
+        self.interrupted = False
 
     def request(self, reason: str) -> None:
         """Take no new jobs, and let what is in flight finish."""
@@ -115,8 +115,8 @@ class Stop:
 
     def interrupt(self) -> None:
         """Ctrl-C. The first one lets what is in flight finish, even after a budget; the second does not."""
-        self.now = self.now or self._interrupted
-        self._interrupted = True
+        self.now = self.now or self.interrupted
+        self.interrupted = True
         self.request("interrupted")
 
 

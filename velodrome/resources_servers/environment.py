@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from velodrome import scope
 from velodrome.errors import (
     InputError,
     ModelError,
@@ -132,7 +133,9 @@ class Environment(Component):
     async def close(self, session: str) -> None:
         """Forget the session. Closing twice is fine."""
         if session in self._sessions:
-            await self._close(self._sessions.pop(session))
+            state = self._sessions.pop(session)
+            if self._shape.close is not None:
+                await scope.finish(self._close(state))
 
     async def tools(self) -> list[Json]:
         """The tools on offer, as OpenAI function tools."""
@@ -144,9 +147,7 @@ class Environment(Component):
 
     async def aclose(self) -> None:
         """Close the sessions that are still open, and let the threads go."""
-        leftover = [self._close(state) for state in self._sessions.values()]
-        self._sessions.clear()
-        ends = await asyncio.gather(*leftover, *self._closing_late, return_exceptions=True)
+        ends = await scope.finish(self._close_all())
         self._threads.close()
         for end in ends:
             if isinstance(end, BaseException):
@@ -193,9 +194,17 @@ class Environment(Component):
             raise failed from error
 
     async def _seed(self, seed: Hook, task: Json) -> Any:
+        """The state. Code in a thread cannot be cancelled, so what it returns to nobody is closed."""
         call = partial(seed.function, self, task)
+        late = partial(self._close_late, scope.current())
         with blame(ToolError, seed.name):
-            return await self._run(ToolError, seed, self.session_timeout_s, call, self._close_late)
+            work = self._run(ToolError, seed, self.session_timeout_s, call, late)
+            return await (work if seed.is_async else scope.finish(work, self._close))
+
+    async def _close_all(self) -> list[BaseException | None]:
+        leftover = [self._close(state) for state in self._sessions.values()]
+        self._sessions.clear()
+        return await asyncio.gather(*leftover, *self._closing_late, return_exceptions=True)
 
     async def _close(self, state: Any) -> None:
         close = self._shape.close
@@ -204,7 +213,7 @@ class Environment(Component):
             with blame(ToolError, close.name):
                 await self._run(ToolError, close, self.session_timeout_s, call)
 
-    def _close_late(self, state: Any) -> None:
+    def _close_late(self, call: scope.Scope | None, state: Any) -> None:
         """The state of a session whose seeding was given up came after all: free it, nobody else will."""
         if inspect.iscoroutine(state):
             state.close()
@@ -212,6 +221,8 @@ class Environment(Component):
             task = asyncio.get_running_loop().create_task(self._close(state))
             self._closing_late.add(task)
             task.add_done_callback(self._forget)
+            if call is not None:
+                call.keep(task)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._closing_late.discard(task)

@@ -44,8 +44,8 @@ class Executor(Protocol):
         """Start no more jobs. What is in flight finishes."""
         ...
 
-    def cancel(self) -> None:
-        """Give up what is in flight."""
+    def cancel(self, *, now: bool = False) -> None:
+        """Give up what is in flight. Its sessions are closed; `now` leaves a moment for that."""
         ...
 
     def finished(self) -> list[Attempt]:

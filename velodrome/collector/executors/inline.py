@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from time import perf_counter
 from typing import Any
 
+from velodrome import scope
 from velodrome.collector.account import Surroundings
 from velodrome.collector.attempt import Attempt
 from velodrome.collector.executors import Jobs
@@ -15,6 +16,7 @@ from velodrome.collector.executors.outage import Outage
 from velodrome.collector.plan import Job
 
 CLOSING_S = 2.0
+_MOMENT_S = 0.1
 
 
 class Inline:
@@ -42,6 +44,7 @@ class Inline:
         self._started = self._handed_back = 0
         self._stopping = self._cancelled = False
         self._error: BaseException | None = None
+        self._scope: scope.Scope | None = None
         self._woken: asyncio.Future[None] | None = None
 
     @property
@@ -51,6 +54,7 @@ class Inline:
 
     async def run(self, jobs: Jobs) -> AsyncGenerator[list[Attempt], None]:
         """Batches of finished attempts."""
+        self._scope = scope.current()
         try:
             while not self._cancelled:
                 self._start(jobs)
@@ -67,6 +71,7 @@ class Inline:
             self._woken = None
             await self._outage.aclose()
             await give_up(self._tasks)
+            await scope.settle()
 
     def wake(self) -> None:
         """Look for something to do."""
@@ -79,9 +84,11 @@ class Inline:
         self._outage.stop()
         self.wake()
 
-    def cancel(self) -> None:
-        """Give up what is in flight."""
+    def cancel(self, *, now: bool = False) -> None:
+        """Give up what is in flight; sessions are closed."""
         self._stopping = self._cancelled = True
+        if now and self._scope is not None:
+            self._scope.hurry()
         self.wake()
 
     def finished(self) -> list[Attempt]:
@@ -140,14 +147,23 @@ class Inline:
 
 
 async def give_up(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancel, give closing a moment, then cancel that too: a session that does not close must not hold up the end."""
+    """Cancel, wait a moment, and cancel again: work that does not end must not hold up the run."""
     remaining = set(tasks)
-    for _ in range(2):
-        if not remaining:
-            return
-        for task in remaining:
-            task.cancel()
-        _, remaining = await asyncio.wait(remaining, timeout=CLOSING_S)
+    try:
+        for _ in range(2):
+            if not remaining:
+                return
+            _cancel(remaining)
+            _, remaining = await asyncio.wait(remaining, timeout=CLOSING_S)
+    except asyncio.CancelledError:
+        _cancel(remaining)
+        await asyncio.wait(remaining, timeout=_MOMENT_S)
+        raise
+
+
+def _cancel(tasks: set[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
 
 
 class Slots:

@@ -1,0 +1,144 @@
+"""A cancelled call closes every session it opened before it ends; a second cancellation does not wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from leaks import nothing_left
+from patience import DEADLINE_S
+
+from velodrome.api.collecting import collect, rollout, verify
+from velodrome.resources_servers.environment import Environment
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+
+TASKS = [f"q {number}" for number in range(12)]
+
+
+class Counted(Environment):
+    """Counts its sessions. `busy` says that something is held, which `hold` lets go on."""
+
+    def setup(self) -> None:
+        self.opened: list[int] = []
+        self.closed: list[int] = []
+        self.hold = threading.Event()
+        self.busy = asyncio.Event()
+
+    def seed_session(self, task: Any) -> int:
+        self.opened.append(len(self.opened))
+        return self.opened[-1]
+
+    def verify(self, task: Any, response: Any) -> float:
+        return 1.0
+
+
+class ClosesSlowly(Counted):
+    async def close_session(self, session: int) -> None:
+        self.busy.set()
+        while not self.hold.is_set():  # noqa: ASYNC110 - the other kinds wait for it in threads
+            await asyncio.sleep(0)
+        self.closed.append(session)
+
+
+class ClosesInThreads(Counted):
+    def setup(self) -> None:
+        super().setup()
+        self.loop = asyncio.get_running_loop()
+
+    def close_session(self, session: int) -> None:
+        self.loop.call_soon_threadsafe(self.busy.set)
+        self.hold.wait(DEADLINE_S)
+        self.closed.append(session)
+
+
+class SeedsSlowly(Counted):
+    def setup(self) -> None:
+        super().setup()
+        self.loop = asyncio.get_running_loop()
+
+    def seed_session(self, task: Any) -> int:
+        self.loop.call_soon_threadsafe(self.busy.set)
+        self.hold.wait(DEADLINE_S)
+        return super().seed_session(task)
+
+    def close_session(self, session: int) -> None:
+        self.closed.append(session)
+
+
+def agent(environment: Environment) -> SimpleAgent:
+    return SimpleAgent(model=ScriptedModel(answers=["hi"]), environment=environment)
+
+
+async def cancelled(call: asyncio.Task[Any], environment: Counted, *, release: bool = True) -> None:
+    await environment.busy.wait()
+    call.cancel()
+    loop = asyncio.get_running_loop()
+    if release:
+        loop.call_later(0.01, environment.hold.set)
+    else:
+        loop.call_later(0.01, call.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+def run(main: Callable[[], Any]) -> Any:
+    async def watched() -> Any:
+        async with nothing_left():
+            return await main()
+
+    return asyncio.run(asyncio.wait_for(watched(), DEADLINE_S))
+
+
+@pytest.mark.parametrize("kind", [ClosesSlowly, ClosesInThreads, SeedsSlowly])
+def test_a_cancelled_collection_closes_every_session_it_opened(kind: type[Counted]) -> None:
+    async def main() -> Counted:
+        environment = kind(threads=2)
+        await cancelled(asyncio.create_task(collect(TASKS, agent(environment), progress=False)), environment)
+        return environment
+
+    environment = run(main)
+    assert environment.opened
+    assert sorted(environment.closed) == environment.opened
+
+
+@pytest.mark.parametrize("kind", [ClosesSlowly, ClosesInThreads, SeedsSlowly])
+@pytest.mark.parametrize("name", ["rollout", "agent", "verify"])
+def test_a_cancelled_rollout_or_verification_closes_its_session(kind: type[Counted], name: str, tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.jsonl"
+
+    async def main() -> Counted:
+        environment = kind()
+        if name == "verify":
+            await collect(TASKS, SimpleAgent(model=ScriptedModel(answers=["hi"]), environment=Free()), out=path)
+            work = verify(path, environment, progress=False)
+        else:
+            work = rollout("q", agent(environment)) if name == "rollout" else agent(environment).run("q")
+        await cancelled(asyncio.create_task(work), environment)
+        environment._threads.close()
+        return environment
+
+    environment = run(main)
+    assert environment.opened
+    assert sorted(environment.closed) == environment.opened
+
+
+class Free(Environment):
+    def verify(self, task: Any, response: Any) -> float:
+        return 0.0
+
+
+def test_a_second_cancellation_does_not_wait_for_a_session_that_does_not_close() -> None:
+    async def main() -> Counted:
+        environment = ClosesSlowly()
+        call = asyncio.create_task(collect(TASKS, agent(environment), progress=False))
+        await cancelled(call, environment, release=False)
+        return environment
+
+    environment = run(main)
+    assert environment.opened
+    assert not environment.closed
