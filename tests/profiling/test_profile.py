@@ -16,6 +16,7 @@ from planted_runs import row as planted_row
 from velodrome.errors import InputError
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_file import read_profile
+from velodrome.profiling.profile_text import profile_report
 from velodrome.profiling.sample import BETWEEN, FIRST, LAST, RecordedAttempt, RunSample
 from velodrome.profiling.series import MOST_POINTS, Series
 from velodrome.records.facts import RowFacts
@@ -374,7 +375,33 @@ def test_the_verdict_is_about_the_last_run_that_has_enough_rollouts():
     first, second = steady(60, limit=4), [row(n, end=START + 1000 + n, limit=9, in_flight=1) for n in range(30)]
     assert profiled(first)["verdict"]["rollouts_per_s"] == pytest.approx(60 / (0.8142 * (1 + 59 / 4)))
     assert profiled(first + second)["verdict"]["rollouts_per_s"] == pytest.approx(30 / 29.8142)
-    assert profiled(first + second[:5])["verdict"] == profiled(first)["verdict"]
+    few, alone = profiled(first + second[:5])["verdict"], profiled(first)["verdict"]
+    assert few | {"paragraph": ""} == alone | {"paragraph": ""}
+
+
+def test_a_rate_that_is_not_the_one_of_the_metrics_says_of_what_it_is():
+    first, second = steady(60), [row(n, end=START + 1000 + n) for n in range(30)]
+    early = row(99, end=START - 0.5)
+    failed = RowFacts({"key": "99/0", **early["meta"]}, failed=True)
+    profile = Profile()
+    profile.add(failed)
+    for each in first:
+        profile.add(RowFacts(each))
+    reports = [profiled(first), profiled(first + second), profiled(first + second[:5]), profile.report()]
+    rates = [each["verdict"]["paragraph"].partition(", bounded by")[0].partition("rollouts/s")[2] for each in reports]
+    assert rates == [
+        "",
+        " in the last run",
+        " in the last run of at least 20 rollouts",
+        " with the time of failed attempts",
+    ]
+    assert reports[0]["verdict"]["rollouts_per_s"] == pytest.approx(reports[0]["rollouts_per_s"])
+
+
+def test_a_run_shorter_than_a_point_has_the_rate_of_the_metrics():
+    report = profiled([row(n, end=START + 0.0007 * n, total_s=0.01, model_s=0.005) for n in range(80)])
+    assert report["series"]["rollouts_per_s"] == [pytest.approx(report["rollouts_per_s"])]
+    assert f"{report['rollouts_per_s']:.1f} on average" in profile_report(report)
 
 
 STRETCH = st.tuples(st.integers(0, 200), st.integers(0, 15)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -426,7 +453,7 @@ def test_what_a_series_is_not_told_is_null():
     active.add(START, START + 1)
     report = result.report(active)
     assert (report["rollouts_per_s"], report["in_flight"], report["cpu"], report["lag_ms"]) == (
-        [8.0],
+        [1.0],
         [None],
         [None],
         [None],

@@ -36,6 +36,7 @@ _NAMES = {
 _NOT_WORTH_A_LINE_S = 50e-6
 _ONLY_WHEN_ANY = ("connection", "session", "backoff")
 _SHOWN = 10  # tools that have a line of their own in the tree
+_LONGER = 1.001  # times as long: a difference that shows
 _DRAWN = ("total", "model", "tools", "verify", "queue")
 
 
@@ -220,12 +221,14 @@ class Profile:
     def report(self, config: Json | None = None) -> Json:
         """Everything, as docs/profiling.md names it. `config` is the resolved one, for the names in the advice."""
         self._settle()
-        run, run_s = self._run, self._active.hi - self._active.lo
+        run, run_s, whose = self._run, self._active.hi - self._active.lo, "in the last run"
         if run.kept < FEWEST <= self._earlier.kept:
-            run, run_s = self._earlier, self._earlier_s
+            run, run_s, whose = self._earlier, self._earlier_s, f"in the last run of at least {FEWEST} rollouts"
+        if run.kept >= self.rollouts:
+            whose = "with the time of failed attempts" if run_s > _LONGER * self._kept.seconds else ""
         from velodrome.profiling.verdict import make_verdict  # needed once, at the end of a run
 
-        verdict = make_verdict(run, run_s, config)
+        verdict = make_verdict(run, run_s, config, whose)
         seconds = self._kept.seconds
         histograms = {}
         for part in _DRAWN:

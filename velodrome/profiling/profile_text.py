@@ -54,7 +54,7 @@ def profile_report(profile: Json, *, top: int = 10) -> str:
             ("Tools", _tools(profile, top)),
             ("Slowest rollouts", _slowest(profile, top)),
             ("Time of a rollout", [histogram(total["edges_ms"], total["counts"])] if total else []),
-            ("Over time", _series(profile["series"])),
+            ("Over time", _series(profile)),
             ("Notes", [clean(str(note), longest=300) for note in profile["notes"][:_MOST_NOTES]]),
             ("Verdict", [verdict_text(profile["verdict"])]),
         )
@@ -95,10 +95,14 @@ def _slowest(profile: Json, top: int) -> list[str]:
     return [table(("line", "key", "total", "reward"), rows, left=2)] if rows else []
 
 
-def _series(series: Json) -> Iterator[str]:
+def _series(profile: Json) -> Iterator[str]:
+    """Of throughput the mean, which is that of the metrics; of what was sampled the least and the most."""
+    series = profile["series"]
     for name, label, form in _SERIES:
         values = [value for value in series.get(name, ()) if value is not None]
-        if values:
+        if values and name in profile:
+            yield f"{label:<13} {sparkline(series[name])}  {form.format(profile[name])} on average"
+        elif values:
             span = " to ".join(form.format(value) for value in (min(values), max(values)))
             yield f"{label:<13} {sparkline(series[name])}  {span}"
 

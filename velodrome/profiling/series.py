@@ -57,6 +57,8 @@ class Series:
         while len(order) > MOST_POINTS:
             points, width_s = _doubled(points), width_s * 2
             order = self._while_active(points, width_s, active)
+        if len(order) == 1 and active.seconds > 0:  # one point is the whole time, and not a part of it
+            points, width_s, order = {0.0: points[order[0]]}, active.seconds, [0.0]
         first = order[0] if order else 0.0
         shown = [points.get(at, _NOTHING) for at in order]
         in_flight: list[float | None] = []

@@ -26,8 +26,8 @@ _DEFAULT_PLACES = {"threads": 32, "judge": 16}
 _LOCAL_OWN_S = 0.001  # a model in the collector's process uses CPU that is not the event loop's
 
 
-def make_verdict(sample: RunSample, seconds: float, config: Json | None = None) -> Json:
-    """The verdict on one run that took so long. `config` is the resolved one."""
+def make_verdict(sample: RunSample, seconds: float, config: Json | None = None, whose: str = "") -> Json:
+    """The verdict on one run that took so long. `config` is the resolved one; `whose` says what its rate is of."""
     observed = Observed(sample, seconds) if sample.kept and seconds > 0 else None
     if observed is None or observed.kept < FEWEST or not observed.rollouts:
         are = "is" if sample.kept == 1 else "are"
@@ -37,7 +37,7 @@ def make_verdict(sample: RunSample, seconds: float, config: Json | None = None) 
         short = f"the run took {seconds:.1g} s: too short to tell"
         return _as_json(Explanation("unknown", "not known", [short]), observed)
     case = _make_case(observed, config)
-    return _as_json(next(explanation for rule in RULES if (explanation := rule(case)) is not None), observed)
+    return _as_json(next(explanation for rule in RULES if (explanation := rule(case)) is not None), observed, whose)
 
 
 def _make_case(observed: Observed, config: Json | None) -> Case:
@@ -67,7 +67,7 @@ def _places(observed: Observed, blocks: Blocks, cores: int) -> dict[str, int]:
     return places
 
 
-def _as_json(explanation: Explanation, observed: Observed | None) -> Json:
+def _as_json(explanation: Explanation, observed: Observed | None, whose: str = "") -> Json:
     per_s = observed.per_s if observed is not None else 0.0
     part = explanation.part
     if part is None and observed is not None:
@@ -82,15 +82,20 @@ def _as_json(explanation: Explanation, observed: Observed | None) -> Json:
         "rollouts_per_s": per_s,
         "evidence": explanation.evidence,
         "advice": advice,
-        "paragraph": _paragraph(explanation, advice, per_s, served=observed is not None and bool(observed.shares)),
+        "paragraph": _paragraph(
+            explanation,
+            advice,
+            f"{number(per_s)} rollouts/s {whose}".rstrip(),
+            served=bool(observed and observed.shares),
+        ),
     }
 
 
-def _paragraph(explanation: Explanation, advice: list[Advice], per_s: float, *, served: bool) -> str:
+def _paragraph(explanation: Explanation, advice: list[Advice], rate: str, *, served: bool) -> str:
     evidence = "; ".join(explanation.evidence)
     if explanation.bound == "unknown":
         return f"What bounds throughput is not known: {evidence}."
-    text = f"{number(per_s)} rollouts/s, bounded by {explanation.what}: {evidence}."
+    text = f"{rate}, bounded by {explanation.what}: {evidence}."
     if advice:
         text += f" What to change: {_change(advice[0], served=served)}"
     return f"{text} {explanation.remark}".rstrip()
