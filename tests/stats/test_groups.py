@@ -30,6 +30,21 @@ def grouped(path: Path, rows: list[Any], **settings: Any) -> Any:
     return read_groups([write(path / "r.jsonl", rows)], MetricsSettings(**settings))
 
 
+def test_times_and_counts_have_no_interval_below_zero(tmp_path: Path):
+    values = [0.0] * 29 + [0.001 * place for place in range(1, 13)] + [3.0]
+    rows = [
+        scored(f"t{n}/0", usage={"total_tokens": round(1000 * value)}, score=value, verify_s=value)
+        for n, value in enumerate(values)
+    ]
+    fields = grouped(tmp_path, rows)["run"]["fields"]
+    raw = mean_interval(values, [1] * len(values), 0.95)
+    assert raw is not None
+    assert raw[0] < 0
+    assert (fields["score"]["low"], fields["score"]["high"]) == raw  # it may be anything
+    assert (fields["verify_s"]["low"], fields["verify_s"]["high"]) == (0.0, raw[1])
+    assert fields["tokens"]["low"] == 0.0
+
+
 def test_a_rollout_s_numbers_are_its_own_and_those_of_its_parts():
     rollout = {
         "id": 7,

@@ -24,6 +24,7 @@ from velodrome.stats.exact import Moments, TaskSums, mean_of
 from velodrome.stats.first_names import FirstNames
 from velodrome.stats.intervals import Interval, mean_interval
 from velodrome.stats.metrics import PASS_REWARD, largest_k, pass_at_k, sizes
+from velodrome.stats.numbers import COUNTS, TIMES
 from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]
@@ -112,13 +113,16 @@ class Cell:
         return Measure(self._moments.mean or 0.0, self._tasks.means(), weights, share_of, constant)
 
     def summary(self, name: str, level: float) -> Json:
+        interval = self.measure(name).interval(level)
+        if interval is not None and name in (*TIMES, *COUNTS) and self.spread.low >= 0:
+            interval = max(interval[0], 0.0), interval[1]  # no true mean is below 0, so the interval holds it as often
         numbers = {
             "mean": self._moments.mean,
             "std": self._moments.std,
             "min": self.spread.low,
             "median": self.spread.quantile(0.5),
             "max": self.spread.high,
-            **_ends(self.measure(name).interval(level)),
+            **_ends(interval),
         }
         known = {each: value if value is not None and isfinite(value) else None for each, value in numbers.items()}
         return {"n": self.spread.count, **known, "median_error": self.spread.error}

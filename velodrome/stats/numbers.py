@@ -9,6 +9,7 @@ from __future__ import annotations
 from velodrome.records.facts import RowFacts
 
 TIMES = ("total_s", "model_s", "tools_s", "verify_s", "queue_s")
+COUNTS = ("tools", "turns", "length", "tokens", "input_tokens", "output_tokens", "retries")
 
 
 def numbers_of(facts: RowFacts) -> dict[str, float]:
