@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from velodrome.cli.main import VERBS
+
 PACKAGE = Path(__file__).parent.parent / "velodrome"
 SOURCES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 COMPONENT_FILES = {"__init__.py", "app.py", "settings.py"}
@@ -49,7 +51,8 @@ def test_a_module_name_means_one_thing():
 def test_folders_files_and_functions_are_small():
     folders = defaultdict(int)
     for path in SOURCES:
-        folders[str(path.parent)] += path.name != "__init__.py"
+        is_verb = path.parent.name == "cli" and path.stem.rstrip("_") in VERBS
+        folders[str(path.parent)] += path.name != "__init__.py" and not is_verb
     large = [f"{folder}: {count} modules" for folder, count in folders.items() if count > MOST_MODULES]
     large += [f"{path}: {count} lines" for path, text in SOURCES.items() if (count := text.count("\n")) > MOST_LINES]
     for node, path in nodes(ast.FunctionDef, ast.AsyncFunctionDef):

@@ -32,6 +32,8 @@ from planted import (
 from seed_snippets import BROKEN
 
 from velodrome.checks import CHECKS, SEVERITIES, WHILE_COLLECTING, Checks, Finding, run_checks, short, worst
+from velodrome.checks.check import RowCheck
+from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -250,6 +252,12 @@ def test_every_check_says_what_it_is_about_and_what_to_do():
         assert check.severity in SEVERITIES
         assert check.about
         assert check.advice
+
+
+def test_a_check_that_could_report_worse_than_its_severity_is_refused():
+    with pytest.raises(InputError, match='severity is "info"'):
+        type("Own", (RowCheck,), {"severity": "info", "warning": 0.5})
+    type("Own", (RowCheck,), {"severity": "warning", "warning": 0.5})
 
 
 def test_every_check_has_a_heading_and_every_heading_is_a_check():

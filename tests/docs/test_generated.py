@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import velodrome
 from velodrome.cli.collect import CollectOptions
 from velodrome.cli.main import VERBS, main
 from velodrome.cli.run import RunOptions
+from velodrome.exchange.export.formats import FORMATS
 from velodrome.resources_servers.environment import Environment
 from velodrome.responses_api_models.local_model.app import LocalModel
 from velodrome.responses_api_models.openai_model.app import OpenAI
@@ -46,6 +48,10 @@ def test_help_names_every_setting_of_the_page(verb: str, capsys: pytest.CaptureF
     typed = [line.split("`")[1].replace("\\|", "|") for line in page.splitlines() if line.startswith("| `")]
     assert [name for name in typed if name not in shown] == []
     assert f"<!-- write verb {verb} -->" in page
+
+
+def test_every_export_format_is_in_the_table():
+    assert re.findall(r"^\| \[`(\w+)`\]", section(read("export.md"), "Formats"), re.MULTILINE) == list(FORMATS)
 
 
 def test_every_verb_and_program_and_every_public_name_has_a_heading():

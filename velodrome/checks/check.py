@@ -1,7 +1,14 @@
 """What a check is, and what it finds.
 
 A check reads the facts of rows and keeps counters and a few line numbers, never rows. To add one: write its class in
-the file of its family, add it to `CHECKS` there, and describe it under its name in docs/checks.md.
+the file of its family, add it to `CHECKS` there, and describe it under its name in docs/checks.md. Its class is a
+
+- `RowCheck`, if each row has the problem or not: `true_of(row)`. It counts the rows and grades their share: from
+  `warning` on (a share, 0.05 is 5% of the rollouts) it reports a warning, from `error` on an error, below that `least`;
+- `KindCheck`, if a row may have it in several forms: `kinds_of(row)` names them, and the message lists the commonest;
+- `Check`, for anything else, such as what several rows have in common.
+
+`severity` is the worst that it can report, which `velo check --list` shows.
 """
 
 from __future__ import annotations
@@ -12,6 +19,7 @@ from typing import Any, ClassVar, Literal
 
 import velodrome.checks.thresholds as at
 from velodrome.checks.task_memory import TaskMemory
+from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 from velodrome.stats.first_names import FirstNames
 from velodrome.timing.report import clean
@@ -125,8 +133,15 @@ class RowCheck(Check):
     of: ClassVar[str] = "rollouts"
     says: ClassVar[str]  # "3 of 200 answers (1.5%) <says>"
     least: ClassVar[Severity] = "info"  # of a few rows
-    warning: ClassVar[float | None] = None
-    error: ClassVar[float | None] = None
+    warning: ClassVar[float | None] = None  # the share of rows from which it is a warning
+    error: ClassVar[float | None] = None  # the share from which it is an error
+
+    def __init_subclass__(cls) -> None:
+        worst = "error" if cls.error is not None else "warning" if cls.warning is not None else cls.least
+        if hasattr(cls, "severity") and SEVERITIES.index(cls.severity) < SEVERITIES.index(worst):
+            raise InputError(
+                f'{cls.__name__}: severity is "{cls.severity}", but it can report "{worst}"; severity is the worst'
+            )
 
     def true_of(self, one: RowFacts) -> bool:
         raise NotImplementedError
