@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 CONSUMERS := $(VENV)/.consumers
 TRAIN := $(VENV)/.train
 BENCH := $(VENV)/.bench
-WORKERS ?= 2
+WORKERS ?= 3  # on two cores: many tests wait for processes
 
 .PHONY: help setup train-setup demo test quick check format bench bench-train clean
 
@@ -15,7 +15,7 @@ help:
 	@echo "make demo    collect rollouts with a real local model (about a minute)"
 	@echo "make test    the whole test suite"
 	@echo "make check   formatting, lint, types"
-	@echo "make quick   the tests of each part, without whole commands and slow ones (under three minutes)"
+	@echo "make quick   the tests of each part, without whole commands and slow ones (a minute and a half)"
 	@echo "make train-setup   what training needs: torch, numba, gymnasium (then .venv/bin/velo train --list)"
 	@echo "make bench   speed and memory beside the floor, as ratios; what profiling costs; whether verdicts come true; the viewer on a million rollouts"
 	@echo "make bench-train   training beside other trainers, on one thread (about half an hour)"
@@ -47,10 +47,10 @@ demo: $(READY)
 test: $(READY) $(CONSUMERS) $(TRAIN)
 	@$(BIN)/velo model pull > /dev/null
 	@$(BIN)/python scripts/test_needs.py
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 quick: $(READY) $(BENCH)
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not slow" --ignore tests/shown --ignore tests/docs/test_run_pages.py
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" --ignore tests/shown --ignore tests/docs/test_run_pages.py
 
 check: $(READY) $(TRAIN)
 	@$(BIN)/ruff format --check .
