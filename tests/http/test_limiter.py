@@ -36,6 +36,19 @@ def test_places_are_given_in_the_order_of_arrival_and_only_waits_are_spans():
     ]
 
 
+def test_a_limiter_that_no_setting_sets_tells_its_places():
+    async def use(limiter: Limiter) -> None:
+        async with limiter:
+            await asyncio.sleep(0)
+
+    async def main(limiter: Limiter) -> None:
+        await asyncio.gather(use(limiter), use(limiter))
+
+    with root("rollout") as spans:
+        asyncio.run(main(Limiter("database", 1)))
+    assert [(each.name, each.counts) for each in spans.children] == [("limit:database", {"places": 1})]
+
+
 def test_no_limit_never_waits_and_a_place_is_given_back_after_an_error_or_a_cancellation():
     async def main() -> None:
         async with Limiter("any", None), Limiter("any", None):

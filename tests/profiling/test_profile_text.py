@@ -159,3 +159,5 @@ def test_what_the_paragraph_says_is_not_said_again():
     paragraph = "Slow: 16.0 of 16 slots were in use. Run more rollouts at once (+num_samples_in_parallel=64)."
     verdict = {**VERDICT, "paragraph": paragraph}
     assert verdict_text(verdict) == paragraph
+    by_hand = {"change": "raise the limit", "override": "", "predicted_rollouts_per_s": None, "gain": None}
+    assert verdict_text({"advice": [by_hand], "paragraph": "To do: raise the limit."}) == "To do: raise the limit."

@@ -242,7 +242,7 @@ CASES = {
         planted(QUEUED), "model_limit", "queue", {f"{MODEL}max_concurrent=8": TWICE}, of=config({"max_concurrent": 4})
     ),
     "a limit that no config has": Case(
-        planted(QUEUED), "model_limit", "queue", {f"{MODEL}max_concurrent=8": TWICE}, ("from 4 to 8",), of={}
+        planted(QUEUED), "model_limit", "queue", {"max_concurrent=8": TWICE}, ("from 4 to 8",), of={}
     ),
     "a limit that its span names": Case(planted(LIMITED), "model_limit", "queue", {f"{MODEL}max_concurrent=8": TWICE}),
     "any limiter": Case(
@@ -258,12 +258,22 @@ CASES = {
         "queue",
         {f"{MATH}sandbox_slots=6": TWICE},
     ),
+    "a limiter of a live object": Case(
+        planted(in_tools(node("tool:python", 0.1, 0.4, [SANDBOXED]))),
+        "sandbox_limit",
+        "queue",
+        {"sandbox_slots=6": TWICE},
+        ("sandbox_slots of the environment from 3 to 6 (sandbox_slots=6)",),
+        ("<", "++"),
+        of={},
+    ),
     "a limiter without a setting": Case(
-        planted(always(0.4, node("verify", 0.0, 0.4, [node("limit:oracle", 0.0, 0.3)]))),
+        planted(always(0.4, node("verify", 0.0, 0.4, [node("limit:oracle", 0.0, 0.3, places=4)]))),
         "oracle_limit",
         "queue",
         {"": TWICE},
-        ("from 4 to 8",),
+        ('the limit of Limiter("oracle", 4) from 4 to 8',),
+        ("max_concurrent", "(places"),
     ),
     "too few threads": Case(
         planted(in_tools(node("tool:look", 0.1, 0.4, [node("queue", 0.1, 0.35)]))),

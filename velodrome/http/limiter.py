@@ -16,13 +16,13 @@ from velodrome.timing.spans import put, span
 
 
 class Limiter:
-    """`limit` places; None is no limit. `setting` is the key that sets it."""
+    """`limit` places; None is no limit. `setting` is the key that sets it, if there is one."""
 
-    def __init__(self, name: str, limit: int | None, setting: str = "max_concurrent") -> None:
+    def __init__(self, name: str, limit: int | None, setting: str = "") -> None:
         self.name = name
         self.limit = limit
         self.span = f"limit:{name}"
-        self._setting = setting
+        self._setting = setting or "places"
         self._free = limit or 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._lock = threading.Lock()

@@ -4,8 +4,8 @@ A stage has what its span waited for, burned in a thread, and kept of the event 
 it needed. Rows of an older format, which have no tree, are read from their parts.
 
 A limiter is known by its span, `limit:<name>`, which is the wait for one of its places. A count of that span names the
-setting and gives its value (`{"judge_max_concurrent": 16}`), so no limiter has to be listed here. Older rows have a
-span `queue` instead; the span around it says which limiter that was.
+setting and gives its value (`{"judge_max_concurrent": 16}`), so no limiter has to be listed here; `places` is the value
+of one that no setting sets. Older rows have a span `queue` instead; the span around it says which limiter that was.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def _setting(counts: Mapping[str, Any] | None) -> tuple[str, int | None]:
     for name in counts or ():
         value = _count(counts or {}, name) / times
         if name != "folded" and value >= 1:
-            return name, round(value)
+            return "" if name == "places" else name, round(value)
     return "", None
 
 

@@ -1,7 +1,7 @@
 """The names a user has to type: which block of the configuration an advice is about, and the override for it.
 
-Names come from the configuration beside the rollouts. Without one they are those of the configs that ship, and what
-nobody can know stands in angle brackets.
+Names come from the configuration beside the rollouts. Live objects have none: their settings are keywords of their
+class, so an override of them is `keyword=value`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Block(NamedTuple):
-    """One instance: its name, kind and implementation, and its settings."""
+    """One instance: its name, kind and implementation, and its settings. Without a kind no configuration has it."""
 
     name: str
-    kind: str
-    implementation: str
+    kind: str = ""
+    implementation: str = ""
     settings: Mapping[str, Any] = _NONE
 
     def override(self, key: str, value: object) -> str:
-        """As typed on the command line."""
+        """As typed on the command line, or in Python where no configuration has it."""
+        if not self.kind:
+            return f"{key}={value}"
         return f"++{self.name}.{self.kind}.{self.implementation}.{key}={value}"
 
     def number(self, key: str) -> int | None:
@@ -46,7 +48,7 @@ class Blocks(NamedTuple):
     environment: Block
 
 
-UNKNOWN = Blocks(Block("policy_model", MODELS, "openai_model"), Block("<environment>", RESOURCES, "<implementation>"))
+UNKNOWN = Blocks(Block("the model"), Block("the environment"))
 
 
 def read_config(rollouts: Path) -> Json | None:

@@ -115,7 +115,8 @@ def verdict_text(verdict: Json) -> str:
         if str(evidence) not in paragraph:
             lines += _wrapped(str(evidence), "  - ")
     for advice in verdict.get("advice", ()):
-        if not advice.get("override") or f"({advice['override']})" not in paragraph:
+        override = advice.get("override")
+        if (f"({override})" if override else str(advice["change"])) not in paragraph:
             lines += _wrapped(advice_text(advice), "  > ")
     return "\n".join(lines)
 

@@ -103,7 +103,7 @@ def _limiter(case: Case) -> Explanation | None:
         return None
     limiter, places = seen.limiters[name], case.places[name]
     connections = name == CONNECTION
-    setting = limiter.setting or f"the limit of {name}"
+    setting = limiter.setting or f'Limiter("{name}", {places})'
     one = "the one" if places == 1 else f"one of {places}"
     noun = ("connection" if connections else "place") + ("" if places == 1 else "s")
     evidence = [
@@ -124,7 +124,8 @@ def _limiter(case: Case) -> Explanation | None:
         gain = case.prediction.gain(case.prediction.capacity._replace(places={**case.places, name: enough}))
     override = f"+{setting}={enough}" if connections else block.override(setting, enough) if limiter.setting else ""
     of = "" if connections or not limiter.setting else f" of {block.name}"
-    advice = [make_advice(f"raise {setting}{of} from {places} to {enough}", override, gain)]
+    raised = setting if limiter.setting else f"the limit of {setting}"
+    advice = [make_advice(f"raise {raised}{of} from {places} to {enough}", override, gain)]
     what = "the model's own limit" if name == "model" else f"the {name}'s limit"
     what = "the connection limit" if connections else "the environment's threads" if name == "threads" else what
     bound = name if name == "threads" else f"{name}_limit"

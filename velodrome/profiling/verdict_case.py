@@ -63,7 +63,7 @@ class Case:
 
     def block(self, name: str) -> Block:
         """The block of a server."""
-        return self.named.get(name) or Block(name, "<kind>", "<implementation>")
+        return self.named.get(name) or Block(name)
 
     @cached_property
     def uses(self) -> dict[tuple[str, str], float]:

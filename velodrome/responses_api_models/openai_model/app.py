@@ -129,7 +129,7 @@ class OpenAI(Component):
             timeout_s=self.timeout_s,
             total_timeout_s=self.total_timeout_s,
         )
-        self._limiter = Limiter("model", self.max_concurrent)
+        self._limiter = Limiter("model", self.max_concurrent, "max_concurrent")
         self._endpoint: Endpoint | None = None if self.endpoint == "auto" else self.endpoint
         self._probe: asyncio.Future[None] | None = None
 
