@@ -170,15 +170,19 @@ def test_findings_can_be_asked_for_at_any_time_and_the_worst_come_first():
     assert findings == checks.findings() == findings_of(rows)
 
 
-def test_the_short_form_has_errors_and_warnings_and_counts_the_rest():
+def test_the_short_form_has_errors_and_warnings_and_names_the_notes():
     rows: Rows = clean()
     truncated(rows)
     uncounted(rows)
     deferred(rows)
     assert short(findings_of(rows)) == [
         "warning: truncated: 15 of 200 answers (7.5%) are cut off by the token limit",
-        "and 2 notes",
+        "and 2 notes (deferred, no-token-counts)",
     ]
+    assert (
+        short(findings_of(rows), Path("r.jsonl"))[-1]
+        == "and 2 notes (deferred, no-token-counts); velo check r.jsonl shows them"
+    )
     assert short([]) == []
     assert short([one for one in findings_of(rows) if one.severity == "info"]) == []
     many = [Finding(f"n{n}", "error", "m", 1, 0.1, [], "a") for n in range(7)]

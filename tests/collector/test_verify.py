@@ -120,6 +120,14 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return Desk(tmp_path)
 
 
+def test_the_throughput_of_the_collection_is_not_that_of_a_verification(desk: Desk):
+    names = ("throughput/active_s", "throughput/samples_per_s", "throughput/tokens_per_s")
+    collected, verified = desk.collect().metrics, desk.verify().metrics
+    assert [[name in metrics for name in names] for metrics in (collected, verified)] == [[True] * 3, [False] * 3]
+    assert (verified["rollouts/kept"], verified["tokens/total"]) == (3, collected["tokens/total"])
+    assert read_metrics(desk.root / "v.jsonl")[0] == verified
+
+
 def test_rewards_left_for_later_are_given_by_the_same_environment_under_the_same_keys(desk: Desk):
     collected = desk.collect(repeats=2)
     before = desk.rows("r.jsonl")

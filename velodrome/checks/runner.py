@@ -24,6 +24,7 @@ from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import LostLine
 from velodrome.records.rows import read_facts, read_failures
 from velodrome.settings.names import hint
+from velodrome.timing.report import counted
 
 CHECKS: dict[str, type[Check]] = {
     check.name: check for family in (form, rewards, final_answers, tools, repeats, times) for check in family.CHECKS
@@ -152,11 +153,12 @@ def worst(findings: Collection[Finding]) -> Severity | None:
     return max((each.severity for each in findings), key=SEVERITIES.index, default=None)
 
 
-def short(findings: Collection[Finding]) -> list[str]:
-    """A few lines for the end of a collection: errors and warnings, and how many notes; nothing if all is well."""
+def short(findings: Collection[Finding], file: Path | None = None) -> list[str]:
+    """A few lines for the end of a collection: errors and warnings, and which notes; nothing if all is well."""
     bad = [each for each in findings if each.severity != "info"]
     lines = [f"{each.severity}: {each.name}: {each.message}" for each in bad[:_MOST_SHORT]]
-    notes = len(findings) - len(bad)
+    notes = sorted({each.name for each in findings if each.severity == "info"}) if bad else []
     rest = [f"{len(bad) - _MOST_SHORT} more"] if len(bad) > _MOST_SHORT else []
-    rest += [f"{notes} note{'s' if notes > 1 else ''}"] if notes and bad else []
-    return [*lines, f"and {' and '.join(rest)}"] if rest else lines
+    rest += [f"{counted(len(notes), 'note')} ({', '.join(notes)})"] if notes else []
+    shows = "" if file is None else f"; velo check {file} shows them"
+    return [*lines, f"and {' and '.join(rest)}{shows}"] if rest else lines

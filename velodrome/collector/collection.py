@@ -141,7 +141,7 @@ def with_readings(run: Run, collector: Collector, config: Json) -> Run:
     profiled = readings.profile is not None and bool(counts.kept or counts.failed)
     if isinstance(sink, MemorySink) or not sink.size_before:
         profile = readings.profile.report(config) if readings.profile is not None and profiled else None
-        return replace(run, findings=short(readings.checks.findings()), profile=profile)
+        return replace(run, findings=short(readings.checks.findings(), run.output), profile=profile)
     whole = read_output(
         sink.path,
         profiled=profiled,
@@ -155,7 +155,7 @@ def with_readings(run: Run, collector: Collector, config: Json) -> Run:
     if read is not None and not read.ordered:
         read = make_profile(sink.path)
     profile = None if read is None else read.report(config)
-    return replace(run, metrics=whole.metrics(), findings=short(whole.checks.findings()), profile=profile)
+    return replace(run, metrics=whole.metrics(), findings=short(whole.checks.findings(), sink.path), profile=profile)
 
 
 def left_beside(output: Path, run: Run, runfile: RunFile) -> Iterator[str]:

@@ -39,6 +39,7 @@ class Tally:
         self._wrong: dict[str, int] = {}  # of a part, how many rows have it in a wrong type
         self._damaged: dict[str, int] = {}  # of a count, how many rows have one that cannot be
         self._active = Stretches()
+        self._scored_later = False  # by velo verify: the times are those of an earlier collection
         self._pass_at = pass_at
         self._passes: dict[int, tuple[int, int]] | None = {} if by_task else None
         self._pairs: dict[tuple[int, int], tuple[int, int]] = {}  # equal ones are one object: tasks are many, pairs few
@@ -63,6 +64,7 @@ class Tally:
         self.total_tokens += facts.total_tokens or 0
         self.deferred += facts.deferred
         self.incomplete += facts.status == "incomplete"
+        self._scored_later = self._scored_later or "verify_later_s" in facts.timing
         if facts.finished_at is not None:
             self._active.add(facts.finished_at - (facts.total_s or 0.0), facts.finished_at)
         reward, task = facts.reward, facts.task
@@ -106,7 +108,7 @@ class Tally:
         metrics["tokens/output"] = self._output_tokens
         metrics["tokens/total"] = self.total_tokens
         seconds = self._active.seconds
-        if seconds > 0:
+        if seconds > 0 and not self._scored_later:
             metrics["throughput/active_s"] = round(seconds, 6)
             metrics["throughput/samples_per_s"] = self.rows / seconds
             metrics["throughput/tokens_per_s"] = metrics["tokens/total"] / seconds
