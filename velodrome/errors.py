@@ -163,13 +163,13 @@ def place_of(error: BaseException, *, anywhere: bool = True) -> str | None:
     Where none of the user's code took part it is the innermost line of a library or of a component that ships with us,
     unless not `anywhere`. A line of our own machinery that bad data tripped would explain nothing.
     """
-    if isinstance(error, SyntaxError) and error.filename and _is_own(error.filename):
+    if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
         return f"{_shown_path(error.filename)}:{error.lineno or 1}"
     innermost = None
     cause: BaseException | None = error
     while cause is not None:
         for code, line in reversed(list(_lines(cause))):
-            if _is_own(code.co_filename):
+            if is_own(code.co_filename):
                 return _place(code, line)
             if innermost is None and not _is_machinery(code.co_filename):
                 innermost = _place(code, line)
@@ -184,7 +184,7 @@ def defined_at(function: Callable[..., Any], *, own: bool = False) -> str | None
     """
     function = getattr(function, "__wrapped__", function)
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    if code is None or (own and not _is_own(code.co_filename)):
+    if code is None or (own and not is_own(code.co_filename)):
         return None
     return _place(code, code.co_firstlineno)
 
@@ -196,7 +196,7 @@ def _lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
         trace = trace.tb_next
 
 
-def _is_own(path: str) -> bool:
+def is_own(path: str) -> bool:
     """Whether a file is the user's: not ours, not Python's, not of an installed package."""
     if path.startswith("<"):
         return False
@@ -259,7 +259,7 @@ class blame(ContextDecorator):
 def _raised_at(error: RolloutError) -> str | None:
     """The line that raised an error of ours, if it is the user's."""
     lines = list(_lines(error))
-    return _place(*lines[-1]) if lines and _is_own(lines[-1][0].co_filename) else None
+    return _place(*lines[-1]) if lines and is_own(lines[-1][0].co_filename) else None
 
 
 class result_of:

@@ -143,6 +143,21 @@ def test_a_component_is_an_agent_and_its_settings_and_code_are_on_record(tmp_pat
     assert run(collect(["a", "b", "c"], other, out=out, allow_mixed=True, progress=False)).kept == 3
 
 
+def test_a_class_that_is_defined_again_under_its_name_is_noticed(tmp_path: Path):
+    cell = "class Weather(Environment):\n    def verify(self, task, response):\n        return REWARD\n"
+
+    def defined(reward: str) -> SimpleAgent:
+        names: Json = {"Environment": Environment, "__name__": "__main__"}
+        exec(cell.replace("REWARD", reward), names)
+        return SimpleAgent(model=ScriptedModel(answers=["x"]), environment=names["Weather"]())
+
+    out = tmp_path / "r.jsonl"
+    assert run(collect(["a"], defined("0.0"), out=out, progress=False)).kept == 1
+    assert run(collect(["a", "b"], defined("0.0"), out=out, progress=False)).kept == 2
+    with pytest.raises(InputError, match="Weather changed"):
+        run(collect(["a", "b", "c"], defined("1.0"), out=out, progress=False))
+
+
 def test_connections_of_two_calls_at_once_are_apart_and_closed():
     async def main() -> None:
         async with ScriptedServer(ScriptedModel(answers=["hi"], latency_s=0.002)) as server:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
+from velodrome.collector.code import code_digest
 from velodrome.collector.runfile import instance_recipes, settings_recipe
 from velodrome.contracts import Agent, Resources
 from velodrome.errors import InputError
@@ -127,7 +127,7 @@ def _describe(thing: Any, name: str, recipes: Json) -> None:
     kind = getattr(thing, "__func__", thing) if inspect.isroutine(thing) else type(thing)
     recipe: Json = {"class": f"{getattr(kind, '__module__', 'builtins')}.{kind.__qualname__}", "settings": {}}
     recipes[name] = recipe
-    source = _source(kind)
+    source = code_digest(kind)
     if source is not None:
         recipe["source"] = source
     if not isinstance(thing, Component):
@@ -145,20 +145,3 @@ def _is_part(value: Any) -> bool:
     """Whether a setting is a model, an environment, an agent or a function, and not a plain value."""
     methods = (getattr(value, method, None) for method in ("respond", "score", "run"))
     return isinstance(value, Component) or inspect.isroutine(value) or any(map(callable, methods))
-
-
-def _source(kind: Any) -> str | None:
-    """A digest of the source of a class, up to the classes of this package; None if it is one of those."""
-    made = hashlib.blake2b(digest_size=8)
-    own = [each for each in getattr(kind, "__mro__", (kind,)) if not _is_library(each)]
-    for each in own:
-        try:
-            made.update(inspect.getsource(each).encode())
-        except (OSError, TypeError):  # typed at a prompt
-            made.update(each.__qualname__.encode())
-    return made.hexdigest() if own else None
-
-
-def _is_library(kind: Any) -> bool:
-    module = str(getattr(kind, "__module__", ""))
-    return module in ("builtins", "typing", "abc") or module.split(".")[0] == "velodrome"

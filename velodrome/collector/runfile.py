@@ -53,11 +53,11 @@ def instance_recipes(instances: Mapping[str, Instance], sources: Mapping[str, st
 def settings_recipe(settings: Mapping[str, Any]) -> Json:
     """The settings that decide the content of rollouts, as JSON and without secrets."""
     kept = {key: value for key, value in settings.items() if key not in _OPERATIONAL}
-    masked: Json = mask(orjson.loads(orjson.dumps(kept, default=_lasting_text)))
+    masked: Json = mask(orjson.loads(orjson.dumps(kept, default=lasting_text)))
     return masked
 
 
-def _lasting_text(value: Any) -> str:
+def lasting_text(value: Any) -> str:
     """A value as text that is the same in the next process: no address in memory."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
