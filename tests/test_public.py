@@ -50,6 +50,8 @@ def test_every_public_name_is_there_under_its_own_name(name: str):
 def test_a_name_that_is_not_there_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'velodrome' has no attribute 'Nothing'"):
         _ = velodrome.Nothing
+    with pytest.raises(AttributeError, match="did you mean 'collect'"):
+        _ = velodrome.colect
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,11 @@ def __getattr__(name: str) -> object:
         return import_module("velodrome.errors")
     home = next((module for module, names in _HOMES.items() if name in names.split()), None)
     if home is None:
-        raise AttributeError(f"module 'velodrome' has no attribute {name!r}")
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, __all__, 1)
+        guess = f"; did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"module 'velodrome' has no attribute {name!r}{guess}")
     value = getattr(import_module(f"velodrome.{home}"), name)
     globals()[name] = value
     return value

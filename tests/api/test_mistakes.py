@@ -130,6 +130,15 @@ def test_verify_without_an_environment_asks_for_one(tmp_path: Path):
         asyncio.run(velo.verify(tmp_path / "r.jsonl"))
 
 
+def test_a_field_that_no_row_has_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    out = tmp_path / "r.jsonl"
+    run(["a"], agent, out=out)
+    assert "basketsize" in velo.compare(out, out, fields=["basketsize"])["notes"][0]
+    assert "A: no rollout has a number 'basketsize'" in caplog.messages
+    velo.metrics(out, fields=["basketsize"])
+    assert "no rollout has a number 'basketsize'" in caplog.messages
+
+
 def test_a_metric_of_a_run_without_rollouts_says_why_they_failed(tmp_path: Path):
     result = run(["a", "b"], failing)
     assert result.metrics.get("reward") is None

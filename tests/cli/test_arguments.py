@@ -20,6 +20,7 @@ def rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     result = {**task, "response": {"output": [answer]}, "reward": 1.0}
     path = Path("r.jsonl")
     path.write_bytes(encode(make_rollout(task, result, {"key": "a/0", "schema": 1})))
+    Path("other.jsonl").touch()
     Path("q.csv").write_text("id,question\n1,What?\n")
     Path("r.failures.jsonl").write_text("{}\n")
     Path("m.yaml").write_text("policy_model: {responses_api_models: {scripted_model: {answers: [x]}}}\n")
@@ -70,6 +71,8 @@ def rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("profile r.jsonl --top=0", "--top"),
         ("profile r.jsonl --top=-1", "--top"),
         ("profile r.jsonl --top=ten", "--top"),
+        ("import nemo_gym r.jsonl --to other.jsonl", "give --overwrite to"),
+        ("verify +input_jsonl_fpath=r.jsonl --overwrite", "write +overwrite="),
         ("envs --what", "--what"),
         ("envs what", "'what'"),
         ("metrics r.jsonl --ci x", "--ci"),

@@ -29,6 +29,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with running.Session(cwd, running.calculator(cwd), *flags) as servers:
         yield servers.up()
         assert servers.ends(signal.SIGTERM) == 0
+        assert servers.said.endswith("\nstopped\n")
 
 
 @pytest.fixture

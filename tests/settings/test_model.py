@@ -17,6 +17,7 @@ from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.settings.component import Component, Field, settings_of
 from velodrome.settings.model import Settings, find_mistakes, setting_names, settings_table
 from velodrome.settings.values import FilePath, Names
+from velodrome.stats.group import MetricsSettings
 
 
 class Inner(Settings):
@@ -59,6 +60,12 @@ def test_a_mistake_is_told_in_our_words(values: dict[str, Any], line: str):
     with pytest.raises(InputError) as caught:
         Outer.read(values)
     assert caught.value.problems == (line,)
+
+
+def test_one_number_is_a_list_of_one():
+    assert MetricsSettings.read({"k": 2}) == MetricsSettings.read({"k": [2]})
+    with pytest.raises(InputError, match="k: expected a list, not True"):
+        MetricsSettings.read({"k": True})
 
 
 def _kinds(base: type[Settings]) -> Iterator[type[Settings]]:

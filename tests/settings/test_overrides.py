@@ -87,6 +87,11 @@ def test_a_bad_override_is_one_short_line(desk, text, word):
     assert len(problem) < 400
 
 
+def test_a_flag_and_its_value_are_one_mistake(desk):
+    problems = desk.problems("--num-repeats", "3", "--dev", "+a=1", "--api-key", "hunter22")
+    assert [problem.partition("write ")[2] for problem in problems] == ["+num_repeats=3", "+dev=…", "+api_key=***"]
+
+
 def test_a_secret_is_not_repeated_in_a_problem(desk):
     problems = desk.problems("+policy_api_key=sk-1,sk-2", "+hf_token=[sk-3", "+x=[http://me:pw@host")
     assert len(problems) == 3

@@ -63,7 +63,7 @@ def metrics(
     *,
     by: str | None = None,
     fields: Sequence[str] | None = None,
-    k: Sequence[int] | None = None,
+    k: int | Sequence[int] | None = None,
     pass_at: float | None = None,
     ci: float | None = None,
 ) -> Json:
@@ -75,12 +75,19 @@ def metrics(
     settings = MetricsSettings.read({"by": by, "fields": fields, "k": k, "pass_at": pass_at, "ci": ci}, "metrics")
     with rollout_files(rollouts) as files:
         if settings.model_fields_set:
-            return read_groups(files, settings)
+            return _noted(read_groups(files, settings))
         numbers, notes = run_metrics(files)
     for note in notes:
         log.warning("%s", note)
     failed = f": no rollout was kept, {numbers['rollouts/failed']} failed"
     return RunMetrics(numbers, "" if numbers["rollouts/kept"] else failed)
+
+
+def _noted(result: Json) -> Json:
+    """The result, with its notes in the log, where the command line prints them."""
+    for note in result["notes"]:
+        log.warning("%s", note)
+    return result
 
 
 def run_metrics(files: Sequence[Path]) -> tuple[Json, list[str]]:
@@ -98,14 +105,14 @@ def compare(
     *,
     by: str | None = None,
     fields: Sequence[str] | None = None,
-    k: Sequence[int] | None = None,
+    k: int | Sequence[int] | None = None,
     pass_at: float | None = None,
     ci: float | None = None,
 ) -> Json:
     """Run A and run B side by side: what differs, which tasks flipped, and a `verdict` on whether B is better."""
     settings = MetricsSettings.read({"by": by, "fields": fields, "k": k, "pass_at": pass_at, "ci": ci}, "compare")
     with rollout_files(a) as before, rollout_files(b) as after:
-        return compare_files(before, after, settings)
+        return _noted(compare_files(before, after, settings))
 
 
 @public_call

@@ -8,6 +8,8 @@ from pathlib import Path
 from velodrome.cli.verb import Verb, read_flags
 from velodrome.settings.model import Settings
 
+_SHOWN = ("*.y*ml", "configs/*.y*ml", "data/example.jsonl")
+
 VERB = Verb(
     usage="velo envs",
     about="List the environments in this folder and in the package.",
@@ -26,7 +28,7 @@ def run(argv: Sequence[str]) -> int:
     for root in dict.fromkeys((Path.cwd(), package)):
         for folder in environments(root):
             print(f"{folder.name}\n  {summary(folder)}")
-            for path in sorted([*folder.glob("configs/*.yaml"), *folder.glob("data/example.jsonl")]):
+            for path in sorted(path for pattern in _SHOWN for path in folder.glob(pattern)):
                 print(f"  {path.relative_to(root)}")
     return 0
 

@@ -103,10 +103,10 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
             os._exit(code)
         return code
     except InputError as error:
-        _print_error(error, verbose)
+        _print_error(error, verbose, verb)
         return 2
     except VelodromeError as error:
-        _print_error(error, verbose)
+        _print_error(error, verbose, verb)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -127,11 +127,13 @@ def _stdout_closed() -> int:
     return 0
 
 
-def _print_error(error: VelodromeError, verbose: bool) -> None:
+def _print_error(error: VelodromeError, verbose: bool, verb: str) -> None:
     from velodrome.settings import mask_text
     from velodrome.timing.invisible import escaped
 
-    for line in mask_text(str(error)).strip("\n").split("\n"):
+    declared = getattr(sys.modules.get(f"velodrome.cli.{MODULES.get(verb, verb)}"), "VERB", None)
+    text = str(error) if declared is None else declared.as_typed(str(error))
+    for line in mask_text(text).strip("\n").split("\n"):
         print(f"velo: {escaped(line)}", file=sys.stderr)
     if verbose and error.__cause__ is not None:
         _trace(error.__cause__)

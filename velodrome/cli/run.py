@@ -63,4 +63,5 @@ def run(argv: Sequence[str]) -> int:
         asyncio.run(supervisor.run())
     if settings.profiling_enabled:
         say(f"profiles: {settings.profiling_results_dirpath}/<name>.log")
+    say("stopped")
     return 0

@@ -40,6 +40,15 @@ class Verb:
         tables = [f"{title}:\n{self.lines(model)}" for title, model in self.settings.items()]
         return "\n\n".join(filter(None, [f"usage: {usage}", self.about, *tables, self.more]))
 
+    def as_typed(self, text: str) -> str:
+        """A message of the package with switches as they are typed: "set overwrite" becomes "give --overwrite"."""
+        for model in self.settings.values():
+            for name, each in ordered_fields(model).items():
+                if _plain(each.annotation) is bool:
+                    typed = f"+{name}=true" if self.plus else f"--{_dashed(name)}"
+                    text = re.sub(rf"\bset {name}\b", f"give {typed}", text)
+        return text
+
     def lines(self, model: type[Settings]) -> str:
         """The settings of a model, one line each."""
         rows = [(typed, text) for typed, text, _ in self.rows(model)]

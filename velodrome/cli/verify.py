@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
     """Verify, print the metrics, and say how it ended."""
     from velodrome.serving.discovery import find
 
-    files = [word for word in argv if "=" not in word and word[:1] not in "+~"]
+    files = [word for word in argv if "=" not in word and word[:1] not in "+~-"]
     config, options = load_options(VerifyOptions, [word for word in argv if word not in files], scoring=True)
     path = Path(files[0]).expanduser() if files else options.input
     if path is None or len(files) > 1:

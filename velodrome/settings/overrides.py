@@ -45,13 +45,25 @@ def parse(texts: Sequence[str], problems: list[str]) -> tuple[list[Change], set[
     """The changes, in order, and the first key of every override that could not be read."""
     changes: list[Change] = []
     broken: set[str] = set()
-    for text in texts:
+    for text in _with_values(texts):
         try:
             changes.append(_change(text))
         except _Refused as refused:
-            broken.add(text.partition("=")[0].lstrip("+~").partition(".")[0])
+            broken.add(text.partition("=")[0].lstrip("+~-").partition(".")[0])
             problems.append(f"{COMMAND_LINE}: {_shown(text)}: {refused}")
     return changes, broken
+
+
+def _with_values(texts: Sequence[str]) -> list[str]:
+    """The overrides, with `--limit 3` as one: the value of a flag is not a second mistake."""
+    joined: list[str] = []
+    for text in texts:
+        is_value = text[:1] not in ("", "-", "+", "~") and "=" not in text
+        if is_value and joined and joined[-1].startswith("--") and "=" not in joined[-1]:
+            joined[-1] += f"={text}"
+        else:
+            joined.append(text)
+    return joined
 
 
 def _shown(text: str) -> str:
@@ -66,7 +78,9 @@ def _shown(text: str) -> str:
 
 def _change(text: str) -> Change:
     if text.startswith("--"):
-        raise _Refused(f"settings have no dashes: write +{_shown(text.lstrip('-').partition('=')[0])}=…")
+        key, _, value = text.lstrip("-").partition("=")
+        setting = f"+{key.replace('-', '_')}={value or '…'}"
+        raise _Refused(f"settings have no dashes: write {_shown(setting)}")
     if len(text) > MAX_CHARS:
         raise _Refused(f"longer than {MAX_CHARS // 1024} KiB; put the value in a config file")
     if not text.startswith("~") and "=" not in text:

@@ -39,6 +39,11 @@ def _split(value: Any) -> Any:
     return names
 
 
+def _counts(value: Any) -> Any:
+    """A number alone is a list of one."""
+    return (value,) if isinstance(value, int) and not isinstance(value, bool) else _split(value)
+
+
 def _jsonl(path: Path) -> Path:
     if not path.name.endswith((".jsonl", ".jsonl.zst")):
         raise ValueError(f"expected a name that ends in .jsonl or .jsonl.zst, not {str(path)!r:.80}")
@@ -53,4 +58,4 @@ FilePath = Annotated[Path, BeforeValidator(_path)]
 JsonlFile = Annotated[FilePath, AfterValidator(_jsonl)]
 Parallel = Annotated[int | Literal["auto"], PlainValidator(_parallel)]
 Names = Annotated[tuple[Text, ...], BeforeValidator(_split)]
-Counts = Annotated[tuple[Count, ...], BeforeValidator(_split)]
+Counts = Annotated[tuple[Count, ...], BeforeValidator(_counts)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
+from velodrome.exchange.export.format import ExportOptions
 from velodrome.exchange.export.splits import Splits, parse_shares
 
 
@@ -25,6 +27,14 @@ def test_shares_are_parts_of_their_sum_and_a_sum_other_than_1_is_noted():
 def test_what_is_no_share_is_refused(text: str):
     with pytest.raises(InputError, match=r"is not a name with its share; train=0.9,test=0.1"):
         parse_shares(text)
+
+
+def test_shares_may_be_given_as_a_mapping(tmp_path: Path):
+    mapped, typed = (
+        ExportOptions.read({"to": tmp_path, "split": split})
+        for split in ({"train": 0.9, "test": 0.1}, "train=0.9,test=0.1")
+    )
+    assert mapped == typed
 
 
 @settings(deadline=None)

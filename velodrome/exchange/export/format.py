@@ -6,11 +6,11 @@ knows nothing of files, filters and splits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from velodrome.contracts import Json
 from velodrome.errors import ModelError
@@ -55,6 +55,11 @@ class ExportSettings(Settings):
         return Style(self.arguments, self.reasoning)
 
 
+def _shares(value: Any) -> Any:
+    """`{"train": 0.9, "test": 0.1}` of Python as it is typed."""
+    return ",".join(f"{name}={share}" for name, share in value.items()) if isinstance(value, Mapping) else value
+
+
 class ExportOptions(ExportSettings):
     """What is exported, in which order, and in what form."""
 
@@ -62,7 +67,7 @@ class ExportOptions(ExportSettings):
     where: str | None = Field(
         None, title="FILTER", description='which rollouts, as in velo view [sft, sharegpt: "reward>=1"; else all]'
     )
-    split: Text | None = Field(
+    split: Annotated[Text, BeforeValidator(_shares)] | None = Field(
         None, title="SHARES", description="train=0.9,test=0.1: shares of the tasks; a task is in one split only"
     )
     seed: int = Field(0, description="the seed of the shuffle and the split")
