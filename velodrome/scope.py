@@ -50,6 +50,7 @@ class Scope:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._shared: dict[Hashable, Any] = {}
+        self.waits_for_servers = False  # an unreachable server is reported at once: somebody waits for it
         self._closing = AsyncExitStack()
         self._unfinished: set[asyncio.Task[Any]] = set()
         self._until = inf

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import orjson
@@ -200,6 +201,16 @@ def test_cancelling_closes_everything_and_what_was_finished_is_in_the_output(tmp
     asyncio.run(asyncio.wait_for(main(), DEADLINE_S))
     keys = [orjson.loads(line)["meta"]["key"] for line in out.read_bytes().splitlines()]
     assert (sorted(keys), len(cancelled) > 0) == (["0/0", "1/0", "2/0"], True)
+
+
+def test_the_wait_for_a_server_is_not_prolonged_by_retries():
+    with socket() as taken:  # bound and not listening: refuses
+        taken.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        model = OpenAI(base_url=address, model="m", api_key="k", max_retries=5, backoff_s=2 * DEADLINE_S)
+        live = SimpleAgent(model=model, environment=Echo())
+        result = run(collect(["a"], live, server_wait_s=0.01, progress=False))
+    assert (result.left, result.stopped) == (1, f"{address} could not be reached for 0.01 s")
 
 
 def test_a_fault_in_the_source_of_tasks_is_raised_and_leaves_nothing(tmp_path: Path):

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from velodrome import scope
 from velodrome.errors import Away, CallError, describe
 from velodrome.http.connections import Connection, Connections
 from velodrome.http.retry import CONNECT_TIMEOUT_S, Retry, retry_after_s
@@ -126,6 +127,9 @@ class Http:
                 target.strikes += 1
                 delay_s = self._delay_s(failure, retries, policy)
                 may_repeat = failure.passing and (policy.replay or not failure.sent)
+                may_repeat = may_repeat and not (
+                    _is_unreachable(failure) and isinstance(to, Target) and _is_waited_for()
+                )
                 if not may_repeat or retries >= policy.max_retries:
                     raise _error(call.method, target, failure, retries) from failure.__cause__
                 if self._clock() + delay_s >= until:
@@ -268,6 +272,18 @@ def _good(reply: Reply) -> Reply:
 
 def _passing(status: int) -> bool:
     return status in (408, 429) or (status >= 500 and status != 501)
+
+
+def _is_unreachable(failure: _Failure) -> bool:
+    """Whether no connection was made, for another reason than a mistake in the address."""
+    cause = failure.__cause__
+    return isinstance(cause, aiohttp.ClientConnectorError) and not isinstance(cause, _NOT_LOST)
+
+
+def _is_waited_for() -> bool:
+    """Whether the call that runs here waits for servers by itself, so that trying again would only hide one."""
+    call = scope.current()
+    return call is not None and call.waits_for_servers
 
 
 def _error(method: str, target: Target, failure: _Failure, retries: int, why: str = "") -> CallError:

@@ -55,6 +55,8 @@ class Inline:
     async def run(self, jobs: Jobs) -> AsyncGenerator[list[Attempt], None]:
         """Batches of finished attempts."""
         self._scope = scope.current()
+        if self._scope is not None:
+            self._scope.waits_for_servers = True
         try:
             while not self._cancelled:
                 self._start(jobs)
