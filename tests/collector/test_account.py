@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from velodrome import Environment, SimpleAgent, collect
 from velodrome.collector.account import Surroundings, account, timing
 from velodrome.timing.spans import Span, root, span, tally
 
@@ -181,3 +184,15 @@ def test_what_surrounded_a_rollout_stands_beside_its_parts():
         "cpu": 0.25,
         "lag_s": 0.001,
     }
+
+
+def test_a_loop_that_others_hold_is_not_time_spent_writing():
+    class Holding(Environment):
+        async def verify(self, task: Any, response: Any) -> float:
+            time.sleep(0.02)  # noqa: ASYNC251
+            return 1.0
+
+    agent = SimpleAgent(model=lambda prompt: "an answer", environment=Holding())
+    run = asyncio.run(collect(["a"], agent, repeats=24, parallel=8, progress=False))
+    writes = sorted(each.row["meta"]["timing"].get("write_s", 0.0) for each in run.rollouts)
+    assert writes[len(writes) // 2] < 0.02

@@ -34,7 +34,7 @@ _LONGEST_REQUEST = 256_000  # bytes; a task can fail many times
 class Attempt:
     """One finished attempt: the encoded line of a rollout, or a failure; and what its receiver counts.
 
-    `place` is the job's place in the plan. `encoded_at` is a time of `time.perf_counter`.
+    `place` is the job's place in the plan. `encode_s` is how long its line took to encode.
     """
 
     key: str
@@ -51,7 +51,7 @@ class Attempt:
     away: Away | None = None  # the server that could not be reached, if that is why it failed
     traceback: str = ""  # of a failure in foreign code, where somebody wants to see it
     tokens: int = 0
-    encoded_at: float = 0.0
+    encode_s: float = 0.0
     slot: int = 0
 
 
@@ -136,7 +136,7 @@ def keep(made: Attempt, job: Job, result: Json, meta: Json, verify: bool) -> Non
 
 def encode(made: Attempt, row: Json) -> None:
     """The row as the attempt's line."""
-    made.encoded_at = time.perf_counter()
+    begun = time.perf_counter()
     try:
         line = rollout.encode(row)
     except TypeError as error:
@@ -144,6 +144,7 @@ def encode(made: Attempt, row: Json) -> None:
     if len(line) > MAX_LINE_BYTES:
         raise AgentError(f"the rollout takes {len(line)} bytes; a line has at most {MAX_LINE_BYTES}")
     made.facts, made.line = RowFacts(row, size=len(line)), line
+    made.encode_s = time.perf_counter() - begun
 
 
 def unwritable(row: Json, error: TypeError) -> RolloutError:
