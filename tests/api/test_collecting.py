@@ -342,8 +342,14 @@ def test_a_verifier_that_fails_is_blamed():
         def verify(self, task: Any, response: Any) -> float:
             raise RuntimeError("no such luck")
 
-    with pytest.raises(VerifyError, match="no such luck"):
-        run(rollout("a", SimpleAgent(model=ScriptedModel(answers=["x"]), environment=Strict())))
+    live = SimpleAgent(model=ScriptedModel(answers=["x"]), environment=Strict())
+    with pytest.raises(
+        VerifyError, match=r"^verify: RuntimeError: no such luck \(\S*test_collecting.py:\d+ in "
+    ) as raised:
+        run(rollout("a", live))
+    assert str(raised.value).endswith(f"({raised.value.place})")
+    [reason] = run(collect(["a"], live, progress=False)).reasons
+    assert reason == str(raised.value)
 
 
 async def echo_model(request: Any) -> str:

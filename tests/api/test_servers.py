@@ -58,6 +58,37 @@ def test_a_function_is_served_as_a_model_or_an_agent(keywords: dict[str, Any], s
     assert asyncio.run(main()) == said
 
 
+@pytest.mark.parametrize(
+    ("route", "body", "status"),
+    [
+        ("chat/completions", {"messages": []}, 400),
+        ("chat/completions", {}, 400),
+        ("responses", {"input": []}, 400),
+        ("responses", {"input": ""}, 400),
+        ("responses", {"input": [], "instructions": "Say hi."}, 200),
+    ],
+)
+def test_a_request_that_asks_nothing_is_a_bad_request(route: str, body: dict[str, Any], status: int):
+    async def main() -> int:
+        async with (
+            velo.serve(model=shout) as url,
+            aiohttp.ClientSession() as session,
+            session.post(f"{url}/v1/{route}", json=body) as reply,
+        ):
+            return reply.status
+
+    assert asyncio.run(main()) == status
+
+
+def test_serving_other_machines_asks_for_the_keyword_token():
+    async def main() -> None:
+        async with velo.serve(Echo(), host="0.0.0.0"):
+            raise AssertionError("it was served")
+
+    with pytest.raises(velo.errors.InputError, match="pass token="):
+        asyncio.run(main())
+
+
 def test_nothing_is_left_when_the_block_raises():
     async def main() -> None:
         async with nothing_left(), velo.serve(Echo()) as url:

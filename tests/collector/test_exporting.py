@@ -262,7 +262,7 @@ def test_every_attempt_of_a_collection_arrives_as_a_trace_of_its_own(run: Any):
             "velodrome.kept": each.kept,
             **({"velodrome.reward": 0.5} if each.kept else {}),
         }
-        error = "" if each.kept else "verify: verify: RuntimeError: no such luck"
+        error = "" if each.kept else "verify: RuntimeError: no such luck"
         assert (root.status.code, root.status.message.partition(" (")[0]) == (0 if each.kept else 2, error)
         below = [span for span in spans if span.trace_id == root.trace_id and span is not root]
         names = [span.name for span in below]

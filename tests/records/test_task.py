@@ -47,6 +47,13 @@ LIST = '"responses_create_params.input" is a text that is not empty, or a list o
             line(responses_create_params={"input": ["hi"]}),
             f'a message of "responses_create_params.input" is not an object {SEE}',
         ),
+        *(
+            (
+                line(responses_create_params={"input": [{"role": "user", "content": "hi"}, {"role": "user", **empty}]}),
+                f'"responses_create_params": input[1]: a message without "content" {SEE}',
+            )
+            for empty in ({}, {"content": None}, {"type": "message"})
+        ),
     ],
 )
 def test_what_is_no_task_is_said_in_one_line(text: bytes, problem: str):

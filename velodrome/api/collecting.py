@@ -27,7 +27,7 @@ from velodrome.collector.sink import refuse_output
 from velodrome.collector.verify import default_output
 from velodrome.collector.verify import verify as run_verification
 from velodrome.contracts import as_agent
-from velodrome.errors import InputError
+from velodrome.errors import InputError, RolloutError
 from velodrome.records.task import digest, own_id, parse_task
 from velodrome.records.views import Rollout
 from velodrome.scope import Scope
@@ -98,7 +98,12 @@ async def rollout(task: str | Json, agent: Any, *, verify: bool = True) -> Rollo
     name = agents.default or ""
     job = Job(f"{own_id(row) or content}/0", 0, 0, name, row, digest=content)
     async with Scope():
-        finished = await attempt(job, agents.connect([name]), verify=verify, raising=True)
+        try:
+            finished = await attempt(job, agents.connect([name]), verify=verify, raising=True)
+        except RolloutError as error:
+            if error.place is not None:
+                error.args = (f"{error} ({error.place})",)
+            raise
     assert finished.line is not None  # a failure raised
     return Rollout(orjson.loads(finished.line))
 

@@ -27,7 +27,7 @@ from velodrome.collector.watch.progress import Progress
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.watch.watch import Done, Sample, Watcher
 from velodrome.errors import ChangedError, StorageError
-from velodrome.records.facts import RowFacts
+from velodrome.records.facts import RowFacts, failure_reason
 from velodrome.records.jsonl import read_lines
 from velodrome.records.rollout import key_in
 from velodrome.settings import mask_text
@@ -53,7 +53,7 @@ class Counts:
 
     def blame(self, boundary: str, error: str) -> None:
         """Count one reason for a failure; the first few kinds are reported at the end."""
-        reason = f"{boundary}: {error[:200]}"
+        reason = failure_reason(boundary, error[:200])
         if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
@@ -214,7 +214,7 @@ class Collector:
         counts.blame(failure["boundary"], error)
         self.readings.add(RowFacts(failure, failed=True))  # of what is written: without secrets
         self._point_out(failure, attempt)
-        return f"{failure['boundary']}: {error}"
+        return failure_reason(failure["boundary"], error)
 
     def _point_out(self, failure: Json, attempt: Attempt) -> None:
         """Show a fault of the user's code the first time a line of it is at fault; with -v, its traceback."""

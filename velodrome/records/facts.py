@@ -217,7 +217,7 @@ class RowFacts:
     def error(self) -> str:
         """Of a failure: the boundary and what happened."""
         boundary, error = self.row.get("boundary") or "?", self.row.get("error") or ""
-        return f"{boundary if type(boundary) is str else '?'}: {error if type(error) is str else '?'}"
+        return failure_reason(boundary if type(boundary) is str else "?", error if type(error) is str else "?")
 
     @property
     def episode(self) -> bool:
@@ -366,3 +366,8 @@ def _function(call: Json) -> Json:
         if type(function) is dict:
             return function
     return call
+
+
+def failure_reason(boundary: str, error: str) -> str:
+    """A failure in one line that begins with its boundary, said once."""
+    return error if error.startswith(f"{boundary}: ") else f"{boundary}: {error}"

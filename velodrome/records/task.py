@@ -110,6 +110,7 @@ def agent_of(row: Json) -> str | None:
     return name if isinstance(name, str) else None
 
 
+_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "refusal", "reasoning_content", "audio")
 _TEXT_PARTS = ("text", "input_text", "output_text")
 
 
@@ -163,6 +164,8 @@ def item_flaw(item: Any) -> str | None:
     for index, call in enumerate(_list(item.get("tool_calls"))):
         if not _is_call(call):
             return f"tool_calls[{index}]: no function name"
+    if kind == "message" and item.get("content") is None and not any(map(item.get, _INSTEAD_OF_CONTENT)):
+        return 'a message without "content"'
     return _content_flaw("content", item.get("content")) or _content_flaw("summary", item.get("summary"))
 
 

@@ -44,7 +44,7 @@ async def served(
     """
     kind = kind_of(component)
     status = Status(name or type(component).__name__, kind, type(component).__name__)
-    with listening(status.name, host, port, token) as sock:
+    with listening(status.name, host, port, token, way="pass token=") as sock:
         url = f"http://{reachable(host)}:{sock.getsockname()[1]}"
         make = partial(server_app, status, component, RequestLimits(token=token))
         async with running(make, [sock], drain_s=drain_s):

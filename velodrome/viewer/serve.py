@@ -12,7 +12,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from velodrome.serving.process.listen import listening, reachable
+from velodrome.serving.process.listen import TOKEN_VARIABLE, listening, reachable
 from velodrome.serving.web_server import running
 from velodrome.viewer.app import make_app
 
@@ -24,7 +24,8 @@ async def viewing(files: Sequence[Path], *, host: str, port: int, token: str | N
     async def app() -> ASGIApp:
         return make_app(files, token=token, host=host)
 
-    with listening("velo view", host, port, token) as sock:
+    way = f"set {TOKEN_VARIABLE} in the environment, or pass token= from Python"
+    with listening("velo view", host, port, token, way=way) as sock:
         async with running(app, [sock], drain_s=1):
             yield f"http://{reachable(host)}:{sock.getsockname()[1]}/"
 

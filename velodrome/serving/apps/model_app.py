@@ -54,6 +54,8 @@ def model_routes(server: str, model: Model) -> list[Route]:
         prompt = body.get("input")
         if not isinstance(prompt, str) and not _is_objects(prompt):
             raise BadRequest(400, '"input" must be a text or a list of objects')
+        if not prompt and not body.get("instructions"):
+            raise BadRequest(400, '"input" is empty')
         wants_stream = body.pop("stream", False)
         _stream_options(body)
         if wants_stream:
@@ -63,8 +65,8 @@ def model_routes(server: str, model: Model) -> list[Route]:
 
     async def chat(request: Request) -> Response:
         body = await read_json(request)
-        if not _is_objects(body.get("messages")):
-            raise BadRequest(400, '"messages" must be a list of objects')
+        if not body.get("messages") or not _is_objects(body["messages"]):
+            raise BadRequest(400, '"messages" must be a list of objects that is not empty')
         wants_stream = body.pop("stream", False)
         options = _stream_options(body)
         try:

@@ -60,16 +60,22 @@ def checked_address(what: str, host: Any, port: Any, default_port: int) -> tuple
     return host, port
 
 
-def listening(what: str, host: str, port: int, token: str | None) -> socket.socket:
-    """A socket that listens there. Other machines are let in only if a token keeps the rest out."""
+def listening(
+    what: str,
+    host: str,
+    port: int,
+    token: str | None,
+    *,
+    way: str = f"set server_token (env.yaml), or {TOKEN_VARIABLE} in the environment",
+) -> socket.socket:
+    """A socket that listens there. Other machines are let in only if a token keeps the rest out; `way` is to set it."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError) as error:
         raise InputError(f"{what}: no address for the host {host!r} ({error})") from error
     if token is None and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
         raise InputError(
-            f"{what}: {host} can be reached from other machines, which wants a token: "
-            f"set server_token (env.yaml), or {TOKEN_VARIABLE} in the environment; or listen on {LOOPBACK}"
+            f"{what}: {host} can be reached from other machines, which wants a token: {way}; or listen on {LOOPBACK}"
         )
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
