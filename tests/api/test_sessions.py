@@ -13,9 +13,15 @@ from leaks import nothing_left
 from patience import DEADLINE_S
 
 from velodrome.api.collecting import collect, rollout, verify
+from velodrome.collector.agents import LiveAgents
+from velodrome.collector.collection import Surface
+from velodrome.collector.collection import collect as run_collection
+from velodrome.collector.pace import Stop
+from velodrome.collector.settings import CollectSettings
 from velodrome.resources_servers.environment import Environment
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.scope import Scope
 
 TASKS = [f"q {number}" for number in range(12)]
 
@@ -132,6 +138,7 @@ class Free(Environment):
         return 0.0
 
 
+@pytest.mark.slow
 def test_a_second_cancellation_does_not_wait_for_a_session_that_does_not_close() -> None:
     async def main() -> Counted:
         environment = ClosesSlowly()
@@ -142,3 +149,19 @@ def test_a_second_cancellation_does_not_wait_for_a_session_that_does_not_close()
     environment = run(main)
     assert environment.opened
     assert not environment.closed
+
+
+@pytest.mark.slow
+def test_a_second_interrupt_does_not_wait_for_a_session_that_does_not_close(tmp_path: Path) -> None:
+    async def main() -> int:
+        environment, stop = ClosesSlowly(), Stop()
+        settings = CollectSettings(output=tmp_path / "r.jsonl", drain_s=2 * DEADLINE_S)
+        async with Scope():
+            agents = LiveAgents(agent(environment))
+            call = asyncio.create_task(run_collection(settings, agents, TASKS, Surface(stop=stop)))
+            await environment.busy.wait()
+            stop.interrupt()
+            stop.interrupt()
+            return (await call).left
+
+    assert run(main) == len(TASKS)
