@@ -93,3 +93,15 @@ def test_a_small_input_leaves_no_plan_file(tmp_path: Path):
     tasks = TaskFile(tmp_path / "tasks.jsonl")
     save_known(tasks, CHOSEN, survey(tasks, CHOSEN, Earlier()), tmp_path / "r.jsonl")
     assert not beside(tmp_path / "r.jsonl", "plan").exists()
+
+
+def test_what_is_saved_of_a_longer_input_does_not_depend_on_what_was_known_before(saved: tuple[Path, bytes]):
+    folder, data = saved
+    _, continued = again(folder, data + line(FEWEST) + b"\n" + line(5))
+    tasks = TaskFile(folder / "tasks.jsonl")
+    for plan, output in (
+        (continued, folder / "continued.jsonl"),
+        (survey(tasks, CHOSEN, Earlier()), folder / "s.jsonl"),
+    ):
+        save_known(tasks, CHOSEN, plan, output)
+    assert beside(folder / "continued.jsonl", "plan").read_bytes() == beside(folder / "s.jsonl", "plan").read_bytes()

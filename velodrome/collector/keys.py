@@ -165,13 +165,13 @@ def _sealed(output: Path, read: Callable[[bytes], Entry | None], by_task: bool) 
     """What the keys file says of the output; None if it cannot be trusted."""
     header = _HEADER + _NAMED[by_task]
     try:
-        data = keys_path(output).read_bytes()
+        content = keys_path(output).read_bytes()
         state = output.stat()
     except OSError:
         return None
-    if output.suffix == ".zst" or not data.startswith(header):
+    if output.suffix == ".zst" or not content.startswith(header):
         return None
-    data = data[len(header) :]
+    data = memoryview(content)[len(header) :]
     good = [place for place in _seals(data) if _is_good(data, place, state.st_size)]
     if not good:
         return None
@@ -184,13 +184,13 @@ def _sealed(output: Path, read: Callable[[bytes], Entry | None], by_task: bool) 
     return Earlier(output, rows=len(records) // _ROW.size, records=records, sealed=(size, checksum))
 
 
-def _is_good(data: bytes, place: int, size: int) -> bool:
+def _is_good(data: memoryview, place: int, size: int) -> bool:
     """Whether what is before a seal is intact, and the output is at least as large as it says."""
     sealed, _, _, own, *_ = _SEAL.unpack_from(data, place)
     return bool(own == zlib.crc32(data[:place]) and sealed <= size)
 
 
-def _seals(data: bytes) -> Iterator[int]:
+def _seals(data: memoryview) -> Iterator[int]:
     """The places of the last seals, from the end."""
     tries = 0
     for place in range(len(data) - len(data) % _ROW.size - _ROW.size, -1, -_ROW.size):
@@ -201,7 +201,7 @@ def _seals(data: bytes) -> Iterator[int]:
                 return
 
 
-def _rows(data: bytes) -> bytes:
+def _rows(data: memoryview) -> bytes:
     """The rows between the seals."""
     import numpy as np
 

@@ -35,7 +35,10 @@ def known_tasks(tasks: TaskFile, selection: TaskSelection, output: Path) -> Plan
         expected = [_VERSION, _agents(selection), len(data), tasks.path.suffix != ".zst"]
         if [saved["version"], saved["agents_known"], 16 * count, True] != expected:
             return None
-        if (selection.limit is not None and selection.limit < count) or _digest(tasks.path, size) != saved["digest"]:
+        if selection.limit is not None and selection.limit < count:
+            return None
+        hashed = hashlib.blake2b(digest_size=16)
+        if _update(hashed, tasks.path, 0, size) or hashed.hexdigest() != saved["digest"]:
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -44,7 +47,7 @@ def known_tasks(tasks: TaskFile, selection: TaskSelection, output: Path) -> Plan
     plan.done = bytearray(count * selection.repeats)
     plan.suffixes = {int(index): suffix for index, suffix in saved["suffixes"].items()}
     plan.agents = set(saved["agents"])
-    plan.surveyed = Start(count, lines, size)
+    plan.surveyed, plan.surveyed_hash = Start(count, lines, size), hashed
     return plan
 
 
@@ -54,13 +57,16 @@ def save_known(tasks: TaskFile, selection: TaskSelection, plan: Plan, output: Pa
     if plan.tasks < FEWEST or plan.tasks == plan.surveyed.tasks or renamed or tasks.path.suffix == ".zst":
         return
     with suppress(StorageError, OSError):
-        size = _size(tasks.path, plan.lines)
+        start = plan.surveyed
+        size = start.offset + _size(tasks.path, start.offset, plan.lines - start.line)
+        hashed = plan.surveyed_hash or hashlib.blake2b(digest_size=16)
+        _update(hashed, tasks.path, start.offset, size)
         head = {
             "version": _VERSION,
             "tasks": plan.tasks,
             "lines": plan.lines,
             "bytes": size,
-            "digest": _digest(tasks.path, size),
+            "digest": hashed.hexdigest(),
             "agents": sorted(plan.agents),
             "agents_known": _agents(selection),
             "suffixes": {str(index): suffix for index, suffix in plan.suffixes.items()},
@@ -74,10 +80,11 @@ def _agents(selection: TaskSelection) -> list[Any]:
     return [selection.agent, selection.default, sorted(selection.agents)]
 
 
-def _size(path: Path, left: int) -> int:
-    """How many bytes the first lines take."""
+def _size(path: Path, start: int, left: int) -> int:
+    """How many bytes the next lines take."""
     size = 0
     with path.open("rb", buffering=0) as stream:
+        stream.seek(start)
         while left and (data := stream.read(_CHUNK_BYTES)):
             lines = data.count(b"\n")
             if lines >= left:
@@ -90,11 +97,11 @@ def _size(path: Path, left: int) -> int:
     return size
 
 
-def _digest(path: Path, size: int) -> str:
-    """Of the first bytes of a file; of another length, another."""
-    made = hashlib.blake2b(digest_size=16)
+def _update(hashed: hashlib.blake2b, path: Path, start: int, end: int) -> int:
+    """Add bytes of a file to a hash; how many are missing."""
     with path.open("rb", buffering=0) as stream:
-        while size > 0 and (data := stream.read(min(_CHUNK_BYTES, size))):
-            made.update(data)
-            size -= len(data)
-    return made.hexdigest() if size == 0 else ""
+        stream.seek(start)
+        while start < end and (data := stream.read(min(_CHUNK_BYTES, end - start))):
+            hashed.update(data)
+            start += len(data)
+    return end - start

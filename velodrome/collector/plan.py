@@ -11,7 +11,7 @@ this task's. Such a task is an error, or runs under `<key>@<digest>` where mixin
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,6 +124,7 @@ class Plan:
     names: array[int] = field(default_factory=lambda: array("Q"))  # hashes
     digests: array[int] = field(default_factory=lambda: array("Q"))
     surveyed: Start = BEGINNING
+    surveyed_hash: Any = None  # a hash object of the input's bytes up to there
     lines: int = 0  # of the input, up to the last task
 
     @property
@@ -204,16 +205,27 @@ class InputProblems:
 class Names:
     """The names so far, as hashes; equal ones get `#2`, `#3` …"""
 
-    def __init__(self, names: Iterable[int] = ()) -> None:
-        self._names = set(names)
+    def __init__(self, known: array[int] | None = None) -> None:
+        self._names: set[int] = set()
+        self._known: Any = None  # sorted: a set of a million takes ten times the memory
+        if known:
+            import numpy as np
+
+            self._known = np.sort(np.frombuffer(known, "<u8"))
         self._last: dict[int, int] = {}  # of names met again: the last number, so that a million equal rows stay cheap
+
+    def __contains__(self, place: int) -> bool:
+        if place in self._names or self._known is None:
+            return place in self._names
+        at = self._known.searchsorted(self._known.dtype.type(place))
+        return bool(at < len(self._known) and self._known[at] == place)
 
     def add(self, name: str) -> tuple[int, str]:
         """The hash of a new name, and what makes it one; nothing for most."""
         suffix, place = "", name_hash(name)
-        if place in self._names:
+        if place in self:
             first, number = place, self._last.get(place, 1) + 1
-            while (place := name_hash(f"{name}#{number}")) in self._names:
+            while (place := name_hash(f"{name}#{number}")) in self:
                 number += 1
             self._last[first] = number
             suffix = f"#{number}"
