@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+
+import pytest
 
 from velodrome.http.limiter import Limiter
 from velodrome.timing.spans import root
@@ -105,3 +110,103 @@ def test_a_limit_holds_for_the_event_loops_of_several_threads_together():
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: asyncio.run(many()), range(4)))
     assert (len(at_once), max(at_once)) == (80, 2)
+
+
+def test_a_waiter_cancelled_after_it_was_handed_the_place_gives_it_back():
+    limiter = Limiter("one", 1)
+
+    async def main() -> None:
+        async with limiter:
+            waiting = asyncio.create_task(limiter.__aenter__())
+            await asyncio.sleep(0)
+        waiting.cancel()  # its future is set, and it has not run since
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert waiting.cancelled()
+        assert limiter.take_at_once()
+
+    asyncio.run(main())
+
+
+def drop(tasks: list[asyncio.Task[None]]) -> None:
+    tasks.clear()
+    gc.collect()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "give run",
+        "cancel run give close",
+        "cancel give close",
+        "cancel close give",
+        "give cancel run close",
+        "give cancel close",
+        "give close",
+        "close give",
+    ],
+)
+def test_no_place_is_lost_with_an_event_loop_that_another_thread_stops_or_closes(steps: str):
+    limiter = Limiter("one", 1)
+    other = asyncio.new_event_loop()
+    assert limiter.take_at_once()
+    inside = copy_context()
+    waiting = [other.create_task(limiter.__aenter__(), context=inside)]
+
+    def run() -> None:
+        other.run_until_complete(asyncio.sleep(0))
+
+    run()
+    do = {"give": limiter.give_back, "cancel": lambda: waiting[0].cancel(), "run": run, "close": other.close}
+    for each in steps.split():
+        do[each]()
+    if waiting[0].done() and not waiting[0].cancelled():
+        limiter.give_back()
+    other.close()
+
+    async def use() -> None:
+        for _ in range(2):
+            async with asyncio.timeout(5), limiter:
+                assert not limiter.take_at_once()
+
+    asyncio.run(use())
+    inside.run(drop, waiting)  # ends a task of a closed loop: it gives nothing back twice
+    assert [limiter.take_at_once() for _ in range(2)] == [True, False]
+
+
+def test_a_place_handed_to_a_closed_loop_goes_to_who_waits_elsewhere_once_the_task_is_collected():
+    limiter = Limiter("one", 1)
+    assert limiter.take_at_once()
+    closing, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+    inside = copy_context()
+    first = [closing.create_task(limiter.__aenter__(), context=inside)]
+    closing.run_until_complete(asyncio.sleep(0))
+    second = other.create_task(limiter.__aenter__())
+    other.run_until_complete(asyncio.sleep(0))
+    limiter.give_back()
+    closing.close()
+    inside.run(drop, first)
+    other.run_until_complete(asyncio.wait_for(second, 5))
+    other.close()
+
+
+def test_loops_of_several_threads_that_end_while_calls_wait_lose_no_place():
+    limiter = Limiter("one", 2)
+
+    def thread(seed: int) -> None:
+        chance = random.Random(seed)
+
+        async def use() -> None:
+            async with limiter:
+                await asyncio.sleep(chance.random() * 0.0005)
+
+        async def main() -> None:
+            tasks = [asyncio.create_task(use()) for _ in range(6)]
+            await asyncio.sleep(chance.random() * 0.002)
+            assert tasks  # `asyncio.run` cancels those that are left
+
+        for _ in range(50):
+            asyncio.run(main())
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(thread, range(4)))
+    assert [limiter.take_at_once() for _ in range(3)] == [True, True, False]
