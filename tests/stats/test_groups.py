@@ -21,7 +21,7 @@ from velodrome.stats.draws import MOST_VOTES
 from velodrome.stats.group import MetricsSettings, RolloutGroup, answer_of
 from velodrome.stats.groups import natural, read_groups, read_run
 from velodrome.stats.intervals import mean_interval
-from velodrome.stats.metrics import read_metrics
+from velodrome.stats.metrics import read_metrics, read_shards
 from velodrome.stats.numbers import numbers_of
 
 
@@ -270,6 +270,36 @@ def test_groups_without_end_end_in_one(tmp_path: Path, by: str, hint: str):
         "(others)": 20,
     }
     assert reading.notes == [f"there are too many groups to keep apart: 20 rollouts are in '(others)'{hint}"]
+
+
+def test_rows_that_are_appended_while_groups_are_read_again_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = write(tmp_path / "r.jsonl", [scored(f"t{n:02}/0") for n in range(20, 50)])
+    settings = MetricsSettings(by="task")
+    with path.open("ab") as file:
+        file.write(b'{"reward":1,"meta":{"key":"t99')  # being written
+    before = read_run([path], settings, most_cells=10)
+    passes = 0
+
+    def growing(*args: Any, **options: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        taken = read_shards(*args, **options)
+        rows = [scored(f"t{20 - passes:02}/{n}") for n in range(3)]
+        with path.open("ab") as file:
+            file.write(b"".join([b'/0"}}\n' if passes == 1 else b"", *(orjson.dumps(row) + b"\n" for row in rows)]))
+        write(path.with_name("r.failures.jsonl"), [{"key": "x/0"}])
+        return taken
+
+    monkeypatch.setattr("velodrome.stats.groups.read_shards", growing)
+    after = read_run([path], settings, most_cells=10)
+    assert passes == 2
+    assert {name: group.rows for name, group in after.groups.items()} == {
+        **{f"t{n}": 1 for n in range(20, 30)},
+        "(others)": 20,
+    }
+    assert (after.metrics, after.notes) == (before.metrics, before.notes)
 
 
 def test_only_the_requested_numbers_are_there_and_the_reward(tmp_path: Path):

@@ -66,6 +66,33 @@ class Falling(Counting):
         return super().step(action)
 
 
+class InPlace(Counting):
+    """Shows the same array in every step."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.shown = np.zeros(2)
+
+    def _seen(self) -> Any:
+        self.shown[:] = self.done, -1.0
+        return self.shown
+
+
+class InPlaceMany(SyncVectorEnv):
+    """Shows the same arrays in every step, the last views of episodes among them."""
+
+    def __init__(self, num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP) -> None:
+        super().__init__([Counting] * num_envs, copy=False, autoreset_mode=autoreset_mode)
+        self.last = np.empty(num_envs, object)
+        self.last[:] = [np.zeros(2) for _ in range(num_envs)]
+
+    def step(self, actions: Any) -> Any:
+        *shown, infos = super().step(actions)
+        for e, view in enumerate(infos.get("final_obs", ())):
+            self.last[e][:] = 0 if view is None else view
+        return *shown, infos | {"final_obs": self.last}
+
+
 class Many(SyncVectorEnv):
     """Steps many at once and begins anew in the same step if it is told to."""
 
@@ -82,6 +109,8 @@ class Late(SyncVectorEnv):
 
 IDS: dict[str, dict[str, Any]] = {
     "Counting-v0": {"entry_point": Counting, "kwargs": {"ragged": True}},
+    "InPlace-v0": {"entry_point": InPlace},
+    "InPlaceMany-v0": {"vector_entry_point": InPlaceMany},
     "Falling-v0": {"entry_point": Falling},
     "Many-v0": {"vector_entry_point": Many},
     "Both-v0": {"entry_point": Counting, "vector_entry_point": Late},
@@ -119,7 +148,7 @@ def step(env: VectorEnv, *actions: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", ["Counting-v0", "Many-v0", "Both-v0"])
+@pytest.mark.parametrize("name", ["Counting-v0", "Many-v0", "Both-v0", "InPlace-v0", "InPlaceMany-v0"])
 def test_an_episode_that_ends_is_begun_anew_in_the_same_step_and_its_last_view_is_kept(name: str) -> None:
     env = made(name)
     result = [step(env, 0, 0), step(env, 0, 2), step(env, 1, 0), step(env, 0, 0)]

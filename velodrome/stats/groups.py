@@ -128,14 +128,14 @@ def read_run(
     paths: Sequence[Path], settings: MetricsSettings, *, prompts: bool = False, most_cells: int = MOST_CELLS
 ) -> RunReading:
     """Read the files; twice if there are too many groups, once it is known which of them are kept apart."""
-    first_other = None
-    while True:
+    reading = RunReading(settings, prompts=prompts, most_cells=most_cells)
+    reading.taken = read_shards(paths, reading.add)
+    reading.fold()
+    if reading.first_other is not None:
+        taken, first_other = reading.taken, reading.first_other
         reading = RunReading(settings, prompts=prompts, most_cells=most_cells, first_other=first_other)
-        reading.taken = read_shards(paths, reading.add)
-        reading.fold()
-        if reading.first_other == first_other:
-            break
-        first_other = reading.first_other
+        read_shards(paths, reading.add, again=taken)
+        reading.taken = taken
     for group in (reading.run, *reading.groups.values()):
         group.settle()
     if settings.by is not None and reading.run.rows and reading.groups.keys() <= {NONE}:

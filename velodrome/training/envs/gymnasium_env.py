@@ -69,7 +69,7 @@ class _Single(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._shown(seen), reward, terminal, truncated, {}
 
     def _shown(self, seen: Any) -> Array:
-        return np.asarray(seen, self.observation_space.dtype)
+        return np.array(seen, self.observation_space.dtype)  # a copy: the reset may reuse its array
 
 
 def _one_by_one(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
