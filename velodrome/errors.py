@@ -7,7 +7,7 @@ VelodromeError
 ├── ServerError        a server did not start, or went away
 ├── MetricError        a run has no such metric, for example because every rollout failed
 ├── TrainError         training cannot go on; the last checkpoint is good
-├── CallError          one HTTP call got no usable answer; whoever made it says whose fault that is
+├── CallError          one HTTP call got no usable answer; its caller says whose fault that is
 └── RolloutError       one rollout failed: recorded with its boundary, never fatal
     ├── ModelError · ToolError · VerifyError · AgentError · TaskError
 

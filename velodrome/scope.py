@@ -153,6 +153,6 @@ async def _rest(task: asyncio.Task[R], undo: Callable[[R], Awaitable[None]] | No
 
 
 def _read(task: asyncio.Task[Any]) -> None:
-    """Read the error, so that asyncio does not report it: whoever waited for it is gone."""
+    """Read the error, so that asyncio does not report it: nobody waits for it any more."""
     if not task.cancelled():
         task.exception()

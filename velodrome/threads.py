@@ -1,8 +1,8 @@
 """Run synchronous code beside the event loop, in daemon threads that nothing ever waits for.
 
-One rule: whatever the code does, the loop goes on. A call that hangs loses its thread, not the process; what a call
-raises, `SystemExit` included, comes back to its caller. The clock of a call starts when its code does, so a full pool
-is not mistaken for a slow function.
+One rule: whatever the code does, the loop keeps running. A call that hangs loses its thread, not the process; what a
+call raises, `SystemExit` included, comes back to its caller. The clock of a call starts when its code does, so a full
+pool is not mistaken for a slow function.
 """
 
 from __future__ import annotations

@@ -314,8 +314,8 @@ def test_an_earlier_turn_with_a_call_is_taken_as_such(tmp_path: Path):
 @pytest.mark.parametrize(
     ("messages", "options", "why"),
     [
-        ([USER], {"prompt": "Q: {m}"}, '"m" is a list of messages, which is no text; it stands alone: --prompt "{m}"'),
-        ([USER], {"prompt": "{q}", "system": "{m}"}, '"m" is a list of messages, which is no text; it stands alone'),
+        ([USER], {"prompt": "Q: {m}"}, '"m" is a list of messages, not text; use it alone: --prompt "{m}"'),
+        ([USER], {"prompt": "{q}", "system": "{m}"}, '"m" is a list of messages, not text; use it alone'),
         ([SYSTEM, USER], {"system": "Hi"}, '"m" has a system message of its own; leave --system out'),
         ([{"role": "bot", "content": "x"}], {}, "\"m\" has a message of the role 'bot'"),
         ([{"role": "user", "content": None}], {}, '"m" has a message without content'),

@@ -122,7 +122,7 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
 
 
 def _stdout_closed() -> int:
-    """Whoever read stdout has closed it; that is no fault."""
+    """The reader of stdout has closed it; that is not an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

@@ -31,7 +31,7 @@ def page_path(name: str, rollouts: Path) -> Path:
 
 
 def patient_profile(files: Sequence[Path]) -> Json:
-    """The profile of files; who waits for it is told after a while."""
+    """The profile of files; if it takes long, a line says so."""
     from velodrome.profiling.profile_file import read_profile
 
     with reassured(f"reading {', '.join(str(path) for path in files)}"):

@@ -5,7 +5,7 @@ The file is a cache. Each record is 32 bytes: a row (hash of the task's name, di
 is sealed after the rows are in the output. On resume everything up to the last good seal counts if the output is the
 one that was sealed: same size and time, or else the same bytes. The time is `ctime`, which no program can set, so an
 edit that restores the modification time is noticed. Rows that the output has beyond the seal are read from the output.
-In any other case the output is read whole, and the file is written anew.
+In any other case the output is read whole, and the file is rewritten.
 
 An output in `.zst` has no such file.
 """

@@ -158,8 +158,8 @@ def texts(lines: Iterable[Line], last: int, *, failed: bool) -> list[tuple[int, 
 
 def _searched(facts: RowFacts) -> tuple[str, str]:
     """The start of the prompt, the user's messages first, and the end of the output."""
-    said = [text_of(each.get("content")) for each in facts.messages if each.get("role") == "assistant"]
-    said = said or [facts.answer]
+    answers = [text_of(each.get("content")) for each in facts.messages if each.get("role") == "assistant"]
+    answers = answers or [facts.answer]
     if facts.failed:
-        said.append(str(facts.row.get("error") or ""))
-    return "\n".join([*facts.questions, *facts.context])[:_SEARCHED], "\n".join(said)[-_SEARCHED:]
+        answers.append(str(facts.row.get("error") or ""))
+    return "\n".join([*facts.questions, *facts.context])[:_SEARCHED], "\n".join(answers)[-_SEARCHED:]

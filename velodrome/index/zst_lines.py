@@ -16,10 +16,9 @@ from velodrome.errors import InputError
 from velodrome.index.followed_file import CHUNK_BYTES, FollowedFile, Place, is_object
 from velodrome.index.parsed_lines import Line
 from velodrome.records.jsonl import MAX_LINE_BYTES
-from velodrome.records.zst import next_frame
+from velodrome.records.zst import PIECE_BYTES, next_frame
 
 _WINDOW_BYTES = 256 * 1024
-_PIECE_BYTES = 1024  # decompressed at once: however a frame was made, no more than 32 MB come out
 _MOST_TORN = 64 * 1024 * 1024  # of a frame without an end that is searched for others: its length may be what is wrong
 
 # Of damaged bytes the place is how many there are, as a negative number.
@@ -136,4 +135,4 @@ class ZstLines(FollowedFile):
         start, window = self._window
         if not start <= offset < start + len(window):
             start, window = self._window = offset, self.bytes_at(offset, _WINDOW_BYTES)
-        return window[offset - start : offset - start + _PIECE_BYTES]
+        return window[offset - start : offset - start + PIECE_BYTES]

@@ -180,8 +180,8 @@ def _weigh(loads: Sequence[_Load], most: int) -> None:
     squares = sum([x * x for x, _ in apart])
     slope = sum([x * y for x, y in apart]) / squares if squares else 0.0
     left = sum([(y - slope * x) ** 2 for x, y in apart]) / max(len(apart) - len(turns) - 1, 1)
-    told = all(call.tokens > 0 for load in loads for call in load.calls)
-    if not told or slope * sqrt(squares) <= _SURE * sqrt(left):
+    has_tokens = all(call.tokens > 0 for load in loads for call in load.calls)
+    if not has_tokens or slope * sqrt(squares) <= _SURE * sqrt(left):
         slope = 0.0
     usual = _mean([call.end - call.start for load in loads for call in load.calls])
     for load in loads:

@@ -17,7 +17,7 @@ from velodrome.errors import InputError
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK_BYTES = 64 * 1024
-_PIECE_BYTES = 1024  # decompressed at once: however a frame was made, no more than 32 MB come out
+PIECE_BYTES = 1024  # decompressed at once: however a frame was made, no more than 32 MB come out
 _MOST_TRIED_BYTES = 256 * 1024 * 1024  # in frames that turn out to be none: a file can be made of such
 _compressor = zstandard.ZstdCompressor(
     level=3, write_checksum=True
@@ -57,7 +57,7 @@ def next_frame(read: Callable[[int, int], bytes], start: int) -> int | None:
 def _decodes(read: Callable[[int, int], bytes], start: int) -> tuple[bool, int]:
     """Whether a whole frame begins here, and how many bytes were looked at."""
     frame, at = zstandard.ZstdDecompressor().decompressobj(), start
-    while not frame.eof and (data := read(at, _PIECE_BYTES)):
+    while not frame.eof and (data := read(at, PIECE_BYTES)):
         at += len(data)
         try:
             frame.decompress(data)
@@ -74,7 +74,7 @@ def _unpacked(stream: IO[bytes], start: int) -> Iterator[tuple[bytes, int, int]]
     stream.seek(start)
     while chunk := stream.read(_CHUNK_BYTES):
         at = 0
-        while data := chunk[at : at + _PIECE_BYTES]:
+        while data := chunk[at : at + PIECE_BYTES]:
             piece = held + frame.decompress(data)
             piece, held = (piece, b"") if frame.eof else (piece[:-1], piece[-1:])
             used = len(data) - len(frame.unused_data)

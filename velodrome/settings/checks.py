@@ -1,6 +1,6 @@
 """Check what the merged configuration says: blocks, the references between them, and the names on the command line.
 
-Each check adds a line to the problems and goes on, so that the user sees every mistake at once.
+Each check adds a line to the problems and continues, so that the user sees every mistake at once.
 """
 
 from __future__ import annotations

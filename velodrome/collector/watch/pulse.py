@@ -45,7 +45,7 @@ class Pulse:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def stop(self) -> None:
-        """No more ticks; what was seen since the last sample is told."""
+        """Stop ticking, and take a last sample."""
         self._timer.cancel()
         self._sample(self._clock())
 

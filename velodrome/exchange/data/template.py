@@ -49,9 +49,7 @@ class Template:
     def _filled(self, row: Json, name: str) -> str:
         value = field(row, name)
         if is_messages(value):
-            raise ValueError(
-                f'"{name}" is a list of messages, which is no text; it stands alone: --prompt "{{{name}}}"'
-            )
+            raise ValueError(f'"{name}" is a list of messages, not text; use it alone: --prompt "{{{name}}}"')
         return as_text(value)
 
 

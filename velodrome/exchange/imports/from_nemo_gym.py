@@ -75,7 +75,7 @@ def _restored(plain: Json, ours: Any) -> Json:
     return {**whole, **exact, "meta": meta}
 
 
-def task(row: Any, place: int = 0) -> Json:
+def task(row: Any, place: int) -> Json:
     """A task of theirs, or the task of a rollout of theirs -> a task of ours."""
     check_task(row)
     if OURS in row:

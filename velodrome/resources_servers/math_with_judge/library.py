@@ -51,13 +51,13 @@ class Library:
         request = orjson.dumps({"expected": expected, "text": text, "cpu_s": self._cpu_s}) + b"\n"
         with span("library"):
             async with self._limiter:
-                line = await self._asked(request)
+                line = await self._ask(request)
         if not line.endswith(b"\n"):
             raise VerifyError("math-verify: its process ended before it answered (too much memory?)")
         answer = orjson.loads(line)
         return Verdict(answer["right"], answer["extracted"])
 
-    async def _asked(self, request: bytes) -> bytes:
+    async def _ask(self, request: bytes) -> bytes:
         process = self._idle.pop() if self._idle else await self._start()
         line = b""
         try:

@@ -5,7 +5,7 @@ Extractors, `per_resource(size)` of each of four resources; number i gives resou
 LAYOUT. Drawn for every episode from (seed, environment, episode) alone; see `world.py` for the stream of numbers.
 Every extractor, wall and hub keeps one floor cell around it (the border apart), so nothing is ever closed off.
   1. Extractors in order. Each draws x, then y, in 1..size-2, until its own and its eight neighbouring inner cells are
-     floor. Whoever needs more than PLACE_TRIES draws of a place takes all extractors away, and all are drawn again.
+     floor. If one needs more than PLACE_TRIES draws, all extractors are taken away and drawn again.
   2. size*size // CELLS_PER_WALL times: draw length-2 below 3, then across (1) or down (0) below 2, then x, then y
      of its first cell. If it leaves the inner cells, or it or a cell around it is not floor, there is no such wall.
   3. Agents, on rings around the hub, from the first outside it: the 8r cells of ring r, clockwise from north-west.
@@ -43,7 +43,6 @@ CELLS_PER_AGENT: Final = 8
 PLACE_TRIES: Final = 40
 
 RESOURCES: Final = 4
-RESOURCE_NAMES: Final = ("carbon", "oxygen", "germanium", "silicon")
 CAPACITY: Final = 4
 COOLDOWN: Final = 5
 YIELD: Final = 1
