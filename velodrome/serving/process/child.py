@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import orjson
-
 from velodrome.errors import InputError, ServerError
+from velodrome.serving.process.channel import WorkerPipes
 from velodrome.serving.process.options import ServingOptions
 from velodrome.serving.process.probe import fetch
 
@@ -29,8 +28,6 @@ _FIRST_S = 0.2
 _LONGEST_S = 10.0
 _LOG_LINES = 15
 _LOG_BYTES = 16 * 1024
-_LONGEST_LINE = 1 << 24
-_REPORT_S = 5.0
 
 
 @dataclass
@@ -67,6 +64,7 @@ class Child:
     last_exit: str | None = None
     ready: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     _process: asyncio.subprocess.Process | None = None
+    _pipes: WorkerPipes | None = None
     _log_start: int = 0
     _stopping: bool = False
     _restarting: bool = False
@@ -108,8 +106,8 @@ class Child:
 
     def send(self, line: bytes) -> None:
         """One line for the process, if there is one."""
-        if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
-            self._process.stdin.write(line + b"\n")
+        if self._pipes is not None:
+            self._pipes.send(line)
 
     def _report(self, failure: InputError | ServerError | None) -> None:
         """How a start went: the first to whoever waits for it, a later one to the user."""
@@ -136,7 +134,7 @@ class Child:
     async def _start(self) -> InputError | ServerError | None:
         """Start it and wait until it is ready; what went wrong, or None."""
         try:
-            self._process = process = await self._spawn()
+            self._process, self._pipes = process, pipes = await self._spawn()
         except OSError as error:
             return ServerError(f"{self.label}: cannot be started: {error}")
         self.pid = process.pid
@@ -151,7 +149,9 @@ class Child:
         await asyncio.wait({health, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=limit_s)
         if ended.done():
             health.cancel()
-            return await self._failure(process, f"ended with {_how(ended.result())} before it was ready")
+            problems = pipes.refusal()
+            how = f"ended with {_how(ended.result())} before it was ready"
+            return InputError(*problems) if problems else self._log_failure(how)
         ended.cancel()
         if not health.done():
             health.cancel()
@@ -159,22 +159,27 @@ class Child:
         self._become("ok")
         return None
 
-    async def _spawn(self) -> asyncio.subprocess.Process:
+    async def _spawn(self) -> tuple[asyncio.subprocess.Process, WorkerPipes]:
         # The working directory is searched for modules only if this package came from there.
         safe = [] if Path.cwd() == _ROOT else ["-P"]
         command = [sys.executable, *safe, "-m", "velodrome.serving.process.worker_main", self.label]
-        with self.log.open("ab") as log:
+        with contextlib.ExitStack() as undo, self.log.open("ab") as log:
             self._log_start = log.tell()
-            return await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                limit=_LONGEST_LINE,
-                pass_fds=self.inherited,
-                env=self.environment,
-                start_new_session=True,  # Ctrl-C at the terminal is not for it, and its group can be ended whole
-            )
+            pipes = await WorkerPipes.open()
+            undo.callback(pipes.close)
+            with pipes.stdin as stdin, pipes.stdout as stdout:
+                # Not asyncio's pipes: with those, it may see the end of a process only when they have ended, too.
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=stdin.fileno(),
+                    stdout=stdout.fileno(),
+                    stderr=log,
+                    pass_fds=self.inherited,
+                    env=self.environment,
+                    start_new_session=True,  # Ctrl-C at the terminal is not for it, and its group can be ended whole
+                )
+            undo.pop_all()
+        return process, pipes
 
     async def _healthy(self, limit_s: float) -> None:
         host, port = self.private
@@ -183,15 +188,6 @@ class Child:
             if answer is not None and answer[0] == 200:
                 return
             await asyncio.sleep(0.05)
-
-    async def _failure(self, process: asyncio.subprocess.Process, what: str) -> InputError | ServerError:
-        """A failed start as an error: the user's mistakes in the worker's words, else the end of the log."""
-        self._signal(signal.SIGKILL)  # what it started may hold its stdout
-        assert process.stdout is not None
-        problems = b""
-        with contextlib.suppress(TimeoutError):  # or a process that left its group does
-            problems = await asyncio.wait_for(process.stdout.readline(), _REPORT_S)
-        return InputError(*orjson.loads(problems)) if problems.endswith(b"\n") else self._log_failure(what)
 
     def _log_failure(self, what: str) -> ServerError:
         try:
@@ -212,7 +208,9 @@ class Child:
         code = await self._process.wait()
         watch.cancel()
         self._signal(signal.SIGKILL)
-        self._process = None
+        if self._pipes is not None:
+            self._pipes.close()
+        self._process = self._pipes = None
         self.last_exit = _how(code)
         if self.status == "ok":
             self._become("restarting")
