@@ -74,7 +74,6 @@ class TaskList:
         self._lines = [encoded_task(task) for task in tasks]
 
     def lines(self, start: Start = BEGINNING) -> Iterator[tuple[int, bytes]]:
-        """Every task as a line."""
         return enumerate(self._lines, 1)
 
 
@@ -190,14 +189,12 @@ class InputProblems:
             self._places[what] = [number, 1]
 
     def lines(self) -> list[str]:
-        """One line per problem."""
         return [
             f"{self._source}:{number}: {what}" + (f" (and {count - 1} more like it)" if count > 1 else "")
             for what, (number, count) in self._places.items()
         ]
 
     def refuse(self) -> None:
-        """Raise if there is anything wrong."""
         if self._places:
             raise InputError(*self.lines())
 
