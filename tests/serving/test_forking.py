@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -103,6 +104,9 @@ def test_a_worker_that_forked_is_restarted_when_it_is_killed_and_ends_when_the_r
         after = session.instances()["forking"]
         assert (after["pid"] != before, after["status"], after["last_exit"]) == (True, "ok", "SIGKILL")
         assert session.ends(signal.SIGINT) == 0
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind((after["host"], after["port"]))
         forked = [int(pid) for pid in pids.read_text().split()]
         assert len(forked) == 2
         if how != "setsid":

@@ -74,6 +74,7 @@ async def serve(brief: Brief, secrets: frozenset[str], channel: Channel) -> None
     options = brief.options
     http.configure(limit=options.max_connections, limit_per_host=options.max_connections_per_host)
     profile = _profile(brief)
+    sockets = _sockets(brief)
     async with contextlib.AsyncExitStack() as closing:
         closing.push_async_callback(http.close_shared)
         app = await _app(brief, secrets, channel, profile, closing)
@@ -84,7 +85,22 @@ async def serve(brief: Brief, secrets: frozenset[str], channel: Channel) -> None
         server = WebServer(app, drain_s=options.drain_s)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
         with nullcontext() if profile is None else profile.running():
-            await server.serve(sockets=[socket.socket(fileno=number) for number in brief.sockets])
+            await server.serve(sockets=sockets)
+
+
+def _sockets(brief: Brief) -> list[socket.socket]:
+    """What it listens on. A process that the component starts has none of them, or it could keep the port."""
+    sockets = [socket.socket(fileno=number) for number in brief.sockets]
+    for sock in sockets:
+        sock.set_inheritable(False)
+
+    def close_all() -> None:
+        for sock in sockets:
+            with contextlib.suppress(OSError):  # closed in the process that forked this one
+                os.close(sock.detach())
+
+    os.register_at_fork(after_in_child=close_all)
+    return sockets
 
 
 def _profile(brief: Brief) -> ProcessProfile | None:
