@@ -77,6 +77,7 @@ def _read_text(file: Path, label: str) -> str:
 def _check_depth(text: str, label: str) -> None:
     """Refuse what would harm the composer: it recurses in C, where too deep is a crash and not an exception."""
     depth = 0
+    event: Any  # the types of PyYAML's marks differ between versions of its stubs
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
