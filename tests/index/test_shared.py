@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -211,3 +212,16 @@ def test_a_place_that_is_wrong_in_the_index_of_an_untouched_file_is_the_indexs_f
         assert index.line(7) == right
         note = "the index file was damaged (a rollout is not where the index says)"
         assert (index.remade, index.state.rebuilt) == (1, note)
+
+
+def test_an_index_that_many_make_at_the_same_moment_is_made(tmp_path: Path):
+    for number in range(20):
+        path = tmp_path / f"{number}.index"
+        together = threading.Barrier(8)
+
+        def make(path: Path = path, together: threading.Barrier = together) -> str | None:
+            together.wait()
+            return database.prepare(path)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert [made.result() for made in [pool.submit(make) for _ in range(8)]] == [None] * 8

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from hashlib import blake2b
@@ -127,11 +128,24 @@ def prepare(path: Path) -> str | None:
     if reason:
         discard(path)
     with closing(connect(path)) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")
+        _use_wal(connection)
         with transaction(connection):
             if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
                 make_empty(connection)
     return reason
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch to write-ahead logging. SQLite does not wait here for another process that does the same."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > until:
+                raise
+        time.sleep(0.01)
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
