@@ -16,9 +16,9 @@ from velodrome.cli.main import VERBS
 PACKAGE = Path(__file__).parent.parent / "velodrome"
 SOURCES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 COMPONENT_FILES = {"__init__.py", "app.py", "settings.py"}
-MOST_MODULES = 25
+MOST_MODULES = 17
 MOST_LINES = 400
-MOST_FUNCTION_LINES = 65
+MOST_FUNCTION_LINES = 60
 
 
 def repeated(names: Iterator[tuple[str, Path]]) -> dict[str, list[str]]:

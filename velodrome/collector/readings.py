@@ -7,7 +7,6 @@ than between other things. After a resume the whole output is read instead, old 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_text import profile_tree
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import LostLine
-from velodrome.records.rows import Unread, read_facts, read_failures
-from velodrome.stats.metrics import Tally, failed_keys
+from velodrome.records.rows import Unread, read_attempts, read_failures
+from velodrome.stats.metrics import Tally
 
 Json = dict[str, Any]
 
@@ -72,11 +71,13 @@ class OutputReadings(Readings):
         super().__init__(str(output), by_task=by_task, profiled=profiled)
         self.rollouts = 0
         self._output = output
-        self._failed = set(failed_keys(output))
+        self._failed: set[str] = set()
         self._unread = Unread(output)
         self.checks.begin(str(output))
         for failure in read_failures(output):
             self.checks.fail(failure)
+            if failure.key is not None:
+                self._failed.add(failure.key)
 
     def read(self, facts: RowFacts) -> None:
         """One row of the file, or a failure for the profile; the checks know all failures before the first row."""
@@ -118,21 +119,8 @@ def read_output(
     with ProgressBar(
         desc="Reading the output", unit=" rollouts", delay=patience_s, mininterval=every_s, disable=not progress
     ) as bar:
-        for facts in by_time(read_facts(output, whole.lost), read_failures(output)):
+        for facts in read_attempts(output, whole.lost):
             whole.read(facts)
             bar.update(not facts.failed)
     whole.end()
     return whole
-
-
-def by_time(rows: Iterable[RowFacts], failures: Iterator[RowFacts]) -> Iterator[RowFacts]:
-    """Rows in the order of their file, and failures between them where they happened."""
-    failure = next(failures, None)
-    for facts in rows:
-        while failure is not None and (failure.finished_at or 0.0) <= (facts.finished_at or 0.0):
-            yield failure
-            failure = next(failures, None)
-        yield facts
-    if failure is not None:
-        yield failure
-    yield from failures

@@ -15,7 +15,7 @@ from typing import Any
 from velodrome.profiling.config_blocks import read_config
 from velodrome.profiling.profile import Profile
 from velodrome.records.facts import RowFacts
-from velodrome.records.rows import Unread, read_facts, read_failures
+from velodrome.records.rows import Unread, read_attempts
 
 Json = dict[str, Any]
 Attempts = Iterator[tuple[str, RowFacts]]  # each with the name of its file
@@ -40,7 +40,9 @@ def make_profile(*files: Path) -> Profile:
 def _fed(files: tuple[Path, ...], *, in_order: bool) -> Profile:
     profile = Profile()
     unread = [Unread(each) for each in files]
-    attempts = ((str(each), facts) for each, lost in zip(files, unread, strict=True) for facts in _read(each, lost))
+    attempts = (
+        (str(each), facts) for each, lost in zip(files, unread, strict=True) for facts in read_attempts(each, lost)
+    )
     for profile.where, facts in attempts if in_order else _sorted(attempts):
         profile.add(facts)
         if in_order and not profile.ordered:
@@ -48,20 +50,6 @@ def _fed(files: tuple[Path, ...], *, in_order: bool) -> Profile:
     for note in (note for each in unread for note in each.notes):
         profile.note(note)
     return profile
-
-
-def _read(path: Path, unread: Unread) -> Iterator[RowFacts]:
-    """The rows of a file and the failed attempts beside it, each before the first row that was finished after it."""
-    failures = read_failures(path)
-    failure = next(failures, None)
-    for facts in read_facts(path, unread):
-        while failure is not None and (failure.finished_at or 0.0) <= (facts.finished_at or 0.0):
-            yield failure
-            failure = next(failures, None)
-        yield facts
-    if failure is not None:
-        yield failure
-        yield from failures
 
 
 def _sorted(attempts: Attempts) -> Attempts:

@@ -59,6 +59,20 @@ def read_failures(rollouts: Path) -> Iterator[RowFacts]:
             yield RowFacts(row, line=line, size=size, failed=True)
 
 
+def read_attempts(rollouts: Path, lost: Lost) -> Iterator[RowFacts]:
+    """The rows of a file and the failed attempts beside it, each before the first row that was finished after it."""
+    failures = read_failures(rollouts)
+    failure = next(failures, None)
+    for facts in read_facts(rollouts, lost):
+        while failure is not None and (failure.finished_at or 0.0) <= (facts.finished_at or 0.0):
+            yield failure
+            failure = next(failures, None)
+        yield facts
+    if failure is not None:
+        yield failure
+        yield from failures
+
+
 MOST_NOTES = 20  # on lines of one file
 
 
