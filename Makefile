@@ -9,14 +9,16 @@ TRAIN := $(VENV)/.train
 BENCH := $(VENV)/.bench
 WORKERS ?= 3  # on two cores: many tests wait for processes
 
-.PHONY: help setup train-setup demo test quick check format bench bench-train clean
+.PHONY: help setup train-setup interop-setup interop demo test everywhere quick check format bench bench-train clean
 
 help:
 	@echo "make demo    collect rollouts with a real local model (about a minute)"
-	@echo "make test    the whole test suite"
+	@echo "make test    the whole test suite; on the other Pythons found here (3.11 to 3.13), the tests of each part (7 GB of other programs in .interop)"
 	@echo "make check   formatting, lint, types"
 	@echo "make quick   the tests of each part, without whole commands and slow ones (a minute and a half)"
 	@echo "make train-setup   what training needs: torch, numba, gymnasium (then .venv/bin/velo train --list)"
+	@echo "make everywhere   the whole suite on the other Pythons found here, with torch as it comes (6 GB each)"
+	@echo "make interop   Velodrome beside the real programs of others, vLLM included (3 GB more)"
 	@echo "make bench   speed and memory beside the floor, as ratios; what profiling costs; whether verdicts come true; the viewer on a million rollouts"
 	@echo "make bench-train   training beside other trainers, on one thread (about half an hour)"
 
@@ -39,7 +41,16 @@ train-setup: $(TRAIN)
 $(TRAIN): $(READY)
 	@echo "adding what training needs: torch, numba, gymnasium, tensorboard, mettagrid (once, one to two minutes)"
 	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,tensorboard,mettagrid]"
+	@$(BIN)/python -c 'from velodrome.training.envs.env_names import KINDS, no_wheel; why = no_wheel(KINDS["mettagrid"]); why and print(why)'
 	@touch $(TRAIN)
+
+interop-setup: $(READY)
+	@$(BIN)/python tests/interop/programs.py
+
+# The programs that take gigabytes, too.
+interop: $(READY) $(CONSUMERS)
+	@$(BIN)/python tests/interop/programs.py --large
+	@VELODROME_LARGE=1 $(BIN)/pytest tests/interop
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
@@ -47,7 +58,15 @@ demo: $(READY)
 test: $(READY) $(CONSUMERS) $(TRAIN)
 	@$(BIN)/velo model pull > /dev/null
 	@$(BIN)/python scripts/test_needs.py
+	@$(BIN)/python tests/interop/programs.py
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	@$(BIN)/python scripts/everywhere.py --quick -n $(WORKERS) --dist worksteal
+
+everywhere: $(READY)
+	@$(BIN)/velo model pull > /dev/null
+	@$(BIN)/python scripts/test_needs.py
+	@$(BIN)/python tests/interop/programs.py
+	@$(BIN)/python scripts/everywhere.py -n $(WORKERS) --dist worksteal
 
 quick: $(READY) $(BENCH)
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" --ignore tests/shown --ignore tests/docs/test_run_pages.py
@@ -78,4 +97,4 @@ bench-train: $(BENCH)
 	@$(BIN)/python -m benchmarks.train --check --json results/train.json
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist results demo
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist results demo .interop

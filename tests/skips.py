@@ -13,6 +13,9 @@ PLATFORM = (
     "waits for a process that is not its child",
     "there is a CUDA device",
     "only root on Debian may install",
+    "which is not here",  # a newer interpreter
+    "only for Python 3.11 on Linux x86_64 and Python 3.12 on Linux x86_64",  # mettagrid's wheels
+    "in make interop",  # a program that takes gigabytes
 )
 
 

@@ -36,6 +36,14 @@ def test_no_test_asserts_how_long_something_took():
     assert lines_with(DURATION) == []
 
 
+def test_an_interpreter_that_is_not_here_is_named(tmp_path: Path):
+    command = [sys.executable, HERE.parent / "scripts" / "everywhere.py", "--quick"]
+    alone = {**os.environ, "PATH": str(tmp_path), "PYENV_ROOT": str(tmp_path)}
+    done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=DEADLINE_S)
+    others = [f"Python 3.{minor}: not here" for minor in (11, 12, 13) if minor != sys.version_info.minor]
+    assert (done.returncode, done.stderr.splitlines()) == (0, others)
+
+
 SKIPPING = """
 import pytest
 

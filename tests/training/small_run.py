@@ -5,19 +5,27 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from velodrome.training.assignments import apply
+from velodrome.training.envs.env_names import KINDS, no_wheel
 from velodrome.training.envs.interface import Array, Spec
 from velodrome.training.loop import TrainingResult, run_training
 from velodrome.training.run import checkpoint
 from velodrome.training.settings import RunSettings
 
 Reference = Callable[[str], TrainingResult]
+
+NO_WHEEL = no_wheel(KINDS["mettagrid"])
+needs_mettagrid = pytest.mark.skipif(
+    find_spec("mettagrid") is None, reason=NO_WHEEL or 'the extra "mettagrid" is not installed'
+)
 
 SMALL = {
     "env.name": "extractor_hub_10",

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from small_run import Reference, same, small, trained, weights
+from small_run import Reference, needs_mettagrid, same, small, trained, weights
 
 from velodrome.checks import run_checks
 from velodrome.cli import check, export, metrics, show, view
@@ -36,7 +36,6 @@ METTAGRID = {
     "supervised__steps": "0",
     "evaluator__greedy": "False",
 }
-needs_mettagrid = pytest.mark.skipif(find_spec("mettagrid") is None, reason='the extra "mettagrid" is not installed')
 
 
 def ran(folder: Path, **more: str) -> TrainingResult:

@@ -5,6 +5,7 @@ This needs no package beyond the core.
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,6 +23,7 @@ class EnvKind(NamedTuple):
     agents: Callable[[int], int | None]  # in each environment, by `env.agents`; None if only the environment can tell
     teacher: bool = False
     unused: tuple[str, ...] = ()  # settings without effect
+    wheels: tuple[str, ...] = ()  # where its extra installs something; everywhere if empty
 
 
 _HERE = "velodrome.training.envs"
@@ -32,13 +34,28 @@ KINDS = {
     "gymnasium": EnvKind(
         "gymnasium:<id>", f"{_HERE}.gymnasium_env", "train", lambda _: 1, unused=("agents", "max_steps", "notes")
     ),
-    "mettagrid": EnvKind("mettagrid:<mission>", f"{_HERE}.mettagrid_env", "mettagrid", lambda _: None),
+    "mettagrid": EnvKind(
+        "mettagrid:<mission>",
+        f"{_HERE}.mettagrid_env",
+        "mettagrid",
+        lambda _: None,
+        wheels=("Python 3.11 on Linux x86_64", "Python 3.12 on Linux x86_64"),
+    ),
 }
 
 
 def kind_of(name: str) -> EnvKind:
     """The kind of a name that `name_problem` accepts."""
     return KINDS["extractor_hub" if hub_size(name) is not None else name.partition(":")[0]]
+
+
+def no_wheel(kind: EnvKind) -> str | None:
+    """Why its extra installs nothing on this interpreter and machine."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    here = f"Python {python} on {platform.system()} {platform.machine()}"
+    if not kind.wheels or here in kind.wheels:
+        return None
+    return f"{kind.extra} has no wheel for {here}, only for {' and '.join(kind.wheels)}"
 
 
 def hub_size(name: str) -> int | None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TypeVar
 
 from velodrome.errors import InputError
-from velodrome.training.envs.env_names import agents_problem, kind_of
+from velodrome.training.envs.env_names import agents_problem, kind_of, no_wheel
 from velodrome.training.envs.interface import Teacher, VectorEnv
 from velodrome.training.settings import EnvSettings
 
@@ -23,7 +23,8 @@ def make_env(settings: EnvSettings, seed: int) -> VectorEnv:
     try:
         env: VectorEnv = _fitting(settings, lambda: import_module(kind.module).make(settings))
     except ModuleNotFoundError as missing:
-        needed = f'needs the package "{missing.name}" (pip install "velodrome[{kind.extra}]")'
+        way = no_wheel(kind) or f'pip install "velodrome[{kind.extra}]"'
+        needed = f'needs the package "{missing.name}" ({way})'
         raise InputError(f"env.name={settings.name}: {needed}") from missing
     env.reset(seed)
     return env
