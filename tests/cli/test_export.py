@@ -42,6 +42,7 @@ def test_what_came_of_it_is_json_and_notes_go_to_stderr(rollouts: str, tmp_path:
         "rollouts": 3,
         "chosen": 2,
         "unfit": 0,
+        "unfit_reasons": {},
         "duplicates": 0,
         "changed": 0,
         "records": {str(to / "train.jsonl"): 1, str(to / "test.jsonl"): 1},

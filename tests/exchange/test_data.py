@@ -311,6 +311,26 @@ def test_an_earlier_turn_with_a_call_is_taken_as_such(tmp_path: Path):
     ]
 
 
+def test_a_null_in_arguments_is_kept_unless_a_column_of_one_type_added_it(tmp_path: Path):
+    import pyarrow
+
+    def turns(arguments: Json) -> list[Json]:
+        calls = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": arguments}}]
+        return [{"role": "assistant", "content": "", "tool_calls": calls}, {"role": "user", "content": None} | USER]
+
+    def arguments(source: str) -> list[str]:
+        _, tasks = prepared(tmp_path, source, prompt="{prompt}", overwrite=True)
+        return [question[0]["arguments"] for question in questions(tasks)]
+
+    own, padded = [turns({"a": 1, "b": None}), turns({"b": 2})], [turns({"a": 1}), turns({"b": 2})]
+    assert arguments(jsonl(tmp_path, *({"prompt": each} for each in own))) == ['{"a":1,"b":null}', '{"b":2}']
+    column = pyarrow.array([orjson.dumps(each).decode() for each in own], pyarrow.json_())
+    source = write_parquet(tmp_path / "json.parquet", pyarrow.table({"prompt": column}))
+    assert arguments(source) == ['{"a":1,"b":null}', '{"b":2}']
+    table = pyarrow.Table.from_pylist([{"prompt": each} for each in padded])
+    assert arguments(write_parquet(tmp_path / "typed.parquet", table)) == ['{"a":1}', '{"b":2}']
+
+
 @pytest.mark.parametrize(
     ("messages", "options", "why"),
     [
@@ -349,6 +369,20 @@ def test_tools_that_are_none_are_refused(tmp_path: Path, tools: Any):
     assert refusal(tmp_path, source, tools="tulz") == ('--tools: no row has "tulz"',)
 
 
+EARLIER = [
+    {"role": "user", "content": "1 + 1?"},
+    {
+        "type": "function_call",
+        "call_id": "c",
+        "name": "add",
+        "arguments": '{"a":0.25}',
+        "status": "completed",
+    },
+    {"type": "function_call_output", "call_id": "c", "output": "2"},
+    {"role": "assistant", "content": "2"},
+]
+
+
 @pytest.mark.parametrize(
     ("name", "file", "options"),
     [
@@ -360,12 +394,13 @@ def test_tools_that_are_none_are_refused(tmp_path: Path, tools: Any):
         ),
     ],
 )
+@pytest.mark.parametrize("earlier", [[], EARLIER], ids=["texts", "calls"])
 def test_our_own_exports_are_read_back_as_the_tasks_they_came_from(
-    tmp_path: Path, name: str, file: str, options: dict[str, str]
+    tmp_path: Path, name: str, file: str, options: dict[str, str], earlier: list[Json]
 ):
     task = {
         "id": "sum",
-        "responses_create_params": {"input": [SYSTEM, USER], "tools": [FLAT_TOOL]},
+        "responses_create_params": {"input": [SYSTEM, *earlier, USER], "tools": [FLAT_TOOL]},
         "expected_answer": "2",
     }
     answer = {"output": [{"role": "assistant", "content": "2"}], "response": {"content": "2"}, "usage": {}}

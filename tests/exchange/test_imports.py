@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import corpus
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from velodrome.api.exchanging import export
 from velodrome.errors import InputError
+from velodrome.exchange.export.chat import Unfit
 from velodrome.exchange.export.nemo_gym import record
 from velodrome.exchange.imports import from_nemo_gym
 from velodrome.exchange.imports.importing import ImportOptions, ImportResult, import_file
@@ -200,7 +202,7 @@ ROWS = st.fixed_dictionaries(
         "output": st.lists(MESSAGE, max_size=4),
         "response": st.fixed_dictionaries({"content": WORD}, optional=dict.fromkeys(("id", "model", "status"), WORD)),
         "usage": st.dictionaries(st.sampled_from(["input_tokens", "total_tokens", "x"]), st.integers(0, 99)),
-        "reward": st.none() | st.floats(0, 1),
+        "reward": st.floats(0, 1),
         "fields": st.dictionaries(NAMES, VALUES, max_size=3),
         "meta": st.fixed_dictionaries(
             {"key": st.just("a/0")},
@@ -223,7 +225,10 @@ def test_every_rollout_comes_back_from_nemo_gym_as_it_was(parts: Json):
     meta = parts.pop("meta")
     row = {**parts, **fields, "meta": meta}
     before = orjson.dumps(row)
-    sent = orjson.loads(orjson.dumps(record(row, 0, 0)))
+    try:
+        sent = orjson.loads(orjson.dumps(record(row, 0, 0)))
+    except Unfit:
+        return
     if "agent_ref" in sent and not from_nemo_gym.agent_of(sent):
         return  # an agent_ref that no reader of theirs takes
     assert from_nemo_gym.rollout(sent) == row
@@ -234,9 +239,9 @@ def test_a_file_of_rollouts_comes_back_byte_for_byte(tmp_path: Path):
     response = {**THEIRS["response"], "status": "completed"}
     task = {"responses_create_params": {"input": "What is 37 + 58?"}, "id": "sum", "reward": 5, "output": "mine"}
     rows = []
-    for repeat, score in enumerate(({"reward": 1.0, "accuracy": 0.5}, None)):
+    for repeat, score in enumerate(({"reward": 1.0, "accuracy": 0.5}, {"reward": 0.0})):
         meta = {"key": f"sum/{repeat}", "task_index": 7, "rollout_index": repeat, "agent": "a", "schema": 1}
-        rows.append(make_rollout(task, {**task, "response": response, **(score or {})}, meta, deferred=score is None))
+        rows.append(make_rollout(task, {**task, "response": response, **score}, meta))
     imported(tmp_path, "nemo_gym", *[record(row, 7, repeat) for repeat, row in enumerate(rows)])
     assert (tmp_path / "ours.jsonl").read_bytes() == lines(*rows)
 
@@ -267,7 +272,11 @@ def test_what_an_import_would_refuse_is_not_exported_but_named_with_its_key(tmp_
     source, to = tmp_path / "r.jsonl", tmp_path / "theirs.jsonl"
     source.write_bytes(lines(*rows))
     notes = [note for note in export("nemo_gym", source, to).notes if note.endswith("; left out")]
-    starts = ('t/1: "reward" is not a number', 't/2: "responses_create_params.input" is', f"t/{10**30}: it cannot be")
+    starts = (
+        't/1: "reward" is not a number',
+        't/2: "responses_create_params.input" must be',
+        f"t/{10**30}: it cannot be",
+    )
     assert [note.startswith(f"rollout {start}") for note, start in zip(notes, starts, strict=True)] == [True] * 3
     import_file("nemo_gym", to, ImportOptions(to=tmp_path / "back.jsonl"))
     assert (tmp_path / "back.jsonl").read_bytes() == lines(rows[0])
@@ -305,7 +314,10 @@ ANSWER = {"role": "assistant", "content": "2"}
 def test_a_request_with_its_answer_becomes_a_rollout_that_waits_for_its_score(tmp_path: Path):
     _, [row] = imported(tmp_path, "openai_chat", {"request": REQUEST, "response": RESPONSE}, agent="mine")
     assert row["meta"].pop("key").endswith("/0")
-    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    details = {
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
     numbers = {"task_index": 0, "rollout_index": 0}
     assert row == {
         "responses_create_params": ASKED,
@@ -373,6 +385,22 @@ def test_a_conversation_is_split_after_the_last_question_with_its_tool_calls(tmp
         {"role": "tool", "tool_call_id": "c", "content": "2", "name": "add"},
         ANSWER,
     ]
+
+
+@pytest.mark.parametrize("arguments", ["object", "text"])
+def test_what_sft_wrote_is_the_same_conversation_again(tmp_path: Path, arguments: str):
+    written, again = tmp_path / "sft.jsonl", tmp_path / "again.jsonl"
+    export("sft", [corpus.write(tmp_path)], written, arguments=arguments)
+    import_file("openai_chat", written, ImportOptions(to=tmp_path / "back.jsonl"))
+    export("sft", [tmp_path / "back.jsonl"], again, where="", arguments=arguments)
+    first, second = ([orjson.loads(line) for line in path.read_bytes().splitlines()] for path in (written, again))
+    assert [record["messages"] for record in second] == [record["messages"] for record in first]
+    assert [functions(record) for record in second] == [functions(record) for record in first]
+
+
+def functions(record: Json) -> Any:
+    tools = record.get("tools")
+    return orjson.loads(tools) if isinstance(tools, str) else tools
 
 
 def test_questions_of_a_log_become_tasks(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Exports are read by those they are made for: datasets, TRL's trainers, OpenAI's own types, pyarrow as verl uses it.
+"""Exports are read by those they are made for: datasets, OpenAI's own types, pyarrow as verl uses it.
 
 No hub is asked for anything: the tokenizer and the models are made here, and the packages are told to stay offline.
 """
@@ -126,29 +126,6 @@ def tokenizer() -> Any:
     return result
 
 
-def model(words: Any) -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    ids = {"pad_token_id": words.pad_token_id, "eos_token_id": words.eos_token_id}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=len(words), max_position_embeddings=4096, **small, **ids))
-
-
-def arguments_of(folder: Path) -> Json:
-    """Of a trainer: one step, on the CPU, and nobody told."""
-    return {
-        "output_dir": str(folder / "trained"),
-        "max_steps": 1,
-        "per_device_train_batch_size": 2,
-        "max_length": 2048,
-        "use_cpu": True,
-        "bf16": False,
-        "report_to": [],
-        "save_strategy": "no",
-        "disable_tqdm": True,
-    }
-
-
 @pytest.mark.parametrize("form", ["sft", "dpo", "grpo", "nemo_gym", "sharegpt"])
 def test_datasets_loads_every_record_of_a_jsonl_export_as_it_was_written(rollouts: Path, tmp_path: Path, form: str):
     """Tools and arguments of different shapes stay apart: no field of one appears in the other."""
@@ -174,89 +151,12 @@ def test_datasets_finds_the_splits_of_a_folder(rollouts: Path, tmp_path: Path):
     assert {name: len(rows) for name, rows in result.items()} == {"train": 18, "test": 6}
 
 
-@pytest.mark.parametrize("arguments", ["text", "object"])
-def test_trl_takes_sft_as_conversations_and_renders_them_with_their_tools(
-    rollouts: Path, tmp_path: Path, arguments: str
-):
-    from trl.data_utils import apply_chat_template, is_conversational
-
-    words = tokenizer()
-    rows = loaded(exported(rollouts, tmp_path, "sft", "--arguments", arguments) / "train.jsonl")
-    assert len(rows) == 24
-    assert all(is_conversational(row) for row in rows)
-    texts = {row["messages"][1]["content"]: apply_chat_template(row, words, tools=row["tools"])["text"] for row in rows}
-    assert texts["What about talk0?"] == (
-        "<|system|>Be brief.<|end|><|user|>What about talk0?<|end|><|assistant|>right talk0.3<|end|>"
-    )
-    offered = {"type": "function", "function": {n: v for n, v in TOOLS["weather"].items() if n != "type"}}
-    call = ARGUMENTS["weather"] if arguments == "text" else '{"city": "Oslo", "days": 2}'
-    head, _, rest = texts["What about weather0?"].partition("<|end|>")
-    assert orjson.loads(head.removeprefix("<|tools|>")) == [offered]
-    assert rest == (
-        "<|system|>Be brief.<|end|><|user|>What about weather0?<|end|>"
-        f"<|assistant|><think>Let me see.</think><call>weather {call}</call><|end|>"
-        "<|tool|>2<|end|><|assistant|>right weather0.3<|end|>"
-    )
-
-
-def test_trl_trains_on_sft(rollouts: Path, tmp_path: Path):
-    from trl import SFTConfig, SFTTrainer
-
-    words = tokenizer()
-    rows = loaded(exported(rollouts, tmp_path, "sft") / "train.jsonl")
-    trainer = SFTTrainer(
-        model=model(words), args=SFTConfig(**arguments_of(tmp_path)), train_dataset=rows, processing_class=words
-    )
-    [first] = [row for row in trainer.train_dataset if "talk0?" in words.decode(row["input_ids"])][:1]
-    assert words.decode(first["input_ids"]).startswith("<|system|>Be brief.<|end|><|user|>What about talk0?<|end|>")
-    assert trainer.train().training_loss > 0
-
-
-def test_trl_takes_dpo_as_preferences_and_trains_on_them(rollouts: Path, tmp_path: Path):
-    from trl import DPOConfig, DPOTrainer
-    from trl.data_utils import apply_chat_template, is_conversational
-
-    words = tokenizer()
-    rows = loaded(exported(rollouts, tmp_path, "dpo", "--pairs", "2") / "train.jsonl")
-    assert len(rows) == 24
-    assert all(is_conversational(row) for row in rows)
-    [row] = [row for row in rows if row["task"] == "sum0"][:1]
-    text = apply_chat_template(row, words, tools=row["tools"])
-    assert text["prompt"].endswith("<|user|>What about sum0?<|end|><|assistant|>")
-    for name, answer in (("chosen", "right sum0.1"), ("rejected", "wrong sum0.0")):
-        assert text[name] == (
-            '<think>Let me see.</think><call>calculator {"expression":"1+1"}</call><|end|>'
-            f"<|tool|>2<|end|><|assistant|>{answer}<|end|>"
-        )
-    trainer = DPOTrainer(
-        model=model(words),
-        ref_model=model(words),
-        args=DPOConfig(**arguments_of(tmp_path)),
-        train_dataset=rows,
-        processing_class=words,
-    )
-    assert trainer.train().training_loss > 0
-
-
-def test_the_prompts_of_grpo_are_what_trl_generates_from(rollouts: Path, tmp_path: Path):
-    from trl.data_utils import apply_chat_template, is_conversational
-
-    words = tokenizer()
-    rows = loaded(exported(rollouts, tmp_path, "grpo", "--where", "0 < pass_rate < 1") / "train.jsonl")
-    assert len(rows) == 12
-    prompts = [{"prompt": row["prompt"]} for row in rows]
-    assert all(map(is_conversational, prompts))
-    texts = [apply_chat_template(row, words)["prompt"] for row in prompts]
-    assert texts[0] == "<|system|>Be brief.<|end|><|user|>What about talk0?<|end|><|assistant|>"
-    assert rows[0]["rewards"] == [0.0, 1.0, 0.0, 1.0]
-
-
 def test_openais_own_types_take_sft_messages_and_tools(rollouts: Path, tmp_path: Path):
     from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
     from pydantic import TypeAdapter
 
     messages, tools = TypeAdapter(list[ChatCompletionMessageParam]), TypeAdapter(list[ChatCompletionToolParam])
-    result = records(exported(rollouts, tmp_path, "sft", "--reasoning", "drop") / "train.jsonl")
+    result = records(exported(rollouts, tmp_path, "sft", "--reasoning", "drop", "--arguments", "text") / "train.jsonl")
     for record in result:
         assert record.keys() <= {"messages", "tools"}
         messages.validate_python(record["messages"])
@@ -282,6 +182,7 @@ def test_openais_own_types_take_the_responses_of_nemo_gym(rollouts: Path, tmp_pa
 
 VERL = {
     "data_source": "string",
+    "agent_name": "string",
     "prompt": "list",
     "ability": "string",
     "reward_model": "struct",

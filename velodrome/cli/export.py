@@ -14,6 +14,7 @@ from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
 _MOST_NOTES = 40
+_COUNTS = ("rollouts", "chosen", "unfit", "unfit_reasons", "duplicates", "changed")
 _FORMATS = "\n".join(
     f"  {name:<9} {fmt.about}{'; only rollouts that pass' if fmt.where else ''}" for name, fmt in FORMATS.items()
 )
@@ -38,6 +39,7 @@ docs/export.md describes the files and how pairs are made.
 examples:
   velo export sft rollouts.jsonl --to sft.jsonl
   velo export sft rollouts.jsonl --to data --split train=0.9,test=0.1 --shuffle --dedupe
+  velo export sft rollouts.jsonl --to sft.parquet
   velo export dpo rollouts.jsonl --to dpo.jsonl --pairs 2 --margin 0.5
   velo export grpo rollouts.jsonl --to grpo.jsonl --where "0 < pass_rate < 1"
   velo export verl rollouts.jsonl --to verl --where "0 < pass_rate < 1" --data-source my_math
@@ -53,6 +55,6 @@ def run(argv: Sequence[str]) -> int:
     result = export(flags.format, flags.rollouts, **options)
     for note in result.notes[:_MOST_NOTES]:
         print(one_line(note), file=sys.stderr)
-    counts = {name: getattr(result, name) for name in ("rollouts", "chosen", "unfit", "duplicates", "changed")}
+    counts = {name: getattr(result, name) for name in _COUNTS}
     print(printed_json({"format": flags.format, **counts, "records": result.records, "card": str(result.files[-1])}))
     return 0

@@ -5,7 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import orjson
+
+from velodrome.contracts import Json
 from velodrome.errors import InputError
+
+_MOST_DIGITS = 15
 
 
 def arrow(what: str) -> Any:
@@ -16,3 +21,52 @@ def arrow(what: str) -> Any:
     except ImportError as error:
         raise InputError(f"{what}: Parquet needs pyarrow; pip install 'velodrome[parquet]'") from error
     return package
+
+
+def json_columns(schema: Any) -> list[str]:
+    """The columns of Arrow's JSON type, which hold values of any shape as text."""
+    return [field.name for field in schema if str(field.type) == "extension<arrow.json>"]
+
+
+def schema_of(package: Any, types: Json) -> Any:
+    """The schema of columns whose types are in the words of a data card; one with JSON in it is JSON as a whole."""
+    return package.schema(
+        {
+            name: package.json_() if b'"json"' in orjson.dumps(kind) else _arrow_type(package, kind)
+            for name, kind in types.items()
+        }
+    )
+
+
+def _arrow_type(package: Any, kind: Any) -> Any:
+    if isinstance(kind, str):
+        return getattr(package, kind)()
+    if isinstance(kind, list):
+        return package.struct({each["name"]: _arrow_type(package, each) for each in kind})
+    return package.list_(_arrow_type(package, kind["list"])) if "list" in kind else _arrow_type(package, kind["dtype"])
+
+
+def json_text(value: Any) -> str:
+    """A value for a JSON column."""
+    return orjson.dumps(_readable(value)).decode()
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _readable(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_readable(each) for each in value]
+    return orjson.Fragment(decimal(value) or repr(value)) if isinstance(value, float) else value
+
+
+def decimal(number: float) -> str | None:
+    """The number as `datasets` reads it without a change from JSON, or None.
+
+    Its reader adds the digits after the point as a product, which rounds 0.3 but not 0.30.
+    """
+    whole, _, digits = repr(number).partition(".")
+    while digits.isdigit() and len(digits) <= _MOST_DIGITS:
+        if abs(int(whole)) + int(digits) * 10.0 ** -len(digits) == abs(number):
+            return f"{whole}.{digits}"
+        digits += "0"
+    return None

@@ -11,6 +11,7 @@ import orjson
 from velodrome.errors import InputError, ModelError, describe
 
 _MOST_KINDS = 20
+_OTHERS = "other reasons"
 
 # What reading a row of another program's can raise: fields that are missing, or of another type.
 FLAWS = (ModelError, AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -38,6 +39,11 @@ class Problems:
             yield
         except flaws as error:
             self.add(where, mistake(error))
+
+    def kinds(self) -> dict[str, int]:
+        """How many wrong places there are of each kind; of those beyond the bound, together."""
+        others = self.count - self._times.total()
+        return {**self._times, **({_OTHERS: others} if others else {})}
 
     def lines(self) -> list[str]:
         lines = []

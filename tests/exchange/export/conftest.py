@@ -71,7 +71,7 @@ CALLED = {
     "content": "",
     "reasoning_content": "A sum.",
     "tool_calls": [
-        {"id": "c1", "type": "function", "function": {"name": "calculator", "arguments": '{"expression":"240 * 0.15"}'}}
+        {"id": "c1", "type": "function", "function": {"name": "calculator", "arguments": {"expression": "240 * 0.15"}}}
     ],
 }
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "36.0", "name": "calculator"}

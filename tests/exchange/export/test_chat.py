@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from velodrome.exchange.export import chat
 from velodrome.exchange.export.chat import Style, Unfit
@@ -61,15 +64,83 @@ def test_a_refusal_is_what_the_model_said():
     assert chat.completion(row("x", [{"role": "assistant", "refusal": "No."}]), Style()) == [
         {"role": "assistant", "content": "No."}
     ]
+    both = [{"role": "assistant", "content": "Well.", "refusal": "No."}]
+    with pytest.raises(Unfit, match=r"^it has text and a refusal in one turn$"):
+        chat.completion(row("x", both), Style())
 
 
-def test_tools_that_are_no_functions_are_not_offered():
-    offered = [{"type": "web_search"}, {"type": "function", "name": "add", "parameters": {}}]
-    assert chat.with_tools({"a": 1}, row("x", [], tools=offered)) == {
+def test_functions_are_offered_as_text_to_trl_and_as_a_list_to_openai():
+    offered = [{"type": "function", "name": "add", "parameters": {}}]
+    assert chat.with_tools({"a": 1}, row("x", [], tools=offered), Style("text")) == {
         "a": 1,
         "tools": [{"type": "function", "function": {"name": "add", "parameters": {}}}],
     }
-    assert chat.with_tools({"a": 1}, row("x", [], tools=offered[:1])) == {"a": 1}
+    assert chat.with_tools({"a": 1}, row("x", [], tools=offered), Style("object")) == {
+        "a": 1,
+        "tools": '[{"type":"function","function":{"name":"add","parameters":{}}}]',
+    }
+    assert chat.with_tools({"a": 1}, row("x", [], tools=[]), Style("object")) == {"a": 1}
+
+
+def test_a_tool_on_offer_that_is_no_function_has_no_form_in_chat():
+    offered = [{"type": "function", "name": "add", "parameters": {}}, {"type": "web_search"}]
+    with pytest.raises(Unfit, match=r"^it was offered a tool of the kind 'web_search', which chat has no form for$"):
+        chat.tools(row("x", [], tools=offered))
+
+
+def test_what_is_to_be_loaded_has_texts_for_contents_and_numbers_that_keep_their_value():
+    parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
+    assert chat.loadable([{"role": "user", "content": parts}], Style()) == [{"role": "user", "content": "one two"}]
+    image = {"type": "image_url", "image_url": {"url": "data:,x"}}
+    with pytest.raises(Unfit, match=r"^it has content that is not text \(image\)$"):
+        chat.loadable([{"role": "user", "content": [*parts, image]}], Style())
+    for value in (0, -7, 2**64 - 1, 0.25, [1.5, {"a": 0.1}], True, None, "0.3"):
+        [message] = chat.loadable([called({"value": value})], Style())
+        assert message["tool_calls"][0]["function"]["arguments"] == {"value": value}
+    deep: Any = 0.3
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(Unfit, match="changes a number of a call's arguments"):
+        chat.loadable([called({"value": deep})], Style())
+    for number in (0.3, 2**64, 1e-12, 3.141592653589793):
+        with pytest.raises(Unfit, match="changes a number of a call's arguments"):
+            chat.loadable([called({"value": [{"deep": number}]})], Style())
+    chat.loadable([called({"value": [0.3, 0.6, -2.675, 3.14159]})], Style(table=True))
+    for number in (2**64, 1e-12, 3.141592653589793e-5):
+        with pytest.raises(Unfit, match=r"arguments; --arguments text keeps it"):
+            chat.loadable([called({"value": number})], Style(table=True))
+
+
+def called(arguments: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": {"arguments": arguments}}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:,x"}]', "not text \\(image\\)"),
+        ('[{"type":"input_file","file_id":"f"}]', "not text \\(file\\)"),
+        ('[{"type":"input_guess"', None),
+        ('[{"a":"input_image"}]', None),
+        ('[{"type":"input_text","text":"hello"}]', None),
+    ],
+)
+def test_an_image_in_a_tool_result_is_seen_behind_its_json(content: str, why: str | None):
+    calls = {"role": "assistant", "tool_calls": [{"id": "c", "name": "look", "arguments": "{}"}]}
+    output = [calls, {"role": "tool", "tool_call_id": "c", "content": content}]
+    if why is None:
+        assert chat.completion(row("x", output), Style())[1]["content"] == content
+    else:
+        with pytest.raises(Unfit, match=why):
+            chat.completion(row("x", output), Style())
+
+
+def test_results_of_calls_with_one_id_have_the_names_of_their_calls_in_order():
+    calls = [{"id": "c", "name": name, "arguments": "{}"} for name in ("f", "g")]
+    results = [{"role": "tool", "tool_call_id": "c", "content": f"of {name}"} for name in ("f", "g")]
+    late = {"role": "tool", "tool_call_id": "c", "content": "of nobody"}
+    _, *messages = chat.completion(row("x", [{"role": "assistant", "tool_calls": calls}, *results, late]), Style())
+    assert [message.get("name") for message in messages] == ["f", "g", None]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +159,23 @@ def test_a_conversation_that_chat_has_no_form_for_is_unfit(conversation: dict[st
         chat.completion(conversation, Style())
 
 
-@pytest.mark.parametrize(("text", "why"), [("{", "are not JSON"), ("[1]", "are not an object")])
+DEEP = '{"a":' * 201 + "1" + "}" * 201
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "are not JSON"),
+        ('{"a": NaN}', "are not JSON"),
+        ('{"a": "\\ud800"}', "are not JSON"),
+        ("[1]", "are not an object"),
+        ('{"a": {"b": 1, "b": 2}}', "have a name twice in one object"),
+        ('{"a": [18446744073709551616]}', "have a whole number of more than 64 bits"),
+        (DEEP, "are nested deeper than 200 levels"),
+        (DEEP.replace("1", "[" * 800 + "]" * 800), "are nested deeper than 200 levels"),
+    ],
+    ids=lambda value: value[:20],
+)
 def test_arguments_can_be_objects_and_are_unfit_if_they_are_none(text: str, why: str):
     output: Any = [{"role": "assistant", "tool_calls": [{"id": "c", "name": "add", "arguments": text}]}]
     with pytest.raises(Unfit, match=f"^a call's arguments {why}$"):
@@ -104,3 +191,29 @@ def test_a_prompt_that_asks_nothing_or_an_answer_that_is_a_tool_result_is_unfit(
         chat.prompt(row([{"role": "system", "content": "Be brief."}], []), Style())
     with pytest.raises(Unfit, match=r"^it ends with a tool result and not with an answer$"):
         chat.answered([{"role": "assistant", "content": ""}, {"role": "tool", "content": "36"}])
+
+
+def test_calls_without_ids_have_the_same_ids_each_time_by_their_place():
+    calls = [{"id": "", "name": name, "arguments": "{}"} for name in ("f", "g")]
+    output = [{"role": "assistant", "tool_calls": calls}, {"role": "assistant", "content": "36"}]
+    first, again = (chat.completion(row("x", output), Style()) for _ in range(2))
+    assert first == again
+    assert [call["id"] for call in first[0]["tool_calls"]] == ["call_1_0", "call_1_1"]
+    earlier = chat.prompt(row([output[0], {"role": "user", "content": "?"}], []), Style())
+    assert [call["id"] for call in earlier[0]["tool_calls"]] == ["call_0_0", "call_0_1"]
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(
+        st.text(":{", max_size=2),
+        st.recursive(
+            st.none() | st.text(':"', max_size=3) | st.integers(-(2**65), 2**65) | st.floats(allow_nan=False),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+        ),
+        max_size=3,
+    )
+)
+def test_arguments_are_read_whole_whatever_they_hold(arguments: dict[str, Any]):
+    assume("Infinity" not in json.dumps(arguments))
+    assert chat.parsed_arguments(json.dumps(arguments)) == arguments

@@ -19,43 +19,39 @@ def said(text: str) -> dict[str, str]:
 
 
 def test_sft_is_the_whole_conversation_with_its_tools(shop: Any):
-    assert shop.convert("sft", [shop.row("a/0")]) == [
-        {"messages": [*shop.prompt, shop.called, shop.result, said("36")], "tools": shop.tools}
-    ]
+    """Arguments as objects and tools as text for TRL; the other way round for OpenAI."""
+    [record] = shop.convert("sft", [shop.row("a/0")])
+    assert record["messages"] == [*shop.prompt, shop.called, shop.result, said("36")]
+    assert orjson.loads(record["tools"]) == shop.tools
+    [record] = shop.convert("sft", [shop.row("a/0")], arguments="text")
+    assert record["messages"][2]["tool_calls"][0]["function"]["arguments"] == '{"expression":"240 * 0.15"}'
+    assert record["tools"] == shop.tools
 
 
-def test_sharegpt_has_one_turn_for_each_speaker_and_thoughts_before_what_they_led_to(shop: Any):
-    [record] = shop.convert("sharegpt", [shop.row("a/0")])
-    assert record["conversations"] == [
-        {"from": "system", "value": "Be brief."},
-        {"from": "human", "value": "What is a?"},
-        {
-            "from": "function_call",
-            "value": '<think>\nA sum.\n</think>\n\n{"name":"calculator","arguments":{"expression":"240 * 0.15"}}',
-        },
-        {"from": "observation", "value": "36.0"},
-        {"from": "gpt", "value": "36"},
-    ]
-    assert orjson.loads(record["tools"]) == [tool["function"] for tool in shop.tools]
-    assert record.keys() == {"conversations", "tools"}
+CUT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
 
 
-def test_sharegpt_writes_calls_of_one_turn_and_their_results_as_one_turn_each(shop: Any):
-    calls = [{"id": str(number), "name": "add", "arguments": f'{{"n":{number}}}'} for number in (1, 2)]
-    results = [{"role": "tool", "tool_call_id": str(number), "content": f"r{number}"} for number in (1, 2)]
-    output = [{"role": "assistant", "content": "Both.", "tool_calls": calls}, *results, said("3")]
-    [record] = shop.convert("sharegpt", [shop.row("a/0", output=output)], reasoning="drop")
-    assert record["conversations"][2:] == [
-        {"from": "gpt", "value": "Both."},
-        {"from": "function_call", "value": '[{"name":"add","arguments":{"n":1}},{"name":"add","arguments":{"n":2}}]'},
-        {"from": "observation", "value": '["r1","r2"]'},
-        {"from": "gpt", "value": "3"},
-    ]
+def test_an_answer_that_was_cut_off_is_unfit_where_a_template_would_end_it_and_marked_in_grpo(shop: Any):
+    row = shop.row("a/0", response=CUT)
+    for name in ("sft", "dpo"):
+        with pytest.raises(Unfit, match=r"^its last turn was cut off \(max_output_tokens\)$"):
+            shop.convert(name, [row, shop.row("a/1", 0.0, "35")])
+    [record] = shop.convert("grpo", [row, shop.row("a/1", 0.0, "35")])
+    assert record["statuses"] == ["incomplete", "completed"]
+    assert record["stops"] == ["max_output_tokens", ""]
+
+
+def test_parquet_says_why_a_rollout_was_stopped_early(shop: Any):
+    stopped = {"status": "incomplete", "metadata": {"stop": "max_steps"}}
+    rows = shop.convert("parquet", [shop.row("a/0", response=stopped), shop.row("a/1", response=CUT)])
+    assert [row["stop"] for row in rows] == ["max_steps", "max_output_tokens"]
 
 
 def test_dpo_sets_the_best_answer_against_the_worst(shop: Any):
     rows = [shop.row("a/0", 0.5, "so so"), shop.row("a/1", 1.0, "good"), shop.row("a/2", 0.0, "bad")]
-    assert shop.convert("dpo", rows, pairs=5) == [
+    [record] = shop.convert("dpo", rows, pairs=5)
+    assert orjson.loads(record.pop("tools")) == shop.tools
+    assert record == (
         {
             "prompt": shop.prompt,
             "chosen": [shop.called, shop.result, said("good")],
@@ -63,9 +59,8 @@ def test_dpo_sets_the_best_answer_against_the_worst(shop: Any):
             "score_chosen": 1.0,
             "score_rejected": 0.0,
             "task": "a",
-            "tools": shop.tools,
         }
-    ]
+    )
 
 
 def test_dpo_makes_no_pair_of_equal_answers_equal_rewards_or_different_questions(shop: Any):
@@ -118,17 +113,20 @@ def test_pairs_keep_to_their_rules(rewards: list[float], most: int, uses: int, m
 
 
 def test_grpo_is_a_task_with_all_its_answers_and_their_rewards(shop: Any):
-    assert shop.convert("grpo", [shop.row("a/0", 1.0, "36"), shop.row("a/1", 0.0, "35")]) == [
+    [record] = shop.convert("grpo", [shop.row("a/0", 1.0, "36"), shop.row("a/1", 0.0, "35")])
+    assert orjson.loads(record.pop("tools")) == shop.tools
+    assert record == (
         {
             "task": "a",
             "prompt": shop.prompt,
-            "completions": [[shop.called, shop.result, said("36")], [shop.called, shop.result, said("35")]],
+            "answers": [[shop.called, shop.result, said("36")], [shop.called, shop.result, said("35")]],
             "rewards": [1.0, 0.0],
+            "statuses": ["completed", "completed"],
+            "stops": ["", ""],
             "keys": ["a/0", "a/1"],
             "expected_answer": "36",
-            "tools": shop.tools,
         }
-    ]
+    )
 
 
 def test_grpo_has_the_tokens_of_each_turn_and_leaves_out_what_has_no_reward_or_another_prompt(shop: Any):
@@ -136,7 +134,7 @@ def test_grpo_has_the_tokens_of_each_turn_and_leaves_out_what_has_no_reward_or_a
     with_tokens = shop.row("a/0", output=[{"role": "assistant", "content": "36", **tokens}])
     [record] = shop.convert("grpo", [with_tokens, shop.row("a/1", 0.0)])
     assert record["turns"] == [[tokens], []]
-    assert record["completions"][0] == [said("36")]
+    assert record["answers"][0] == [said("36")]
     with pytest.raises(Unfit, match=r"^it has no reward$"):
         shop.convert("grpo", [shop.row("a/0", None)])
     other = shop.row("a/1")
@@ -145,48 +143,79 @@ def test_grpo_has_the_tokens_of_each_turn_and_leaves_out_what_has_no_reward_or_a
         shop.convert("grpo", [shop.row("a/0"), other])
 
 
-def test_verl_is_a_prompt_with_its_answer_and_how_hard_it_is(shop: Any):
-    rows = [shop.row("a/0", 1.0), shop.row("a/1", 0.5), shop.row("a/2", None)]
-    assert shop.convert("verl", rows, split="test") == [
-        {
-            "data_source": "calculator_agent",
-            "prompt": shop.prompt,
-            "ability": "agent",
-            "reward_model": {"style": "rule", "ground_truth": "36"},
-            "extra_info": {
-                "split": "test",
-                "index": 0,
-                "task": "a",
-                "answers": 2,
-                "pass_rate": 0.5,
-                "mean_reward": 0.75,
-                "tools": orjson.dumps(shop.tools).decode(),
-            },
-        }
-    ]
+def test_the_prompt_of_a_group_is_that_of_the_first_rollout_that_fits(shop: Any):
+    broken = shop.row("a/0")
+    broken["responses_create_params"] = {"input": "Another question"}
+    broken["output"][0]["tool_calls"][0]["arguments"] = "{"
+    outcome = shop.export("grpo", shop.file(broken, *(shop.row(f"a/{at}") for at in (1, 2, 3))), to="out")
+    assert outcome.unfit_reasons == {"a call's arguments are not JSON": 1}
+    [record] = shop.records("out/train.jsonl")
+    assert (record["prompt"], record["keys"]) == (shop.prompt, ["a/1", "a/2", "a/3"])
 
 
-def test_verl_takes_its_names_from_the_settings_then_from_the_task(shop: Any):
-    row = shop.row("a/0", data_source="own", ability="math", answers=[1, 2])
-    [report] = shop.convert("verl", [row], data_source="told", ability="code", answer="answers")
-    [own] = shop.convert("verl", [row], answer="nothing")
-    assert (report["data_source"], report["ability"]) == ("told", "code")
-    assert report["reward_model"] == {"style": "rule", "ground_truth": "[1,2]"}
-    assert (own["data_source"], own["ability"]) == ("own", "math")
-    assert own["reward_model"] == {"style": "rule", "ground_truth": None}
+HOSTED = {"type": "web_search", "filters": None}
+
+
+@pytest.mark.parametrize("name", ["sft", "dpo", "grpo", "verl", "sharegpt", "axolotl"])
+def test_a_rollout_with_a_hosted_tool_on_offer_is_left_out_and_counted(shop: Any, name: str):
+    rows = [shop.row("a/0"), shop.row("a/1", 0.0, "35"), shop.row("b/0"), shop.row("b/1", 0.0, "35")]
+    for row in rows[2:]:
+        row["responses_create_params"]["tools"] = [HOSTED]
+    outcome = shop.export(name, shop.file(*rows), to="out", where="")
+    assert outcome.unfit_reasons == {"it was offered a tool of the kind 'web_search', which chat has no form for": 2}
+
+
+def test_parquet_and_nemo_gym_keep_hosted_tools_on_offer(shop: Any):
+    row = shop.row("a/0")
+    row["responses_create_params"]["tools"] = [*row["responses_create_params"]["tools"], HOSTED]
+    [flat], [theirs] = shop.convert("parquet", [row]), shop.convert("nemo_gym", [row])
+    assert orjson.loads(flat["tools"]) == [*shop.tools, HOSTED]
+    assert theirs["responses_create_params"]["tools"][1] == HOSTED
 
 
 @pytest.mark.parametrize(
-    ("first", "why"),
+    ("first", "last"),
     [
-        ({"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"}, "its prompt has tool calls"),
-        ({"role": "user", "content": [{"type": "input_image", "image_url": "data:,x"}]}, "content that is not text"),
+        ({}, {"prompt_token_ids": [1], "generation_token_ids": [3]}),
+        (
+            {"prompt_token_ids": None, "generation_token_ids": None},
+            {"prompt_token_ids": [1], "generation_token_ids": [3]},
+        ),
+        ({"generation_token_ids": [3, 4], "generation_log_probs": [-0.5]}, {"generation_token_ids": [3]}),
     ],
+    ids=["a turn without", "a turn whose ids did not come", "fewer log-probabilities than ids"],
 )
-def test_verl_has_no_form_for_calls_or_images_in_a_prompt(shop: Any, first: Any, why: str):
-    params = {"input": [first, {"role": "user", "content": "?"}]}
-    with pytest.raises(Unfit, match=why):
-        shop.convert("verl", [{**shop.row("a/0"), "responses_create_params": params}])
+def test_grpo_leaves_out_a_rollout_with_the_ids_of_some_turns(shop: Any, first: Any, last: Any):
+    row = shop.row("a/0")
+    row["output"][0].update(first)
+    row["output"][-1].update(last)
+    with pytest.raises(Unfit, match="token ids are not whole"):
+        shop.convert("grpo", [row])
+
+
+def test_grpo_has_the_ids_of_a_rollout_with_the_log_probabilities_of_some_turns(shop: Any):
+    row, ids = shop.row("a/0"), {"prompt_token_ids": [1], "generation_token_ids": [3]}
+    row["output"][0].update(ids, generation_log_probs=None)
+    row["output"][-1].update(ids, generation_log_probs=[-0.5])
+    [record] = shop.convert("grpo", [row])
+    assert record["turns"] == [[{**ids, "generation_log_probs": None}] * 2]
+
+
+def test_grpo_takes_a_rollout_with_log_probabilities_and_no_ids(shop: Any):
+    row = shop.row("a/0")
+    row["output"][0].update(generation_log_probs=[-0.5])  # a call; those of a text are on the text
+    [record] = shop.convert("grpo", [row])
+    assert "turns" not in record
+
+
+def test_ids_that_did_not_come_are_in_no_export(shop: Any):
+    row = shop.row("a/0")
+    for message in (row["output"][0], row["output"][-1]):
+        message.update(dict.fromkeys(("prompt_token_ids", "generation_token_ids", "generation_log_probs")))
+    assert "turns" not in shop.convert("grpo", [row])[0]
+    [made] = shop.convert("nemo_gym", [row])
+    assert not [name for item in made["response"]["output"] for name in item if "token" in name]
+    assert made["_velodrome"]["exact"]["output"] == row["output"]  # so it comes back
 
 
 def test_parquet_is_a_row_of_ids_numbers_and_texts(shop: Any):
@@ -203,6 +232,7 @@ def test_parquet_is_a_row_of_ids_numbers_and_texts(shop: Any):
         "agent": "calculator_agent",
         "model": "m",
         "status": "completed",
+        "stop": None,
         "reward": 0.5,
         "finished_at": 1794775197.5,
         "input_tokens": 20,

@@ -179,7 +179,7 @@ EPISODE = {"agents": 1, "ended": "terminal", "returns": [208.0], "actions": [[0]
 @pytest.mark.parametrize(
     ("name", "to", "why"),
     [
-        ("sft", "out.parquet", "this format is written as .jsonl"),
+        ("sharegpt", "out.parquet", "this format is written as .jsonl"),
         ("verl", "out.jsonl", "this format is written as .parquet"),
         ("sft", "out.csv", "a file's name ends in .jsonl, .jsonl.zst, .parquet; a folder's has no ending"),
         ("sft", "rollouts.jsonl/out.jsonl", "cannot be written: File exists"),
@@ -228,7 +228,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("name", ["sft", "dpo", "grpo", "verl", "parquet", "nemo_gym", "sharegpt"])
+@pytest.mark.parametrize("name", ["sft", "dpo", "grpo", "verl", "parquet", "nemo_gym", "sharegpt", "axolotl"])
 def test_lines_that_are_no_rollouts_are_notes_and_never_stop_the_others(shop: Any, name: str):
     big = shop.row("a/0", 1.0, "x" * 1_000_000)
     huge = {**shop.row("h/0"), "reward": 2**63}  # a whole number that no float holds exactly
@@ -271,6 +271,59 @@ def test_what_is_left_out_is_named_with_its_key_and_reason(shop: Any):
     )
 
 
+def test_reasons_are_counted_in_the_result_and_on_the_card_in_bounded_number(shop: Any):
+    odd = [shop.row(f"{at}/0", output=[{"role": "other", "item": {"type": f"<b|{at}"}}]) for at in range(30)]
+    source = shop.file(shop.row("a/0"), shop.row("b/0", output=[]), shop.row("c/0", output=[]), *odd)
+    outcome = shop.export("sft", source, to="sft.jsonl")
+    assert (len(outcome.unfit_reasons), sum(outcome.unfit_reasons.values())) == (21, outcome.unfit)
+    assert outcome.unfit_reasons["it has no answer"] == 2
+    assert outcome.unfit_reasons["other reasons"] == 11
+    card = shop.card("sft.README.md").splitlines()
+    assert "| left out: it has no answer | `2` |" in card
+    assert r"| left out: it has a step of the kind '&lt;b\|0', which chat has no form for | `1` |" in card
+
+
+def test_numbers_that_are_changed_are_one_reason_however_many_there_are(shop: Any):
+    rows = [shop.row(f"{at}/0") for at in range(3)]
+    for row, number in zip(rows, ("0.3", "0.6", "0.25"), strict=True):
+        row["output"][0]["tool_calls"][0]["arguments"] = f'{{"value": {number}}}'
+    [count] = shop.export("sft", shop.file(*rows), to="sft.jsonl").unfit_reasons.values()
+    assert count == 2
+
+
+def test_an_image_is_reported_with_the_form_that_takes_it(shop: Any):
+    row = shop.row("b/0")
+    row["responses_create_params"]["input"] = [
+        {"role": "user", "content": [{"type": "input_image", "image_url": "data:,x"}]}
+    ]
+    source = shop.file(shop.row("a/0"), row)
+    [why] = shop.export("sft", source, to="sft.jsonl").unfit_reasons
+    assert "(image)" in why
+    assert "--arguments text" in why
+    assert shop.export("sft", source, to="openai.jsonl", arguments="text").unfit == 0
+    [why] = shop.export("dpo", shop.file(row, shop.row("a/0"), shop.row("a/1", 0.0, "7")), to="dpo.jsonl").unfit_reasons
+    assert "--arguments" not in why, "which is no way out for dpo"
+
+
+def test_pairs_are_reported_beside_the_tasks_that_could_have_given_them(shop: Any):
+    rows = [shop.row("a/0"), shop.row("a/1", 0.0, "7"), shop.row("b/0"), shop.row("b/1"), shop.row("c/0")]
+    needs, counts = shop.export("dpo", shop.file(*rows), to="dpo.jsonl").notes
+    assert needs.startswith("a pair takes two answers")
+    assert counts == "tasks: 3, with several rollouts: 2, with different rewards: 1"
+    assert "| tasks with different rewards | `1` |" in shop.card("dpo.README.md").splitlines()
+    assert shop.export("dpo", shop.file(*rows[:2]), to="all.jsonl").notes == [
+        "tasks: 1, with several rollouts: 1, with different rewards: 1"
+    ]
+
+
+def test_a_number_that_only_text_holds_makes_arguments_text_in_parquet(shop: Any):
+    row, arguments = shop.row("a/0"), '{"value":18446744073709551616}'
+    row["output"][0]["tool_calls"][0]["arguments"] = arguments
+    assert shop.export("parquet", shop.file(row), to="out.parquet").unfit == 0
+    [record] = shop.records("out.parquet")
+    assert orjson.loads(record["messages"])[2]["tool_calls"][0]["function"]["arguments"] == arguments
+
+
 @pytest.mark.parametrize("name", ["nemo_gym", "sft", "parquet"])
 def test_what_json_has_no_form_for_is_changed_and_counted(shop: Any, name: str):
     odd = orjson.dumps(shop.row("b/0")).replace(b'"accuracy":1.0', b'"accuracy":NaN,"worst":-Infinity') + b"\n"
@@ -292,7 +345,8 @@ def test_a_split_without_records_has_no_file_not_even_an_older_one_and_shares_ar
     end = "jsonl" if name == "sft" else "parquet"
     assert sorted((shop.folder / "data").iterdir()) == sorted(outcome.files)
     assert outcome.records == {str(shop.folder / f"data/train.{end}"): 1}
-    scaled, empty = outcome.notes
+    scaled, *remarks, empty = outcome.notes
+    assert len(remarks) == (name == "verl")
     assert "train 0.9, test 0.1" in scaled
     assert empty.startswith(f"{shop.folder / 'data/test'}.{end}: not written")
     card = shop.card("data/README.md")
@@ -301,7 +355,7 @@ def test_a_split_without_records_has_no_file_not_even_an_older_one_and_shares_ar
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("name", ["sft", "parquet"])
+@pytest.mark.parametrize("name", ["sft", "parquet", "verl", "sharegpt", "axolotl"])
 def test_datasets_loads_the_splits_of_a_folder_without_a_word(shop: Any, name: str, caplog: pytest.LogCaptureFixture):
     datasets = pytest.importorskip("datasets")
     source = shop.file(*(shop.row(f"t{at}/0") for at in range(4)))
@@ -400,7 +454,7 @@ def test_an_index_that_loses_a_chosen_rollout_is_at_fault_and_not_the_file(shop:
             list(selection.units(by_task=False, shuffle=False, seed=0))
 
 
-@pytest.mark.parametrize("name", ["sft", "sharegpt", "grpo", "dpo"])
+@pytest.mark.parametrize("name", ["sft", "sharegpt", "axolotl", "grpo", "dpo"])
 def test_episodes_of_a_policy_are_no_conversations_and_are_left_out_of_texts(shop: Any, name: str):
     rows = [
         shop.row("a/0", 2.0, "36"),
@@ -412,8 +466,8 @@ def test_episodes_of_a_policy_are_no_conversations_and_are_left_out_of_texts(sho
     alone = shop.export(name, shop.file(*rows, name="alone.jsonl"), to="alone_out.jsonl")
     assert shop.records("out.jsonl") == shop.records("alone_out.jsonl")
     assert (outcome.chosen, outcome.unfit, outcome.episodes, alone.unfit) == (7, 5, 5, 0)
-    [note] = outcome.notes
-    assert note.endswith(": an episode of a policy and no conversation (and 4 more like it); left out")
+    assert outcome.notes[0].endswith(": an episode of a policy and no conversation (and 4 more like it); left out")
+    assert outcome.unfit_reasons == {"an episode of a policy and no conversation": 5}
     assert shop.refusal(name, *played, where="") == (
         "nothing to export: all 4 chosen rollouts are each an episode of a policy and no conversation; "
         "velo export parquet takes episodes",

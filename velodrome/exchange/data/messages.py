@@ -1,11 +1,12 @@
 """Columns that hold messages: lists of `role` and `content`, as in TRL's and verl's data sets.
 
-Such a list is the conversation itself and never text within one. Fields that are null were added by Parquet, whose
-rows all have the same ones, and are dropped.
+Such a list is the conversation itself and never text within one. A field that is null says nothing and is dropped;
+in the arguments of a call it does, unless Parquet added it, whose rows all have the same fields.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeGuard
 
 import orjson
@@ -23,7 +24,7 @@ def is_messages(value: Any) -> TypeGuard[list[Json]]:
 
 def conversation(value: list[Json], name: str, system: str | None) -> list[Json]:
     """The messages of a column as a task has them; a `ValueError` says what is wrong with them."""
-    messages: list[Json] = [_without_nulls(message) for message in value]
+    messages: list[Json] = [_without_nulls(message, arguments=False) for message in value]
     for message in messages:
         if message.get("role") not in _ROLES:
             raise ValueError(f'"{name}" has a message of the role {message.get("role")!r:.40}')
@@ -36,6 +37,11 @@ def conversation(value: list[Json], name: str, system: str | None) -> list[Json]
             raise ValueError(f'"{name}" has a system message of its own; leave --system out')
         messages.insert(0, {"role": "system", "content": system})
     return list(_request({"messages": messages}, name)["input"])
+
+
+def unpadded(row: Json, columns: Iterable[str]) -> Json:
+    """The row of a table without the nulls that messages in these columns have for the fields of other rows."""
+    return row | {name: _without_nulls(row[name]) for name in columns if is_messages(row[name])}
 
 
 def offered(value: Any, name: str) -> list[Json]:
@@ -56,7 +62,12 @@ def _request(chat: Json, name: str) -> Json:
         raise ValueError(f'"{name}": {error}') from error
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any, *, arguments: bool = True) -> Any:
+    """The value without fields that are null, also in the arguments of calls or not."""
     if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {
+            name: each if name == "arguments" and not arguments else _without_nulls(each, arguments=arguments)
+            for name, each in value.items()
+            if each is not None
+        }
+    return [_without_nulls(each, arguments=arguments) for each in value] if isinstance(value, list) else value

@@ -15,7 +15,8 @@ import orjson
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError, blame
-from velodrome.exchange.parquet import arrow
+from velodrome.exchange.data.messages import unpadded
+from velodrome.exchange.parquet import arrow, json_columns
 from velodrome.exchange.problems import mistake
 from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
 from velodrome.settings.files import file_problem
@@ -60,10 +61,14 @@ def _parquet_rows(path: Path) -> Iterator[PlacedRow]:
     package = arrow(str(path))
     number = 0
     with blame(InputError, f"{path}: cannot be read"):
-        for batch in package.parquet.ParquetFile(path).iter_batches(batch_size=_BATCH_ROWS):
+        file = package.parquet.ParquetFile(path)
+        free = json_columns(file.schema_arrow)
+        typed = [name for name in file.schema_arrow.names if name not in free]
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS):
             for row in batch.to_pylist():
                 number += 1
-                yield f"{path}: row {number}", row
+                decoded = {name: orjson.loads(row[name] or b"null") for name in free}
+                yield f"{path}: row {number}", unpadded(row, typed) | decoded
 
 
 def _hub_rows(name: str) -> Iterator[PlacedRow]:
@@ -80,8 +85,9 @@ def _hub_rows(name: str) -> Iterator[PlacedRow]:
         else:
             rows = datasets.load_dataset(folder, split=split)
     with blame(InputError, f"{name}: cannot be read"):
+        typed = [column for column, kind in rows.features.items() if "Json(" not in repr(kind)]
         for number, row in enumerate(rows, 1):
-            yield f"{name}: row {number}", row
+            yield f"{name}: row {number}", unpadded(row, typed)
 
 
 READERS: dict[str, Callable[[Path], Iterator[PlacedRow]]] = {

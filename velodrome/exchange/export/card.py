@@ -17,25 +17,41 @@ _LONGEST = 4000
 
 
 def data_card(
-    fmt: Format, splits: Mapping[str, tuple[str, int]], facts: Json, sources: Sequence[Path], *, now: float
+    fmt: Format,
+    splits: Mapping[str, tuple[str, int]],
+    facts: Json,
+    remarks: Sequence[str],
+    sources: Sequence[Path],
+    types: Json,
+    *,
+    now: float,
 ) -> str:
     """The card as Markdown, with the lines on top that tell `datasets` which file is which split.
 
-    Of each split there are the name of its file and its number of records; one without any has no file.
+    Of each split there are the name of its file and its number of records; one without any has no file. `types` are
+    those of the columns, which `datasets` would otherwise take from the first ten megabytes.
     """
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     lines = ["---", "configs:", "- config_name: default", "  data_files:"]
     for split, (file, records) in splits.items():
         if records:
             lines += [f"  - split: {split.replace('-', '_')}", f"    path: {_quoted(file)}"]
+    if types:
+        lines += ["dataset_info:", "- config_name: default", "  features:"]
+        lines += [f"  - {orjson.dumps({'name': name, **kind}).decode()}" for name, kind in types.items()]
     total = sum(records for _, records in splits.values())
     lines += ["---", "", f"# {fmt.name}: {total} records", "", f"{fmt.about}. Made by `velo export` on {made}.", ""]
     lines += ["## Files", "", "| file | records |", "|---|---|"]
     lines += [f"| `{file}` | {records or 'none: it is not written'} |" for file, records in splits.values()]
     lines += ["", "## How they were chosen", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {_cell(value)} |" for name, value in facts.items()]
+    lines += [f"| {_prose(name)} | {_cell(value)} |" for name, value in facts.items()]
     lines += ["", "## Fields", "", "| field | meaning |", "|---|---|"]
     lines += [f"| {', '.join(f'`{one}`' for one in name.split(', '))} | {text} |" for name, text in fmt.fields.items()]
+    if remarks or fmt.usage:
+        lines += ["", "## For its reader"]
+        lines += ["", *(f"- {remark}" for remark in remarks)] if remarks else []
+        first = next(file for file, records in splits.values() if records)
+        lines += ["", *fmt.usage.replace("FILE.jsonl", first).strip().splitlines()] if fmt.usage else []
     lines += ["", "## Where they came from", ""]
     for source in sources:
         lines += _origin(source)
@@ -44,6 +60,11 @@ def data_card(
 
 def _quoted(name: str) -> str:
     return orjson.dumps(name.encode("utf-8", "backslashreplace").decode()).decode()
+
+
+def _prose(text: str) -> str:
+    """Words in a table; what a file had in them is neither markup nor the end of the cell."""
+    return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
 
 
 def _cell(value: Any) -> str:

@@ -1,24 +1,39 @@
 """A rollout as chat messages: the shape that OpenAI's fine-tuning and TRL share.
 
 A message has `role` and `content`, which is never null; calls are in `tool_calls` of the assistant, results in
-messages with the role `tool` and the tool's name. What chat has no form for makes the rollout unfit: leaving a step
-out would teach something that never happened.
+messages with the role `tool` and the tool's name. What chat has no form for makes the rollout unfit, and so does what
+its readers would change: leaving a step out, or a number rounded, would teach something that never happened.
 """
 
 from __future__ import annotations
 
+import json
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 
 from velodrome.contracts import Json
+from velodrome.exchange.parquet import decimal
 from velodrome.records.conversation import text_of
+from velodrome.records.facts import RowFacts
 from velodrome.responses_api_models.turns import chat_messages, nested
 
-Arguments = Literal["text", "object"]
+Arguments = Literal["object", "text"]
 Reasoning = Literal["keep", "drop", "inline"]
 
+TOOLS_FIELD = (
+    "the functions on offer, in the shape of chat completions, as JSON text (a list with --arguments text); "
+    "absent if there were none"
+)
+MESSAGES_TYPE: Json = {"list": "json"}
+TEXT_TYPE: Json = {"dtype": "string"}
+_DEEPEST = 200  # levels of arguments; JSON is written up to 254
+_LARGE = 2.0**63
+_TOO_DEEP = f"a call's arguments are nested deeper than {_DEEPEST} levels"
+_TOO_LARGE = "a call's arguments have a whole number of more than 64 bits"
 _KINDS = frozenset(("message", "reasoning", "function_call", "function_call_output"))
 
 
@@ -30,12 +45,14 @@ class Unfit(ValueError):
 class Style:
     """How calls and reasoning are written.
 
-    Arguments are JSON text as OpenAI has them, or objects, which many chat templates want. Reasoning is a field of its
-    own (`reasoning_content`), left out, or in the text between `<think>` and `</think>`.
+    Arguments are objects, which chat templates want, or JSON text as OpenAI has them. Reasoning is a field of its own
+    (`reasoning_content`), left out, or in the text between `<think>` and `</think>`. A table is a Parquet file, whose
+    JSON `datasets` decodes only once, from digits that it reads without a change.
     """
 
     arguments: Arguments = "text"
     reasoning: Reasoning = "keep"
+    table: bool = False
 
 
 def prompt(row: Json, style: Style) -> list[Json]:
@@ -51,16 +68,21 @@ def prompt(row: Json, style: Style) -> list[Json]:
 
 def completion(row: Json, style: Style) -> list[Json]:
     """What the agent made of it, tool results included."""
-    messages = _chat(row["output"], style)
+    asked = row["responses_create_params"].get("input")
+    messages = _chat(row["output"], style, len(asked) if isinstance(asked, list) else 1)
     if not messages or messages[0]["role"] != "assistant":
         raise Unfit("it has no answer" if not messages else "its output does not begin with the model")
     return messages
 
 
-def text_only(content: Any) -> str:
-    """The content of a message as text; an image has no form there."""
-    if not isinstance(content, str) and any("text" not in part for part in content):
-        raise Unfit("it has content that is not text")
+def text_only(content: Any, images: str = "") -> str:
+    """The content of a message as text; an image has no form there. `images` says what takes one."""
+    if isinstance(content, str):
+        return content
+    for part in content:
+        if "text" not in part:
+            kind = str(part.get("type")).removeprefix("input_").removesuffix("_url")
+            raise Unfit(f"it has content that is not text ({kind:.40}){images if kind == 'image' else ''}")
     return text_of(content)
 
 
@@ -72,52 +94,179 @@ def answered(messages: list[Json]) -> list[Json]:
 
 
 def tools(row: Json) -> list[Json]:
-    """The functions that were offered; tools of other kinds have no form in chat."""
+    """The functions that were offered; with tools of other kinds, which a server runs itself, a rollout is unfit."""
     offered = row["responses_create_params"].get("tools") or ()
-    return [nested(tool) for tool in offered if tool.get("type") == "function"]
+    for tool in offered:
+        if tool.get("type") != "function":
+            kind = tool.get("type")
+            raise Unfit(f"it was offered a tool of the kind {kind!r:.40}, which chat has no form for")
+    return [nested(tool) for tool in offered]
 
 
-def with_tools(record: Json, row: Json) -> Json:
-    """The record with the field `tools`, if any were offered: OpenAI refuses an empty list."""
+def with_tools(record: Json, row: Json, style: Style) -> Json:
+    """The record with the field `tools`, if any were offered: OpenAI refuses an empty list.
+
+    For TRL it is JSON text: as a list, `datasets` would give every schema the fields of all others.
+    """
     offered = tools(row)
-    return {**record, "tools": offered} if offered else record
+    if not offered:
+        return record
+    return {**record, "tools": offered if style.arguments == "text" else orjson.dumps(offered).decode()}
 
 
-def _chat(conversation: list[Json], style: Style) -> list[Json]:
+def tools_type(arguments: Arguments) -> Json:
+    return {"list": "json"} if arguments == "text" else TEXT_TYPE
+
+
+def ended(row: Json, messages: list[Json]) -> list[Json]:
+    """The same, unless the model was cut off in its last turn, which a chat template would end for it."""
+    if messages[-1]["role"] == "assistant" and row["response"].get("status") == "incomplete":
+        raise Unfit(f"its last turn was cut off ({RowFacts(row).stopped_by or 'incomplete'})")
+    return messages
+
+
+def loadable(messages: list[Json], style: Style, images: str = "") -> list[Json]:
+    """The same as `datasets` loads it without a change: contents are texts, and numbers keep their value.
+
+    It takes one type for all contents, and its JSON type adds up decimals with a rounding error of its own.
+    """
+    survives, way_out = (_survives_in_table, "") if style.table else (_survives, "a .parquet file or ")
+    for message in messages:
+        message["content"] = text_only(message["content"], images)
+        for call in message.get("tool_calls", ()):
+            if not all(map(survives, numbers(call["function"]["arguments"]))):
+                raise Unfit(f"`datasets` changes a number of a call's arguments; {way_out}--arguments text keeps it")
+    return messages
+
+
+def numbers(value: Any) -> Iterator[int | float]:
+    """Every number in a value, however deep."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict | list):
+            left.extend(each.values() if isinstance(each, dict) else each)
+        elif isinstance(each, int | float):
+            yield each
+
+
+def _survives(number: int | float) -> bool:
+    """Whether pandas' JSON reader and writer, which `datasets` uses, give back the same number."""
+    if isinstance(number, int):
+        return _writable(number)
+    whole, _, decimals = repr(abs(number)).partition(".")
+    if not decimals.isdigit() or len(decimals) > 10 or str(number) == "-0.0":
+        return False
+    return int(whole) + int(decimals) * 10.0 ** -len(decimals) == abs(number)
+
+
+def _survives_in_table(number: int | float) -> bool:
+    return _writable(number) if isinstance(number, int) else decimal(number) is not None
+
+
+def _writable(number: int | float) -> bool:
+    return isinstance(number, float) or -(2**63) <= number < 2**64
+
+
+def _chat(conversation: list[Json], style: Style, start: int = 0) -> list[Json]:
+    """The messages; `start` is the place of the first in the whole conversation, by which calls without ids get one."""
     for message in conversation:
         item = message["item"] if message.get("role") == "other" else message
         kind = item.get("type", "message")
         if kind not in _KINDS or item.get("role") == "other":
             raise Unfit(f"it has a step of the kind {kind!r:.40}, which chat has no form for")
-    names: dict[str, str] = {}
-    messages = chat_messages(conversation)
+    names: dict[str, deque[str]] = {}  # of calls without a result, by id: servers use an id again
+    messages = chat_messages(conversation, start)
     for message in messages:
         if message["role"] == "assistant":
             _finish(message, style)
             for call in message.get("tool_calls", ()):
-                names[call["id"]] = call["function"]["name"]
-        elif message["role"] == "tool" and message["tool_call_id"] in names:
-            message["name"] = names[message["tool_call_id"]]
+                names.setdefault(call["id"], deque()).append(call["function"]["name"])
+        elif message["role"] == "tool":
+            message["content"] = text_only(_parts(message["content"]))
+            if names.get(message["tool_call_id"]):
+                message["name"] = names[message["tool_call_id"]].popleft()
     return messages
 
 
+def _parts(content: Any) -> Any:
+    """A tool result; one with images is a list again, which a rollouts file has as JSON text.
+
+    Parts that are all texts are one text in a rollouts file, so a list of such is what the tool itself wrote.
+    """
+    if not (isinstance(content, str) and content.startswith("[{") and '"input_' in content):
+        return content
+    try:
+        parts = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return content
+    own = all(isinstance(part, dict) and str(part.get("type")).startswith("input_") for part in parts)
+    return parts if own and any("text" not in part for part in parts) else content
+
+
 def _finish(message: Json, style: Style) -> None:
-    message["content"] = message["content"] or message.pop("refusal", "")
-    message.pop("refusal", None)
+    refusal = message.pop("refusal", "")
+    if refusal and message["content"]:
+        raise Unfit("it has text and a refusal in one turn")
+    message["content"] = message["content"] or refusal
     if style.reasoning != "keep":
         thought = message.pop("reasoning_content", "")
         if thought and style.reasoning == "inline":
             message["content"] = f"<think>\n{thought}\n</think>\n\n{message['content']}"
     if style.arguments == "object":
         for call in message.get("tool_calls", ()):
-            call["function"]["arguments"] = parsed_arguments(call["function"]["arguments"])
+            arguments = parsed_arguments(call["function"]["arguments"])
+            if not all(map(_writable, numbers(arguments))):
+                raise Unfit(_TOO_LARGE)
+            call["function"]["arguments"] = arguments
 
 
 def parsed_arguments(text: str) -> Json:
+    """The arguments of a call as an object, if it says all that the text does."""
     try:
-        arguments = orjson.loads(text or b"{}")
-    except orjson.JSONDecodeError as error:
+        arguments = orjson.loads(text or b"{}")  # refuses NaN and broken characters
+        if not _says_all(arguments, text):
+            arguments = json.loads(text, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
         raise Unfit("a call's arguments are not JSON") from error
+    except RecursionError as error:
+        raise Unfit(_TOO_DEEP) from error
     if not isinstance(arguments, dict):
         raise Unfit("a call's arguments are not an object")
+    if text.count("{") + text.count("[") > _DEEPEST and _depth(arguments) > _DEEPEST:
+        raise Unfit(_TOO_DEEP)
     return arguments
+
+
+def _says_all(value: Any, text: str) -> bool:
+    """Whether orjson's reading of a text surely has every name and number of it.
+
+    Of a name that is there twice it takes one, and a whole number beyond 64 bits it rounds. A text has at least as many
+    colons as names.
+    """
+    names, left = 0, [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            names += len(each)
+            left.extend(each.values())
+        elif isinstance(each, list):
+            left.extend(each)
+        elif isinstance(each, float) and abs(each) >= _LARGE:
+            return False
+    return names == text.count(":")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Json:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise Unfit("a call's arguments have a name twice in one object")
+    return result
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+    return depth

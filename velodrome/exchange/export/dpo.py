@@ -42,7 +42,8 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     style = settings.style
 
     def build(row: Json) -> tuple[float, list[Json], list[Json], list[Json]]:
-        return scored(row), chat.completion(row, style), chat.prompt(row, style), chat.tools(row)
+        answer = chat.loadable(chat.ended(row, chat.completion(row, style)), style)
+        return scored(row), answer, chat.loadable(chat.prompt(row, style), style), chat.tools(row)
 
     def convert(unit: Unit) -> Iterator[Json]:
         fitting = each_fit(unit, build, leave_out)
@@ -63,9 +64,19 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
                 "score_rejected": rewards[worse],
                 "task": unit.task,
             }
-            yield chat.with_tools(record, fitting[better][0])
+            yield chat.with_tools(record, fitting[better][0], style)
 
     return convert
+
+
+def types(settings: ExportSettings) -> Json:
+    return {
+        **dict.fromkeys(("prompt", "chosen", "rejected"), chat.MESSAGES_TYPE),
+        "score_chosen": {"dtype": "float64"},
+        "score_rejected": {"dtype": "float64"},
+        "task": chat.TEXT_TYPE,
+        "tools": chat.tools_type(settings.arguments),
+    }
 
 
 FORMAT = Format(
@@ -78,11 +89,12 @@ FORMAT = Format(
         "score_chosen": "the reward of the better answer",
         "score_rejected": "the reward of the worse answer",
         "task": "the id of the task",
-        "tools": "the functions on offer, in the shape of chat completions; absent if there were none",
+        "tools": chat.TOOLS_FIELD,
     },
     start=start,
     content=only("prompt", "chosen", "rejected", "tools"),
     by_task=True,
     needs="a pair takes two answers to one task that differ in their reward (at least by --margin) and in their words",
     settings=("arguments", "reasoning", "pairs", "margin", "uses"),
+    types=types,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -14,8 +15,10 @@ from velodrome.exchange.export import chat
 from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, Unit, only
 from velodrome.records.conversation import text_of
 from velodrome.records.facts import TOKENS, RowFacts
+from velodrome.responses_api_models.turns import nested
 
-_TEXTS = ("source", "key", "task", "agent", "model", "status", "system", "prompt", "answer", "expected_answer")
+_ABOUT = ("source", "key", "task", "agent", "model", "status", "stop")
+_TEXTS = (*_ABOUT, "system", "prompt", "answer", "expected_answer")
 _COUNTS = ("repeat", "task_index", "input_tokens", "output_tokens", "total_tokens", "tool_calls", "turns", "retries")
 _SECONDS = ("total_s", "model_s", "tools_s", "verify_s", "queue_s")
 _JSON = ("messages", "tools", "fields")
@@ -47,6 +50,7 @@ def _columns(row: Json, style: chat.Style) -> Json:
         "agent": facts.agent or None,
         "model": facts.model or None,
         "status": facts.status or None,
+        "stop": facts.stopped_by or None,
         "reward": _number(facts.reward),
         "finished_at": _number(facts.finished_at),
         **{name: getattr(facts, name) for name in TOKENS},
@@ -59,18 +63,23 @@ def _columns(row: Json, style: chat.Style) -> Json:
         "answer": _text((facts.row.get("response") or {}).get("content")),
         "expected_answer": expected if isinstance(expected, str) or expected is None else _json(expected),
         "messages": _json(prompt + made),
-        "tools": _json(chat.tools(row)),
+        "tools": _json([nested(tool) for tool in row["responses_create_params"].get("tools") or ()]),
         "fields": _json({name: value for name, value in row.items() if name not in _NOT_FIELDS}),
     }
 
 
 def _conversation(row: Json, style: chat.Style) -> tuple[list[Json], list[Json]]:
-    """The prompt and the answer as chat messages; unchanged if chat has no form for them."""
-    try:
-        return chat.prompt(row, style), chat.completion(row, style)
-    except (chat.Unfit, ModelError):
-        prompt = row["responses_create_params"].get("input")
-        return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt or ()), row["output"]
+    """The prompt and the answer as chat messages; unchanged if chat has no form for them.
+
+    Arguments that are not an object are text, whatever the style.
+    """
+    for each in (style, replace(style, arguments="text")):
+        try:
+            return chat.prompt(row, each), chat.completion(row, each)
+        except (chat.Unfit, ModelError):
+            continue
+    prompt = row["responses_create_params"].get("input")
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt or ()), row["output"]
 
 
 def _said(role: str, messages: list[Json]) -> str | None:
@@ -101,7 +110,7 @@ def schema(arrow: Any, numeric: Sequence[str]) -> Any:
         **dict.fromkeys(_COUNTS, arrow.int64()),
         **dict.fromkeys((*_SECONDS, "reward", "finished_at"), arrow.float64()),
     }
-    first = ("source", "key", "task", "repeat", "task_index", "agent", "model", "status", "reward", "finished_at")
+    first = (*_ABOUT[:3], "repeat", "task_index", *_ABOUT[3:], "reward", "finished_at")
     order = [*first, *(name for name in kinds if name not in first)]
     columns = {name: kinds[name] for name in order}
     extra = [name for name in numeric if name not in _OWN]
@@ -114,11 +123,12 @@ FORMAT = Format(
     fields={
         "source": "the rollouts file it is from; its path if several have one name",
         "key, task, repeat, task_index, agent, model, status": "which rollout it is and how it ended",
+        "stop": "why it was stopped early: `max_steps`, `max_output_tokens`, `content_filter`; null if it was not",
         "reward": "null while verification is deferred",
         "input_tokens, output_tokens, total_tokens, tool_calls, turns, retries": "counts",
         "total_s, model_s, tools_s, verify_s, queue_s, finished_at": "seconds",
         "system, prompt, answer, expected_answer": "texts: the last system and user message, the final answer",
-        "messages, tools": "JSON text: the whole conversation as chat messages, the functions on offer",
+        "messages, tools": "JSON text: the whole conversation as chat messages, the tools on offer",
         "fields": "JSON text: every other field of the rollout",
     },
     start=start,

@@ -7,9 +7,10 @@ knows nothing of files, filters and splits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
+import orjson
 from pydantic import BeforeValidator, Field
 
 from velodrome.contracts import Json
@@ -41,7 +42,7 @@ class Unit:
 class ExportSettings(Settings):
     """The settings of all formats. Each format names those it uses."""
 
-    arguments: Arguments = Field("text", description="of tool calls: JSON text or objects")
+    arguments: Arguments = Field("object", description="of tool calls: objects (TRL), or JSON text (OpenAI)")
     reasoning: Reasoning = Field("keep", description="a field of its own, left out, or <think> in the text")
     pairs: int = Field(1, ge=1, description="dpo: at most so many pairs per task")
     margin: float = Field(0.0, description="dpo: the rewards of a pair differ at least by this")
@@ -65,7 +66,9 @@ class ExportOptions(ExportSettings):
 
     to: FilePath = Field(description="a file, or a folder (a name without a suffix)")
     where: str | None = Field(
-        None, title="FILTER", description='which rollouts, as in velo view [sft, sharegpt: "reward>=1"; else all]'
+        None,
+        title="FILTER",
+        description='which rollouts, as in velo view [sft, sharegpt, axolotl: "reward>=1"; else all]',
     )
     split: Annotated[Text, BeforeValidator(_shares)] | None = Field(
         None, title="SHARES", description="train=0.9,test=0.1: shares of the tasks; a task is in one split only"
@@ -75,6 +78,10 @@ class ExportOptions(ExportSettings):
     dedupe: bool = Field(False, description="leave out records that equal an earlier one")
     limit: Count | None = Field(None, description="the most records in all")
     overwrite: bool = Field(False, description="replace existing files")
+
+    @property
+    def style(self) -> Style:
+        return replace(super().style, table=self.to.name.endswith(".parquet"))
 
 
 Convert = Callable[[Unit], Iterable[Json]]
@@ -96,6 +103,11 @@ class Format:
     settings: tuple[str, ...] = ()
     episodes: bool = False  # whether it takes rows that are not conversations
     schema: Callable[[Any, Sequence[str]], Any] | None = None  # pyarrow, numeric fields -> the schema of a Parquet file
+    types: Callable[[ExportSettings], Json] = lambda settings: {}  # of its columns, in the words of a data card
+    loose_schema: Callable[[Any, Sequence[str]], Any] | None = None  # the schema of a file with a record that is loose
+    loose: Callable[[Json], bool] = lambda record: False  # whether a record does not fit `schema`
+    remarks: Callable[[Json], Sequence[str]] = lambda record: ()  # what its user must know; each is printed once
+    usage: str = ""  # how its reader is set up, as Markdown for the card
 
     @property
     def suffix(self) -> str:
@@ -109,6 +121,11 @@ def only(*names: str) -> Callable[[Json], Any]:
 def per_rollout(make: Callable[[Json], Json]) -> Convert:
     """The converter of a format with one record for each rollout."""
     return lambda unit: map(make, unit.rows)
+
+
+def as_text(value: Any) -> str:
+    """A text as it is, any other value as JSON."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def reward_of(row: Json) -> float | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,19 @@ from velodrome.exchange.export.format import ExportOptions, ExportSettings, Form
 from velodrome.exchange.export.selection import Remade, Selection
 from velodrome.exchange.export.split_files import RecordFile, output_files
 from velodrome.exchange.export.splits import Splits, listed, parse_shares
+from velodrome.exchange.parquet import schema_of
 from velodrome.exchange.problems import FLAWS, Problems
 from velodrome.records.facts import is_episode
 from velodrome.records.outfile import OutFile, refuse_existing
 
 _CHANGED = "NaN and infinite numbers are null, broken text has U+FFFD"
 _EPISODE = "an episode of a policy and no conversation"
+_MOST_REMARKS = 20
 _TAKES_EPISODES = "velo export parquet takes episodes"
+
+
+class Loose(Exception):
+    """A record does not fit the schema of the file, which must be written again with the loose one."""
 
 
 @dataclass
@@ -44,6 +51,7 @@ class ExportResult:
     chosen: int = 0
     duplicates: int = 0
     unfit: int = 0
+    unfit_reasons: dict[str, int] = field(default_factory=dict)  # how many for each
     episodes: int = 0  # of the unfit
     changed: int = 0
     records: dict[str, int] = field(default_factory=dict)
@@ -77,20 +85,24 @@ def export(fmt: Format, sources: Sequence[Path], options: ExportOptions) -> Expo
     foreign = (options.model_fields_set & ExportSettings.model_fields.keys()) - {*fmt.settings}
     if foreign:
         raise InputError(f"{fmt.name} has no setting {', '.join(sorted(foreign))} (see docs/export.md)")
+    if options.to.name.endswith(".parquet") and fmt.schema is None and (types := fmt.types(options)):
+        fmt = replace(fmt, schema=lambda package, numeric: schema_of(package, types))
     shares, note = parse_shares(options.split)
     paths, card = output_files(options.to, fmt.suffix, list(shares), split=options.split is not None)
     refuse_existing([*paths.values(), card], sources, overwrite=options.overwrite)
 
-    def write() -> ExportResult:
+    def write(fmt: Format) -> ExportResult:
         with closing(Selection(sources, _filter(fmt, options))) as selection:
             result = ExportResult(rollouts=selection.read, chosen=len(selection))
             result.notes = [*selection.notes, *([note] if note else [])]
             return _write(Export(fmt, sources, options, shares, selection, result, Problems()), paths, card)
 
     try:
-        return write()
+        return write(fmt)
     except Remade:
-        return write()
+        return write(fmt)
+    except Loose:
+        return write(replace(fmt, schema=fmt.loose_schema, loose_schema=None))
 
 
 def _write(one: Export, paths: dict[str, Path], card: Path) -> ExportResult:
@@ -101,19 +113,28 @@ def _write(one: Export, paths: dict[str, Path], card: Path) -> ExportResult:
             for name, path in paths.items()
         }
         card_file = stack.enter_context(OutFile(card))
+        remarks: Counter[str] = Counter()
         for split, record, row in _records(one):
+            if one.format.loose_schema is not None and one.format.loose(record):
+                raise Loose
             try:
                 files[split].add(record)
             except TypeError as error:  # nested deeper than JSON is written; nothing of it is in the file
                 one.problems.add(_name(row), f"it cannot be written: {error}")
+            else:
+                remarks.update(one.format.remarks(record))
             if options.limit is not None and sum(file.count for file in files.values()) >= options.limit:
                 break
         result.unfit, result.changed = one.problems.count, one.selection.changed
+        result.unfit_reasons = one.problems.kinds()
         result.notes += [f"{line}; left out" for line in one.problems.lines()]
         if result.changed:
             result.notes.append(f"changed rollouts: {result.changed} ({_CHANGED})")
         if not any(file.count for file in files.values()):
             raise InputError(*_nothing(one))
+        result.notes += _few(one, sum(file.count for file in files.values()))
+        told = [f"records: {count}: {remark}" for remark, count in remarks.most_common(_MOST_REMARKS)]
+        result.notes += told
         one.selection.check()
         for file in files.values():
             file.finish()
@@ -123,7 +144,8 @@ def _write(one: Export, paths: dict[str, Path], card: Path) -> ExportResult:
         result.notes += [f"{path}: not written: no record is of this split" for path in empty]
         result.records = {str(file.path): file.count for file in files.values() if file.count}
         counts = {name: (file.path.name, file.count) for name, file in files.items()}
-        text = data_card(one.format, counts, _facts(one), one.sources, now=time.time())
+        types = one.format.types(options) if one.format.schema is None else {}
+        text = data_card(one.format, counts, _facts(one), told, one.sources, types, now=time.time())
         card_file.write(text.encode("utf-8", "backslashreplace"))
         card_file.commit()
     result.files = [*map(Path, result.records), card]
@@ -150,12 +172,19 @@ def _nothing(one: Export) -> list[str]:
         low, high = between
         reasons.append(f"every reward is {low:g}" if low == high else f"the rewards go from {low:g} to {high:g}")
     elif result.chosen > result.unfit and one.format.needs:
-        tasks, several, varied = selection.spread()
-        counts = f"tasks: {tasks}, with several rollouts: {several}, with different rewards: {varied}"
-        reasons += [one.format.needs, counts]
+        reasons += _few(one, 0)
     if not (result.chosen or one.format.episodes) and (first := selection.first()) and is_episode(first):
         return [f"{summary}; the first rollout is {_EPISODE}; {_TAKES_EPISODES}"]
     return [summary, *reasons, *result.notes]
+
+
+def _few(one: Export, records: int) -> list[str]:
+    """For a format whose records take several rollouts: how many tasks have them, and what else a record takes."""
+    if not one.format.needs:
+        return []
+    tasks, several, varied = one.selection.spread()
+    counts = f"tasks: {tasks}, with several rollouts: {several}, with different rewards: {varied}"
+    return [*([one.format.needs] if records < tasks else []), counts]
 
 
 def _records(one: Export) -> Iterator[tuple[str, Json, Json]]:
@@ -217,6 +246,10 @@ def _facts(one: Export) -> Json:
         "chosen by it": result.chosen,
         "no form in this format": result.unfit,
     }
+    facts |= {f"left out: {why}": count for why, count in result.unfit_reasons.items()}
+    if one.format.needs:
+        tasks, several, varied = one.selection.spread()
+        facts |= {"tasks": tasks, "tasks with several rollouts": several, "tasks with different rewards": varied}
     if result.changed:
         facts[f"changed: {_CHANGED}"] = result.changed
     if options.dedupe:

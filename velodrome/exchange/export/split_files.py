@@ -10,7 +10,7 @@ import orjson
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError
-from velodrome.exchange.parquet import arrow
+from velodrome.exchange.parquet import arrow, json_columns, json_text
 from velodrome.records.outfile import OutFile
 
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -36,11 +36,15 @@ def output_files(to: Path, suffix: str, splits: Sequence[str], *, split: bool) -
 
 
 class RecordFile(OutFile):
-    """Records as JSON lines or, with a schema, as rows of a Parquet file, a few megabytes at a time."""
+    """Records as JSON lines or, with a schema, as rows of a Parquet file, a few megabytes at a time.
+
+    A column of Arrow's JSON type holds a value of any shape.
+    """
 
     def __init__(self, path: Path, make_schema: Any, numeric: Sequence[str]) -> None:
         self._arrow = arrow(str(path)) if make_schema is not None else None
         self._schema = make_schema(self._arrow, numeric) if make_schema is not None else None
+        self._free = json_columns(self._schema or ())
         super().__init__(path)
         self._parquet: Any = None
         if self._arrow is not None:
@@ -63,8 +67,9 @@ class RecordFile(OutFile):
 
     def _flush(self) -> None:
         if self._rows and self._arrow is not None:
+            rows = [{**row, **{name: json_text(row[name]) for name in self._free if name in row}} for row in self._rows]
             try:
-                self._parquet.write_batch(self._arrow.RecordBatch.from_pylist(self._rows, schema=self._schema))
+                self._parquet.write_batch(self._arrow.RecordBatch.from_pylist(rows, schema=self._schema))
             except OSError as error:
                 raise self.refused(error) from error
         self._rows, self._bytes = [], 0

@@ -1,6 +1,8 @@
 """Prompts for RL with verl: one task per row of a Parquet file, in the columns verl documents.
 
-`reward_model.ground_truth` is the task's answer; `extra_info` has the pass rate of its rollouts.
+A prompt of texts is a list of `role` and `content`, as in everybody's files for verl. If a prompt of the export has
+calls, reasoning or images, the column is JSON, which gives every message its own fields: a column of one type would add
+empty ones, and chat templates take an empty `tool_calls` for a call.
 """
 
 from __future__ import annotations
@@ -9,12 +11,53 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import orjson
-
 from velodrome.contracts import Json
 from velodrome.exchange.export import chat
-from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, Unit, each_fit, only, reward_of
+from velodrome.exchange.export.format import (
+    Convert,
+    ExportSettings,
+    Format,
+    LeaveOut,
+    Unit,
+    as_text,
+    each_fit,
+    only,
+    reward_of,
+)
+from velodrome.exchange.parquet import decimal
+from velodrome.records.rollout import task_of
 from velodrome.stats.metrics import PASS_REWARD
+
+# The data sources that verl's default_compute_score has a function for, beside all that begin with "aime".
+SCORED = frozenset(
+    {
+        "openai/gsm8k",
+        "lighteval/MATH",
+        "DigitalLearningGmbH/MATH-lighteval",
+        "HuggingFaceH4/MATH-500",
+        "math_dapo",
+        "math",
+        "math_dapo_reasoning",
+        "numina_aops_forum",
+        "numina_synthetic_math",
+        "numina_amc_aime",
+        "numina_synthetic_amc",
+        "numina_cn_k12",
+        "numina_olympiads",
+        "codecontests",
+        "apps",
+        "codeforces",
+        "taco",
+        "hiyouga/geometry3k",
+        "searchR1_nq",
+        "searchR1_triviaqa",
+        "searchR1_popqa",
+        "searchR1_hotpotqa",
+        "searchR1_2wikimultihopqa",
+        "searchR1_musique",
+        "searchR1_bamboogle",
+    }
+)
 
 
 def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
@@ -25,7 +68,6 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
         if not fitting:
             return
         row, prompt = fitting[0]
-        rewards = [reward for reward in map(reward_of, unit.rows) if reward is not None]
         answer = row.get(settings.answer)
         offered = chat.tools(row)
         yield {
@@ -33,17 +75,18 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
             or _own(row, "data_source")
             or _own(row["meta"], "agent")
             or "velodrome",
+            "agent_name": _own(row, "agent_name") or ("tool_agent" if offered else "single_turn_agent"),
             "prompt": prompt,
             "ability": settings.ability or _own(row, "ability") or "agent",
-            "reward_model": {"style": "rule", "ground_truth": None if answer is None else _text(answer)},
+            "reward_model": {"style": "rule", "ground_truth": None if answer is None else as_text(answer)},
             "extra_info": {
                 "split": unit.split,
                 "index": counts[unit.split],
                 "task": unit.task,
-                "answers": len(rewards),
-                "pass_rate": sum(reward >= PASS_REWARD for reward in rewards) / len(rewards) if rewards else None,
-                "mean_reward": sum(rewards) / len(rewards) if rewards else None,
-                "tools": orjson.dumps(offered).decode() if offered else None,
+                **_rewards(unit.rows),
+                "tools": as_text(offered) if offered else None,
+                "tool_selection": [tool["function"]["name"] for tool in offered],
+                "verify": as_text(task_of(row)),
             },
         }
         counts[unit.split] += 1
@@ -51,13 +94,38 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     return convert
 
 
+def _rewards(rows: Sequence[Json]) -> Json:
+    rewards = [reward for reward in map(reward_of, rows) if reward is not None]
+    return {
+        "answers": len(rewards),
+        "pass_rate": sum(reward >= PASS_REWARD for reward in rewards) / len(rewards) if rewards else None,
+        "mean_reward": sum(rewards) / len(rewards) if rewards else None,
+    }
+
+
 def _prompt(row: Json) -> list[Json]:
-    messages = []
-    for message in chat.prompt(row, chat.Style(reasoning="drop")):
-        if "tool_calls" in message or message["role"] == "tool":
-            raise chat.Unfit("its prompt has tool calls, which verl's prompts have no form for")
-        messages.append({"role": message["role"], "content": chat.text_only(message["content"])})
+    chat.tools(row)
+    messages = chat.prompt(row, chat.Style(arguments="object"))
+    for message in messages:
+        message["content"] = _content(message["content"])
+        for call in message.get("tool_calls", ()):
+            for number in chat.numbers(call["function"]["arguments"]):
+                if isinstance(number, float) and decimal(number) is None:
+                    raise chat.Unfit("`datasets` would change a number of a call in its prompt")
     return messages
+
+
+def _content(content: Any) -> Any:
+    """The text, or parts as verl's models for images take them."""
+    if isinstance(content, str) or all("text" in part for part in content):
+        return chat.text_only(content)
+    return [_part(part) for part in content]
+
+
+def _part(part: Json) -> Json:
+    if part["type"] == "image_url":
+        return {"type": "image", "image": part["image_url"]["url"]}
+    return {"type": "text", "text": chat.text_only([part])}
 
 
 def _own(row: Json, name: str) -> str | None:
@@ -65,11 +133,33 @@ def _own(row: Json, name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+def loose(record: Json) -> bool:
+    return any(len(message) > 2 or not isinstance(message["content"], str) for message in record["prompt"])
+
+
+def remarks(record: Json) -> list[str]:
+    source, truth = record["data_source"], record["reward_model"]["ground_truth"]
+    if source in SCORED or source.startswith("aime"):
+        scorer = "verl scores it with its function of that name"
+    else:
+        scorer = (
+            "verl has no scorer of that name; give it one as reward.custom_reward_function.path (docs/export.md#verl)"
+        )
+    return [
+        f"data_source is {source!r}: {scorer}",
+        *(["it has no ground_truth: see --answer"] if truth is None else []),
+    ]
 
 
 def schema(arrow: Any, numeric: Sequence[str]) -> Any:
+    return _schema(arrow, arrow.list_(arrow.struct({"role": arrow.string(), "content": arrow.string()})))
+
+
+def loose_schema(arrow: Any, numeric: Sequence[str]) -> Any:
+    return _schema(arrow, arrow.json_())
+
+
+def _schema(arrow: Any, prompt: Any) -> Any:
     text = arrow.string()
     extra = {
         "split": text,
@@ -79,11 +169,14 @@ def schema(arrow: Any, numeric: Sequence[str]) -> Any:
         "pass_rate": arrow.float64(),
         "mean_reward": arrow.float64(),
         "tools": text,
+        "tool_selection": arrow.list_(text),
+        "verify": text,
     }
     return arrow.schema(
         {
             "data_source": text,
-            "prompt": arrow.list_(arrow.struct({"role": text, "content": text})),
+            "agent_name": text,
+            "prompt": prompt,
             "ability": text,
             "reward_model": arrow.struct({"style": text, "ground_truth": text}),
             "extra_info": arrow.struct(extra),
@@ -96,15 +189,21 @@ FORMAT = Format(
     about="prompts with their answers, one task a row of a Parquet file, as verl takes them",
     fields={
         "data_source": "chooses verl's reward function: --data-source, else the task's own, else the agent's name",
-        "prompt": "what was asked: a list of `role` and `content`",
+        "agent_name": "verl's agent loop: the task's own, else `tool_agent` if tools were offered, else "
+        "`single_turn_agent`",
+        "prompt": "what was asked: a list of messages; as JSON if one of the export has calls, reasoning or images",
         "ability": "the kind of task: --ability, else the task's own, else `agent`",
         "reward_model": "`style` is `rule`; `ground_truth` is the task's answer as text (field --answer), or null",
         "extra_info": "`split`, `index` in it, `task`, and of its rollouts `answers` (how many have a reward), "
-        "`pass_rate`, `mean_reward`; `tools` as JSON text",
+        "`pass_rate`, `mean_reward`; `tools` as JSON text, their names in `tool_selection`; the task in `verify`, "
+        "as JSON text for the environment's `/verify`",
     },
     start=start,
     content=only("prompt", "reward_model"),
     by_task=True,
     settings=("answer", "data_source", "ability"),
     schema=schema,
+    loose_schema=loose_schema,
+    loose=loose,
+    remarks=remarks,
 )

@@ -30,7 +30,7 @@ def rollout(row: Any) -> Json:
 
 def check(row: Any) -> None:
     """Raise a `ValueError` if it is not one of their rollouts; such a row is not exported either."""
-    check_task(row)
+    check_task(row, done=True)
     if not isinstance(row.get("response"), dict):
         raise ValueError('no "response" in it; a file of tasks is imported with --as tasks')
     if not isinstance(row["response"].get("output"), list):

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
+
 from velodrome.contracts import Json
 from velodrome.exchange.imports.foreign import Convert, ForeignFormat, new_meta
 from velodrome.records.rollout import make_rollout
@@ -71,7 +73,7 @@ def _task(request: Json, fields: Json) -> Json:
     if not wanted["messages"]:
         raise ValueError("no question in it")
     task = {**fields, "responses_create_params": responses_request(wanted)}
-    check_task(task)
+    check_task(task, done=True)
     return task
 
 
@@ -99,6 +101,8 @@ def _conversation(row: Json, place: int) -> tuple[Json, list[Json]]:
         end -= 1
     fields = {name: value for name, value in row.items() if name not in _CONVERSATION}
     request = {name: row[name] for name in ("tools", "parallel_tool_calls") if row.get(name) is not None}
+    if isinstance(request.get("tools"), str):  # as TRL takes them, and velo export sft writes them
+        request["tools"] = orjson.loads(request["tools"])
     task = _task({**request, "messages": messages[:end]}, fields)
     if end == len(messages):
         return task, []
