@@ -139,10 +139,12 @@ def test_an_async_function_or_an_object_with_run_is_an_agent():
     result = ran(scored, {"responses_create_params": {"input": "hi"}, "id": 3})
     assert (result["id"], result["reward"], result["note"]) == (3, 1.0, "kept")
     assert final_text(result["response"]["output"]) == "hi"
-    assert ran(Runner())["response"] == {"output": [ITEM]}
+    [item] = ran(Runner())["response"]["output"]
+    assert final_text([item]) == final_text([ITEM])
+    assert item["id"].startswith("msg_resp_")
     assert ran(Runner(), verify=False)["verified"] is False
     assert "reward" not in ran(Runner(), verify=False)
-    assert asyncio.run(as_agent(Runner()).respond({"input": "x"})) == {"output": [ITEM]}
+    assert final_text(asyncio.run(as_agent(Runner()).respond({"input": "x"}))["output"]) == final_text([ITEM])
 
 
 def test_a_text_has_no_reward_so_it_is_a_result_only_without_verification():

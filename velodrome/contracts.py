@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol, get_type_hints, runtime_checkable
-from uuid import uuid4
 
-from velodrome.errors import AgentError, InputError, ModelError, blame, result_of
+from velodrome.errors import AgentError, InputError, ModelError, RolloutError, blame, result_of
 from velodrome.records.conversation import text_of
+from velodrome.records.events import ENDS, whole
+from velodrome.records.response_fields import complete
 from velodrome.threads import Threads
 
 Json = dict[str, Any]
@@ -62,6 +64,36 @@ class Streaming(Protocol):
         `response` is what `respond` would have returned. Raises `ModelError`. Closing the iterator stops the model.
         """
         ...
+
+
+async def events_of(
+    model: Any, request: Json, name: str = "", *, fault: type[RolloutError] = ModelError, where: str = "model"
+) -> AsyncGenerator[Json, None]:
+    """The events of an answer, to its last; an answer that comes whole is made into events.
+
+    `name` is its model if it names none. What it raises is a fault, as is a stream that fails or has no end.
+    """
+    with blame(fault, where):
+        if not isinstance(model, Streaming):
+            for event in whole(await model.respond(request), {"model": name, **request}, fault):
+                yield event
+            return
+        async with aclosing(model.stream(request)) as events:
+            async for event in events:
+                last, response = event["type"] in ENDS, event.get("response")
+                if event["type"] == "response.failed" or (last and not isinstance(response, dict)):
+                    raise fault(f"{where}: {_failure(response)}")
+                yield event
+                if last:
+                    return
+        raise fault(f"{where}: the stream has no end")
+
+
+def _failure(response: Any) -> str:
+    """Why a stream failed, in the words of its last event."""
+    error = response.get("error") if isinstance(response, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return f"{message or 'the last event of the stream has no response'}"
 
 
 @runtime_checkable
@@ -194,16 +226,13 @@ def prompt_text(request: Json) -> str:
     )
 
 
-def text_response(text: str, model: str) -> Json:
-    """A Response that says one text."""
-    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
-    return {
-        "id": f"resp_{uuid4().hex}",
-        "object": "response",
-        "model": model,
-        "status": "completed",
-        "output": [message],
-    }
+def as_response(answer: Any, name: str, request: Json) -> Any:
+    """The Response that a function means by a text, by items or by a Response of its own."""
+    if isinstance(answer, str | list):
+        answer = {"output": [{"type": "message", "content": answer}] if isinstance(answer, str) else answer}
+    if not isinstance(answer, dict) or not isinstance(answer.get("output"), list):
+        return answer
+    return complete({"model": name, **answer}, request)
 
 
 class FunctionModel:
@@ -223,10 +252,9 @@ class FunctionModel:
             answer = call() if self._is_async else await self._threads.run(call, timeout_s=FUNCTION_TIMEOUT_S)
             if inspect.isawaitable(answer):
                 answer = await answer
-        if isinstance(answer, str):
-            return text_response(answer, self.name)
-        if isinstance(answer, dict) and "output" in answer:
-            return answer
+        if isinstance(answer, str) or (isinstance(answer, dict) and "output" in answer):
+            response: Json = as_response(answer, self.name, request)
+            return response
         with result_of(self.__wrapped__):
             raise ModelError(f"{self.name} returned {answer!r:.80}, not a text or a Response")
 
@@ -256,11 +284,7 @@ class FunctionAgent:
                 raise AgentError(f'{self.name} returned {result!r:.80}, not a dict with "response" or "output"')
             if verify and fields.get("reward") is None:
                 raise AgentError(f'{self.name} returned no "reward"; return one, or run it without verification')
-        response = fields.get("response", fields.get("output"))
-        if isinstance(response, str):
-            response = text_response(response, self.name)
-        elif isinstance(response, list):
-            response = {"object": "response", "status": "completed", "output": response}
+        response = as_response(fields.get("response", fields.get("output")), self.name, task["responses_create_params"])
         dropped = ("output",) if verify else ("output", "reward")
         return {**task, **{name: fields[name] for name in fields if name not in dropped}, "response": response}
 

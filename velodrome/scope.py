@@ -38,6 +38,7 @@ R = TypeVar("R")
 
 HURRIED_S = 2.0
 _LOOK_S = 0.05
+_NESTED = 4  # an agent closes a session of an environment, which closes its own
 
 connections = PoolLimits()  # of pools that are made from now on
 
@@ -86,13 +87,19 @@ class Scope:
                 await self._finished()
                 raise
         finally:
-            for each in self._unfinished:
-                each.cancel()
-            if self._unfinished:
-                await asyncio.wait(self._unfinished, timeout=_LOOK_S)
+            await self._give_up()
 
     async def _finished(self) -> None:
         while self._unfinished and time.monotonic() < self._until:
+            await asyncio.wait(self._unfinished, timeout=_LOOK_S)
+
+    async def _give_up(self) -> None:
+        """Cancel what is left. Work that is cancelled may leave work that it waited for, which is cancelled too."""
+        for _ in range(_NESTED):
+            if not self._unfinished:
+                return
+            for each in self._unfinished:
+                each.cancel()
             await asyncio.wait(self._unfinished, timeout=_LOOK_S)
 
     async def __aenter__(self) -> Scope:

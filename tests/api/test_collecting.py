@@ -15,7 +15,7 @@ from leaks import nothing_left
 from patience import DEADLINE_S
 
 from velodrome.api.collecting import collect, rollout, verify
-from velodrome.contracts import Model, text_response
+from velodrome.contracts import Model, as_response
 from velodrome.errors import InputError, RolloutError, VerifyError
 from velodrome.resources_servers.environment import Environment
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
@@ -362,7 +362,8 @@ class Judged(Echo):
 
 class Answering:
     async def respond(self, request: Any) -> Any:
-        return text_response("hi there", "answering")
+        response: Json = as_response("hi there", "answering", request)
+        return response
 
     async def aclose(self) -> None: ...
 

@@ -98,7 +98,8 @@ def rewarded(reward: float, first: int = 0) -> Plant:
 
 
 def stopped(reason: str) -> Plant:
-    details = {"status": "incomplete", "incomplete_details": {"reason": reason}}
+    own = {"metadata": {"stop": reason}} if reason == "max_steps" else {"incomplete_details": {"reason": reason}}
+    details = {"status": "incomplete", **own}
     return each(10, 25, lambda row: row["response"].update(details))
 
 
@@ -258,6 +259,10 @@ PLANTS: list[tuple[str, str, Plant, int, list[int], set[str]]] = [
     ("slow-verification", "warning", timed(200, verify_s=4.0), 200, FIRST, set()),
     ("retries", "warning", timed(70, retries=2, rate_limited=1), 70, FIRST, set()),
     ("no-token-counts", "info", uncounted, 4, [1, 2, 3, 4], set()),
+    ("no-token-ids", "warning", each(2, 5, lambda row: row["output"][0].update(generation_token_ids=None)), 3,
+     [3, 4, 5], set()),
+    ("no-token-ids", "warning", each(2, 5, lambda row: row["output"][0].update(generation_token_ids=[7])), 3,
+     [3, 4, 5], set()),
     ("unreadable-lines", "error", garbage, 4, [6, 7, 8, 9], set()),
     ("schema", "error", odd_rows, 2, [2, 3], {"bad-reward", "empty-answers", "bad-times", "no-token-counts"}),
     ("duplicate-keys", "error", twice, 7, [201, 202, 203, 204, 205], set()),

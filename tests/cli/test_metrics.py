@@ -138,7 +138,7 @@ def test_every_file_that_cannot_be_read_is_named(file: Path, tmp_path: Path, cap
 def test_a_field_that_no_row_has_is_a_mistake(file: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["metrics", str(file), "--by", "dificulty"]) == 2
     assert capsys.readouterr().err == (
-        "velo: by=dificulty: no rollout has it; give agent, task, or a field of the rows as in info.level\n"
+        "velo: by=dificulty: no rollout has it; give agent, task, status, or a field of the rows as in info.level\n"
     )
 
 

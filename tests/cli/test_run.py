@@ -136,7 +136,9 @@ def test_without_servers_a_collection_is_embedded_and_says_so(velo: Any, tmp_pat
 
 
 def test_a_table_is_aligned_and_lists_the_pids_of_workers():
-    rows = [{"name": "a", "type": "t", "status": "ok", "url": "u", "pid": [1, 2], "uptime_s": 3.7, "restarts": 0}]
+    rows = [
+        {"name": "a", "type": "t", "status": "ok", "url": "u", "pid": 1, "pids": [1, 2], "uptime_s": 3.7, "restarts": 0}
+    ]
     assert table(rows) == (
         "name  type  status  url  pid  uptime_s  restarts\na     t     ok      u    1,2  4         0"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,23 @@ def test_a_token_budget_that_cannot_count_says_so(
     run = asyncio.run(velo.collect(["a", "b"], agent, max_total_tokens=1, progress=progress))
     assert run.kept == 2
     assert "max_total_tokens" in (capsys.readouterr().err if progress else caplog.text)
+
+
+@pytest.mark.parametrize("own_handler", [False, True])
+def test_log_lines_are_lines_above_the_bar(
+    own_handler: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    handlers = [logging.StreamHandler()] if own_handler else []
+    monkeypatch.setattr(logging.getLogger(), "handlers", handlers)
+
+    async def agent(task: dict[str, Any]) -> dict[str, Any]:
+        logging.getLogger("somewhere").warning("look here")
+        return {"output": "fine", "reward": 1.0}
+
+    asyncio.run(velo.collect(["a"], agent))
+    logging.getLogger("somewhere").warning("and here")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if "here" in line] == ["look here", "and here"]
 
 
 def test_the_first_interrupt_says_what_is_in_flight_and_the_second_ends_it(tmp_path: Path):

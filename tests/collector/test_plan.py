@@ -186,8 +186,10 @@ def test_overrides_change_what_the_model_is_asked_but_not_the_key(tmp_path: Path
 
 def test_an_override_of_a_wrong_shape_is_a_mistake(tmp_path: Path):
     path = write(tmp_path / "t.jsonl", task(id="a"))
+    [unnamed] = problems(selection(path, params={"tools": [{"type": "function"}]}))
+    assert unnamed.startswith('command line: "responses_create_params.tools[0].name" must be')
     [line] = problems(selection(path, params={"tools": [5]}))
-    assert line == 'command line: responses_create_params: "tools" is a list of objects (see docs/rollouts.md#task)'
+    assert line == 'command line: "responses_create_params.tools" must be a list of objects (see docs/rollouts.md#task)'
 
 
 @pytest.mark.parametrize("asked", [None, "", [], 5, ["text"]])

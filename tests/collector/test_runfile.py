@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,25 @@ def test_other_code_is_named_and_a_missing_digest_is_not_compared_nor_forgotten(
     assert RunFile(path).problems(made("1e")) == [
         "m: the code of responses_api_models/openai_model changed: source was 0f, now 1e"
     ]
+
+
+@pytest.mark.parametrize(
+    ("compiled", "python", "said"), [(True, "3.9.1", True), (False, "3.9.1", False), (True, None, False)]
+)
+def test_code_that_another_python_compiled_is_said_to_be_so(
+    tmp_path: Path, compiled: bool, python: str | None, said: bool
+):
+    def made(source: str) -> dict[str, Any]:
+        kind = {"class": "mine.Agent"} if compiled else {"kind": "resources_servers", "implementation": "mine"}
+        return {"instances": {"a": {**kind, "source": source}}}
+
+    path = tmp_path / "r.jsonl"
+    RunFile(path).begin(made("0f"), {}, {})
+    if python:
+        file = tmp_path / "r.run.json"
+        file.write_bytes(file.read_bytes().replace(platform.python_version().encode(), python.encode()))
+    [problem] = RunFile(path).problems(made("1e"))
+    assert ("compiled by Python 3.9.1, now by" in problem) == said
 
 
 def test_a_run_is_recorded_beside_its_rollouts_and_another_recipe_is_noticed(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -96,6 +97,15 @@ def test_an_index_that_is_no_database_is_rebuilt(opened: OpenIndex, path: Path):
     index = opened(path)
     state = index.refresh()
     assert (state.rows, state.failed, state.rebuilt) == (40, 1, "the index file was damaged (file is not a database)")
+
+
+def test_a_connection_that_cannot_be_set_up_is_closed(tmp_path: Path):
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes(b"no database" * 100)
+    with pytest.raises(sqlite3.DatabaseError) as raised:
+        database.connect(damaged)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        raised.traceback[-1].frame.f_locals["connection"].execute("PRAGMA user_version")
 
 
 def test_an_index_damaged_while_it_is_open_is_rebuilt(opened: OpenIndex, path: Path):

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.records.conversation import Response, ToolCall, final_text, flaw, items, messages, text_of, tool_text
+from velodrome.records.conversation import (
+    Response,
+    ToolCall,
+    final_text,
+    flaw,
+    items,
+    messages,
+    text_of,
+    token_flaws,
+    tool_text,
+)
 
 Json = dict[str, Any]
 
@@ -239,3 +249,28 @@ def test_no_json_at_all_makes_messages_raise_and_the_answer_stays_the_same(outpu
         assert final_text(items(spoken)) == final_text(output)
         there, back = (Response({"output": each}).tool_calls for each in (output, items(spoken)))
         assert [(call.name, call.output) for call in back] == [(call.name, call.output) for call in there]
+
+
+IDS, PROBS = {"generation_token_ids": [3]}, {"generation_log_probs": [-0.5]}
+NO_IDS, NO_PROBS = {"generation_token_ids": None}, {"generation_log_probs": None}
+FLAWS: dict[str, tuple[list[Any], list[str], list[str]]] = {
+    "all": ([TOKENS, TOKENS], [], []),
+    "none": ([{}, {}], [], []),
+    "log-probabilities alone, of a call": ([PROBS, {}], [], []),
+    "log-probabilities alone, one missing": (
+        [PROBS, {}, NO_PROBS], ["generation_log_probs on 2 of 3 turns"], []
+    ),
+    "log-probabilities alone, all missing": ([NO_PROBS], ["no generation_log_probs"], []),
+    "whole ids, log-probabilities of some turns": (
+        [IDS | PROBS, IDS | NO_PROBS], ["generation_log_probs on 1 of 2 turns"], []
+    ),
+    "ids that did not come": ([NO_IDS, NO_IDS], ["no generation_token_ids"], []),
+    "ids of some turns": ([IDS, {}], [], ["generation_token_ids on 1 of 2 turns"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FLAWS)
+def test_what_a_rollout_lacks_of_its_tokens_is_told_from_ids_that_are_not_whole(case: str):
+    turns, lacking, broken = FLAWS[case]
+    spoken = [{"role": "assistant", **turn} for turn in turns]
+    assert token_flaws([{"role": "user"}, *spoken]) == (lacking, broken)

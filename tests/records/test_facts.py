@@ -30,7 +30,7 @@ ROW: dict[str, Any] = {
         {"role": "assistant", "tool_calls": [{"function": {"name": "search", "arguments": "{}"}}]},
         {"role": "assistant", "reasoning_content": "Hm.", "content": "36"},
     ],
-    "response": {"model": "m", "status": "incomplete", "incomplete_details": {"reason": "max_steps"}, "content": "36"},
+    "response": {"model": "m", "status": "incomplete", "metadata": {"stop": "max_steps"}, "content": "36"},
     "usage": {"input_tokens": 20, "output_tokens": 10, "total_tokens": 30},
     "reward": 1.0,
     "flag": True,
@@ -56,6 +56,24 @@ def changed(**fields: Any) -> dict[str, Any]:
             part = part[each]
         part[name] = value
     return row
+
+
+LABEL = {"stop": "my own label"}
+
+
+@pytest.mark.parametrize(
+    ("response", "request_metadata", "reason"),
+    [
+        ({"incomplete_details": {"reason": "max_output_tokens"}, "metadata": LABEL}, LABEL, "max_output_tokens"),
+        ({"incomplete_details": {"reason": "max_output_tokens"}, "metadata": LABEL}, None, "max_output_tokens"),
+        ({"incomplete_details": None, "metadata": {"stop": "max_steps"}}, LABEL, "max_steps"),
+        ({"incomplete_details": None, "metadata": LABEL}, LABEL, ""),
+        ({"metadata": "a text"}, "a text", ""),
+    ],
+)
+def test_why_a_response_ended_is_not_taken_from_the_users_metadata(response: Any, request_metadata: Any, reason: str):
+    row = changed(response={"status": "incomplete", **response}, responses_create_params__metadata=request_metadata)
+    assert RowFacts(row).stopped_by == reason
 
 
 def test_a_rollout_says_who_it_is_how_it_went_and_how_long_it_took():

@@ -8,6 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
+from velodrome.records.conversation import messages
+from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import beside, encode, key_in, make_rollout, rescored, response_of, split_key, task_of
 
 TASK = {"responses_create_params": {"input": "15% of 240?"}, "expected_answer": "36", "tags": ["a"]}
@@ -74,12 +76,33 @@ def test_task_fields_that_a_verifier_hands_back_are_still_the_tasks():
 
 def test_the_response_a_verifier_saw_comes_back_out_of_the_row():
     row = again(make_rollout(TASK, result(reward=1.0), dict(META)))
-    expected = {name: value for name, value in RESPONSE.items() if value is not None}
-    assert response_of(row) == expected
-    response = {**RESPONSE, "status": "incomplete", "incomplete_details": {"reason": "max_steps"}}
-    row = make_rollout(TASK, {**result(reward=0.0), "response": response}, dict(META))
-    assert row["response"]["incomplete_details"] == {"reason": "max_steps"}
-    assert response_of(row)["status"] == "incomplete"
+    back = response_of(row)
+    assert {name: back[name] for name in RESPONSE if name not in ("output", "usage")} == {
+        name: value for name, value in RESPONSE.items() if name not in ("output", "usage")
+    }
+    assert messages(back["output"]) == messages(RESPONSE["output"])
+    assert back["usage"].items() >= RESPONSE["usage"].items()
+
+
+def test_why_an_agent_stopped_is_in_the_row_and_in_the_response_that_is_made_of_it():
+    stopped = {"incomplete_details": None, "metadata": {"stop": "max_steps", "own": "of the request"}}
+    row = make_rollout(
+        TASK, {**result(reward=0.0), "response": {**RESPONSE, "status": "incomplete", **stopped}}, dict(META)
+    )
+    assert row["response"]["metadata"] == {"stop": "max_steps"}
+    former = {**row, "response": {**row["response"], "incomplete_details": {"reason": "max_steps"}}}
+    del former["response"]["metadata"]
+    for each in (row, former):
+        response = response_of(each)
+        assert (response["status"], response["incomplete_details"]) == ("incomplete", None)
+        assert response["metadata"] == {"stop": "max_steps"}
+        assert RowFacts(each).stopped_by == "max_steps"
+
+
+def test_a_label_of_the_users_is_kept_only_where_a_response_is_incomplete():
+    labelled = {**RESPONSE, "metadata": {"stop": "my own label"}}
+    row = make_rollout(TASK, {**result(reward=0.0), "response": {**labelled, "status": "completed"}}, dict(META))
+    assert "metadata" not in row["response"]
 
 
 @pytest.mark.parametrize("usage", [None, [], "many", 5])

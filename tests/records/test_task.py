@@ -27,7 +27,7 @@ def test_an_empty_list_is_a_task_for_whoever_brings_the_prompt():
 
 
 SEE = "(see docs/rollouts.md#task)"
-LIST = '"responses_create_params.input" is a text that is not empty, or a list of messages'
+LIST = '"responses_create_params.input" must be a text that is not empty, or a list of messages'
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ LIST = '"responses_create_params.input" is a text that is not empty, or a list o
         (b"true", f"a task is a JSON object, not true or false {SEE}"),
         (b"1.5", f"a task is a JSON object, not a number {SEE}"),
         (b"{}", f'no "responses_create_params" {SEE}'),
-        (line(responses_create_params="x"), f'"responses_create_params" is an object, not a text {SEE}'),
+        (line(responses_create_params="x"), f'"responses_create_params" must be an object, not a text {SEE}'),
         (line(responses_create_params={}), f'no "responses_create_params.input" {SEE}'),
         (line(responses_create_params={"input": ""}), f"{LIST} {SEE}"),
         (line(responses_create_params={"input": 5}), f"{LIST} {SEE}"),
@@ -50,7 +50,7 @@ LIST = '"responses_create_params.input" is a text that is not empty, or a list o
         *(
             (
                 line(responses_create_params={"input": [{"role": "user", "content": "hi"}, {"role": "user", **empty}]}),
-                f'"responses_create_params": input[1]: a message without "content" {SEE}',
+                f'"responses_create_params.input[1]" is a message without "content" {SEE}',
             )
             for empty in ({}, {"content": None}, {"type": "message"})
         ),

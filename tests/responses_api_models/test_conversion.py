@@ -184,7 +184,7 @@ def test_items_that_need_no_change_are_passed_on_as_they_are() -> None:
         ({"input": "x", "previous_response_id": "resp_1"}, '"previous_response_id" has no form in chat completions'),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]}, "without image_url"),
         ({"input": [{"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "tool_calls[0]: no function name"),
-        ({"input": [{"role": "user", "content": "x"}, {"role": "user", "content": [["x"]]}]}, 'input[1]: "content"'),
+        ({"input": [{"role": "user", "content": "x"}, {"role": "user", "content": [["x"]]}]}, '"input[1].content"'),
     ],
 )
 def test_a_request_that_chat_cannot_express_says_what_is_in_the_way(request_: Json, message: str) -> None:
@@ -203,7 +203,7 @@ COMPLETION: Json = {
         "prompt_tokens": 10,
         "completion_tokens": 4,
         "total_tokens": 14,
-        "prompt_tokens_details": {"cached_tokens": 8},
+        "prompt_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 3},
     },
 }
@@ -236,7 +236,7 @@ def test_a_completion_becomes_a_response() -> None:
         ],
         "usage": {
             "input_tokens": 10,
-            "input_tokens_details": {"cached_tokens": 8},
+            "input_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 0},
             "output_tokens": 4,
             "output_tokens_details": {"reasoning_tokens": 3},
             "total_tokens": 14,
@@ -276,6 +276,7 @@ def test_token_ids_are_found_in_each_place_a_server_puts_them() -> None:
         completion(choice=numbered, tool_calls=[CHAT_CALL]),
         completion(tool_calls=[CHAT_CALL], **tokens),
     ):
+        answer["usage"] = {"prompt_tokens": 1, "completion_tokens": 1}
         (item,) = response_from_chat(answer, {})["output"]
         assert {name: item[name] for name in tokens} == tokens
 
@@ -285,7 +286,7 @@ def test_missing_usage_stays_missing_and_bare_usage_is_completed() -> None:
     bare = {"prompt_tokens": 2, "completion_tokens": 3, "prompt_tokens_details": None}
     assert response_from_chat({**COMPLETION, "usage": bare}, {})["usage"] == {
         "input_tokens": 2,
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens": 3,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": 5,
@@ -308,7 +309,7 @@ def test_a_response_becomes_a_completion_without_the_steps_of_hosted_tools() -> 
         "annotations": [{"type": "url_citation", "url_citation": note}],
         "generation_token_ids": [4],
     }
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "tool_calls"}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "tool_calls", "token_ids": [4]}
     assert (completion["created"], completion["choices"], completion["usage"]) == (12, [choice], None)
     with pytest.raises(ModelError, match=r'^response: no "output" list$'):
         chat_from_response({"output": None})

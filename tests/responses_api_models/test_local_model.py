@@ -23,6 +23,7 @@ from velodrome.errors import InputError, ModelError, ServerError
 from velodrome.records.conversation import final_text
 from velodrome.responses_api_models.local_model import constrained, weights
 from velodrome.responses_api_models.local_model.app import LocalModel
+from velodrome.responses_api_models.tokens import MissingTokens
 
 CALCULATOR = {
     "type": "function",
@@ -37,6 +38,7 @@ CALCULATOR = {
 }
 CHAT_TOOL = {"type": "function", "function": {key: CALCULATOR[key] for key in ("name", "description", "parameters")}}
 QUESTION = {"role": "user", "content": "What is 7 + 5?"}
+END_OF_TURN = 2  # <|im_end|> of SmolLM2
 CONTENT = b"GGUF and the rest of a very small model"
 
 
@@ -263,6 +265,47 @@ def test_log_probabilities_cover_every_token_when_they_are_asked_for(model: Loca
     part = response["output"][-1]["content"][0]
     assert b"".join(bytes(entry["bytes"]) for entry in part["logprobs"]).decode() == part["text"]
     assert all(entry["logprob"] <= 0 for entry in part["logprobs"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"input": "What is 7 + 5? Reply with the number only."},
+        {"input": "What is 7 + 5?", "tools": [CALCULATOR], "tool_choice": "required", "max_output_tokens": 60},
+        {"input": "What is 7 + 5?", "tools": [CALCULATOR], "max_output_tokens": 9},
+        {"input": "What is 7 + 5?", "max_output_tokens": 2},
+    ],
+    ids=["a text", "a call", "a call cut off", "a text cut off"],
+)
+def test_there_is_an_id_for_every_generated_token_the_end_of_the_turn_included(
+    model: LocalModel, request_: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    model._missing = MissingTokens()
+    answers = [ask(model, return_token_ids=True, logprobs=True, **request_) for _ in range(2)]
+    for response in answers:
+        item = response["output"][-1]
+        assert item["prompt_token_ids"] is None
+        ids = item["generation_token_ids"]
+        assert len(ids) == len(item["generation_log_probs"]) == response["usage"]["output_tokens"]
+        assert (ids[-1] == END_OF_TURN) == (response["status"] == "completed")
+    [notice] = caplog.records
+    assert "prompt_token_ids" in notice.getMessage()
+
+
+@pytest.mark.slow
+def test_log_probabilities_of_some_tokens_only_are_missing_and_the_ids_are_whole(model: LocalModel) -> None:
+    response = ask(model, input="Repeat: 🚲 東京", return_token_ids=True, logprobs=True, max_output_tokens=14)
+    item = response["output"][-1]
+    assert (len(item["generation_token_ids"]), item["generation_log_probs"]) == (14, None)
+
+
+@pytest.mark.slow
+def test_ids_of_a_stream_that_lacks_some_are_not_recorded(model: LocalModel) -> None:
+    item = ask(model, input="What is 7 + 5? Reply with the number only.", logprobs=True)["output"][-1]
+    assert item["content"][0]["logprobs"]
+    assert "generation_token_ids" not in item
 
 
 @pytest.mark.slow

@@ -33,20 +33,34 @@ def problem(config: dict[str, Any]) -> str:
 
 
 def test_a_text_is_a_whole_response():
-    assert answer({"answers": ["It is 36."], "model": "tiny"}) == {
+    response = answer({"answers": ["It is 36."], "model": "tiny"})
+    assert isinstance(response.pop("created_at"), int)
+    assert response == {
         "id": "resp_1",
         "object": "response",
         "model": "tiny",
         "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
         "output": [
             {
                 "type": "message",
+                "id": "msg_resp_1_0",
                 "role": "assistant",
                 "status": "completed",
                 "content": [{"type": "output_text", "text": "It is 36.", "annotations": []}],
             }
         ],
-        "usage": {"input_tokens": 3, "output_tokens": 3, "total_tokens": 6},
+        "usage": {
+            "input_tokens": 3,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": 3,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 6,
+        },
     }
 
 
@@ -58,6 +72,7 @@ def test_a_message_may_reason_talk_and_call_tools():
     }
     reasoning, text, first, second = answer({"answers": [message]})["output"]
     assert (reasoning["content"][0]["text"], text["content"][0]["text"]) == ("hm", "one moment")
+    assert (first.pop("id"), second.pop("id")) == ("fc_resp_1_2", "fc_resp_1_3")
     assert first == {"type": "function_call", "call_id": "call_0_0", "name": "f", "arguments": '{"x":1}'}
     assert second == {"type": "function_call", "call_id": "mine", "name": "g", "arguments": "{bad"}
 
@@ -170,6 +185,14 @@ def test_a_share_of_calls_is_the_same_in_every_run_whatever_the_jitter():
     assert hits(faults, 200, jitter_s=1e-9) == first
     assert hits(faults, 200, seed=1) != first
     assert 40 <= first.count("5") <= 80
+
+
+def test_calls_at_once_have_ids_of_their_own_in_the_order_in_which_they_came():
+    async def at_once() -> list[str]:
+        model = ScriptedModel(answers=["Hi"], latency_s=0.001, jitter_s=0.001)
+        return [each["id"] for each in await asyncio.gather(*(model.respond({"input": "Hi"}) for _ in range(5)))]
+
+    assert asyncio.run(at_once()) == [f"resp_{number}" for number in range(1, 6)]
 
 
 def test_a_model_that_never_answers_can_still_be_cancelled():

@@ -114,7 +114,7 @@ class Session:
         """Of all workers."""
         result: list[int] = []
         for each in self.instances().values():
-            result += each["pid"] if isinstance(each["pid"], list) else [each["pid"]]
+            result += each["pids"]
         return result
 
     def ends(self, number: signal.Signals | None = None) -> int:

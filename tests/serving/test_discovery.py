@@ -13,9 +13,10 @@ import orjson
 import pytest
 import yaml
 
+from velodrome.cli.status import table
 from velodrome.errors import InputError
 from velodrome.serving.connect import Components, Servers
-from velodrome.serving.discovery import find
+from velodrome.serving.discovery import find, read_head
 from velodrome.serving.remote import HttpAgent, HttpModel, HttpResources
 from velodrome.settings import Config, Instance
 
@@ -148,6 +149,49 @@ def test_a_config_of_which_nothing_runs_is_embedded_and_said_to_be():
         other = Instance("other", "responses_api_models", "scripted_model", {"answers": ["x"]}, "test")
         _, servers = find(Config({"head_server": {"host": "127.0.0.1", "port": port}}, {"other": other}))
     assert servers.note == f"none of these servers runs at 127.0.0.1:{port}: running embedded, all in this process"
+
+
+def test_a_head_that_lists_no_servers_is_an_error_without_a_config_and_its_blocks_are_never_run_here():
+    with head([]) as port:
+        with pytest.raises(InputError, match=rf"^the head server at 127.0.0.1:{port} lists no servers, and no config_"):
+            find(config(port))
+        mine = Instance("mine", AGENT, "any", {"model_server": {"type": MODEL, "name": "m"}}, "my.yaml")
+        assert [*find(config(port, mine))[0].instances] == ["mine"]
+    with head(RUNNING[:1]) as port:
+        assert [*find(config(port))[0].instances] == ["m"]
+
+
+def test_a_server_of_somebody_else_that_a_head_only_shows_is_used():
+    blocks = {"theirs": {AGENT: {"any": {"url": "http://127.0.0.1:2"}}}}
+    with head([], blocks) as port:
+        result, servers = find(config(port))
+    assert servers.note == f"using the servers that run at 127.0.0.1:{port}: theirs"
+    assert isinstance(Components(result, servers=servers).connect("theirs"), HttpAgent)
+
+
+def test_the_list_of_a_nemo_gym_head_is_read():
+    """Its `name` is the implementation; the name of the block is its `process_name`."""
+    kinds = {"m": (MODEL, "scripted_model", "127.0.0.1"), "a": (AGENT, "simple_agent", "0.0.0.0")}
+    listed = [
+        {
+            "process_name": name,
+            "server_type": kind,
+            "name": form,
+            "host": host,
+            "port": port,
+            "url": f"http://127.0.0.1:{port}",
+        }
+        for port, (name, (kind, form, host)) in enumerate(kinds.items(), 7001)
+    ]
+    with head(listed) as port:
+        _, servers = find(config(port))
+        known = read_head({"head_server": {"port": port}})
+    assert servers.urls == {"m": "http://127.0.0.1:7001", "a": "http://127.0.0.1:7002"}
+    assert known is not None
+    assert [line.split() for line in table(known.instances).splitlines()[1:]] == [
+        [name, kind, "unknown", url, "-", "-", "-"]
+        for (name, (kind, *_)), url in zip(kinds.items(), servers.urls.values(), strict=True)
+    ]
 
 
 def test_embedded_asks_nobody():

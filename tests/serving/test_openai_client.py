@@ -147,9 +147,13 @@ def test_a_callers_mistake_is_a_bad_request_that_says_what_is_wrong(served: open
         refused(lambda: chat(model="m", messages=["?"], stream=stream)),
         refused(lambda: chat(model="m", messages=ASKED, stream=stream, stream_options=[1])),
         refused(lambda: chat(model="m", messages=[{"role": "assistant", "tool_calls": [{}]}], stream=stream)),
+        refused(lambda: chat(model="m", messages=ASKED, tools=[5], stream=stream)),
+        refused(lambda: chat(model="m", messages=ASKED, tool_choice=5, stream=stream)),
+        refused(lambda: chat(model="m", messages=ASKED, response_format="json", stream=stream)),
     ]
-    names = ["input", "input", "messages", "messages", "stream_options", "tool_calls[0]"]
-    assert [name in problem for name, problem in zip(names, problems, strict=True)] == [True] * 6
+    fields = ['"input"', '"input"', '"messages"', '"messages"', '"stream_options"', "tool_calls[0]"]
+    fields += ['"tools"', '"tool_choice"', '"response_format"']
+    assert [name in problem for name, problem in zip(fields, problems, strict=True)] == [True] * 9
 
 
 def test_the_clients_key_is_the_servers_token() -> None:
@@ -174,13 +178,11 @@ def test_an_agent_runs_its_tools_and_answers(agent_served: openai.OpenAI) -> Non
 
 
 def test_what_an_agent_does_not_do_is_refused_in_words(agent_served: openai.OpenAI) -> None:
-    with pytest.raises(openai.UnprocessableEntityError, match="an agent does not stream"):
-        agent_served.responses.create(model="any", input=ASKED, stream=True)
-    with pytest.raises(openai.NotFoundError):
-        agent_served.chat.completions.create(model="any", messages=ASKED)
+    with pytest.raises(openai.NotFoundError, match="no such route"):
+        agent_served.embeddings.create(model="any", input="x")
     with pytest.raises(openai.UnprocessableEntityError):
         agent_served.responses.create(model="any", input=[])
-    with pytest.raises(openai.UnprocessableEntityError, match='"input" is') as caught:
+    with pytest.raises(openai.BadRequestError, match='"input" must') as caught:
         agent_served.responses.create(model="any", input=7)  # type: ignore[arg-type]
     assert "responses_create_params" not in str(caught.value)
 

@@ -290,7 +290,7 @@ def test_of_a_run_that_is_killed_whole_the_workers_finish_the_profile(tmp_path: 
         server = session.up().instances()["crunch"]
         verify(server["url"], 9)
         session.process.kill()
-        for pid in server["pid"]:
+        for pid in server["pids"]:
             assert running.gone(pid)
     assert calls_in(tmp_path / "prof" / "crunch.log", "Crunch.verify") == 9
 

@@ -13,12 +13,16 @@ from typing import Any
 
 import hosted as hosting
 import httpx2
+import numpy as np
 import openai
+import orjson
 import pytest
 from patience import DEADLINE_S
 from streams import BEGUN, TURN, added, client, consistent, responses, scripted, without_ids
 
-from velodrome.errors import ModelError
+from velodrome.errors import CallError, ModelError
+from velodrome.records.response_fields import complete
+from velodrome.serving.apps.routes import RequestLimits
 
 Json = dict[str, Any]
 MODEL = "responses_api_models"
@@ -61,7 +65,7 @@ def test_a_whole_answer_is_told_in_consistent_events_and_its_end_is_the_answer(a
         whole = asker.responses.create(model="m", input="Go.").to_dict()
     assert without_ids(consistent(events)) == without_ids(whole)
     if answer is REFUSED:
-        assert events[-1]["response"] == whole == REFUSED
+        assert events[-1]["response"] == whole == complete(REFUSED)
 
 
 def test_chat_chunks_add_up_to_the_completion_with_its_calls_and_usage() -> None:
@@ -144,6 +148,23 @@ def until_broken(stream: Iterable[Any]) -> tuple[list[Any], openai.APIError]:
 
 
 @pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        ({"type": "response.failed", "response": {"error": {"message": "it ran hot"}}}, "model: it ran hot"),
+        ({"type": "response.completed"}, "model: the last event of the stream has no response"),
+    ],
+    ids=["failed", "without a response"],
+)
+def test_a_stream_that_fails_by_its_own_events_is_an_error_in_either_dialect(last: Json, message: str) -> None:
+    with hosting.hosted(MODEL, lambda: Staged([*BEGUN, last])) as url, client(url) as asker:
+        _, by_responses = until_broken(asker.responses.create(model="m", input="Go.", stream=True))
+        messages = [{"role": "user", "content": "Go."}]
+        _, by_chat = until_broken(asker.chat.completions.create(model="m", messages=messages, stream=True))
+    assert message in str(by_responses)
+    assert message in str(by_chat)
+
+
+@pytest.mark.parametrize(
     ("then", "message"),
     [
         (ModelError("the model broke", status=503), "the model broke"),
@@ -164,6 +185,119 @@ def test_an_error_in_the_middle_is_raised_by_the_client_with_its_boundary(then: 
         assert isinstance(each.body, dict)
         assert (each.message, each.body["boundary"], each.body["type"]) == (message, "model", "ModelError")
     assert (last["type"], last["message"], last["sequence_number"]) == ("error", message, len(BEGUN))
+
+
+SECRET = "hunter2-hunter2"
+MASKING = RequestLimits(secrets=frozenset((SECRET,)))
+ROUTES: dict[str, Json] = {
+    "responses": {"input": "Go."},
+    "chat/completions": {"messages": [{"role": "user", "content": "Go."}]},
+    "messages": {"messages": [{"role": "user", "content": "Go."}], "max_tokens": 9},
+}
+
+
+def last_event(url: str, route: str) -> Json:
+    """The last event of a stream that came to its end."""
+    with httpx2.Client(timeout=DEADLINE_S) as plain:
+        reply = plain.post(f"{url}/v1/{route}", json={**ROUTES[route], "stream": True})
+    assert reply.status_code == 200
+    lines = [line for line in reply.text.splitlines() if line.startswith("data: {")]
+    event: Json = orjson.loads(lines[-1][6:])
+    return event
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(
+    ("then", "message"),
+    [
+        (CallError(f"no route to {SECRET}"), "no route to ***"),
+        (RuntimeError(f"the key is {SECRET}"), "model: RuntimeError: the key is ***"),
+    ],
+    ids=["another error of ours", "a fault"],
+)
+def test_an_error_in_the_middle_is_the_last_event_and_masked(route: str, then: Exception, message: str) -> None:
+    with hosting.hosted(MODEL, lambda: Staged(BEGUN, then), limits=MASKING) as url:
+        assert last_event(url, route)["error"]["message"] == message
+
+
+def test_a_fault_in_the_middle_is_logged_and_masked(caplog: pytest.LogCaptureFixture) -> None:
+    class Faulty(Staged):
+        async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
+            async for event in super().stream(request):
+                yield event
+            raise RuntimeError(f"the key is {SECRET}")
+
+    with hosting.hosted(MODEL, lambda: Faulty(BEGUN), limits=MASKING) as url:
+        last_event(url, "responses")
+    (line,) = caplog.messages
+    assert line.startswith("model failed: model: RuntimeError: the key is *** (")
+    assert "Faulty.stream" in line
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_an_event_that_is_not_json_is_followed_by_the_error_of_the_whole_answer(route: str) -> None:
+    delta = {**BEGUN[-1], "delta": "half a \ud83d"}
+    with hosting.hosted(MODEL, lambda: Staged([*BEGUN, delta])) as url:
+        error = last_event(url, route)["error"]
+    assert "surrogates" in error["message"]
+    assert error["boundary"] == "model"
+
+
+@pytest.mark.parametrize("request_body", [{}, {"stream": True}], ids=["whole", "streamed"])
+def test_an_error_with_half_a_character_is_an_answer_like_any_other(request_body: Json) -> None:
+    class Halved:
+        async def respond(self, request: Json) -> Json:
+            raise ModelError("no", partial=[{"text": "half a \ud83d"}])
+
+        async def aclose(self) -> None: ...
+
+    with hosting.hosted(MODEL, Halved) as url:
+        reply = httpx2.post(f"{url}/v1/responses", json={"input": "Go.", **request_body}, timeout=DEADLINE_S)
+    assert reply.status_code == 502
+    error = reply.json()["error"]
+    assert (error["message"], error["partial"]) == ("no", [{"text": "half a ?"}])
+
+
+@pytest.mark.parametrize("kind", [MODEL, "responses_api_agents"])
+def test_a_bare_answer_is_filled_in_alike_whole_and_streamed(kind: str) -> None:
+    class Bare:
+        async def respond(self, request: Json) -> Json:
+            return {"output": [{"type": "message", "content": "Hi."}]}
+
+        async def run(self, task: Json, *, verify: bool = True) -> Json:
+            raise AssertionError
+
+        async def deferrable(self) -> bool:
+            return False
+
+        async def aclose(self) -> None: ...
+
+    tool = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": False}
+    request: Any = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False}
+    messages: Any = [{"role": "user", "content": "Go."}]
+    with hosting.hosted(kind, Bare) as url, client(url) as asker:
+        whole = asker.responses.create(model="hosted", input="Go.", **request).to_dict()
+        events = responses(url, **request)
+        (chat, *_) = asker.chat.completions.create(model="hosted", messages=messages, stream=True)
+        begin = httpx2.post(f"{url}/v1/messages", json={**ROUTES["messages"], "stream": True}, timeout=DEADLINE_S)
+    assert without_ids(events[-1]["response"]) == without_ids(whole)
+    assert (events[0]["response"]["model"], chat.model) == ("hosted", "hosted")
+    assert orjson.loads(begin.text.splitlines()[1][6:])["message"]["model"] == "hosted"
+
+
+def test_arrays_are_lists_in_whole_and_streamed_answers() -> None:
+    class Arrays:
+        async def respond(self, request: Json) -> Json:
+            part = {"type": "output_text", "text": "ab", "annotations": []}
+            probs = np.array([-0.5, -1.0])
+            return {"output": [{"type": "message", "content": [part], "generation_log_probs": probs}]}
+
+        async def aclose(self) -> None: ...
+
+    with hosting.hosted(MODEL, Arrays) as url, client(url) as asker:
+        whole = asker.responses.create(model="m", input="Go.").to_dict()
+        streamed = responses(url)[-1]["response"]
+    assert [each["output"][0]["generation_log_probs"] for each in (whole, streamed)] == [[-0.5, -1.0]] * 2  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_workers_share_one_address_and_one_may_die(tmp_path: Path):
     with running.Session(tmp_path, "+config_paths=[model.yaml]", "+num_workers=3") as session:
         result = session.up().instances()
         model = result["policy_model"]
-        assert (len(set(model["pid"])), isinstance(result["head_server"]["pid"], int)) == (3, True)
+        assert (len(set(model["pids"])), model["pid"]) == (3, model["pids"][0])
 
         def ask(_: int = 0) -> int:
             status: int = running.http(f"{model['url']}/v1/responses", {"input": "?"})[0]
@@ -223,14 +223,24 @@ def test_workers_share_one_address_and_one_may_die(tmp_path: Path):
 
         with ThreadPoolExecutor(16) as pool:
             assert set(pool.map(ask, range(64))) == {200}
-        os.kill(model["pid"][1], signal.SIGKILL)
-        assert running.gone(model["pid"][1])
+        os.kill(model["pids"][1], signal.SIGKILL)
+        assert running.gone(model["pids"][1])
         assert ask() == 200
         session.expect("policy_model worker 1: restarted")
         after = session.instances()["policy_model"]
-        assert after["pid"][::2] == model["pid"][::2]
-        assert (after["pid"][1] != model["pid"][1], after["restarts"], after["status"]) == (True, 1, "ok")
+        assert after["pids"][::2] == model["pids"][::2]
+        assert (after["pids"][1] != model["pids"][1], after["restarts"], after["status"]) == (True, 1, "ok")
         assert session.ends(signal.SIGINT) == 0
+
+
+@pytest.mark.slow
+def test_servers_that_listen_on_every_address_are_named_as_such(tmp_path: Path):
+    running.calculator(tmp_path)
+    (tmp_path / "env.yaml").write_text("server_token: a-token-for-tests\ndefault_host: 0.0.0.0\n")
+    with running.Session(tmp_path, "+config_paths=[model.yaml]") as session:
+        session.up()
+        [line] = [line for line in session.said.splitlines() if "other machines" in line]
+    assert line.endswith(": policy_model")  # the head has a host of its own
 
 
 @pytest.mark.slow

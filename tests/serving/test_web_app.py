@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import hosted as hosting
+import httpx2
 import orjson
 import pytest
 from starlette.middleware.cors import CORSMiddleware
@@ -25,6 +26,15 @@ REQUESTS = [
     ("POST", "/calculater", SUM, TOKEN, 200),  # the model is told that there is no such tool
     ("POST", "/calculator/more", SUM, TOKEN, 404),
     ("POST", "/verify", {"response": 1}, TOKEN, 422),
+    ("POST", "/verify", {"expected_answer": "3", "response": {"output": "x"}}, TOKEN, 422),
+    ("POST", "/verify", {"expected_answer": "3", "response": {"output": [5]}}, TOKEN, 422),
+    (
+        "POST",
+        "/verify",
+        {"expected_answer": "3", "response": {"output": [{"type": "message", "content": 5}]}},
+        TOKEN,
+        422,
+    ),
     ("GET", "/calculator", None, TOKEN, 405),
     ("GET", "/tools", None, TOKEN, 200),
     ("GET", "/tools", None, [], 401),
@@ -54,6 +64,33 @@ def test_every_route_has_its_status_and_an_error_is_json(
     assert status == expected
     assert b"a-token-for-tests" not in answer
     assert status < 400 or method == "HEAD" or orjson.loads(answer)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "kind", "says"),
+    [
+        ("GET", "/tools", {}, 401, "unauthorized", "a bearer token is required"),
+        ("GET", "/tools", {"authorization": "Bearer no"}, 401, "unauthorized", "the token is wrong"),
+        ("GET", "/tools", {"x-api-key": "no"}, 401, "unauthorized", "the token is wrong"),
+        ("DELETE", "/tools", {"x-api-key": "yes"}, 405, "invalid_request_error", "DELETE /tools: only with GET, HEAD"),
+        ("PUT", "/verify", {"x-api-key": "yes"}, 405, "invalid_request_error", "PUT /verify: only with POST"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_and_which_methods_there_are(
+    method: str, path: str, headers: dict[str, str], status: int, kind: str, says: str
+) -> None:
+    with hosting.hosted("resources_servers", Calculator, limits=RequestLimits(token="yes")) as url:
+        reply = httpx2.request(method, url + path, headers=headers)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["type"], error["message"].partition(" (")[0]) == (status, kind, says)
+    assert reply.headers.get("allow") == (says.partition("only with ")[2] or None)
+
+
+def test_without_a_token_only_a_body_must_be_json_and_that_is_no_matter_of_permission() -> None:
+    with hosting.hosted("resources_servers", Calculator) as url:
+        form, deleted = httpx2.post(f"{url}/calculator", data={"a": "b"}), httpx2.request("DELETE", f"{url}/tools")
+    assert (form.status_code, form.json()["error"]["type"]) == (415, "invalid_request_error")
+    assert deleted.status_code == 405
 
 
 class Transport:

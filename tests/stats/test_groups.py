@@ -317,6 +317,11 @@ def test_deferred_and_incomplete_rollouts_are_counted_by_group(tmp_path: Path):
     assert (second["incomplete"], "deferred" in second) == (1, False)
 
 
+def test_groups_by_status_are_those_of_the_response(tmp_path: Path):
+    rows = [scored("a/0", response={"status": "completed"}), scored("b/0", response={"status": "incomplete"})]
+    assert [group["group"] for group in grouped(tmp_path, rows, by="status")["groups"]] == ["completed", "incomplete"]
+
+
 def test_an_empty_file_has_no_numbers(tmp_path: Path):
     result = grouped(tmp_path, [], by="agent")
     assert result["run"] == {"rollouts": 0, "tasks": 0, "fields": {}, "rates": {}}

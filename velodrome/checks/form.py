@@ -123,6 +123,20 @@ class TokenCounts(RowCheck):
         return not (one.total_tokens or one.output_tokens) and not one.episode
 
 
+class TokenIds(KindCheck):
+    name = "no-token-ids"
+    severity = least = "warning"
+    about = "token ids or log-probabilities were asked for and did not come, or came for some turns only"
+    advice = (
+        "docs/models.md#token-ids says which server gives what, and what to set;"
+        " llama.cpp and local_model give no prompt_token_ids"
+    )
+    says = "lack token ids or log-probabilities that were asked for or that other turns have"
+
+    def kinds_of(self, one: RowFacts) -> Sequence[str]:
+        return one.token_flaws
+
+
 class NoRollouts(Check):
     name = "no-rollouts"
     severity = "warning"
@@ -181,4 +195,4 @@ class Failures(Check):
         yield self.finding(severity, message, count=count, share=count / requested)
 
 
-CHECKS: tuple[type[Check], ...] = (NoRollouts, Unreadable, Schema, DuplicateKeys, Failures, TokenCounts)
+CHECKS: tuple[type[Check], ...] = (NoRollouts, Unreadable, Schema, DuplicateKeys, Failures, TokenCounts, TokenIds)

@@ -26,7 +26,7 @@ VERBS = {
     "profile": "where the time went, what bounds throughput, what to change",
     "view": "look at rollouts in a browser or a terminal, or export them as pages",
     "show": "print a rollout as a readable transcript",
-    "export": "rollouts as training data: sft, dpo, grpo, verl, parquet, nemo_gym, sharegpt",
+    "export": "rollouts as training data: sft, dpo, grpo, verl, parquet, nemo_gym, sharegpt, axolotl",
     "import": "rollouts and tasks from NeMo Gym or logs of chat completions",
     "data": "prepare tasks from a data set, and look at a file of tasks",
     "train": "teach a small policy by a scripted teacher, then PPO; also tools/run.py",

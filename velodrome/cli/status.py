@@ -46,7 +46,8 @@ def run(argv: Sequence[str]) -> int:
 
 def table(instances: Sequence[dict[str, Any]]) -> str:
     """The servers as aligned columns."""
-    rows = [[*_COLUMNS], *([_shown(each.get(column)) for column in _COLUMNS] for each in instances)]
+    several = [{**each, "pid": each.get("pids") or each.get("pid")} for each in instances]
+    rows = [[*_COLUMNS], *([_shown(each.get(column)) for column in _COLUMNS] for each in several)]
     widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -54,6 +55,8 @@ def table(instances: Sequence[dict[str, Any]]) -> str:
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
     if isinstance(value, list):
         return ",".join(str(each) for each in value)
     return f"{value:.0f}" if isinstance(value, float) else str(value)

@@ -23,7 +23,7 @@ from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import MemorySink, Sink
 from velodrome.collector.stream import TaskStream
-from velodrome.collector.watch.progress import Progress
+from velodrome.collector.watch.progress import Progress, logs_above_bar
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.watch.watch import Done, Sample, Watcher
 from velodrome.errors import ChangedError, StorageError
@@ -85,6 +85,7 @@ class Collector:
         name = "memory" if settings.output is None else settings.output.name
         self.readings = Readings(name, by_task=plan.repeated, profiled=profiled)
         self._timing_every = collecting.timing_every
+        self._agents: set[str] = set()  # of which a rollout was kept
         self._places: set[str] = set()  # of faults in the user's code that were shown
         self._note: Callable[[str], None] = lambda text: None
         self._drain: asyncio.TimerHandle | None = None
@@ -198,9 +199,22 @@ class Collector:
         counts.unresolved.discard(attempt.key)
         if attempt.facts is not None:
             self.readings.add(attempt.facts)
+            if isinstance(self.settings, CollectSettings) and attempt.facts.agent not in self._agents:
+                self._agents.add(attempt.facts.agent)
+                self._report_tokens(attempt.facts)
         if self._timing_every is not None and counts.kept % self._timing_every == 0:
             self.note(self.readings.tree())
         return written
+
+    def _report_tokens(self, first: RowFacts) -> None:
+        """Report what the first rollout of an agent lacks: those after it will, too."""
+        flaws = first.token_flaws
+        if flaws:
+            report = self.note if self.title else log.warning  # without a bar, notes are easily missed
+            report(
+                f"{first.key}: token ids or log-probabilities were asked for and did not come: {', '.join(flaws)}"
+                " (docs/models.md#token-ids says what each server gives)"
+            )
 
     def _fail(self, attempt: Attempt) -> str:
         counts, number = self.counts, self._attempts.get(attempt.key, 0) + 1
@@ -296,7 +310,7 @@ class Collector:
                 draw()
 
         say = self._note
-        with Progress(self.plan.rollouts, self.plan.kept, title=self.title) as progress:
+        with Progress(self.plan.rollouts, self.plan.kept, title=self.title) as progress, logs_above_bar():
             drawing = asyncio.create_task(keep_drawing())
             self._note = progress.note
             try:

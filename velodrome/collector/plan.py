@@ -307,7 +307,7 @@ def check_selection(selection: TaskSelection) -> None:
             raise InputError(f"command line: {error}") from None
     flaw = request_flaw(params)
     if flaw is not None:
-        raise InputError(f"command line: responses_create_params: {flaw} (see docs/rollouts.md#task)")
+        raise InputError(f"command line: {flaw.below('responses_create_params')} (see docs/rollouts.md#task)")
     if selection.agent is not None and selection.agent not in selection.agents:
         raise InputError(f"agent_name: {unknown('agent', selection.agent, list(selection.agents))}")
 

@@ -79,13 +79,19 @@ def differences(before: Any, now: Any, where: str = "") -> list[str]:
     return [] if before == now else [f"{where}: was {_short(before)}, now {_short(now)}"]
 
 
-def changed_code(before: Json, now: Json) -> list[str]:
-    """The instances whose code is another now, one line each. One without a digest is not compared."""
+def changed_code(before: Json, now: Json, python: str) -> list[str]:
+    """The instances whose code is another now, one line each. One without a digest is not compared.
+
+    Digests of compiled code, which have a class, are those of one version of Python: `python` was that of before.
+    """
+    here = platform.python_version()
+    same = python.split(".")[:2] == here.split(".")[:2]
     result = []
     for name, (was, new) in _both(before, now).items():
         if "source" in was and "source" in new and was["source"] != new["source"]:
             where = new.get("class") or f"{new.get('kind')}/{new.get('implementation')}"
-            result.append(f"{name}: the code of {where} changed: source was {was['source']}, now {new['source']}")
+            why = "" if same or "class" not in new else f" (compiled by Python {python}, now by {here})"
+            result.append(f"{name}: the code of {where} changed: source was {was['source']}, now {new['source']}{why}")
     return result
 
 
@@ -135,7 +141,8 @@ class RunFile:
         if not isinstance(before, dict):
             return []
         now = orjson.loads(orjson.dumps(recipe))
-        return [*changed_code(before, now), *differences(_without_sources(before), _without_sources(now))]
+        python = str((self._data.get("versions") or {}).get("python") or platform.python_version())
+        return [*changed_code(before, now, python), *differences(_without_sources(before), _without_sources(now))]
 
     def begin(self, recipe: Json, inputs: Json, config: Json) -> Json:
         """Record that a run starts; the entry returned is filled in until `save`."""

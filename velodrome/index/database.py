@@ -19,7 +19,7 @@ from pathlib import Path
 
 from velodrome.errors import InputError
 
-VERSION = 6
+VERSION = 7
 BUSY_S = 30.0
 _SMALL_BYTES = 12_000_000  # checking an index up to this size takes a fifth of a second
 
@@ -70,8 +70,12 @@ def _writable(path: Path) -> bool:
 def connect(path: Path, *, timeout_s: float = BUSY_S) -> sqlite3.Connection:
     """A connection that waits for others instead of failing, usable by one thread at a time."""
     connection = sqlite3.connect(path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
-    for setting in ("temp_store=MEMORY", "synchronous=NORMAL", "cell_size_check=ON", "wal_autocheckpoint=4000"):
-        connection.execute(f"PRAGMA {setting}")
+    try:
+        for setting in ("temp_store=MEMORY", "synchronous=NORMAL", "cell_size_check=ON", "wal_autocheckpoint=4000"):
+            connection.execute(f"PRAGMA {setting}")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -41,6 +41,7 @@ class ParsedRow(NamedTuple):
     task: str
     agent: str
     status: str
+    stop: str  # why it was stopped early
     state: int
     values: list[float | None]
     extra: dict[str, float]
@@ -85,9 +86,9 @@ def parse(lines: Iterable[Line], *, failed: bool = False) -> ParsedLines:
         own = prompt if first == number else first
         entry = (number, offset, within, len(text), crc32(text), key, own, answer, numbers)
         state = _FAILED if failed else _DEFERRED if facts.deferred and facts.reward is None else _KEPT
-        agent, status = facts.agent[:_LONGEST_NAME], facts.status[:_LONGEST_NAME]
+        agent, status, stop = (text[:_LONGEST_NAME] for text in (facts.agent, facts.status, facts.stopped_by))
         error = facts.error[:_LONGEST_ERROR].strip() if failed else ""
-        parsed.rows.append(ParsedRow(entry, key, task, agent, status, state, values, extra, error))
+        parsed.rows.append(ParsedRow(entry, key, task, agent, status, stop, state, values, extra, error))
     return parsed
 
 

@@ -100,6 +100,7 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
         "task": _ids(connection, "task", [row.task for row in rows]),
         "agent": _ids(connection, "word", [row.agent for row in rows]),
         "status": _ids(connection, "word", [row.status for row in rows]),
+        "stop": _ids(connection, "word", [row.stop for row in rows]),
     }
     ids = zip(whole["state"], whole["task"], whole["agent"], strict=True)
     entries = (row.entry + own for row, own in zip(rows, ids, strict=True))

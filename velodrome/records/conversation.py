@@ -9,6 +9,7 @@ about survives both ways. Ids of single items do not: they mean nothing once the
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from velodrome.records.bounds import tokens_flaw, usage_flaw
 Json = dict[str, Any]
 
 _ASKING = ("user", "system", "developer")
-TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")  # null: asked for, not given
 _TOKENS = frozenset(TOKEN_FIELDS)
 
 
@@ -199,8 +200,36 @@ def _assistant_items(message: Json) -> list[Json]:
             }
         )
     if result:
-        result[-1].update({name: message[name] for name in TOKEN_FIELDS if name in message})
+        result[-1].update({name: message[name] for name in TOKEN_FIELDS if message.get(name) is not None})
     return result
+
+
+def token_flaws(messages: Sequence[Json]) -> tuple[list[str], list[str]]:
+    """Which token fields are missing, and why the ids are not whole, so that nobody can train on them.
+
+    A field that is on one turn of the model belongs on all, and a log-probability to every id. Without ids only
+    log-probabilities that are `null` are missing: those of a text are on the text.
+    """
+    turns = [message for message in messages if message.get("role") == "assistant"]
+    if all(map(_TOKENS.isdisjoint, turns)):
+        return [], []
+    lacking: list[str] = []
+    broken: list[str] = []
+    _, ids, log_probs = TOKEN_FIELDS
+    with_ids = any(turn.get(ids) is not None for turn in turns)
+    for name in TOKEN_FIELDS:
+        if not any(name in turn for turn in turns):
+            continue
+        default = None if with_ids or name != log_probs else ()
+        given = sum(turn.get(name, default) is not None for turn in turns)
+        if not given:
+            lacking.append(f"no {name}")
+        elif given < len(turns):
+            (lacking if name == log_probs else broken).append(f"{name} on {given} of {len(turns)} turns")
+    pairs = [(turn.get(ids), turn.get(log_probs)) for turn in turns]
+    if any(isinstance(one, list) and isinstance(other, list) and len(one) != len(other) for one, other in pairs):
+        broken.append("as many generation_log_probs as generation_token_ids on some turns only")
+    return lacking, broken
 
 
 def tool_text(output: Any) -> str:

@@ -22,7 +22,7 @@ from math import isfinite
 from typing import Any, Generic, TypeVar, overload
 
 from velodrome.records.bounds import MAX_TOKENS, is_count
-from velodrome.records.conversation import text_of
+from velodrome.records.conversation import text_of, token_flaws
 from velodrome.records.mending import HOSTILE, LATEST_S, LONGEST_S, mended
 from velodrome.records.row_times import RowTimes, read_times
 
@@ -206,12 +206,25 @@ class RowFacts:
 
     @property
     def stopped_by(self) -> str:
-        """Why an incomplete response ended, in the words of its server."""
+        """Why an incomplete response ended: OpenAI's reason, else `metadata.stop`, unless that is the request's own."""
         if self.status != "incomplete":
             return ""
-        details = self.row["response"].get("incomplete_details")
-        reason = details.get("reason") if type(details) is dict else None
+        response = self.row["response"]
+        reason = _member(response.get("incomplete_details"), "reason")
+        if type(reason) is not str:
+            reason = _member(response.get("metadata"), "stop")
+            if reason == _member(self.params.get("metadata"), "stop"):
+                return ""
         return reason if type(reason) is str else ""
+
+    @property
+    def token_flaws(self) -> list[str]:
+        """What it lacks of the token ids and log-probabilities that were asked for."""
+        lacking, broken = token_flaws(self.messages)
+        if not lacking and not broken and self.turns and self.params.get("return_token_ids"):
+            ids = any(message.get("generation_token_ids") is not None for message in self.messages)
+            return [] if ids else ["no generation_token_ids"]
+        return [*lacking, *broken]
 
     @property
     def error(self) -> str:
@@ -357,6 +370,10 @@ def is_episode(row: Json) -> bool:
 
 def _are_objects(values: Any) -> bool:
     return type(values) is list and _OBJECT.issuperset(map(type, values))
+
+
+def _member(part: Any, name: str) -> Any:
+    return part.get(name) if type(part) is dict else None
 
 
 def _function(call: Json) -> Json:

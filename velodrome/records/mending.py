@@ -32,7 +32,7 @@ _MESSAGES: list[Any] = [{"tool_calls": _OBJECTS, "reasoning_content": _is_text, 
 _META: Json = {"finished_at": _is_time, "timing": {"total_s": _is_length, "model_s": _is_length}, "scored": [_is_text]}
 _SHAPE: Json = {
     "responses_create_params": {"input": (_is_text, _OBJECTS), "instructions": _is_text, "tools": _OBJECTS},
-    "response": {"incomplete_details": {}},
+    "response": {"incomplete_details": {}, "metadata": {}},
     "usage": {},
 }
 _ROLLOUT = {**_SHAPE, "output": _MESSAGES, "meta": _META}

@@ -13,6 +13,7 @@ import orjson
 
 from velodrome.records import conversation
 from velodrome.records.jsonl import loads
+from velodrome.records.response_fields import complete
 
 Json = dict[str, Any]
 
@@ -58,6 +59,9 @@ def _shadow(meta: Json, task: Json, scored: list[str]) -> None:
 
 def _summary(response: Json, items: list[Json]) -> Json:
     summary = {name: response[name] for name in ("id", "model", "status", "incomplete_details") if response.get(name)}
+    metadata = response.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("stop") and response.get("status") == "incomplete":
+        summary["metadata"] = {"stop": metadata["stop"]}  # the rest is the request's own
     summary["content"] = conversation.final_text(items)
     return summary
 
@@ -85,12 +89,15 @@ def rescored(row: Json, task: Json, score: Json, *, verify_s: float) -> Json:
 
 def response_of(row: Json) -> Json:
     """The OpenAI Response a verifier saw, put together from the row."""
-    return {
-        "object": "response",
+    meta = row.get("meta") or {}
+    response = {
+        "id": f"resp_{meta.get('key', '')}",
+        "created_at": meta.get("finished_at") or 0,
         **{name: value for name, value in row["response"].items() if name != "content"},
         "output": conversation.items(row["output"]),
-        "usage": row.get("usage") or {},
+        "usage": row.get("usage"),
     }
+    return complete(response, row.get("responses_create_params") or {})
 
 
 def encode(row: Json) -> bytes:

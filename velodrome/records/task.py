@@ -7,7 +7,7 @@ run and every file. The digest is kept either way: it tells two tasks with the s
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -30,21 +30,22 @@ def parse_task(line: bytes) -> Json:
     return task
 
 
-def check_task(row: Any) -> None:
+def check_task(row: Any, *, done: bool = False) -> None:
+    """Raise a `ValueError` if this is not a task. Of one that is `done` only what readers rely on is checked."""
     if not isinstance(row, dict):
         raise ValueError(f"a task is a JSON object, not {_kind(row)} {_SEE}")
     params = row.get("responses_create_params")
     if params is None:
         raise ValueError(f'no "responses_create_params" {_SEE}')
     if not isinstance(params, dict):
-        raise ValueError(f'"responses_create_params" is an object, not {_kind(params)} {_SEE}')
+        raise ValueError(f'"responses_create_params" must be an object, not {_kind(params)} {_SEE}')
     if params.get("input") != []:  # an agent or an environment may bring the prompt
         check_input(params.get("input"))
-    flaw = request_flaw(params)
+    flaw = _shape_flaw(params) if done else request_flaw(params)
     if flaw is not None:
-        raise ValueError(f'"responses_create_params": {flaw} {_SEE}')
+        raise ValueError(f"{flaw.below('responses_create_params')} {_SEE}")
     if row.get("agent_ref") is not None and agent_of(row) is None:
-        raise ValueError('"agent_ref" is an object with the name of an agent: {"name": "my_agent"}')
+        raise ValueError('"agent_ref" must be an object with the name of an agent: {"name": "my_agent"}')
 
 
 def check_input(prompt: Any) -> None:
@@ -52,7 +53,9 @@ def check_input(prompt: Any) -> None:
     if prompt is None:
         raise ValueError(f'no "responses_create_params.input" {_SEE}')
     if not prompt or not isinstance(prompt, str | list):
-        raise ValueError(f'"responses_create_params.input" is a text that is not empty, or a list of messages {_SEE}')
+        raise ValueError(
+            f'"responses_create_params.input" must be a text that is not empty, or a list of messages {_SEE}'
+        )
     if isinstance(prompt, list) and not all(isinstance(message, dict) for message in prompt):
         raise ValueError(f'a message of "responses_create_params.input" is not an object {_SEE}')
 
@@ -111,61 +114,134 @@ def agent_of(row: Json) -> str | None:
 
 
 _INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "refusal", "reasoning_content", "audio")
+_ROLES = frozenset((None, "system", "developer", "user", "assistant", "tool", "function", "other"))
 _TEXT_PARTS = ("text", "input_text", "output_text")
+_NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_LIMITS = ("max_output_tokens", "max_tokens", "max_completion_tokens")
 
 
-def request_flaw(params: Json) -> str | None:
-    """Why this cannot be asked, in words, or None. `input` is a text or a list of objects."""
-    if isinstance(params.get("input"), list):
-        for index, item in enumerate(params["input"]):
+class RequestFlaw(NamedTuple):
+    """Which field of a request cannot be used, and why: the end of a sentence that begins with the field."""
+
+    param: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f'"{self.param}" {self.problem}'
+
+    def below(self, place: str) -> RequestFlaw:
+        """The same, of an item at a place."""
+        return RequestFlaw(f"{place}.{self.param}" if self.param else place, self.problem)
+
+
+def request_flaw(params: Json, conversation: str = "input") -> RequestFlaw | None:
+    """Why this cannot be asked, or None. Fields that are not named here pass."""
+    flaw = _shape_flaw(params, conversation)
+    if flaw is not None:
+        return flaw
+    items = params.get(conversation)
+    if isinstance(items, list):
+        for index, item in enumerate(items):
+            if item.get("role", "user") not in _ROLES and item.get("type", "message") == "message":
+                known = "system, developer, user, assistant or tool"
+                return RequestFlaw(f"{conversation}[{index}].role", f"must be {known}, not {item['role']!r:.40}")
+    for index, tool in enumerate(params.get("tools") or ()):
+        flaw = _tool_flaw(tool)
+        if flaw is not None:
+            return flaw.below(f"tools[{index}]")
+    return _setting_flaw(params)
+
+
+def _shape_flaw(params: Json, conversation: str = "input") -> RequestFlaw | None:
+    items = params.get(conversation)
+    if isinstance(items, list):
+        for index, item in enumerate(items):
             flaw = item_flaw(item)
             if flaw is not None:
-                return f"input[{index}]: {flaw}"
-    for name in ("tools", "include"):
-        if params.get(name) is not None and not isinstance(params[name], list):
-            return f'"{name}" is a list'
+                return flaw.below(f"{conversation}[{index}]")
     if not _objects(params.get("tools")):
-        return '"tools" is a list of objects'
-    for name in ("text", "reasoning"):
+        return _not_objects("tools")
+    if params.get("include") is not None and not isinstance(params["include"], list):
+        return RequestFlaw("include", "must be a list")
+    for name in ("text", "reasoning", "metadata"):
         if params.get(name) is not None and not isinstance(params[name], dict):
-            return f'"{name}" is an object'
+            return RequestFlaw(name, "must be an object")
     shape = (params.get("text") or {}).get("format")
     if shape is not None and not isinstance(shape, dict):
-        return '"text.format" is an object'
+        return RequestFlaw("text.format", "must be an object")
     return _choice_flaw(params.get("tool_choice"))
 
 
-def _choice_flaw(choice: Any) -> str | None:
+def _setting_flaw(params: Json) -> RequestFlaw | None:
+    if not isinstance(params.get("model", ""), str | None):
+        return RequestFlaw("model", f"must be a text, not {params['model']!r:.40}")
+    for name in _NUMBERS:
+        value = params.get(name)
+        if value is not None and not _is_number(value):
+            return RequestFlaw(name, f"must be a number, not {value!r:.40}")
+    for name in _LIMITS:
+        value = params.get(name)
+        if value is not None and not (_is_number(value) and value >= 1 and value % 1 == 0):
+            return RequestFlaw(name, f"must be a whole number from 1, not {value!r:.40}")
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _not_objects(name: str) -> RequestFlaw:
+    return RequestFlaw(name, "must be a list of objects")
+
+
+def _tool_flaw(tool: Json) -> RequestFlaw | None:
+    """A tool of either dialect. Kinds other than functions are not examined."""
+    if not isinstance(tool.get("type"), str):
+        return RequestFlaw("type", "must be a text")
+    if tool["type"] != "function":
+        return None
+    function = tool.get("function", tool)
+    where = "" if function is tool else "function."
+    if not isinstance(function, dict):
+        return RequestFlaw("function", "must be an object")
+    if not isinstance(function.get("name"), str) or not function["name"]:
+        return RequestFlaw(f"{where}name", "must be a text that is not empty")
+    if not isinstance(function.get("parameters"), dict | None):
+        return RequestFlaw(f"{where}parameters", "must be an object")
+    return None
+
+
+def _choice_flaw(choice: Any) -> RequestFlaw | None:
     if choice is None or isinstance(choice, str):
         return None
     allowed = choice.get("allowed_tools", choice) if isinstance(choice, dict) else None
     tools = allowed.get("tools", []) if isinstance(allowed, dict) else None
     if not isinstance(tools, list) or not _objects(tools):
-        return '"tool_choice" is a text or an object, and its tools are objects'
+        return RequestFlaw("tool_choice", "must be a text or an object, and its tools objects")
     return None
 
 
-def item_flaw(item: Any) -> str | None:
+def item_flaw(item: Any) -> RequestFlaw | None:
     """Why this is neither a message nor an item that can be sent. Kinds that are not known here are not looked into."""
     if not isinstance(item, dict):
-        return "not an object"
+        return RequestFlaw("", "must be an object")
     kind = item.get("type", "message")
     if not isinstance(kind, str):
-        return '"type" is a text'
+        return RequestFlaw("type", "must be a text")
     if kind == "function_call_output":
         return _content_flaw("output", item.get("output"), any_value=True)
     if kind not in ("message", "reasoning"):
         return None
     for name in ("role", "refusal"):
         if not isinstance(item.get(name, ""), str | None):
-            return f'"{name}" is a text'
+            return RequestFlaw(name, "must be a text")
     if not _objects(item.get("annotations")):
-        return '"annotations" is a list of objects'
+        return _not_objects("annotations")
     for index, call in enumerate(_list(item.get("tool_calls"))):
         if not _is_call(call):
-            return f"tool_calls[{index}]: no function name"
+            return RequestFlaw(f"tool_calls[{index}]", "has no function name")
     if kind == "message" and item.get("content") is None and not any(map(item.get, _INSTEAD_OF_CONTENT)):
-        return 'a message without "content"'
+        return RequestFlaw("", 'is a message without "content"')
     return _content_flaw("content", item.get("content")) or _content_flaw("summary", item.get("summary"))
 
 
@@ -179,14 +255,14 @@ def _is_call(call: Any) -> bool:
     return isinstance(function, dict) and isinstance(function.get("name"), str)
 
 
-def _content_flaw(name: str, content: Any, *, any_value: bool = False) -> str | None:
+def _content_flaw(name: str, content: Any, *, any_value: bool = False) -> RequestFlaw | None:
     if content is None or isinstance(content, str) or (any_value and not isinstance(content, list)):
         return None
     if not isinstance(content, list) or not _objects(content):
-        return f'"{name}" is a text or a list of objects'
+        return RequestFlaw(name, "must be a text or a list of objects")
     for index, part in enumerate(content):
         if not _is_part(part):
-            return f'"{name}[{index}]" has nothing of its type'
+            return RequestFlaw(f"{name}[{index}]", "has nothing of its type")
     return None
 
 
@@ -202,6 +278,8 @@ def _is_part(part: Json) -> bool:
     if kind == "image_url":
         image = part.get("image_url")
         return isinstance(image, str) or (isinstance(image, dict) and isinstance(image.get("url"), str))
+    if kind == "input_image":
+        return isinstance(part.get("image_url") or part.get("file_id"), str)
     return kind != "file" or isinstance(part.get("file"), dict)
 
 

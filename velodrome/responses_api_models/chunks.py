@@ -12,8 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 from velodrome.errors import ModelError, blame
-from velodrome.responses_api_models import events
-from velodrome.responses_api_models.conversion import item_id, response_from_chat
+from velodrome.records import events
+from velodrome.records.response_fields import item_id
+from velodrome.responses_api_models.conversion import response_from_chat
 
 Json = dict[str, Any]
 
@@ -30,6 +31,7 @@ class Fold:
         self._head: Json = {}
         self._texts: dict[str, list[str]] = {}
         self._annotations: list[Json] = []
+        self._stop: Any = None  # the text that ended it, where the server says so
         self._calls: dict[int, _CallPieces] = {}
         self._logprobs: list[Json] = []
         self._token_ids: list[int] = []
@@ -59,11 +61,17 @@ class Fold:
         if self._calls:
             message["tool_calls"] = [self._calls[index].whole() for index in sorted(self._calls)]
         choice: Json = {"index": 0, "finish_reason": self._finish, "message": message}
+        choice |= {"stop_reason": self._stop} if self._stop else {}
         if self._logprobs:
             choice["logprobs"] = {"content": self._logprobs}
-        if self._token_ids:
+        if self._token_ids and self._all_ids():
             choice["token_ids"] = self._token_ids
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": self._usage}
+
+    def _all_ids(self) -> bool:
+        """Whether an id came for every token: some proxies drop chunks without text, and the ids with them."""
+        generated = (self._usage or {}).get("completion_tokens")
+        return generated is None or generated == len(self._token_ids)
 
     def _error(self, error: Any) -> ModelError:
         reported = error if isinstance(error, dict) else {"message": str(error)}
@@ -74,6 +82,7 @@ class Fold:
 
     def _added(self, choice: Json) -> Json:
         raw = choice.get("delta") or {}
+        self._stop = choice.get("stop_reason") or self._stop
         role = raw.get("role") or "assistant"
         if role != "assistant":
             raise ModelError(f"{self._where}: a model may not speak as {role!r:.40}, only as the assistant")
@@ -91,7 +100,10 @@ class Fold:
         if probs:
             self._logprobs += probs
             delta["logprobs"] = probs
-        self._token_ids += choice.get("token_ids") or ()
+        hidden = choice.get("provider_specific_fields") or {}
+        self._token_ids += choice.get("token_ids") or hidden.get("token_ids") or ()
+        if choice.get("prompt_token_ids"):
+            self._head.setdefault("prompt_token_ids", choice["prompt_token_ids"])
         self._finish = choice.get("finish_reason") or self._finish
         return delta
 

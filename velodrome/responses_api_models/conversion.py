@@ -8,25 +8,25 @@ they do not know. Fields not named here (`top_k`, `seed`, `chat_template_kwargs`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 from velodrome.errors import ModelError, blame
 from velodrome.records.bounds import usage_flaw
 from velodrome.records.conversation import TOKEN_FIELDS
+from velodrome.records.response_fields import complete_usage, item_id
+from velodrome.responses_api_models.tokens import LOGPROBS, token_fields
 from velodrome.responses_api_models.turns import ADD, chat_messages, flat, joined, nested, response_items, turn_items
 
 Json = dict[str, Any]
 
-LOGPROBS = "message.output_text.logprobs"
-
 # Request fields that are renamed, reshaped, or unknown to the other side.
-_STATEFUL = ("previous_response_id", "conversation", "prompt", "background")
+STATEFUL = ("previous_response_id", "conversation", "prompt", "background")
 _RESHAPED = ("tools", "tool_choice")
 _RESPONSES_ONLY = frozenset(
     ("input", "instructions", "max_output_tokens", "reasoning", "text", "include", "truncation", "max_tool_calls")
-).union(_STATEFUL, _RESHAPED)
+).union(STATEFUL, _RESHAPED)
 _CHAT_ONLY = frozenset(
     ("messages", "max_tokens", "max_completion_tokens", "reasoning_effort", "verbosity", "response_format", "logprobs")
 ).union(_RESHAPED)
@@ -45,16 +45,23 @@ _USAGE = {
     "completion_tokens_details": "output_tokens_details",
 }
 _CHAT_USAGE = {theirs: ours for ours, theirs in _USAGE.items()}
-_ID_PREFIX = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
 
-@blame(ModelError, "request")
 def chat_request(request: Json, *, max_tokens_field: str = "max_tokens") -> Json:
-    """A Responses request -> a chat request.
+    """A Responses request -> a chat request; what has no form there is the caller's mistake.
 
     `max_tokens` is what most compatible servers take; OpenAI's newer models want `max_completion_tokens`.
     """
-    for name in _STATEFUL:
+    try:
+        return _chat_request(request, max_tokens_field)
+    except ModelError as error:
+        error.status = 400
+        raise
+
+
+@blame(ModelError, "request")
+def _chat_request(request: Json, max_tokens_field: str) -> Json:
+    for name in STATEFUL:
         if request.get(name):
             raise ModelError(f'request: "{name}" has no form in chat completions (set endpoint: responses)')
     body = {name: value for name, value in request.items() if name not in _RESPONSES_ONLY}
@@ -146,7 +153,7 @@ def response_from_chat(completion: Json, request: Json) -> Json:
         for item in output:
             if item["type"] == "message" and item["content"] and item["content"][0]["type"] == "output_text":
                 item["content"][0]["logprobs"] = probs
-    output[-1].update(_token_fields(completion, choice, probs or ()))
+    output[-1].update(token_fields(completion))
     reason = _INCOMPLETE.get(choice.get("finish_reason") or "")
     if reason and output[-1]["type"] != "reasoning":
         output[-1]["status"] = "incomplete"
@@ -156,7 +163,7 @@ def response_from_chat(completion: Json, request: Json) -> Json:
         "id": response_id,
         "object": "response",
         "created_at": completion.get("created", 0),
-        "model": completion.get("model") or request.get("model"),
+        "model": completion.get("model") or request.get("model") or "",
         "status": "incomplete" if reason else "completed",
         "incomplete_details": {"reason": reason} if reason else None,
         "error": None,
@@ -166,12 +173,9 @@ def response_from_chat(completion: Json, request: Json) -> Json:
         "tool_choice": request.get("tool_choice") or "auto",
         "parallel_tool_calls": request.get("parallel_tool_calls", True),
     }
+    if isinstance(choice.get("stop_reason"), str):  # vLLM's: the stop sequence it met
+        response["metadata"] = {**(request.get("metadata") or {}), "stop_sequence": choice["stop_reason"]}
     return response
-
-
-def item_id(kind: str, response_id: str, index: int) -> str:
-    """The id of an output item that came without one."""
-    return f"{_ID_PREFIX.get(kind, 'item')}_{response_id}_{index}"
 
 
 def _choice(completion: Json) -> Json:
@@ -192,47 +196,11 @@ def _choice(completion: Json) -> Json:
     return choice
 
 
-def _token_fields(completion: Json, choice: Json, probs: Iterable[Json]) -> Json:
-    """The token ids and log-probabilities a server gave, under the names of a rollout."""
-    message = choice["message"]
-    fields = {name: message[name] for name in TOKEN_FIELDS if message.get(name) is not None}
-    prompt = completion.get("prompt_token_ids") or choice.get("prompt_token_ids")
-    ids = choice.get("token_ids") or _ids_in(probs)
-    if prompt:
-        fields["prompt_token_ids"] = prompt
-    if ids:
-        fields["generation_token_ids"] = ids
-        log_probs = [entry["logprob"] for entry in probs]
-        if len(log_probs) == len(ids):
-            fields["generation_log_probs"] = log_probs
-    return fields
-
-
-def _ids_in(probs: Iterable[Json]) -> list[int]:
-    """Token ids that came with the log-probabilities: in `id` (llama.cpp) or as `token_id:7` (vLLM)."""
-    ids: list[int] = []
-    for entry in probs:
-        number = entry.get("id")
-        if number is None and entry["token"].startswith("token_id:"):
-            number = int(entry["token"][9:])
-        if number is None:
-            return []
-        ids.append(number)
-    return ids
-
-
 def response_usage(usage: Json | None) -> Json | None:
     problem = usage_flaw(usage)
     if problem is not None:
         raise ModelError(f"chat completion: {problem}")
-    if not usage:
-        return None
-    counts = {_USAGE.get(name, name): value for name, value in usage.items()}
-    counts["input_tokens_details"] = {"cached_tokens": 0, **(counts.get("input_tokens_details") or {})}
-    counts["output_tokens_details"] = {"reasoning_tokens": 0, **(counts.get("output_tokens_details") or {})}
-    if counts.get("total_tokens") is None:
-        counts["total_tokens"] = (counts.get("input_tokens") or 0) + (counts.get("output_tokens") or 0)
-    return counts
+    return complete_usage({_USAGE.get(name, name): value for name, value in (usage or {}).items()})
 
 
 @blame(ModelError, "response")
@@ -259,15 +227,22 @@ def chat_from_response(response: Json) -> Json:
         message["annotations"] = notes
     reason = (response.get("incomplete_details") or {}).get("reason")
     finish = _FINISH.get(reason or "") or ("tool_calls" if "tool_calls" in message else "stop")
+    if finish == "stop" and response.get("status") == "incomplete":
+        finish = "length"  # an agent out of steps: the nearest of OpenAI's words
     logprobs = {"content": probs} if probs else None
     usage = response.get("usage")
+    choice: Json = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish}
     completion = {name: value for name, value in response.items() if name not in _RESPONSE_FIELDS}
+    if message.get("generation_token_ids"):  # where vLLM has them; ours are in the message, as NeMo Gym's
+        choice["token_ids"] = message["generation_token_ids"]
+    if message.get("prompt_token_ids"):
+        completion["prompt_token_ids"] = message["prompt_token_ids"]
     completion |= {
         "id": response.get("id"),
         "object": "chat.completion",
         "created": int(response.get("created_at") or 0),
         "model": response.get("model"),
-        "choices": [{"index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish}],
+        "choices": [choice],
         "usage": {_CHAT_USAGE.get(name, name): value for name, value in usage.items()} if usage else None,
     }
     return completion

@@ -92,13 +92,15 @@ def _items(conversation: Iterable[Json], start: int = 0) -> list[Json]:
             items.append(item)
             continue
         try:
-            items.extend(_message_items(item))
+            items.extend(_message_items(item, index))
         except (AttributeError, KeyError, TypeError) as error:
-            raise ModelError(f"input[{index}]: {item_flaw(item) or describe(error)}") from error
+            flaw = item_flaw(item)
+            problem = f"input[{index}]: {describe(error)}" if flaw is None else str(flaw.below(f"input[{index}]"))
+            raise ModelError(problem) from error
     return items
 
 
-def _message_items(message: Json) -> list[Json]:
+def _message_items(message: Json, index: int) -> list[Json]:
     role, content = message.get("role", "assistant"), message.get("content")
     if role == "tool":
         output = _response_content(content, "input_text")
@@ -106,13 +108,16 @@ def _message_items(message: Json) -> list[Json]:
     if role == "other" and isinstance(message.get("item"), dict):
         return [message["item"]]
     if role == "assistant" and not (_CHAT_FIELDS.isdisjoint(message) and content is not None):
-        return turn_items(message)
+        return turn_items(message, f"call_{index}_")
     changed = _response_content(content, "output_text" if role == "assistant" else "input_text")
     return [message if changed is content else {**message, "content": changed}]
 
 
-def turn_items(message: Json) -> list[Json]:
-    """An assistant message of chat or of a rollouts file -> its reasoning, text and calls; at least one item."""
+def turn_items(message: Json, ids: str = "") -> list[Json]:
+    """An assistant message of chat or of a rollouts file -> its reasoning, text and calls; at least one item.
+
+    A call without an id gets one that begins with `ids`, and is a new one if that is empty.
+    """
     items: list[Json] = []
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if reasoning and isinstance(reasoning, str):
@@ -120,7 +125,7 @@ def turn_items(message: Json) -> list[Json]:
     if message.get("reasoning_encrypted"):
         items = items or [{"type": "reasoning", "summary": []}]
         items[0]["encrypted_content"] = message["reasoning_encrypted"]
-    calls = [_call_item(index, call) for index, call in enumerate(message.get("tool_calls") or ())]
+    calls = [_call_item(index, call, ids) for index, call in enumerate(message.get("tool_calls") or ())]
     text = message.get("content")
     refusal = message.get("refusal") or _refusal(text)
     parts: list[Json] = []
@@ -134,12 +139,12 @@ def turn_items(message: Json) -> list[Json]:
     return items + calls
 
 
-def _call_item(index: int, call: Json) -> Json:
+def _call_item(index: int, call: Json, ids: str) -> Json:
     function = call.get("function", call)
     name = function.get("name")
     if not isinstance(name, str):
         raise ModelError(f"tool_calls[{index}]: no function name")
-    call_id = call.get("id") or f"call_{uuid4().hex}"
+    call_id = call.get("id") or (f"{ids}{index}" if ids else f"call_{uuid4().hex}")
     arguments = _arguments(function.get("arguments"))
     return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments, "status": "completed"}
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/\s]+))(?::\d*)?")
 _JSON = re.compile(rb"application/(?:[\w.-]{1,100}\+)?json")
-_WITH_BODY = frozenset(("POST", "PUT", "PATCH", "DELETE"))
+_WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 
 
 class Refusal(NamedTuple):
@@ -64,7 +64,7 @@ class Callers:
                     "cors_origins names those that may (docs/serving.md#callers)",
                 )
         if kind is not None and not _JSON.fullmatch(kind.partition(b";")[0].strip().lower()):
-            return Refusal(415, "a body is JSON: send it with Content-Type: application/json (curl --json)")
+            return Refusal(415, "the body must be JSON: send it with Content-Type: application/json (curl --json)")
         return None
 
     def _is_ours(self, host: str) -> bool:

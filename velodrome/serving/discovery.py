@@ -70,11 +70,17 @@ def find(config: Config, *, embedded: bool = False, scoring: bool = False) -> tu
     wanted = {name for name, block in config.instances.items() if not (scoring and block.kind == AGENTS)}
     _refuse_others(config, head, wanted)
     urls = {each["name"]: _url(each, host) for each in head.instances if each["name"] in head.blocks}
-    used = sorted(urls.keys() & wanted if config.instances else urls)
+    running = {name: block for name, block in head.blocks.items() if name in urls or "url" in block.settings}
+    if not (running or config.instances):
+        raise InputError(
+            f"the head server at {head.address} lists no servers, and no config_paths are given: wait until they run, "
+            "or give +config_paths=[…] with the url of each (see docs/serving.md#servers-that-others-run)"
+        )
+    used = sorted(urls.keys() & wanted if config.instances else running)
     note = f"using the servers that run at {head.address}: {', '.join(used)}"
     if not used:
         note = f"none of these servers runs at {head.address}: running embedded, all in this process"
-    whole = Config(config.settings, {**head.blocks, **config.instances})
+    whole = Config(config.settings, {**running, **config.instances})
     token = server_token(config.settings)
     return whole, Servers(urls, token, note, asyncio.run(_sources(urls, token)))
 
@@ -109,7 +115,7 @@ async def _read_head(settings: Mapping[str, Any]) -> Head | None:
         return None
     try:
         instances, text = (_body(*answer) for answer in replies)
-        return Head(address, _checked(instances), _blocks(text))
+        return Head(address, _listed(instances), _blocks(text))
     except ValueError as error:
         raise _ForeignError(address, str(error)) from error
 
@@ -133,13 +139,20 @@ async def _sources(urls: Mapping[str, str], token: str | None) -> dict[str, str]
     return {name: digest for name, digest in digests.items() if digest}
 
 
-def _checked(instances: Any) -> list[Json]:
+def _listed(instances: Any) -> list[Json]:
     names = {"name", "type", "url", "host", "port", "status"}
-    if not isinstance(instances, list) or not all(
-        isinstance(each, dict) and names <= each.keys() for each in instances
-    ):
-        raise ValueError("/server_instances is not a list of servers")
-    return instances
+    if isinstance(instances, list) and all(isinstance(each, dict) for each in instances):
+        servers = [_renamed(each) for each in instances]
+        if all(names <= each.keys() for each in servers):
+            return servers
+    raise ValueError("/server_instances is not a list of servers")
+
+
+def _renamed(server: Json) -> Json:
+    """A server on NeMo Gym's list with our keys: its `name` is the implementation, and its `status` is never set."""
+    if "type" in server or not {"process_name", "server_type"} <= server.keys():
+        return server
+    return {**server, "name": server["process_name"], "type": server["server_type"], "status": "unknown"}
 
 
 def _blocks(text: Any) -> dict[str, Instance]:

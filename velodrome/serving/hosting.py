@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from velodrome.errors import InputError
 from velodrome.serving.apps.agent_app import agent_routes
 from velodrome.serving.apps.measures import Measures
-from velodrome.serving.apps.model_app import model_routes
+from velodrome.serving.apps.model_app import ServedModel, model_routes
 from velodrome.serving.apps.peers import Peers
 from velodrome.serving.apps.resources_app import resources_routes
 from velodrome.serving.apps.routes import JSON, TEXT, RequestLimits, get
@@ -69,7 +69,7 @@ async def server_app(
     background: Background = nullcontext
     tools: list[dict[str, Any]] = []
     if status.kind == MODELS:
-        routes = model_routes(status.name, component)
+        routes = model_routes(ServedModel(status.name, component, component))
     elif status.kind == AGENTS:
         status.extra["deferrable"] = await component.deferrable()
         routes = agent_routes(status.name, component)

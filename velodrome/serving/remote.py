@@ -6,7 +6,8 @@ arrive: done twice, it would not be the same rollout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
 
@@ -15,12 +16,15 @@ import orjson
 from velodrome import http
 from velodrome.contracts import Json
 from velodrome.errors import AgentError, CallError, ModelError, RolloutError, ToolError, VerifyError
+from velodrome.records.events import whole
 from velodrome.resources_servers.environment import no_such_tool
+from velodrome.responses_api_models.openai_model.streams import is_stream, response_stream
 from velodrome.serving import wire
 from velodrome.timing import spans
 
 REPEATED = http.Retry(max_retries=5, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0)
 _ROUTES = frozenset(("seed_session", "verify", "close_session", "aggregate_metrics"))  # a model may not call them
+_ECHOED = ("responses_create_params", "response")  # which other verifiers give back beside the score
 _MAX_NAME = 256
 _MAX_TARGETS = 1000  # models make up names
 ONCE = http.Retry(max_retries=8, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0, replay=False)
@@ -31,7 +35,7 @@ class RemoteServer:
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._headers = {wire.SPANS: "yes"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
         self._targets: dict[str, http.Target] = {}
 
     async def aclose(self) -> None:
@@ -49,9 +53,7 @@ class RemoteServer:
         try:
             reply = await http.shared().post(self._target(route), orjson.dumps(body), policy, headers=headers)
         except CallError as error:
-            failure = wire.error_in(error.body) or _charged(error, kind)
-            _graft(failure.spans)
-            raise failure from error
+            raise _failure(error, kind) from error
         _graft(reply.headers.get(wire.SPANS))
         return reply
 
@@ -82,6 +84,14 @@ def _graft(header: str | None) -> None:
         wire.graft(header, here)
 
 
+def _failure(error: CallError, kind: type[RolloutError]) -> RolloutError:
+    """The error with the boundary it names, else charged to `kind`. Its spans belong below what is open here."""
+    failure = wire.error_in(error.body) or _charged(error, kind)
+    _graft(failure.spans)
+    failure.spans = None
+    return failure
+
+
 def _charged(error: CallError, kind: type[RolloutError]) -> RolloutError:
     return ModelError(str(error), status=error.status) if kind is ModelError else kind(str(error))
 
@@ -108,6 +118,24 @@ class HttpModel(RemoteServer):
             raise ModelError(f'{self.url}: the response has no "output" list')
         return answer
 
+    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
+        """The server's events as they come; from a server that answers whole, those of its answer."""
+        body = orjson.dumps({**request, "stream": True})
+        try:
+            reply = await http.shared().stream(self._target("/v1/responses"), body, self._policy)
+            async with reply:
+                if is_stream(reply):
+                    async with aclosing(response_stream(reply)) as events:
+                        async for event in events:
+                            yield event
+                    return
+                data = b"".join([chunk async for chunk in reply.chunks()])
+        except CallError as error:
+            raise _failure(error, ModelError) from error
+        answer = http.Reply(reply.status, data, reply.headers, reply.target)
+        for event in whole(decoded(answer, ModelError), request):
+            yield event
+
 
 class HttpResources(RemoteServer):
     """An environment behind its routes. A session's handle is the cookie header that belongs to it."""
@@ -115,6 +143,7 @@ class HttpResources(RemoteServer):
     def __init__(self, url: str, token: str | None = None) -> None:
         super().__init__(url, token)
         self._about: Json | None = None
+        self._closes = True  # a server of somebody else may have no route for it
 
     async def _report(self) -> Json:
         if self._about is None:
@@ -145,11 +174,19 @@ class HttpResources(RemoteServer):
     async def score(self, session: str, task: Json, response: Json) -> Json:
         headers = {**_cookie(session), wire.BRIEF: "yes"}
         body = {**task, "response": response}
-        return decoded(await self._post("/verify", body, VerifyError, REPEATED, headers), VerifyError)
+        score = decoded(await self._post("/verify", body, VerifyError, REPEATED, headers), VerifyError)
+        return {name: value for name, value in score.items() if name not in _ECHOED}
 
     async def close(self, session: str) -> None:
-        if session:
+        if not session or not self._closes:
+            return
+        try:
             await self._post("/close_session", {}, ToolError, REPEATED, _cookie(session))
+        except ToolError as error:
+            cause = error.__cause__
+            if not isinstance(cause, CallError) or cause.status not in (404, 405):
+                raise
+            self._closes = False
 
     async def tools(self) -> list[Json]:
         """The tools on offer; a server that does not say offers none by itself."""
@@ -174,7 +211,12 @@ class HttpAgent(RemoteServer):
         result = decoded(reply, AgentError)
         if not isinstance(result.get("response"), dict):
             raise AgentError(f'{self.url}: the result has no "response" object')
-        return result
+        # NeMo Gym's agents leave out fields of the task, and give every field that could have been asked for.
+        params, asked = result.get("responses_create_params"), task["responses_create_params"]
+        if isinstance(params, dict):
+            params = {name: value for name, value in params.items() if value is not None or name in asked}
+            result["responses_create_params"] = params
+        return {**task, **result}
 
     async def respond(self, request: Json) -> Json:
         return decoded(await self._post("/v1/responses", request, AgentError, self._policy), AgentError)

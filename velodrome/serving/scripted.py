@@ -114,27 +114,28 @@ class _Connection(asyncio.Protocol):
             self._send(_answer(refused.status, orjson.dumps({"error": {"message": refused.message}})))
             return
         if path == b"/v1/models":
-            data = [{"id": self._model.name, "object": "model", "owned_by": "velodrome"}]
+            data = [{"id": self._model.name, "object": "model", "created": 0, "owned_by": "velodrome"}]
             self._send(_answer(200, orjson.dumps({"object": "list", "data": data})))
             return
         if path not in (b"/v1/responses", b"/v1/chat/completions"):
             self._send(_answer(404, b'{"error": {"message": "no such route; the base URL ends in /v1"}}'))
             return
         fault = self._model.next_fault()
+        call = self._model.calls
         if fault is not None and fault.kind == "never":
             await asyncio.Event().wait()
         await self._model.wait()
-        status, text = self._reply(path.endswith(b"/chat/completions"), body)
+        status, text = self._reply(path.endswith(b"/chat/completions"), body, call)
         if fault is None:
             self._send(_answer(status, text))
         else:
             self._misbehave(fault, text)
 
-    def _reply(self, chat: bool, body: bytes) -> tuple[int, bytes]:
+    def _reply(self, chat: bool, body: bytes, call: int) -> tuple[int, bytes]:
         try:
             with blame(ModelError, "no answer to this request"):
                 request: Json = orjson.loads(body)
-                response = self._model.answer(responses_request(request) if chat else request)
+                response = self._model.answer(responses_request(request) if chat else request, call)
                 return 200, orjson.dumps(chat_from_response(response) if chat else response)
         except ModelError as error:
             message = str(error).encode(errors="backslashreplace").decode()

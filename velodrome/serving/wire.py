@@ -22,10 +22,20 @@ from velodrome.timing.spans import Span
 
 VERIFY = "x-velodrome-verify"  # "no" on /run: leave the score out
 BRIEF = "x-velodrome-brief"  # on /verify: answer with the score alone
-SPANS = "x-velodrome-spans"  # on an answer: where the time went
+SPANS = "x-velodrome-spans"  # on an answer: where the time went; on a request: wanted with an error, too
+MESSAGES = "/v1/messages"
 
 _KINDS: dict[str, type[RolloutError]] = {
     kind.__name__: kind for kind in (ModelError, ToolError, VerifyError, AgentError, TaskError)
+}
+_MESSAGES_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
 }
 _UNPROCESSABLE = 422
 _BAD_GATEWAY = 502
@@ -58,11 +68,32 @@ def error_body(error: RolloutError, secrets: Collection[str] = ()) -> bytes:
         fields["away"] = mask_text(error.away.address, secrets)
     if error.place is not None:
         fields["place"] = error.place
-    return orjson.dumps({"error": fields}, default=str)
+    try:
+        return orjson.dumps({"error": fields}, default=str)
+    except TypeError:  # half a character of two in a text: "?" in its place
+        text = json.dumps({"error": fields}, default=str, ensure_ascii=False)
+        return text.encode("utf-8", "replace")
 
 
-def plain_error(message: str, kind: str = "invalid_request_error") -> bytes:
-    return orjson.dumps({"error": {"message": message, "type": kind}})
+def plain_error(
+    message: str, kind: str = "invalid_request_error", *, param: str | None = None, code: str | None = None
+) -> bytes:
+    """An error of the request itself, in OpenAI's shape."""
+    return orjson.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+def is_messages(path: str) -> bool:
+    """Whether a path is of Anthropic's API, whose errors have another shape."""
+    return path == MESSAGES or path.startswith(f"{MESSAGES}/")
+
+
+def messages_error(body: Json, status: int) -> Json:
+    """The same error in Anthropic's shape: its kinds go by the status."""
+    kind = _MESSAGES_KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
+    fields = {name: value for name, value in body["error"].items() if value is not None}
+    if isinstance(fields.get("code"), str):
+        fields["details"] = {"error_code": fields["code"]}
+    return {"type": "error", "error": {**fields, "type": kind}}
 
 
 def error_in(body: bytes) -> RolloutError | None:

@@ -23,6 +23,7 @@ Json = dict[str, Any]
 MOST_CELLS = 25_000  # fields of all groups together; with its summary a group of one takes about 5 kB
 OTHERS = "(others)"
 NONE = "(none)"
+_PATHS = {"agent": ["meta", "agent"], "status": ["response", "status"]}
 _LONGEST_NAME = 200
 _FOLD_EVERY = 1024  # rows
 
@@ -30,7 +31,7 @@ _FOLD_EVERY = 1024  # rows
 def picker(by: str) -> Callable[[Json, str | None], str]:
     if by == "task":
         return lambda row, task: NONE if task is None else task[:_LONGEST_NAME]
-    path = ["meta", "agent"] if by == "agent" else by.split(".")
+    path = _PATHS.get(by) or by.split(".")
 
     def pick(row: Json, task: str | None) -> str:
         value: Any = row
@@ -139,7 +140,7 @@ def read_run(
     for group in (reading.run, *reading.groups.values()):
         group.settle()
     if settings.by is not None and reading.run.rows and reading.groups.keys() <= {NONE}:
-        hint = "give agent, task, or a field of the rows as in info.level"
+        hint = "give agent, task, status, or a field of the rows as in info.level"
         raise InputError(f"by={settings.by}: no rollout has it; {hint}")
     return reading
 

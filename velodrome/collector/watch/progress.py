@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
+from typing import TextIO
 
 from tqdm.auto import tqdm
 
@@ -49,3 +53,34 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _AboveBar:
+    """A stream whose text appears above the bar."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        ProgressBar.write(text, file=self._stream, end="")
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+@contextmanager
+def logs_above_bar() -> Iterator[None]:
+    """Log lines for the terminal are lines above the bar, as its notes are."""
+    handlers = [each for each in logging.getLogger().handlers if isinstance(each, logging.StreamHandler)]
+    shown = [(each, each.stream) for each in handlers if each.stream in (sys.stdout, sys.stderr)]
+    last = logging.lastResort  # takes the warnings of a program without handlers
+    for handler, stream in shown:
+        handler.setStream(_AboveBar(stream))
+    logging.lastResort = logging.StreamHandler(_AboveBar(sys.stderr))
+    logging.lastResort.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.lastResort = last
+        for handler, stream in shown:
+            handler.setStream(stream)

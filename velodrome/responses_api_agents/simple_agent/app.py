@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
 import orjson
 
+from velodrome import scope
 from velodrome.contracts import Conversation, Json, Model, Resources, as_task
 from velodrome.errors import (
     AgentError,
@@ -29,6 +30,9 @@ from velodrome.errors import (
 )
 from velodrome.records.bounds import usage_flaw
 from velodrome.records.conversation import output_flaw
+from velodrome.records.response_fields import complete, distinct_ids, stopped
+from velodrome.relay import Put, relayed
+from velodrome.responses_api_agents.simple_agent.narration import Narration
 from velodrome.settings.component import Component, Field
 from velodrome.timing.deadline import deadline
 from velodrome.timing.spans import span, tally
@@ -95,12 +99,24 @@ class SimpleAgent(Component):
         items: list[Json] = []
         return await self._in_time(self._respond(request, items), items)
 
-    async def _respond(self, request: Json, items: list[Json]) -> Json:
+    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
+        """The same, as it happens: what the model writes, turn after turn, and the results of its calls."""
+
+        async def tell(put: Put[Json]) -> None:
+            items: list[Json] = []
+            narration = Narration(self.model, put)
+            await narration.end(await self._in_time(self._respond(request, items, narration), items))
+
+        async with aclosing(relayed(tell)) as events:
+            async for event in events:
+                yield event
+
+    async def _respond(self, request: Json, items: list[Json], narration: Narration | None = None) -> Json:
         request = await self._request(request)
         with blame(ToolError, "seed_session"):
             session = await self.environment.open({"responses_create_params": request})
         try:
-            return await self._converse(session, request, items)
+            return await self._converse(session, request, items, narration)
         finally:
             await self._close(session)
 
@@ -112,7 +128,9 @@ class SimpleAgent(Component):
                 self._offered = await self.environment.tools()
         return {**params, "tools": self._offered} if self._offered else params
 
-    async def _converse(self, session: str, request: Json, items: list[Json]) -> Json:
+    async def _converse(
+        self, session: str, request: Json, items: list[Json], narration: Narration | None = None
+    ) -> Json:
         prompt = request["input"]
         if not prompt and not request.get("instructions"):
             raise TaskError(
@@ -122,28 +140,34 @@ class SimpleAgent(Component):
         history = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         usage: Json = {}
         made: Json = {}  # by the model, of the items so far
+        first: Json | None = None  # whose id and time are those of the whole
+        ask = self.model.respond if narration is None else narration.respond
         for step in range(self.max_steps):
             with span("model"), blame(ModelError, "model call"):
-                response = await self.model.respond({**request, "input": Conversation([*history, *items], made)})
+                response = await ask({**request, "input": Conversation([*history, *items], made)})
                 try:
                     new = checked(response, usage)
                 except ModelError as error:
                     error.place = defined_at(getattr(self.model, "__wrapped__", self.model.respond), own=True)
                     raise
             items += new
+            first = first or response
             calls = [item for item in new if item.get("type") == "function_call"]
             if not calls or response.get("status") == "incomplete":
                 break
             if len(calls) == 1:
-                items.append(await self._answer(session, calls[0]))
+                results = [await self._answer(session, calls[0])]
             else:
                 with span("tools"):
-                    items += await self._answer_all(session, calls)
+                    results = await self._answer_all(session, calls)
+            items += results if narration is None else await narration.results(results)
             if step + 1 == self.max_steps:
-                response = {**response, "status": "incomplete", "incomplete_details": {"reason": "max_steps"}}
-        if usage:
-            usage.setdefault("total_tokens", total_tokens(usage))
-        return {**response, "output": items, "usage": usage}
+                response = {**stopped(response, "max_steps"), "status": "incomplete"}
+        head = first or response
+        whole = {**response, "id": head.get("id"), "created_at": head.get("created_at"), "output": items}
+        whole = complete({**whole, "usage": usage}, request)
+        whole["output"] = distinct_ids(whole["output"], whole["id"])
+        return whole
 
     async def _answer_all(self, session: str, calls: list[Json]) -> list[Json]:
         try:
@@ -173,9 +197,14 @@ class SimpleAgent(Component):
     async def _close(self, session: str) -> None:
         try:
             with self._session_span(), blame(ToolError, "close_session"):
-                await self.environment.close(session)
+                await (scope.finish(self._closed(session)) if self._keeps_sessions else self.environment.close(session))
         except RolloutError as error:
             log.warning("a session could not be closed; its rollout is not affected: %s", describe(error))
+
+    async def _closed(self, session: str) -> None:
+        """Also if the rollout is cancelled meanwhile, so within a time of its own."""
+        with deadline(self.timeout_s), blame(ToolError, "close_session"):
+            await self.environment.close(session)
 
     async def deferrable(self) -> bool:
         """Whether verification can be left for later."""

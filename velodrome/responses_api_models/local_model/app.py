@@ -2,7 +2,7 @@
 
 The model is loaded by the first call. The event loop never waits for it: each call has a thread while it generates,
 and as many generate at once as there are slots. A call that is cancelled or out of time frees its slot at the next
-token.
+token; one that asks for token ids, when it has generated all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Literal
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
-from velodrome.responses_api_models import conversion
+from velodrome.records.events import ENDS
+from velodrome.responses_api_models import conversion, tokens
 from velodrome.responses_api_models.chunks import ChatStream
 from velodrome.responses_api_models.local_model import constrained, engine, weights
 from velodrome.settings.component import Component, Field
@@ -28,6 +29,7 @@ from velodrome.settings.component import Component, Field
 # Plain sampling from the whole distribution, as hosted APIs have it; llama.cpp's own defaults cut the tail off.
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 
+_TOKENS_HINT = "llama.cpp has no ids of prompts, and no log-probabilities of characters made of several tokens"
 _log = logging.getLogger(__name__)
 
 
@@ -74,6 +76,7 @@ class LocalModel(Component):
         self._loading: Future[engine.Engine] | None = None
         self._stops: set[threading.Event] = set()
         self._closed = False
+        self._missing = tokens.MissingTokens()
 
     async def respond(self, request: Json) -> Json:
         """One answer of the model; waiting for a free slot counts towards `timeout_s`, loading does not."""
@@ -97,6 +100,9 @@ class LocalModel(Component):
                 for event in stream.add({**chunk, "model": self.name}):
                     yield event
         for event in stream.end():
+            if event["type"] in ENDS:
+                missing = tokens.mark(event["response"]["output"], tokens.wanted(request, {}))
+                self._missing.say(missing, "local_model", _TOKENS_HINT)
             yield event
 
     def metrics(self) -> dict[str, float]:
@@ -121,6 +127,10 @@ class LocalModel(Component):
             chat.pop("tools", None)
             chat.pop("tool_choice", None)
         body = {**SAMPLING, **{key: value for key, value in chat.items() if value is not None}}
+        if tokens.IDS in tokens.wanted(body, {}):
+            body["return_tokens"] = True
+        for name in tokens.ASKING:
+            body.pop(name, None)
         if body.get("logprobs"):
             body["top_logprobs"] = max(1, body.get("top_logprobs", 1))  # llama.cpp takes 0 for "no log-probabilities"
         if self._seeds is not None and "seed" not in body:

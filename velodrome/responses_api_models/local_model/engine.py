@@ -1,7 +1,8 @@
 """llama.cpp behind one blocking call that can be stopped.
 
 xllamacpp's `Server` batches the calls of all threads by itself. Only a streamed call can be given up: its callback
-returns True, and llama.cpp frees the slot. So every call is streamed.
+returns True, and llama.cpp frees the slot. So every call is streamed, except those that ask for token ids: a stream
+leaves out the ids of tokens that add no text, such as the end of the turn, and of parts of characters.
 """
 
 from __future__ import annotations
@@ -47,7 +48,15 @@ class Engine:
             raise InputError(f"{path}: llama.cpp cannot load it: {error} (verbose: true shows its log)") from error
 
     def generate(self, body: Json, take: Callable[[Json], bool]) -> None:
-        """Hand each chunk of the completion to `take` as it is made, until that returns True."""
+        """Hand each chunk of the completion to `take` as it is made, until that returns True.
+
+        With `return_tokens` there is one chunk, which has the ids of all tokens; it cannot be given up.
+        """
+        if body.get("return_tokens"):
+            whole = {**body, "verbose": True}
+            with blame(ModelError, "llama.cpp"):
+                self._server.handle_chat_completions(orjson.dumps(whole), lambda text: take(_chunk(orjson.loads(text))))
+            return
         streamed = {
             **body,
             "stream": True,
@@ -62,3 +71,10 @@ class Engine:
         metrics = self._server.handle_metrics()
         text = metrics if isinstance(metrics, str) else str(metrics, "utf-8")
         return {name: float(value) for name, value in re.findall(r"^llamacpp:(\w+) (\S+)$", text, re.MULTILINE)}
+
+
+def _chunk(completion: Json) -> Json:
+    """A completion as the one chunk of a stream, with the ids of its tokens where vLLM has them."""
+    tokens = completion.pop("__verbose", {}).get("tokens")
+    choices = [{**choice, "delta": choice["message"], "token_ids": tokens} for choice in completion.get("choices", ())]
+    return {**completion, "choices": choices}

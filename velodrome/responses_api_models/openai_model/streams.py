@@ -15,8 +15,8 @@ from velodrome import http
 from velodrome.contracts import Json
 from velodrome.errors import ModelError
 from velodrome.records.conversation import answer_flaw, flaw, forged
+from velodrome.records.events import ENDS
 from velodrome.responses_api_models.chunks import ChatStream
-from velodrome.responses_api_models.events import ENDS
 
 _ITEMS = frozenset(("response.output_item.added", "response.output_item.done"))
 

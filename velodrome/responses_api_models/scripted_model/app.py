@@ -19,6 +19,7 @@ from velodrome.contracts import Json, prompt_text
 from velodrome.errors import InputError, ModelError
 from velodrome.records import conversation
 from velodrome.records.jsonl import read_lines
+from velodrome.records.response_fields import complete
 from velodrome.responses_api_models.scripted_model.faults import Fault
 from velodrome.settings.component import Component, Field
 
@@ -70,35 +71,41 @@ class ScriptedModel(Component):
     async def respond(self, request: Json) -> Json:
         """The scripted answer; a fault that only makes sense over HTTP becomes an error."""
         fault = self.next_fault()
+        call = self.calls
         if fault is not None:
             if fault.kind == "never":
                 await asyncio.Event().wait()
             status = fault.status if fault.kind == "status" else None
             raise ModelError(f"scripted fault: {fault.kind}" + (f" {status}" if status else ""), status=status)
         await self.wait()
-        return self.answer(request)
+        return self.answer(request, call)
 
     async def wait(self) -> None:
         """Take as long as the script says."""
         if self.latency_s or self.jitter_s:
             await asyncio.sleep(self.latency_s + self.jitter_s * self._wobble.random())
 
-    def answer(self, request: Json) -> Json:
-        """The Response to a request, at once and without faults."""
+    def answer(self, request: Json, call: int) -> Json:
+        """The Response to a request, the call of that number, at once and without faults."""
+        for name in ("previous_response_id", "conversation"):
+            if request.get(name):
+                message = f"{name}: responses are not stored; send the whole conversation as input"
+                raise ModelError(f"scripted_model: {message}", status=400)
         answer = self._script(request)
         if isinstance(answer, dict) and "output" in answer:
             return answer
         items = _items(answer, request)
         words = sum(len(conversation.text_of(item.get("content")).split()) or 8 for item in items)
         prompt_words = _length(request.get("input"))
-        return {
-            "id": f"resp_{self.calls}",
-            "object": "response",
-            "model": self.name,
-            "status": "completed",
-            "output": items,
-            "usage": {"input_tokens": prompt_words, "output_tokens": words, "total_tokens": prompt_words + words},
-        }
+        return complete(
+            {
+                "id": f"resp_{call}",
+                "model": self.name,
+                "output": items,
+                "usage": {"input_tokens": prompt_words, "output_tokens": words},
+            },
+            request,
+        )
 
     async def aclose(self) -> None:
         """Nothing to close."""

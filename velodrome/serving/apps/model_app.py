@@ -1,38 +1,28 @@
-"""The routes of a model: `/v1/responses` and `/v1/chat/completions`, streamed on request.
-
-A streamed answer begins with its first event, so an error before that has a status of its own. A caller that
-disconnects stops the model.
-"""
+"""The routes of a model, or of an agent served as one: the endpoints of OpenAI and Anthropic, and the models."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable
-from contextlib import AsyncExitStack, aclosing
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
-import orjson
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from velodrome.contracts import Json, Model
-from velodrome.errors import ModelError, RolloutError, blame
+from velodrome.errors import ModelError, blame
+from velodrome.records.response_fields import complete
+from velodrome.records.task import request_flaw
+from velodrome.responses_api_models.anthropic_messages import message_from_response, request_from_messages
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.serving import wire
+from velodrome.serving.apps.choices import all_of, number_of_choices, one_completion, requests_of
 from velodrome.serving.apps.event_stream import Event, chat_events, response_events
-from velodrome.serving.apps.routes import (
-    EVENTS,
-    JSON,
-    OBJECT,
-    BadRequest,
-    get,
-    json_response,
-    limits_of,
-    post,
-    read_json,
-)
+from velodrome.serving.apps.message_events import message_events
+from velodrome.serving.apps.routes import EVENTS, JSON, OBJECT, BadRequest, get, json_response, post, read_json
+from velodrome.serving.apps.server_sent import streamed, while_wanted
 from velodrome.serving.apps.web_app import timed
 
 _INPUT: Json = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1, "items": OBJECT}]}
@@ -42,138 +32,196 @@ _MESSAGES: Json = {
     "required": ["messages"],
     "properties": {"messages": {"type": "array", "minItems": 1, "items": OBJECT}},
 }
+_ANTHROPIC: Json = {
+    "type": "object",
+    "required": ["max_tokens", "messages"],
+    "properties": {**_MESSAGES["properties"], "max_tokens": {"type": "integer", "minimum": 1}},
+}
+_MODEL_ID = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+_RESPONSE_ID = {**_MODEL_ID, "name": "response_id"}
 
-_CLIENT_CLOSED = 499
-_UNWATCHED_S = 0.1  # watching costs as much as a short call itself
-_Got = TypeVar("_Got")
+
+async def check_request(request: Json) -> None:
+    """What a model must be given; anything else is the caller's mistake."""
+    prompt = request.get("input")
+    if not isinstance(prompt, str) and not is_objects(prompt):
+        raise BadRequest(400, '"input" must be a text or a list of objects', param="input")
+    if not prompt and not request.get("instructions"):
+        raise BadRequest(400, '"input" is empty', param="input")
+    check_flaw(request)
 
 
-def model_routes(server: str, model: Model) -> list[Route]:
-    async def respond(request: Request) -> Response:
+def check_flaw(request: Json, conversation: str = "input") -> None:
+    flaw = request_flaw(request, conversation)
+    if flaw is not None:
+        raise BadRequest(400, str(flaw), param=flaw.param)
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """What a server answers with, in any dialect.
+
+    `spoken` answers where a tool call is a request to the caller. `check` refuses a request that cannot be used.
+    """
+
+    server: str
+    model: Model
+    spoken: Model
+    check: Callable[[Json], Awaitable[None]] = check_request
+
+    async def usable(self, request: Json) -> Json:
+        """The checked request. The server's own name, like none, means the model of the config."""
+        await self.check(request)
+        if request.get("model") in (None, "", self.server):
+            request.pop("model", None)
+        return request
+
+    def _complete(self, answer: Any, request: Json) -> Json:
+        if not isinstance(answer, dict) or not isinstance(answer.get("output"), list):
+            raise ModelError('response: no "output" list')
+        return complete(answer, {"model": self.server, **request})
+
+    async def respond(self, request: Request) -> Response:
         body = await read_json(request)
-        prompt = body.get("input")
-        if not isinstance(prompt, str) and not _is_objects(prompt):
-            raise BadRequest(400, '"input" must be a text or a list of objects')
-        if not prompt and not body.get("instructions"):
-            raise BadRequest(400, '"input" is empty')
-        wants_stream = body.pop("stream", False)
+        wants_stream = _wants_stream(body)
         _stream_options(body)
+        _check_alone(body)
+        await self.usable(body)
         if wants_stream:
-            return await streamed(request, response_events(model, body))
+            return await streamed(request, response_events(self.model, body, name=self.server), _failed_response)
         with blame(ModelError, "model"):
-            return json_response(await _while_wanted(request, model.respond(body)))
+            return json_response(self._complete(await while_wanted(request, self.model.respond(body)), body))
 
-    async def chat(request: Request) -> Response:
+    async def messages(self, request: Request) -> Response:
         body = await read_json(request)
-        if not body.get("messages") or not _is_objects(body["messages"]):
-            raise BadRequest(400, '"messages" must be a list of objects that is not empty')
-        wants_stream = body.pop("stream", False)
-        options = _stream_options(body)
+        wants_stream = _wants_stream(body)
+        if body.get("thread"):  # by this code the client's tool runner knows that it has to send all messages itself
+            message = "conversations are not kept here; send all messages, without thread"
+            raise BadRequest(400, message, param="thread", code="thread_unsupported_request")
         try:
-            converted = responses_request(body)
+            converted = await self.usable(request_from_messages(body))
         except ModelError as error:
             raise BadRequest(400, str(error)) from error
         if wants_stream:
-            events = chat_events(model, converted, usage=bool(options.get("include_usage")))
-            return await streamed(request, events)
+            events = message_events(self.spoken, converted, name=self.server)
+            return await streamed(request, events, _failed_message)
         with blame(ModelError, "model"):
-            return json_response(chat_from_response(await _while_wanted(request, model.respond(converted))))
+            response = await while_wanted(request, self.spoken.respond(converted))
+            return json_response(message_from_response(response, converted, model=self.server))
 
-    async def models(request: Request) -> Response:
-        return json_response({"object": "list", "data": [{"id": server, "object": "model", "owned_by": "velodrome"}]})
+    async def chat(self, request: Request) -> Response:
+        body = await read_json(request)
+        if not body.get("messages") or not is_objects(body["messages"]):
+            raise BadRequest(400, '"messages" must be a list of objects that is not empty', param="messages")
+        _check_chat(body)
+        wants_stream = _wants_stream(body)
+        counted = bool(_stream_options(body).get("include_usage"))
+        number = number_of_choices(body)
+        try:
+            requests = requests_of(await self.usable(responses_request(body)), number)
+        except ModelError as error:
+            raise BadRequest(400, str(error)) from error
+        if wants_stream:
+            events = chat_events(self.spoken, requests, counted=counted, name=self.server)
+            return await streamed(request, events, _failed_chunk)
+        with blame(ModelError, "model"):
+            responses = await while_wanted(request, all_of([self.spoken.respond(each) for each in requests]))
+            completions = [chat_from_response(self._complete(each, requests[0])) for each in responses]
+            return json_response(one_completion(completions))
 
-    call, kinds = "One model call, in OpenAI's Responses shape.", (JSON, EVENTS)
+
+def model_routes(served: ServedModel) -> list[Route]:
+    """The routes of every dialect."""
+    kinds = (JSON, EVENTS)
+    respond = timed(served.server, served.respond)
     return [
-        get("/v1/models", models, "The model there is."),
-        post("/v1/responses", timed(server, respond), call, body=REQUEST, kinds=kinds),
-        post("/v1/chat/completions", chat, "One model call, in chat shape.", body=_MESSAGES, kinds=kinds),
+        *_list_routes(served.server),
+        post("/v1/responses", respond, "One call, in OpenAI's Responses shape.", body=REQUEST, kinds=kinds),
+        post("/v1/chat/completions", served.chat, "One call, in chat shape.", body=_MESSAGES, kinds=kinds),
+        post(wire.MESSAGES, served.messages, "One call, in Anthropic's shape.", body=_ANTHROPIC, kinds=kinds),
     ]
 
 
-def _is_objects(value: Any) -> bool:
+def _list_routes(server: str) -> list[Route]:
+    now = datetime.now(UTC).replace(microsecond=0)
+    listed = {
+        "id": server,
+        "object": "model",
+        "created": int(now.timestamp()),
+        "owned_by": "velodrome",  # OpenAI's fields
+        "type": "model",
+        "created_at": now.isoformat(),
+        "display_name": server,
+        "lifecycle": "active",  # Anthropic's
+    }
+    page = {"first_id": server, "last_id": server, "has_more": False}
+
+    async def models(request: Request) -> Response:
+        return json_response({"object": "list", "data": [listed], **page})
+
+    async def one_model(request: Request) -> Response:
+        name = request.path_params["model"]
+        if name != server:
+            message = f"the model {name!r:.100} does not exist; there is {server!r}"
+            raise BadRequest(404, message, param="model", code="model_not_found")
+        return json_response(listed)
+
+    async def stored(request: Request) -> Response:
+        raise BadRequest(404, "responses are not stored; send the whole conversation as input", param="response_id")
+
+    return [
+        get("/v1/models", models, "The model there is."),
+        get("/v1/models/{model:path}", one_model, "The model there is, by its id.", parameters=(_MODEL_ID,)),
+        get("/v1/responses/{response_id}", stored, "404: responses are not stored.", parameters=(_RESPONSE_ID,)),
+    ]
+
+
+def is_objects(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _check_chat(body: Json) -> None:
+    shape = body.get("response_format")
+    if shape is not None and not isinstance(shape, dict):
+        raise BadRequest(400, '"response_format" must be an object', param="response_format")
+    check_flaw(body, "messages")
+    for index, message in enumerate(body["messages"]):
+        if message.get("role") == "tool" and not isinstance(message.get("tool_call_id"), str):
+            param = f"messages[{index}].tool_call_id"
+            raise BadRequest(400, f'"{param}" must be the id of the call that this answers', param=param)
+
+
+def _check_alone(body: Json) -> None:
+    """What a Responses request cannot have here."""
+    if body.get("n") not in (None, 1):
+        raise BadRequest(400, '"n" is a field of chat requests; a Response is one answer', param="n")
+    if body.get("background"):
+        raise BadRequest(400, '"background" is not possible: responses are not stored', param="background")
+
+
+def _wants_stream(body: Json) -> bool:
+    wants = body.pop("stream", None)
+    if not isinstance(wants, bool | None):
+        raise BadRequest(400, f'"stream" must be true or false, not {wants!r:.40}', param="stream")
+    return bool(wants)
 
 
 def _stream_options(body: Json) -> Json:
     options = body.pop("stream_options", None) or {}
     if not isinstance(options, dict):
-        raise BadRequest(400, '"stream_options" must be an object')
+        raise BadRequest(400, '"stream_options" must be an object', param="stream_options")
     return options
 
 
-async def _while_wanted(request: Request, work: Awaitable[_Got]) -> _Got:
-    """The result of some work, which is cancelled if the caller disconnects first."""
-    task = asyncio.current_task()
-    assert task is not None
-    watch: asyncio.Task[None] | None = None
-    gone = False
-
-    async def watching() -> None:
-        nonlocal gone
-        await request.receive()  # the body has been read: all that can come is the end
-        gone = True
-        task.cancel()
-
-    def begin() -> None:
-        nonlocal watch
-        watch = asyncio.create_task(watching())
-
-    timer = asyncio.get_running_loop().call_later(_UNWATCHED_S, begin)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if not gone:
-            raise
-        task.uncancel()
-        raise BadRequest(_CLIENT_CLOSED, "the caller disconnected") from None
-    finally:
-        timer.cancel()
-        if watch is not None:
-            watch.cancel()
+def _failed_response(body: Json, status: int, number: int) -> Event:
+    error = body["error"]
+    about = {"code": error["type"], "message": error["message"], "param": None}
+    return "error", {"type": "error", "sequence_number": number, **about, **body}
 
 
-async def streamed(request: Request, events: AsyncGenerator[Event, None]) -> Response:
-    """Server-sent events, once there is a first one."""
-    async with AsyncExitStack() as failed:
-        failed.push_async_callback(events.aclose)
-        first = await _while_wanted(request, anext(events))
-        failed.pop_all()
-    return _EventStream(first, events, limits_of(request).secrets)
+def _failed_chunk(body: Json, status: int, number: int) -> Event:
+    return None, body
 
 
-class _EventStream(StreamingResponse):
-    """Closes its events however it ends; an error in the middle is the last of them."""
-
-    def __init__(self, first: Event, events: AsyncGenerator[Event, None], secrets: frozenset[str]) -> None:
-        super().__init__(self._body(first, events), headers={"Cache-Control": "no-cache"}, media_type=EVENTS)
-        self._events = events
-        self._secrets = secrets
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._events):
-            await super().__call__(scope, receive, send)
-
-    async def _body(self, first: Event, events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
-        name, data = first
-        number = 1
-        yield _encoded(name, data)
-        try:
-            async for name, data in events:
-                yield _encoded(name, data)
-                number += 1
-        except RolloutError as error:
-            yield _failure(error, None if name is None else number, self._secrets)
-
-
-def _failure(error: RolloutError, number: int | None, secrets: frozenset[str]) -> bytes:
-    """An error as an event that clients raise; one of a Response has a number and a type, a chunk's has neither."""
-    body: Json = orjson.loads(wire.error_body(error, secrets))
-    if number is None:
-        return _encoded(None, body)
-    about = {"code": type(error).__name__, "message": body["error"]["message"], "param": None}
-    return _encoded("error", {"type": "error", "sequence_number": number, **about, **body})
-
-
-def _encoded(name: str | None, data: Json | None) -> bytes:
-    head = b"" if name is None else b"event: " + name.encode() + b"\n"
-    return head + b"data: " + (b"[DONE]" if data is None else orjson.dumps(data)) + b"\n\n"
+def _failed_message(body: Json, status: int, number: int) -> Event:
+    return "error", wire.messages_error(body, status)

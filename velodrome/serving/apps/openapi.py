@@ -42,7 +42,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 def description_routes(name: str, about: str, routes: Sequence[Route], tools: Sequence[Json]) -> list[Route]:
-    """The description of these routes, of which the one with a name in its path is for the tools."""
+    """The description of these routes, of which the one to post to with a name in its path is for the tools."""
 
     async def description(request: Request) -> Response:
         info = {"title": name, "version": "1", "description": about}
@@ -58,8 +58,8 @@ def _paths(routes: Sequence[Route], tools: Sequence[Json]) -> Json:
     paths: Json = {}
     for route in routes:
         endpoint: Endpoint = route.endpoint  # type: ignore[assignment]
-        if "{" not in route.path:
-            paths[route.path] = _operation(endpoint)
+        if endpoint.body is None or "{" not in route.path:
+            paths[route.path.replace(":path}", "}")] = _operation(endpoint)
             continue
         for tool in tools:
             summary, parameters = tool.get("description") or tool["name"], tool.get("parameters") or OBJECT

@@ -18,7 +18,9 @@ from starlette.routing import Route
 from velodrome import http
 from velodrome.contracts import Json, Resources
 from velodrome.errors import CallError, ToolError, VerifyError, blame
+from velodrome.records.conversation import flaw
 from velodrome.serving import wire
+from velodrome.serving.apps.aggregate import aggregate_route
 from velodrome.serving.apps.routes import (
     JSON,
     OBJECT,
@@ -36,7 +38,6 @@ from velodrome.serving.apps.web_app import timed
 
 _PASS_ON = http.Retry(max_retries=0, timeout_s=3600.0, total_timeout_s=3600.0)
 _VERIFY: Json = {"type": "object", "required": ["response"], "properties": {"response": OBJECT}}
-_ROWS: Json = {"type": "object", "required": ["rows"], "properties": {"rows": {"type": "array", "items": OBJECT}}}
 _REWARD: Json = {"type": "object", "required": ["reward"], "properties": {"reward": {"type": "number"}}}
 
 
@@ -58,6 +59,7 @@ def resources_routes(server: str, resources: Resources, sessions: Sessions, tool
         response = body.get("response")
         if not isinstance(response, dict):
             raise BadRequest(422, "the body must be a task with its response; it has no response object")
+        _check_output(response.get("output"))
         task = {name: value for name, value in body.items() if name != "response"}
         with blame(VerifyError, "verify"):
             async with sessions.session(ticket, task) as handle:
@@ -79,9 +81,18 @@ def resources_routes(server: str, resources: Resources, sessions: Sessions, tool
         post("/seed_session", timed(server, seed), "Start a session for a task; its cookie comes back."),
         post("/verify", verified, "A task with its response: the score.", body=_VERIFY, answer=_REWARD),
         post("/close_session", in_session(sessions, close), "Forget the session of the cookie."),
-        post("/aggregate_metrics", mean_of_rows, "The mean of every number over rollouts.", body=_ROWS),
+        aggregate_route(),
         post("/{name}", any_name, kinds=(TEXT,)),
     ]
+
+
+def _check_output(output: Any) -> None:
+    if output is not None and not isinstance(output, list):
+        raise BadRequest(422, f'response: "output" must be a list, not {output!r:.40}', param="response")
+    for index, item in enumerate(output or ()):
+        problem = flaw(item)
+        if problem is not None:
+            raise BadRequest(422, f"response: output[{index}]: {problem}", param="response")
 
 
 def in_session(
@@ -102,9 +113,8 @@ def in_session(
 
 async def pass_on(request: Request, body: Any, target: http.Target) -> Response:
     """Let the worker that holds the session answer."""
-    headers = {
-        name: request.headers[name] for name in ("cookie", "authorization", wire.BRIEF) if name in request.headers
-    }
+    passed = ("cookie", "authorization", "x-api-key", wire.BRIEF, wire.SPANS)
+    headers = {name: request.headers[name] for name in passed if name in request.headers}
     there = http.Target(target.label.rstrip("/") + quote(request.scope["path"]))
     try:
         reply = await http.shared().post(there, orjson.dumps(body), _PASS_ON, headers=headers)
@@ -114,16 +124,3 @@ async def pass_on(request: Request, body: Any, target: http.Target) -> Response:
         settled = {http.SETTLED: "yes"} if wire.error_in(error.body) else None
         return Response(error.body, error.status, settled, media_type=JSON)
     return Response(reply.body, reply.status, media_type=reply.headers.get("Content-Type"))
-
-
-async def mean_of_rows(request: Request) -> Response:
-    """The mean of every number at the top level of the rows, by name."""
-    rows = (await read_json(request)).get("rows")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise BadRequest(422, 'the body must be {"rows": [rollouts]}')
-    values: dict[str, list[float]] = {}
-    for row in rows:
-        for name, value in row.items():
-            if isinstance(value, int | float):
-                values.setdefault(name, []).append(value)
-    return json_response({name: sum(each) / len(each) for name, each in values.items()})

@@ -39,11 +39,13 @@ class RequestLimits:
 
 
 class BadRequest(Exception):
-    """The request itself cannot be used: status and one line."""
+    """The request itself cannot be used: status and one line, which field is to blame, and OpenAI's word for it."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
         self.status = status
         self.message = message
+        self.param = param
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,12 @@ def limits_of(request: Request) -> RequestLimits:
 
 def json_response(data: Any) -> Response:
     """JSON as the answer; encoded once."""
-    return Response(orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY), media_type=JSON)
+    return Response(encoded(data), media_type=JSON)
+
+
+def encoded(data: Any) -> bytes:
+    """JSON, in which arrays are lists."""
+    return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 async def read_json(request: Request) -> Json:

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -34,6 +35,7 @@ Background = Callable[[], AbstractAsyncContextManager[None]]
 log = logging.getLogger(__name__)
 
 _FAULT = 500
+_NOT_ALLOWED, _NOT_JSON = 405, 415
 _BUSY = 0.5  # of a core: below that a process bounds nothing
 _MOST_LOGGED = 200
 _logged: set[str] = set()  # lines at fault that are in the log
@@ -126,6 +128,8 @@ class Guard:
                     return
                 except (BadRequest, VelodromeError, HTTPException) as error:
                     refusal = self._error_response(scope, error)
+            if wire.is_messages(scope["path"]):
+                refusal = _in_messages_shape(refusal)
             await refusal(scope, receive, noted)
         finally:
             self._measures.finished(scope["method"], scope["path"], status, began)
@@ -134,26 +138,51 @@ class Guard:
         """With a token, its bearer may call; without one, programs of this machine (`callers`)."""
         if self._expected is None:
             refused = self._limits.callers.refusal(scope["method"], scope["headers"])
-            return None if refused is None else plain_response(refused.status, refused.message, "forbidden")
+            if refused is None:
+                return None
+            kind = "invalid_request_error" if refused.status == _NOT_JSON else "forbidden"
+            return plain_response(refused.status, refused.message, kind)
         if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):  # it reveals nothing that matters
             return None
-        sent = _header(scope, b"authorization") or ""
-        if hmac.compare_digest(sent.encode("latin-1"), self._expected):
+        keys = {b"authorization": b"", b"x-api-key": b"Bearer "}  # the second is how clients of Anthropic's send it
+        sent = [keys[name] + value for name, value in scope["headers"] if name in keys]
+        if any(hmac.compare_digest(each, self._expected) for each in sent):
             return None
-        message = "a bearer token is required (server_token, or VELODROME_TOKEN)"
+        wrong = "the token is wrong" if sent else "a bearer token is required"
+        message = f"{wrong} (server_token, or VELODROME_TOKEN)"
         return plain_response(401, message, "unauthorized", {"WWW-Authenticate": "Bearer"})
 
     def _error_response(self, scope: Scope, error: BadRequest | VelodromeError | HTTPException) -> Response:
         """A rollout's error with its boundary, a caller's with what is wrong."""
         if isinstance(error, BadRequest):
-            return plain_response(error.status, error.message)
+            body = wire.plain_error(error.message, param=error.param, code=error.code)
+            return Response(body, error.status, media_type=JSON)
         if isinstance(error, HTTPException):
-            return plain_response(error.status_code, f"{scope['method']} {scope['path']}: no such route")
-        if isinstance(error, RolloutError):
-            log_fault(error, self._limits.secrets, whole=self._limits.tracebacks)
-            body = wire.error_body(error, self._limits.secrets)
-            return Response(body, wire.status_of(error), {http.SETTLED: "yes"}, media_type=JSON)
-        return plain_response(503, mask_text(str(error), self._limits.secrets), type(error).__name__)
+            return _no_route(scope, error)
+        return error_response(error, self._limits)
+
+
+def error_response(error: VelodromeError, limits: RequestLimits) -> Response:
+    """An error of ours as an answer: masked, and logged if it is a fault of the component."""
+    if isinstance(error, RolloutError):
+        log_fault(error, limits.secrets, whole=limits.tracebacks)
+        body = wire.error_body(error, limits.secrets)
+        return Response(body, wire.status_of(error), {http.SETTLED: "yes"}, media_type=JSON)
+    return plain_response(503, mask_text(str(error), limits.secrets), type(error).__name__)
+
+
+def _no_route(scope: Scope, error: HTTPException) -> Response:
+    asked = f"{scope['method']} {scope['path']}"
+    if error.status_code != _NOT_ALLOWED:
+        return plain_response(error.status_code, f"{asked}: no such route (/docs lists those there are)")
+    methods = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+    return plain_response(_NOT_ALLOWED, f"{asked}: only with {methods}", headers={"Allow": methods})
+
+
+def _in_messages_shape(error: Response) -> Response:
+    headers = {name: value for name, value in error.headers.items() if name != "content-length"}
+    body = wire.messages_error(orjson.loads(error.body), error.status_code)
+    return Response(orjson.dumps(body), error.status_code, headers)
 
 
 def _header(scope: Scope, wanted: bytes) -> str | None:
@@ -179,7 +208,7 @@ def timed(server: str, handle: Handler, *, always: bool = False, core: Core = CO
             try:
                 answer = await handle(request)
             except RolloutError as error:
-                sent = worth_sending(tree) and trace.HEADER in request.headers  # a person with curl has no use for it
+                sent = worth_sending(tree) and wire.SPANS in request.headers  # other clients have no use for it
                 error.spans = wire.spans_header(tree) if sent else None
                 raise
             if core.share >= _BUSY:

@@ -33,6 +33,7 @@ from velodrome.serving.process.listen import (
     TOKEN_VARIABLE,
     checked_address,
     head_address,
+    is_wildcard,
     listening,
     reachable,
     server_token,
@@ -82,7 +83,8 @@ class Server:
             "url": self.url,
             "host": self.host,
             "port": self.port,
-            "pid": pids[0] if len(pids) == 1 else pids,
+            "pid": pids[0] if pids else None,  # NeMo Gym's clients want a number
+            "pids": pids,
             "status": next((each for each in ("failed", "restarting", "starting") if each in statuses), "ok"),
             "start_time": round(min((child.started for child in self.children), default=time.time()), 3),
             "restarts": sum(child.restarts for child in self.children),
@@ -203,6 +205,9 @@ class Supervisor:
             stop.cancel()
             up.cancel()
             await asyncio.gather(up, return_exceptions=True)
+        everywhere = [name for name, server in self.servers.items() if is_wildcard(server.host)]
+        if everywhere:
+            self._say(f"other machines reach these by this machine's name or address: {', '.join(everywhere)}")
         self._say(f"all ready in {time.monotonic() - began:.1f} s; Ctrl-C stops them")
         return True
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Query, Sort
+from velodrome.records.facts import RowFacts
 from velodrome.timing.report import duration
 from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.pages.rollouts_page import parsed
@@ -119,11 +120,8 @@ def _about(entry: Entry) -> list[Markup]:
 
 
 def _cut_off(row: Json) -> str:
-    response = _object(row.get("response"))
-    if response.get("status") != "incomplete":
-        return ""
-    reason = _object(response.get("incomplete_details")).get("reason", "no reason given")
-    return f"Cut off before its end: {reason}"
+    facts = RowFacts(row)
+    return f"Cut off before its end: {facts.stopped_by or 'no reason given'}" if facts.status == "incomplete" else ""
 
 
 def expected_answer(row: Json) -> Folded | None:

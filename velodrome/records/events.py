@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from uuid import uuid4
 
-from velodrome.errors import ModelError
-from velodrome.responses_api_models.conversion import item_id
+from velodrome.errors import ModelError, RolloutError
+from velodrome.records.response_fields import complete
 
 Json = dict[str, Any]
 
@@ -23,16 +22,40 @@ _PARTS = {
     "refusal": ("refusal", "response.refusal"),
     "reasoning_text": ("text", "response.reasoning_text"),
 }
+_NOTHING: Json = {}
 _STUB = ("type", "id", "role", "call_id", "name")
 
 
-def whole(response: Json) -> Iterator[Json]:
-    """All events of a finished Response; an item that has no id is given one."""
-    response = _identified(response)
+def whole(response: Json, request: Json = _NOTHING, fault: type[RolloutError] = ModelError) -> Iterator[Json]:
+    """All events of a finished Response to that request; what OpenAI's types miss in it is filled in."""
+    response = complete(with_items(response, fault), request)
     yield from begun(response)
     for index, item in enumerate(response["output"]):
         yield from finished(item, index)
     yield ended(response)
+
+
+class EventConverter:
+    """Turns the events of a streamed Response into those of another dialect. Many become none; none is sent twice."""
+
+    def __init__(self, convert: Mapping[str, Callable[[Json], Iterator[Json]]]) -> None:
+        self._convert = convert
+        self._shown: dict[int, str] = {}  # place of an item -> the event that last showed some of it
+        self._summarised: tuple[int, int | None] | None = None  # the part of a summary that was last added to
+
+    def of(self, event: Json) -> Iterator[Json]:
+        convert = self._convert.get(event["type"])
+        return convert(event) if convert else iter(())
+
+    def summary(self, event: Json) -> Json | None:
+        """A piece of a summary of reasoning, its parts set apart; None if the text itself was shown."""
+        last = self._shown.get(event["output_index"])
+        if last == "response.reasoning_text.delta":
+            return None
+        place = (event["output_index"], event.get("summary_index"))
+        apart = "\n\n" if last and place != self._summarised else ""
+        self._summarised = place
+        return {**event, "delta": apart + event["delta"]}
 
 
 def finished(item: Json, index: int) -> Iterator[Json]:
@@ -42,19 +65,14 @@ def finished(item: Json, index: int) -> Iterator[Json]:
     yield from closed(item, index)
 
 
-def _identified(response: Json) -> Json:
+def with_items(response: Any, fault: type[RolloutError]) -> Json:
+    """The same, if it is a Response; else a fault."""
     if not isinstance(response, dict) or not isinstance(response.get("output"), list):
-        raise ModelError('response: no "output" list')
-    name = response.get("id") or f"resp_{uuid4().hex}"
-    output: list[Json] = []
+        raise fault('response: no "output" list')
     for index, item in enumerate(response["output"]):
         if not isinstance(item, dict):
-            raise ModelError(f"output[{index}]: expected an object, found {type(item).__name__}")
-        known = {"type": "message", "id": item_id(item.get("type", "message"), name, index), **item}
-        if isinstance(known.get("content"), str):
-            known["content"] = [{"type": "output_text", "text": known["content"], "annotations": []}]
-        output.append(known)
-    return {**response, "id": name, "output": output}
+            raise fault(f"output[{index}]: expected an object, found {type(item).__name__}")
+    return response
 
 
 def begun(response: Json) -> list[Json]:

@@ -1,0 +1,315 @@
+"""`/v1/messages`: events that add up to the message, one block at a time, and errors in Anthropic's shape."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import hosted as hosting
+import httpx2
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from patience import DEADLINE_S
+
+from velodrome.errors import ModelError
+from velodrome.responses_api_models.anthropic_messages import message_from_response
+from velodrome.responses_api_models.chunks import ChatStream
+from velodrome.responses_api_models.conversion import response_from_chat
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.serving.apps.message_events import message_events
+from velodrome.serving.apps.routes import RequestLimits
+from velodrome.serving.apps.web_app import Status
+from velodrome.serving.hosting import server_app
+
+Json = dict[str, Any]
+BODY = {"max_tokens": 9, "messages": [{"role": "user", "content": "Go."}]}
+
+
+class Whole:
+    """Answers with one Response."""
+
+    def __init__(self, response: Json) -> None:
+        self._response = response
+
+    async def respond(self, request: Json) -> Json:
+        return self._response
+
+    async def aclose(self) -> None: ...
+
+
+class Chunked(Whole):
+    """Streams chunks of a chat completion; the Response is kept in `answer`."""
+
+    def __init__(self, chunks: Sequence[Json], then: Exception | None = None, **last: Any) -> None:
+        self._chunks = chunks
+        self._last = {"delta": {}, "finish_reason": "stop", **last}
+        self._then = then
+        self.answer: Json = {}
+
+    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
+        stream = ChatStream(request, "test")
+        for delta in self._chunks:
+            for event in stream.add({"id": "x", "model": "m", "choices": [{"delta": delta}]}):
+                yield event
+        if self._then is not None:
+            raise self._then
+        for event in stream.add({"choices": [self._last]}):
+            yield event
+        *events, last = stream.end()
+        self.answer = last["response"]
+        for event in (*events, last):
+            yield event
+
+
+async def events_of(model: Any) -> list[Json]:
+    result = []
+    async for name, event in message_events(model, {"input": "Go."}):
+        assert event is not None
+        assert event["type"] == name
+        result.append(event)
+    return result
+
+
+def added(events: list[Json]) -> Json:
+    """The message that the events are the pieces of; each block ends before the next begins."""
+    assert [event["type"] for event in events if event["type"].startswith("message")] == [
+        "message_start",
+        "message_delta",
+        "message_stop",
+    ]
+    assert (events[0]["type"], events[-2]["type"]) == ("message_start", "message_delta")
+    message: Json = {**events[0]["message"], "content": []}
+    assert (message["stop_reason"], events[0]["message"]["content"]) == (None, [])
+    inside = False
+    for event in events[1:-2]:
+        kind = event["type"].removeprefix("content_block_")
+        assert inside == (kind != "start")
+        inside = kind != "stop"
+        if kind == "start":
+            assert event["index"] == len(message["content"])
+            message["content"].append({**event["content_block"], "input": ""})
+        assert event["index"] == len(message["content"]) - 1
+        if kind == "delta":
+            block, delta = message["content"][-1], dict(event["delta"])
+            name = {"input_json_delta": "input"}.get(delta["type"], delta["type"].removesuffix("_delta"))
+            del delta["type"]
+            (piece,) = delta.values()
+            assert piece
+            block[name] += piece
+    assert not inside
+    for block in message["content"]:
+        if block["type"] == "tool_use":
+            block["input"] = orjson.loads(block["input"])
+        else:
+            del block["input"]
+    return {**message, **events[-2]["delta"], "usage": events[-2]["usage"]}
+
+
+texts = st.text(max_size=9)
+names = st.text(st.characters(categories=["L"]), min_size=1, max_size=9)
+items = st.one_of(
+    st.builds(
+        lambda parts: {"type": "message", "role": "assistant", "content": parts},
+        st.lists(
+            texts.map(lambda text: {"type": "output_text", "text": text})
+            | texts.map(lambda text: {"type": "refusal", "refusal": text}),
+            max_size=3,
+        ),
+    ),
+    st.builds(
+        lambda content, summary, hidden: {
+            "type": "reasoning",
+            "summary": [{"type": "summary_text", "text": text} for text in summary],
+            "content": [{"type": "reasoning_text", "text": text} for text in content],
+            "encrypted_content": hidden,
+        },
+        st.lists(names, max_size=2),
+        st.lists(names, max_size=3),
+        st.none() | names,
+    ),
+    st.builds(
+        lambda i, name, arguments: {"type": "function_call", "call_id": i, "name": name, "arguments": arguments},
+        names,
+        names,
+        texts | st.just('{"a": 1}'),
+    ),
+    st.just({"type": "web_search_call", "status": "completed"}),
+)
+
+
+@given(st.lists(items, max_size=5))
+def test_events_add_up_to_the_message(output: list[Json]) -> None:
+    usage = {"input_tokens": 5, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 3}}
+    response = {"id": "resp_1", "model": "m", "status": "completed", "output": output, "usage": usage}
+    assert added(asyncio.run(events_of(Whole(response)))) == message_from_response(response)
+
+
+def call(index: int, **function: str) -> Json:
+    return {"tool_calls": [{"index": index, "id": f"c{index}" if "name" in function else None, "function": function}]}
+
+
+PIECES = [
+    {"role": "assistant", "content": ""},
+    {"reasoning_content": "Two "},
+    {"reasoning_content": "sums."},
+    {"content": "Let "},
+    {"content": "me see."},
+    call(0, name="add"),
+    call(1, name="mul"),
+    call(0, arguments='{"a"'),
+    call(1, arguments="{"),
+    call(0, arguments=": 1}"),
+]
+
+
+def test_pieces_of_text_and_thinking_come_as_they_are_made_and_calls_that_interleave_come_whole() -> None:
+    model = Chunked(PIECES)
+    events = asyncio.run(events_of(model))
+    message = added(events)
+    assert message == message_from_response(model.answer)
+    assert message["content"] == [
+        {"type": "thinking", "thinking": "Two sums.", "signature": ""},
+        {"type": "text", "text": "Let me see."},
+        {"type": "tool_use", "id": "c0", "name": "add", "input": {"a": 1}},
+        {"type": "tool_use", "id": "c1", "name": "mul", "input": {"INVALID_JSON": "{"}},
+    ]
+    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+    assert [delta.get("thinking") or delta.get("text") for delta in deltas[:4]] == ["Two ", "sums.", "Let ", "me see."]
+
+
+def test_text_that_goes_on_after_thinking_is_a_block_of_its_own() -> None:
+    pieces = [{"content": "A"}, {"reasoning_content": "b"}, {"content": "C"}]
+    content = added(asyncio.run(events_of(Chunked(pieces))))["content"]
+    assert [(block["type"], block[block["type"]]) for block in content] == [
+        ("text", "A"),
+        ("thinking", "b"),
+        ("text", "C"),
+    ]
+
+
+@pytest.mark.parametrize("met", ["END", 2, None])
+def test_a_stop_sequence_that_the_models_server_tells_of_is_told(met: Any) -> None:
+    """As vLLM has it: a text, the id of a token, or nothing."""
+    choice = {"message": {"content": "Hi. "}, "finish_reason": "stop", "stop_reason": met}
+    whole = message_from_response(response_from_chat({"choices": [choice]}, {"metadata": {"user_id": "u"}}))
+    streamed = added(asyncio.run(events_of(Chunked([{"content": "Hi. "}], stop_reason=met))))
+    expected = ("stop_sequence", "END") if met == "END" else ("end_turn", None)
+    for message in (whole, streamed):
+        assert (message["stop_reason"], message["stop_sequence"]) == expected
+
+
+def test_a_stop_sequence_is_not_taken_from_the_users_metadata() -> None:
+    answer = {"output": [], "metadata": {"stop_sequence": "mine"}}
+    asked = {"metadata": {"stop_sequence": "mine"}}
+    assert message_from_response(answer, asked)["stop_reason"] == "end_turn"
+    assert message_from_response(answer, {})["stop_sequence"] == "mine"
+    assert message_from_response({**answer, "metadata": "a text"})["stop_reason"] == "end_turn"
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_label_of_the_users_that_comes_back_is_not_a_stop_sequence(stream: bool) -> None:
+    answer = {"output": [{"type": "message", "content": "Hi."}], "metadata": {"user_id": "u", "stop_sequence": "mine"}}
+    body = {"messages": [{"role": "user", "content": "Go."}], "max_tokens": 9, "metadata": answer["metadata"]}
+    with hosting.hosted("responses_api_models", lambda: ScriptedModel(answers=[{"id": "r", **answer}])) as url:
+        reply = httpx2.post(f"{url}/v1/messages", json={**body, "stream": stream}, timeout=DEADLINE_S)
+    assert reply.status_code == 200, reply.text
+    assert '"stop_reason":"end_turn"' in reply.text
+
+
+def test_a_signature_that_comes_after_its_block_is_not_lost() -> None:
+    reasoning = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    said = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "Hi."}]}
+    output = [{**reasoning, "encrypted_content": "abc"}, said]
+
+    class Late(Whole):
+        async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
+            yield {"type": "response.created", "response": {"id": "resp_1", "output": []}}
+            yield {
+                "type": "response.reasoning_summary_text.delta",
+                "output_index": 0,
+                "summary_index": 0,
+                "delta": "Hm.",
+            }
+            yield {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "Hi."}
+            for index, item in enumerate(output):
+                yield {"type": "response.output_item.done", "output_index": index, "item": item}
+            yield {"type": "response.completed", "response": {"id": "resp_1", "output": output}}
+
+    assert added(asyncio.run(events_of(Late({}))))["content"] == [
+        {"type": "thinking", "thinking": "Hm.", "signature": ""},
+        {"type": "text", "text": "Hi."},
+        {"type": "redacted_thinking", "data": "abc"},
+    ]
+
+
+# Errors
+
+
+def asked(
+    body: Any, *, path: str = "/v1/messages", model: Any = None, headers: Any = (), **limits: Any
+) -> tuple[int, bytes]:
+    async def run() -> tuple[int, bytes]:
+        status = Status("model", "responses_api_models", "test")
+        app = await server_app(status, model or ScriptedModel(answers=["Hi."]), RequestLimits(**limits))
+        return await hosting.ask(app, "POST", path, body, headers)
+
+    return asyncio.run(run())
+
+
+def failing(status: int) -> ScriptedModel:
+    return ScriptedModel(answers=["x"], faults=[{"kind": "status", "status": status}])
+
+
+ERRORS: list[tuple[Json, int, str]] = [
+    ({"body": {}}, 400, "invalid_request_error"),
+    ({"body": [BODY]}, 400, "invalid_request_error"),
+    ({"body": BODY, "token": "t"}, 401, "authentication_error"),
+    ({"body": BODY, "token": "None"}, 401, "authentication_error"),
+    ({"body": BODY, "headers": [(b"origin", b"http://evil.example")]}, 403, "permission_error"),
+    ({"body": BODY, "path": "/v1/messages/count_tokens"}, 404, "not_found_error"),
+    ({"body": BODY, "max_body_bytes": 9}, 413, "invalid_request_error"),
+    ({"body": BODY, "model": failing(429)}, 429, "rate_limit_error"),
+    ({"body": BODY, "model": failing(503)}, 503, "api_error"),
+    ({"body": BODY, "model": failing(529)}, 529, "overloaded_error"),
+    ({"body": {**BODY, "stream": True}, "model": failing(429)}, 429, "rate_limit_error"),
+    ({"body": BODY, "model": Whole({"output": 7})}, 502, "api_error"),
+    ({"body": {**BODY, "stream": True}, "model": Whole({"output": 7})}, 502, "api_error"),
+]
+
+
+@pytest.mark.parametrize(("request_", "status", "kind"), ERRORS)
+def test_an_error_has_its_status_and_anthropics_shape(request_: Json, status: int, kind: str) -> None:
+    answered, body = asked(**request_)
+    error = orjson.loads(body)
+    assert (answered, error["type"], error["error"]["type"]) == (status, "error", kind)
+    assert error["error"]["message"]
+
+
+def test_a_thread_is_refused_by_the_code_that_the_client_knows() -> None:
+    status, body = asked({**BODY, "thread": {"type": "create"}})
+    assert (status, orjson.loads(body)["error"]["details"]) == (400, {"error_code": "thread_unsupported_request"})
+
+
+def test_other_routes_keep_their_shape() -> None:
+    status, body = asked({}, path="/v1/chat/completions")
+    assert (status, list(orjson.loads(body))) == (400, ["error"])
+
+
+@pytest.mark.parametrize("name", [b"x-api-key", b"authorization"])
+def test_the_token_is_taken_by_either_header(name: bytes) -> None:
+    value = b"t" if name == b"x-api-key" else b"Bearer t"
+    assert asked(BODY, headers=[(name, value)], token="t")[0] == 200
+    assert asked(BODY, headers=[(name, value + b"x")], token="t")[0] == 401
+
+
+def test_an_error_in_the_middle_is_the_last_event() -> None:
+    model = Chunked([{"content": "Half an"}], ModelError("the upstream is gone", status=503))
+    status, body = asked({**BODY, "stream": True}, model=model)
+    *_, last = body.decode().strip().split("\n\n")
+    name, data = last.split("\n")
+    error = orjson.loads(data.removeprefix("data: "))
+    assert (status, name, error["type"]) == (200, "event: error", "error")
+    assert (error["error"]["type"], error["error"]["message"]) == ("api_error", "the upstream is gone")

@@ -1,0 +1,147 @@
+"""Token ids and log-probabilities: what a request asks for, and what an answer has, wherever its server put it.
+
+What was asked for and did not come is `null` under its name, so a rollout says of itself what it lacks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from velodrome.records.conversation import TOKEN_FIELDS
+
+Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+LOGPROBS = "message.output_text.logprobs"
+PROMPT, IDS, LOG_PROBS = TOKEN_FIELDS
+ASKING = ("return_token_ids", "enable_response_messages")  # vLLM's chat, which SGLang follows; vLLM's Responses
+_ASKED = frozenset((*ASKING, "logprobs", "top_logprobs", "include"))
+_GIVEN = frozenset((PROMPT, "input_messages", "output_messages"))  # in a Response that was not asked for them
+
+
+def wanted(request: Json, over: Json) -> tuple[str, ...]:
+    """Which of the token fields a request asks for; the fields of `over` win over its own."""
+    if _ASKED.isdisjoint(request) and _ASKED.isdisjoint(over):
+        return ()
+    asked = {name: over.get(name, request.get(name)) for name in _ASKED}
+    names = (PROMPT, IDS) if any(asked[name] for name in ASKING) else ()
+    probs = asked["logprobs"] or asked["top_logprobs"] is not None or LOGPROBS in (asked["include"] or ())
+    return (*names, LOG_PROBS) if probs else names
+
+
+def ask(body: Json, names: Sequence[str], *, chat: bool) -> None:
+    """Write into a body how its endpoint is asked for these fields."""
+    if IDS in names:
+        body["return_token_ids"] = True
+        if not chat:
+            body["enable_response_messages"] = True
+    if LOG_PROBS not in names:
+        return
+    if chat:
+        body["logprobs"] = True
+    else:
+        body.pop("logprobs", None)  # chat's word
+        include = body.get("include") or []
+        body["include"] = include if LOGPROBS in include else [*include, LOGPROBS]
+
+
+def given(response: Json) -> bool:
+    """Whether a Response has token ids, asked for or not."""
+    return not _GIVEN.isdisjoint(response)
+
+
+def token_fields(answer: Json) -> Json:
+    """The token ids and log-probabilities of a chat completion or a Response, under the names of a rollout.
+
+    They are in the first choice or beside it (vLLM, SGLang), in its `provider_specific_fields` (litellm), in its
+    message (Velodrome), with the log-probabilities (llama.cpp), or in the raw messages of a Response (vLLM).
+    """
+    choice: Json = (answer.get("choices") or ({},))[0]
+    message, hidden = choice.get("message") or {}, choice.get("provider_specific_fields") or {}
+    probs = _log_probs(answer, choice)
+    usage = answer.get("usage") or {}
+    generated = usage.get("completion_tokens") or usage.get("output_tokens") or len(probs)
+    prompt = (
+        answer.get(PROMPT)
+        or choice.get(PROMPT)
+        or hidden.get(PROMPT)
+        or message.get(PROMPT)
+        or _raw_tokens(answer, "input_messages")
+    )
+    ids = (
+        choice.get("token_ids")
+        or hidden.get("token_ids")
+        or message.get(IDS)
+        or _raw_tokens(answer, "output_messages")
+        or (_ids_in(probs) if len(probs) == generated else None)
+    )
+    log_probs = [entry["logprob"] for entry in probs] if probs else message.get(LOG_PROBS)
+    if not prompt and not ids and not log_probs:
+        return {}
+    if (ids and len(log_probs or ids) != len(ids)) or (not ids and len(probs) != generated):
+        log_probs = None  # of some tokens only: nobody could say which
+    if not ids and (message.get("content") or not message):
+        log_probs = None  # they are on the text
+    fields = {PROMPT: prompt, IDS: ids, LOG_PROBS: log_probs}
+    return {name: value for name, value in fields.items() if value}
+
+
+def mark(output: list[Json], names: Sequence[str]) -> list[str]:
+    """Those of the fields that no item of an answer has; the last item has them as `null`."""
+    if not names:
+        return []
+    missing = [name for name in names if not any(item.get(name) for item in output)]
+    if LOG_PROBS in missing and IDS not in names and any(_part_log_probs(item) for item in output):
+        missing.remove(LOG_PROBS)  # without ids they are on the text
+    if output:
+        output[-1].update(dict.fromkeys(missing))
+    return missing
+
+
+class MissingTokens:
+    """Logs once per model what was asked for and does not come; a collection reports it by itself."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def say(self, names: Sequence[str], where: str, hint: str) -> None:
+        if names and not self._said:
+            self._said = True
+            listed = " and ".join(names)
+            log.info("%s: asked for %s, which did not come (%s)", where, listed, hint)
+
+
+def _log_probs(answer: Json, choice: Json) -> list[Json]:
+    if choice:
+        return (choice.get("logprobs") or {}).get("content") or []
+    return [entry for item in answer.get("output") or () for entry in _part_log_probs(item)]
+
+
+def _part_log_probs(item: Json) -> list[Json]:
+    content = item.get("content")
+    parts = content if item.get("type") == "message" and isinstance(content, list) else ()
+    return [entry for part in parts for entry in part.get("logprobs") or ()]
+
+
+def _raw_tokens(answer: Json, name: str) -> list[int] | None:
+    """The tokens of the one raw message; with several (hosted tools) the answer was made in several turns."""
+    raw = answer.get(name)
+    if not isinstance(raw, list) or len(raw) != 1 or not isinstance(raw[0], dict):
+        return None
+    return raw[0].get("tokens")
+
+
+def _ids_in(probs: Iterable[Json]) -> list[int]:
+    """Token ids that came with the log-probabilities: in `id` (llama.cpp) or as `token_id:7` (vLLM)."""
+    ids: list[int] = []
+    for entry in probs:
+        number = entry.get("id")
+        if number is None and entry["token"].startswith("token_id:"):
+            number = int(entry["token"][9:])
+        if number is None:
+            return []
+        ids.append(number)
+    return ids

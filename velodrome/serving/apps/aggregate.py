@@ -1,0 +1,93 @@
+"""`/aggregate_metrics` of agents and environments, as NeMo Gym's collector asks for it at the end of a run.
+
+The body has one object per rollout: its reward and other fields, and the `usage` of its response. The answer describes
+every number in them, over all rollouts and for each task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from velodrome.contracts import Json
+from velodrome.serving.apps.routes import OBJECT, BadRequest, json_response, post, read_json
+
+_TASK, _ROLLOUT = "_ng_task_index", "_ng_rollout_index"
+_BODY: Json = {
+    "type": "object",
+    "required": ["verify_responses"],
+    "properties": {"verify_responses": {"type": "array", "items": OBJECT}},
+}
+_ANSWER: Json = {
+    "type": "object",
+    "properties": {
+        "agent_metrics": OBJECT,
+        "key_metrics": OBJECT,
+        "group_level_metrics": {"type": "array", "items": OBJECT},
+    },
+}
+
+
+def aggregate_route() -> Route:
+    about = "Mean, extremes, median and deviation of every number of rollouts."
+    return post("/aggregate_metrics", _aggregate, about, body=_BODY, answer=_ANSWER)
+
+
+async def _aggregate(request: Request) -> Response:
+    rollouts = (await read_json(request)).get("verify_responses")
+    if not isinstance(rollouts, list) or not all(isinstance(each, dict) for each in rollouts):
+        raise BadRequest(422, 'the body must be {"verify_responses": [rollouts]}')
+    return json_response(await asyncio.to_thread(aggregate, rollouts))  # seconds, for 100,000 rollouts
+
+
+def aggregate(rollouts: list[Json]) -> Json:
+    """NeMo Gym's three tables: of all rollouts, its means alone, and one entry per task."""
+    tasks: dict[Any, list[dict[str, float]]] = {}
+    for each in rollouts:
+        index = each.get(_TASK, 0)
+        if not isinstance(index, int):
+            raise BadRequest(422, f'"{_TASK}" is not a whole number but {index!r:.40}')
+        tasks.setdefault(index, []).append(_numbers(each))
+    every = _described([numbers for group in tasks.values() for numbers in group])
+    return {
+        "agent_metrics": every,
+        "key_metrics": {name: value for name, value in every.items() if name.startswith("mean/")},
+        "group_level_metrics": [
+            {_TASK: index, "num_rollouts": len(tasks[index]), **_described(tasks[index])} for index in sorted(tasks)
+        ],
+    }
+
+
+def _numbers(rollout: Json) -> dict[str, float]:
+    """The numbers of a rollout, and of the usage of its response; which rollout it is does not count."""
+    response = rollout.get("response")
+    usage = response.get("usage") if isinstance(response, dict) else None
+    fields = rollout | usage if isinstance(usage, dict) else rollout
+    return {
+        name: float(value)
+        for name, value in fields.items()
+        if isinstance(value, int | float) and name not in (_TASK, _ROLLOUT)
+    }
+
+
+def _described(rollouts: list[dict[str, float]]) -> dict[str, float]:
+    """`mean/NAME` and so on. One rollout deviates by 0; one value among several rollouts has no deviation."""
+    import numpy as np
+
+    columns: dict[str, list[float]] = {}
+    for numbers in rollouts:
+        for name, value in numbers.items():
+            columns.setdefault(name, []).append(value)
+    described: dict[str, float] = {}
+    for name, values in columns.items():
+        column = np.array(values)
+        with np.errstate(over="ignore", invalid="ignore"):  # a sum beyond floats is null in the answer
+            for kind, of in (("mean", np.mean), ("max", np.max), ("min", np.min), ("median", np.median)):
+                described[f"{kind}/{name}"] = float(of(column))
+            if len(values) > 1 or len(rollouts) == 1:
+                described[f"std/{name}"] = float(np.std(column, ddof=1)) if len(values) > 1 else 0.0
+    return described
