@@ -1,15 +1,17 @@
-"""The commands of the README run; those of docs/serving.md give the answers that stand below them."""
+"""The commands of the README and docs/export.md run; docs/serving.md gives the answers that its commands get."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
@@ -117,9 +119,9 @@ def test_an_answer_that_is_not_the_one_on_the_page_is_seen():
     assert not reads("id 7 (bad)", "id … (ok)")
 
 
-def moved(page: str, cwd: Path) -> str:
+def moved(page: str, cwd: Path, *, always: bool = False) -> str:
     """The page with other ports, wherever they stand, if its own are taken here."""
-    ports = {port: free_port(port) for port in range(11000, 11005)}
+    ports = {port: free_port(0 if always else port) for port in range(11000, 11005)}
     if ports[11000] != 11000:
         (cwd / "env.yaml").write_text(f"head_server: {{port: {ports[11000]}}}\n")
     return re.sub(r"\b1100[0-4]\b", lambda port: str(ports[int(port.group())]), page)
@@ -155,3 +157,36 @@ def test_the_page_on_servers_does_as_it_says(tmp_path: Path):
             elif kind == "text":
                 assert reads(answered, answer), answered
         assert compared >= 7
+
+
+@pytest.mark.slow
+def test_the_page_on_exports_works_as_pasted(tmp_path: Path):
+    """From the rollouts to the reward function of verl, which is asked about every record of the second split."""
+    page = moved(read("export.md"), tmp_path, always=True)
+    for language in ("python", "yaml"):
+        for body in blocks(page, language):
+            if body.startswith("# "):
+                (tmp_path / body.partition("\n")[0].removeprefix("# ")).write_text(body)
+    for body in blocks(page.partition("## Formats")[0], "bash"):
+        for line in command_lines(body):
+            typed(line, tmp_path)
+    serve, train = blocks(section(page, "A reward function for verl"), "bash")
+    rewards = """
+import re, sys, pyarrow.parquet as parquet
+from verl_reward import compute_score
+command = sys.argv[1]
+url = re.search("url=([^ ]+)", command)[1]
+for path in re.findall("_files=([^ ]+)", command):
+    for row in parquet.read_table(path).to_pylist():
+        truth = row["reward_model"]["ground_truth"]
+        for text in (f"The answer is {truth}.", "The answer is 0."):
+            print(path, compute_score(row["data_source"], text, truth, row["extra_info"], url=url))
+"""
+    (tmp_path / "rewards.py").write_text(rewards)
+    with terminal(serve, tmp_path):
+        lines = typed(f"{sys.executable} rewards.py {shlex.quote(train)}", tmp_path).stdout.splitlines()
+    assert Counter(lines) == {
+        f"data/{split}.parquet {reward}": tasks
+        for split, tasks in (("train", 18), ("test", 2))
+        for reward in (1.0, 0.0)
+    }

@@ -1,0 +1,398 @@
+"""Rollouts that hold everything an export may meet, each with what happened in it.
+
+A case is a task with one rollout that passed and, so that preferences can be made of it, one that did not. `happened`
+is the conversation as plain events, in order: the readers' tests compare it with what a reader makes of an export.
+`write` writes the files that a collection leaves behind.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.records.rollout import SCHEMA, encode, make_rollout
+
+Json = dict[str, Any]
+Event = tuple[Any, ...]
+
+
+def told(role: str, text: str) -> Event:
+    """The prompt: what a system, developer or user message says."""
+    return ("told", role, text)
+
+
+def saw(image: str) -> Event:
+    """An image that the model was shown, by its URL."""
+    return ("saw", image)
+
+
+def thought(text: str) -> Event:
+    return ("thought", text)
+
+
+def said(text: str) -> Event:
+    return ("said", text)
+
+
+def called(call: str, name: str, arguments: Any) -> Event:
+    """A tool call; the arguments as a value, or as text if they are not JSON."""
+    return ("called", call, name, arguments)
+
+
+def got(call: str, text: str) -> Event:
+    """A tool result."""
+    return ("got", call, text)
+
+
+def png(red: int, green: int, blue: int, size: int = 2) -> bytes:
+    """A square of one colour."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = (b"\0" + bytes((red, green, blue)) * size) * size
+    header = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def data_url(image: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(image).decode()}"
+
+
+RED, BLUE = data_url(png(255, 0, 0)), data_url(png(0, 0, 255))
+REMOTE = "https://images.invalid/cat.png"
+
+
+def tool(name: str, required: Iterable[str] | None = None, **properties: Json) -> Json:
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties if required is None else required),
+        "additionalProperties": False,
+    }
+    return {"type": "function", "name": name, "description": f"Does {name}", "parameters": parameters, "strict": True}
+
+
+WEATHER = tool("weather", city={"type": "string"}, days={"type": "integer"})
+CLOCK = tool("clock", zone={"type": "string", "enum": ["UTC", "CET"]})
+
+
+def text(words: str) -> Json:
+    part = {"type": "output_text", "text": words, "annotations": []}
+    return {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
+
+
+def reasoning(words: str) -> Json:
+    content = [{"type": "reasoning_text", "text": words}]
+    return {"type": "reasoning", "id": "rs_1", "summary": [], "content": content}
+
+
+def call(name: str, arguments: Any, call_id: str = "call_1") -> Json:
+    written = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+    return {"type": "function_call", "id": "fc_1", "call_id": call_id, "name": name, "arguments": written}
+
+
+def result(output: Any, call_id: str = "call_1") -> Json:
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def user(*parts: str | Json) -> Json:
+    content = [{"type": "input_text", "text": part} if isinstance(part, str) else part for part in parts]
+    return {"role": "user", "content": parts[0] if len(parts) == 1 and isinstance(parts[0], str) else content}
+
+
+def image(url: str) -> Json:
+    return {"type": "input_image", "image_url": url, "detail": "auto"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One rollout by what it holds. Cases with the same feature are one line of the table."""
+
+    name: str
+    feature: str
+    input: list[Json]
+    output: list[Json]
+    prompt: list[Event]  # what the model was given
+    made: list[Event]  # what it did with it, results included
+    tools: list[Json] = field(default_factory=list)
+    params: Json = field(default_factory=dict)
+    response: Json = field(default_factory=dict)  # other fields of the Response
+
+    @property
+    def happened(self) -> list[Event]:
+        return [*self.prompt, *self.made]
+
+    @property
+    def worse(self) -> list[Event]:
+        """What the rollout that did not pass holds in place of `made`."""
+        return [said(f"I do not know ({self.name}).")]
+
+    def rows(self) -> list[Json]:
+        """The rollout that passed, and the one that did not, as the collector writes them."""
+        return [self._row(self.output, self.response, 0, 1.0), self._row([text(self.worse[0][1])], {}, 1, 0.0)]
+
+    def _row(self, output: list[Json], fields: Json, repeat: int, reward: float) -> Json:
+        params = {"input": self.input, **self.params, **({"tools": self.tools} if self.tools else {})}
+        task = {"id": self.name, "responses_create_params": params, "expected_answer": "42"}
+        response = {
+            "id": f"resp_{self.name}_{repeat}",
+            "object": "response",
+            "created_at": 1794775197,
+            "model": "m",
+            "status": "completed",
+            "output": output,
+            "usage": {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25},
+            **fields,
+        }
+        meta = {
+            "key": f"{self.name}/{repeat}",
+            "task_index": list(CASES).index(self.name),
+            "rollout_index": repeat,
+            "agent": "corpus_agent",
+            "schema": SCHEMA,
+            "finished_at": 1794775197.5,
+            "timing": {"queue_s": 0.0, "model_s": 0.5, "tools_s": 0.125, "verify_s": 0.0, "total_s": 0.75},
+        }
+        return make_rollout(task, {**task, "response": response, "reward": reward}, meta)
+
+
+def _simple(name: str, feature: str, output: list[Json], made: list[Event], **more: Any) -> Case:
+    """A case with a question of its own as the prompt."""
+    question = f"What about {name}?"
+    return Case(name, feature, [user(question)], output, [told("user", question)], made, **more)
+
+
+def _called(name: str, feature: str, offered: Json, arguments: Any, call_id: str = "call_1") -> Case:
+    """A case of one call, its result and an answer."""
+    output = [call(offered["name"], arguments, call_id), result("15 degrees", call_id), text(f"It is mild ({name}).")]
+    made = [called(call_id, offered["name"], arguments), got(call_id, "15 degrees"), said(f"It is mild ({name}).")]
+    return _simple(name, feature, output, made, tools=[offered])
+
+
+OSLO, ROME = {"city": "Oslo", "days": 2}, {"city": "Rome", "days": 3}
+LONG_ID = "call_" + "0123456789abcdef" * 5
+ODD = 'naïve 日本 🎉 "quoted" \\ back\tslash\u2028line\u200d\u001b[31mred\u0000nul\r\nend'
+MARKED = "Write <tool_call> or </think> or <|im_end|> as they are."
+SPACED = "\n\n\n  Indented, and a line below.\n\n"
+TOKENS = {
+    "prompt_token_ids": [1, 2, 3],
+    "generation_token_ids": [4, 5, 6],
+    "generation_log_probs": [-0.1, -0.2, -0.3],
+}
+
+
+def _answers() -> list[Case]:
+    refusal = {"type": "refusal", "refusal": "I cannot help with that."}
+    spoken = [
+        ("plain", "plain answer", text("It is 42.")),
+        ("odd", "unicode and control characters", text(ODD)),
+        ("marks", "a template's own marks in the text", text(MARKED)),
+        ("spaces", "white space around the text", text(SPACED)),
+        ("empty", "empty answer", text("")),
+    ]
+    cases = [_simple(name, feature, [item], [said(item["content"][0]["text"])]) for name, feature, item in spoken]
+    return [
+        *cases,
+        _simple("tokens", "token ids", [{**text("It is 42 by tokens."), **TOKENS}], [said("It is 42 by tokens.")]),
+        _simple("refusal", "refusal", [{**text(""), "content": [refusal]}], [said(refusal["refusal"])]),
+        _simple(
+            "refusal_beside_text",
+            "refusal beside text",
+            [{**text(""), "content": [text("Well.")["content"][0], refusal]}],
+            [said("Well."), said(refusal["refusal"])],
+        ),
+        _simple(
+            "reasoning", "reasoning", [reasoning("Six by seven."), text("42.")], [thought("Six by seven."), said("42.")]
+        ),
+        _simple(
+            "truncated",
+            "cut off by max_output_tokens",
+            [text("The answer to everyth")],
+            [said("The answer to everyth")],
+            response={"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+        ),
+    ]
+
+
+def _calls() -> list[Case]:
+    two = [call("weather", OSLO, "call_a"), call("weather", ROME, "call_b")]
+    results = [result("3 degrees", "call_a"), result("21 degrees", "call_b")]
+    did_two = [called("call_a", "weather", OSLO), called("call_b", "weather", ROME)]
+    got_two = [got("call_a", "3 degrees"), got("call_b", "21 degrees")]
+    one, done = call("weather", OSLO), called("call_1", "weather", OSLO)
+    last, ended = [result("3 degrees"), text("Cold.")], [got("call_1", "3 degrees"), said("Cold.")]
+    again = [call("clock", {"zone": "UTC"}), result("noon"), *last[1:]]
+    offered = {"tools": [WEATHER, CLOCK]}
+    return [
+        _called("one_call", "one call", WEATHER, OSLO),
+        _simple(
+            "parallel_calls",
+            "parallel calls",
+            [*two, *results, text("Rome is warmer.")],
+            [*did_two, *got_two, said("Rome is warmer.")],
+            **offered,
+        ),
+        _simple(
+            "text_beside_calls",
+            "text beside calls",
+            [text("Let me look."), one, *last],
+            [said("Let me look."), done, *ended],
+            **offered,
+        ),
+        _simple(
+            "reasoning_beside_calls",
+            "reasoning beside calls",
+            [reasoning("I need the weather."), one, result("3 degrees"), reasoning("So cold."), text("Cold.")],
+            [thought("I need the weather."), done, got("call_1", "3 degrees"), thought("So cold."), said("Cold.")],
+            **offered,
+        ),
+        _simple(
+            "all_beside_calls",
+            "reasoning and text beside calls",
+            [reasoning("Both cities."), text("Let me compare."), *two, *results, text("Rome.")],
+            [thought("Both cities."), said("Let me compare."), *did_two, *got_two, said("Rome.")],
+            **offered,
+        ),
+        _called("long_ids", "long call ids", WEATHER, OSLO, LONG_ID),
+        _simple(
+            "same_id_again",
+            "a call id used again",
+            [one, last[0], *again],
+            [done, ended[0], called("call_1", "clock", {"zone": "UTC"}), got("call_1", "noon"), said("Cold.")],
+            **offered,
+        ),
+        _simple(
+            "max_steps",
+            "stopped by max_steps",
+            [one, result("3 degrees")],
+            [done, got("call_1", "3 degrees")],
+            response={"status": "incomplete", "metadata": {"stop": "max_steps"}},
+            **offered,
+        ),
+        _simple(
+            "ends_with_result",
+            "ends with a tool result",
+            [one, result("3 degrees")],
+            [done, got("call_1", "3 degrees")],
+            **offered,
+        ),
+        _simple("ends_with_call", "ends with a tool call", [one], [done], **offered),
+        _called("not_json", "arguments that are not JSON", WEATHER, '{"city": "Oslo", '),
+        _simple(
+            "image_result",
+            "image in a tool result",
+            [one, result([{"type": "input_text", "text": "A picture:"}, image(BLUE)]), text("Blue sky.")],
+            [done, got("call_1", "A picture:"), saw(BLUE), said("Blue sky.")],
+            **offered,
+        ),
+    ]
+
+
+def _schemas() -> list[Case]:
+    """Rows whose tools and arguments have the same names and different types."""
+    kinds: list[tuple[str, Json, Json]] = [
+        ("int", {"type": "integer"}, {"value": 7}),
+        ("float", {"type": "number", "minimum": 0.1}, {"value": 0.25}),
+        ("text", {"type": "string", "enum": ["7", "8"]}, {"value": "7"}),
+        ("list", {"type": "array", "items": {"type": "string"}}, {"value": ["a", "b"]}),
+        ("numbers", {"type": "array", "items": {"type": "number"}}, {"value": [1, 2.5]}),
+        ("object", {"type": "object", "properties": {"x": {"type": "integer"}}}, {"value": {"x": 1, "y": {"z": []}}}),
+        ("null", {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}, {"value": None}),
+        ("either", {"type": ["string", "null"], "default": "x"}, {"value": "x"}),
+        ("bool", {"type": "boolean", "default": False}, {"value": True}),
+    ]
+    cases = [
+        _called(f"schema_{kind}", "mixed schemas", tool("set", value=schema), arguments)
+        for kind, schema, arguments in kinds
+    ]
+    optional = tool("set", ["value"], value={"type": "integer"}, note={"type": "string", "description": "or none"})
+    return [
+        *cases,
+        _called("schema_optional", "mixed schemas", optional, {"value": 1}),
+        _called("schema_given", "mixed schemas", optional, {"value": 1, "note": "so"}),
+        _called("schema_none", "mixed schemas", {**tool("set"), "strict": False}, {}),
+        _called("decimal", "decimals such as 0.3 in arguments", tool("set", value={"type": "number"}), {"value": 0.3}),
+        _called(
+            "odd_arguments",
+            "unicode and control characters in arguments",
+            tool("set", value={"type": "string"}),
+            {"value": ODD},
+        ),
+    ]
+
+
+def _prompts() -> list[Case]:
+    earlier = [
+        user("Weather in Oslo?"),
+        call("weather", OSLO, "call_0"),
+        result("3 degrees", "call_0"),
+        {"role": "assistant", "content": "Cold in Oslo."},
+        user("And in Rome?"),
+    ]
+    before = [
+        told("user", "Weather in Oslo?"),
+        called("call_0", "weather", OSLO),
+        got("call_0", "3 degrees"),
+        said("Cold in Oslo."),
+        told("user", "And in Rome?"),
+    ]
+    again = [call("weather", ROME), result("21 degrees"), text("Warm in Rome.")]
+    did = [called("call_1", "weather", ROME), got("call_1", "21 degrees"), said("Warm in Rome.")]
+    asked = [user("Greet.")]
+    hello, greeted = [text("Hello.")], [said("Hello.")]
+    red = [text("Red.")]
+    return [
+        Case("system", "system prompt", asked, hello, [told("system", "Be brief."), told("user", "Greet.")], greeted,
+             params={"instructions": "Be brief."}),
+        Case("developer", "system prompt", [{"role": "developer", "content": "Be kind."}, *asked], hello,
+             [told("developer", "Be kind."), told("user", "Greet.")], greeted),
+        Case("earlier_calls", "earlier turns with calls in the prompt", earlier, again, before, did, tools=[WEATHER]),
+        Case("image", "image in the prompt", [user("Which colour?", image(RED))], red,
+             [told("user", "Which colour?"), saw(RED)], [said("Red.")]),
+        Case("images", "image in the prompt", [user(image(RED), "or", image(BLUE), "?")], red,
+             [saw(RED), told("user", "or"), saw(BLUE), told("user", "?")], [said("Red.")]),
+        Case("remote_image", "image behind an http address", [user("What is it?", image(REMOTE))], red,
+             [told("user", "What is it?"), saw(REMOTE)], [said("Red.")]),
+    ]  # fmt: skip
+
+
+CASES: dict[str, Case] = {case.name: case for case in (*_answers(), *_calls(), *_schemas(), *_prompts())}
+IDS = ("long call ids", "a call id used again")  # features that show only where call ids do
+FEATURES = (*dict.fromkeys(case.feature for case in CASES.values()), "failed rollout")
+
+
+def with_marks() -> Case:
+    """A call whose arguments hold the marks that readers look for; beside the cases, in which texts have them."""
+    arguments = {"text": "<tool_call>{}</tool_call> <think>\nSo.\n</think>\n\n"}
+    return _called("one_call", "a template's own marks in arguments", WEATHER, arguments)
+
+
+FAILED = {
+    "key": "failed/0",
+    "task_index": len(CASES),
+    "rollout_index": 0,
+    "agent": "corpus_agent",
+    "schema": SCHEMA,
+    "boundary": "model",
+    "error": "the model server answered 500",
+    "finished_at": 1794775197.5,
+    "timing": {"total_s": 0.5},
+    "partial": [],
+    "responses_create_params": {"input": [user("What about failed?")]},
+}
+
+
+def write(folder: Path, names: Iterable[str] = CASES) -> Path:
+    """The rollouts file of these cases, with its failures file beside it."""
+    rollouts = folder / "rollouts.jsonl"
+    rollouts.write_bytes(b"".join(encode(row) for name in names for row in CASES[name].rows()))
+    (folder / "rollouts.failures.jsonl").write_bytes(encode(FAILED))
+    return rollouts

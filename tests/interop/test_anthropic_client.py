@@ -1,0 +1,263 @@
+"""The real `anthropic` client against model servers and an agent server, used by somebody who knows only Anthropic."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+from programs import ROOT, run
+
+sys.path.insert(0, str(ROOT / "tests" / "serving"))
+
+import hosted as hosting
+from patience import DEADLINE_S
+from streams import BEGUN
+
+from velodrome.contracts import prompt_text
+from velodrome.errors import ModelError
+from velodrome.resources_servers.calculator.app import Calculator
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.serving.apps.routes import RequestLimits
+
+Json = dict[str, Any]
+MODEL, AGENT = "responses_api_models", "responses_api_agents"
+SCRIPT = Path(__file__).with_name("anthropic_client.py")
+COUNTED = {"input_tokens": 30, "output_tokens": 9, "input_tokens_details": {"cached_tokens": 20}}
+CALLS = [
+    {"id": "c0", "name": "calculator", "arguments": {"expression": "240 * 0.15"}},
+    {"id": "c1", "name": "calculator", "arguments": {"expression": "2 + 2"}},
+]
+
+
+def response(*parts: Json, **more: Any) -> Json:
+    message = {"type": "message", "role": "assistant", "content": list(parts)}
+    return {"id": "resp_1", "model": "m", "status": "completed", "output": [message], "usage": COUNTED, **more}
+
+
+ANSWERS: Json = {
+    "text": response({"type": "output_text", "text": "Hello."}),
+    "thinking": {"reasoning_content": "Say hello.", "content": "Hello."},
+    "calls": {"reasoning_content": "Two sums.", "content": "Let me see.", "tool_calls": CALLS},
+    "refusal": response({"type": "output_text", "text": "Well, "}, {"type": "refusal", "refusal": "no."}),
+    "cut": response(
+        {"type": "output_text", "text": "Hel"},
+        status="incomplete",
+        incomplete_details={"reason": "max_output_tokens"},
+    ),
+    "broken": {"tool_calls": [{"id": "c0", "name": "calculator", "arguments": '{"expression": "2 +'}]},
+    "images": "Two.",
+    "parsed": '{"total": 36}',
+}
+
+
+class Speaking:
+    """Answers each prompt with its own line, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[Json] = []
+        self.failed = False
+
+    def answer(self, request: Json) -> Any:
+        self.requests.append(request)
+        prompt = prompt_text(request)
+        if request["input"][-1].get("type") == "function_call_output":
+            return "It is {tool_result}."
+        if prompt == "failing" or (prompt == "failing once" and not self.failed):
+            self.failed = True
+            raise ModelError("out of order", status=503)
+        return ANSWERS.get(prompt, "Fine.")
+
+    def make(self) -> ScriptedModel:
+        return ScriptedModel(function=self.answer)
+
+
+def results(kind: str, make: Callable[[], Any], *names: str, token: str | None = None) -> Any:
+    with hosting.hosted(kind, make, limits=RequestLimits(token=token)) as url:
+        return json.loads(run("clients", SCRIPT, url, *names))
+
+
+def message(content: list[Json], stop: str = "end_turn", model: str = "scripted", **more: Any) -> Json:
+    usage: Json = {
+        "input_tokens": 10,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 20,
+        "output_tokens": 9,
+    }
+    usage |= {"output_tokens_details": {"thinking_tokens": 0}}
+    about = {"type": "message", "role": "assistant", "model": model, "stop_sequence": None, "stop_details": None}
+    return {**about, "content": content, "stop_reason": stop, "usage": usage, **more}
+
+
+def text(said: str) -> Json:
+    return {"type": "text", "text": said}
+
+
+USED = [{"type": "tool_use", "id": call["id"], "name": call["name"], "input": call["arguments"]} for call in CALLS]
+TWO_SUMS = [{"type": "thinking", "thinking": "Two sums.", "signature": ""}, text("Let me see."), *USED]
+NO = {"type": "refusal", "category": None, "explanation": "no."}
+
+
+def test_the_client_gets_what_the_model_said_and_the_model_what_the_client_said() -> None:
+    speaking = Speaking()
+    names = ("text", "thinking", "calls", "refusal", "cut", "broken", "images", "asynchronous", "parsed", "by_hand")
+    compare_answers(results(MODEL, speaking.make, *names))
+    compare_requests(speaking.requests)
+
+
+def compare_answers(got: Json) -> None:
+    assert got["text"] == [message([text("Hello.")], model="m")] * 2
+    assert got["refusal"] == [message([text("Well, "), text("no.")], "refusal", "m", stop_details=NO)] * 2
+    assert got["cut"] == [message([text("Hel")], "max_tokens", "m")] * 2
+    thought = {"type": "thinking", "thinking": "Say hello.", "signature": ""}
+    wrapped = {"INVALID_JSON": '{"expression": "2 +'}
+    contents: dict[str, tuple[list[Json], str]] = {
+        "thinking": ([thought, text("Hello.")], "end_turn"),
+        "calls": (TWO_SUMS, "tool_use"),
+        "broken": ([{**USED[0], "input": wrapped}], "tool_use"),
+        "images": ([text("Two.")], "end_turn"),
+    }
+    for name, (content, stop) in contents.items():
+        created, streamed = got[name]
+        assert created == streamed == message(content, stop, usage=created["usage"])
+        assert created["usage"]["output_tokens"] > 0
+    created, streamed, pieces = got["asynchronous"]
+    assert created == streamed == message(TWO_SUMS, "tool_use", usage=created["usage"])
+    assert (pieces, got["parsed"]) == ("Let me see.", 36)
+    stop, second = got["by_hand"]
+    assert (stop, second["content"], second["stop_reason"]) == ("tool_use", [text("It is error: no.")], "end_turn")
+
+
+def compare_requests(requests: list[Json]) -> None:
+    whole: dict[str, Json] = {}
+    for request in requests:
+        whole.setdefault(prompt_text(request), request)
+    asked = {"max_output_tokens": 50}  # the server's own name means the model of the config
+    prompt = [{"role": "user", "content": "text"}]
+    sampling = {"temperature": 0.5, "top_k": 3, "stop": ["END"]}
+    assert whole["text"] == {**asked, **sampling, "instructions": "Be brief.", "input": prompt}
+    (tool,) = whole["calls"]["tools"]
+    assert (tool["type"], tool["name"], tool["description"]) == ("function", "calculator", "Works out a sum.")
+    assert tool["parameters"]["required"] == ["expression"]
+    assert (whole["calls"]["tool_choice"], whole["calls"]["parallel_tool_calls"]) == ("required", False)
+    system, user = whole["images"]["input"]
+    assert system == {"role": "system", "content": [{"type": "input_text", "text": "Look."}]}
+    image = "data:image/png;base64,iVBORw0KGgo="
+    urls = [part.get("image_url") or part.get("file_data") for part in user["content"]]
+    assert urls == [None, image, "https://example.com/a.png", "data:application/pdf;base64,JVBERi0="]
+    assert whole["parsed"]["text"]["format"]["schema"]["required"] == ["total"]
+    last = requests[-1]["input"]
+    assert [item.get("type", item.get("role")) for item in last] == [
+        "user",
+        "reasoning",
+        "assistant",
+        *["function_call"] * 2,
+        *["function_call_output"] * 2,
+    ]
+    assert (last[3]["call_id"], json.loads(last[3]["arguments"])) == ("c0", {"expression": "240 * 0.15"})
+    assert last[-2:] == [
+        {
+            "type": "function_call_output",
+            "call_id": "c0",
+            "output": [
+                {"type": "input_text", "text": "4"},
+                {"type": "input_image", "image_url": image, "detail": "auto"},
+            ],
+        },
+        {"type": "function_call_output", "call_id": "c1", "output": "error: no"},
+    ]
+
+
+def test_the_clients_own_tool_loop_and_its_errors() -> None:
+    speaking = Speaking()
+    got = results(MODEL, speaking.make, "runner", "errors", token="right")
+    content, stop, streamed, ran = got["runner"]
+    assert "out of order" in content
+    assert (stop, streamed, ran) == ("end_turn", ["message_stop"] * 2, ["240 * 0.15", "2 + 2"] * 2)
+    errors = got["errors"]
+    assert {name: value[:3] for name, value in errors.items() if len(value) == 4} == {
+        "wrong key": ["AuthenticationError", 401, "authentication_error"],
+        "bad body": ["BadRequestError", 400, "invalid_request_error"],
+        "server tool": ["BadRequestError", 400, "invalid_request_error"],
+        "prefill": ["BadRequestError", 400, "invalid_request_error"],
+        "failing": ["ServiceUnavailableError", 503, "api_error"],
+        "failing stream": ["ServiceUnavailableError", 503, "api_error"],
+        "counting": ["NotFoundError", 404, "not_found_error"],
+    }
+    assert "messages[0].content" in errors["bad body"][3]
+    assert "tools[0]" in errors["server tool"][3]
+    assert errors["failing"][3] == "out of order"
+    assert (errors["x-api-key"], errors["retried"]) == ([text("Hello.")], [text("Fine.")])
+
+
+def test_an_agent_is_a_model_whose_own_calls_are_not_shown_and_both_are_listed() -> None:
+    turns = [{"reasoning_content": "A sum.", "content": "Let me see.", "tool_calls": CALLS[:1]}, "It is {tool_result}."]
+
+    def make() -> SimpleAgent:
+        return SimpleAgent(model=ScriptedModel(answers=turns), environment=Calculator())
+
+    got = results(AGENT, make, "agent", "models", token="right")
+    created, streamed = got["agent"]
+    thought = {"type": "thinking", "thinking": "A sum.", "signature": ""}
+    content = [thought, text("Let me see."), text("\n\nIt is 36.0.")]
+    assert created == streamed == message(content, usage=created["usage"])
+    assert created["usage"]["output_tokens"] > 0
+    assert got["models"] == ["hosted", "hosted", "hosted", "active", "model"]
+
+
+def test_the_example_on_the_page_prints_what_stands_below_it(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^### The anthropic client\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    program, printed = re.findall(r"^```(?:py|text)\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    turns = [{"tool_calls": CALLS[:1]}, "15% of 240 is {tool_result}"]
+
+    def model() -> ScriptedModel:
+        return ScriptedModel(answers=turns)
+
+    with (
+        hosting.hosted(MODEL, model) as at_model,
+        hosting.hosted(AGENT, lambda: SimpleAgent(model=model(), environment=Calculator())) as at_agent,
+    ):
+        program = program.replace("http://127.0.0.1:11003", at_model).replace("http://127.0.0.1:11002", at_agent)
+        (tmp_path / "page.py").write_text(program)
+        assert run("clients", tmp_path / "page.py") == printed
+
+
+class Endless:
+    """Streams the beginning of an answer, then breaks or waits for ever; counts the answers that were given up."""
+
+    def __init__(self) -> None:
+        self.given_up = threading.Semaphore(0)
+
+    async def respond(self, request: Json) -> Json:
+        try:
+            await asyncio.Event().wait()
+            raise AssertionError
+        finally:
+            self.given_up.release()
+
+    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
+        for event in BEGUN:
+            yield event
+        if prompt_text(request) == "break":
+            raise ModelError("the upstream is gone", status=503)
+        await self.respond(request)
+
+    async def aclose(self) -> None: ...
+
+
+def test_a_stream_that_breaks_is_the_clients_error_and_a_client_that_leaves_stops_the_model() -> None:
+    model = Endless()
+    with hosting.hosted(MODEL, lambda: model) as url:
+        assert json.loads(run("clients", SCRIPT, url, "broken_stream", "hang_up", "lose_patience")) == {
+            "broken_stream": ["APIStatusError", 200, "api_error", "the upstream is gone"],
+            "hang_up": "Half an",
+            "lose_patience": "timeout",
+        }
+        assert [model.given_up.acquire(timeout=DEADLINE_S) for _ in range(2)] == [True, True]

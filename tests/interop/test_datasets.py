@@ -1,0 +1,148 @@
+"""`datasets` loads our exports as they were written: the oldest version that can, and the one at hand."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpus import CASES, write
+from law import exported
+from patience import DEADLINE_S
+from programs import run
+
+from velodrome.api.exchanging import export
+from velodrome.exchange.export.chat import Style, Unfit, loadable
+from velodrome.exchange.parquet import json_text
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+
+Json = dict[str, Any]
+
+SCRIPT = Path(__file__).with_name("datasets_load.py")
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+CHUNK_BYTES = 10 << 20
+TABLE = Style(table=True)
+FORMS = ("sft", "dpo", "grpo")
+
+
+def loaded(program: str, folder: Path, *paths: Path, chunk_bytes: int = CHUNK_BYTES) -> list[Json]:
+    """What `datasets` makes of each path."""
+    arguments = (folder / f"cache_{program}", chunk_bytes, *paths)
+    variables = {**OFFLINE, "HF_HOME": str(folder / "hf")}
+    if program == "here":
+        command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+        text = subprocess.run(
+            command, env=variables, capture_output=True, text=True, check=True, timeout=DEADLINE_S
+        ).stdout
+    else:
+        text = run(program, SCRIPT, *arguments, **variables)
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def records(path: Path) -> list[Json]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def with_all(columns: set[str], record: Json) -> Json:
+    """The record with the columns that only others have, which `datasets` adds, as null."""
+    return {**dict.fromkeys(columns), **record}
+
+
+@pytest.mark.parametrize("program", ["datasets47", "here"])
+def test_every_record_is_loaded_as_it_was_written(tmp_path: Path, program: str):
+    files = [exported(form, tmp_path, f"{form}.jsonl")[0] for form in FORMS]
+    folders = [exported(form, tmp_path, form)[0] for form in FORMS]
+    for path, result in zip([*files, *folders], loaded(program, tmp_path, *files, *folders), strict=True):
+        written = records(path if path.is_file() else path / "train.jsonl")
+        columns = set(result["rows"][0])
+        assert result["rows"] == [with_all(columns, record) for record in written], path.name
+
+
+@pytest.mark.parametrize("program", ["datasets47", "here"])
+def test_a_parquet_file_is_loaded_as_it_happened_decimals_included(tmp_path: Path, program: str):
+    """Every record of the JSON lines, and those with 0.3, which JSON lines cannot keep."""
+    rollouts, files = write(tmp_path), [tmp_path / f"{form}.parquet" for form in FORMS]
+    results = [export(form, [rollouts], file) for form, file in zip(FORMS, files, strict=True)]
+    assert not [why for result in results for why in result.unfit_reasons if "number" in why]
+    for form, result in zip(FORMS, loaded(program, tmp_path, *files), strict=True):
+        rows, key = result["rows"], "messages" if form == "sft" else "prompt"
+        decimal = [row for row in rows if '"value": 0.3' in json.dumps(row)]
+        assert ['{"value": 0.3}' in json.dumps(row) for row in decimal] == [True]
+        lines = records(exported(form, tmp_path, f"{form}_lines.jsonl")[0])
+        asked = [row[key][0] for row in decimal]
+        same = [with_all(set(rows[0]), line) for line in lines if line[key][0] not in asked]
+        assert [row for row in rows if row not in decimal] == same, form
+
+
+@pytest.mark.parametrize("program", ["datasets47", "here"])
+def test_a_card_names_the_types_that_the_first_lines_do_not_show(tmp_path: Path, program: str):
+    """`datasets` takes types from the first chunk, so calls that come later need the card."""
+    rows = write(tmp_path, ["plain"]).read_bytes().splitlines(keepends=True)[:1]
+    late = write(tmp_path, ["one_call"]).read_bytes()
+    (tmp_path / "rollouts.jsonl").write_bytes(b"".join(rows * 300) + late)
+    export("sft", [tmp_path / "rollouts.jsonl"], tmp_path / "sft")
+    with_card, without = loaded(program, tmp_path, tmp_path / "sft", tmp_path / "sft/train.jsonl", chunk_bytes=16 << 10)
+    written = records(tmp_path / "sft/train.jsonl")
+    assert len(written) == 301
+    assert with_card["rows"] == [with_all({"tools"}, record) for record in written]
+    assert "refused" in without
+
+
+def test_a_version_without_a_type_for_json_refuses_a_folder_rather_than_change_its_records(tmp_path: Path):
+    """Of the file alone it cannot know, and gives each call the arguments of the others, as null."""
+    export("sft", [write(tmp_path, ["same_id_again"])], tmp_path / "sft")
+    folder, file = loaded("datasets4", tmp_path, tmp_path / "sft", tmp_path / "sft/train.jsonl")
+    assert folder["refused"] == "TypeError: 'module' object is not callable", "as docs/export.md has it"
+    assert file["rows"][0]["messages"] != records(tmp_path / "sft/train.jsonl")[0]["messages"]
+
+
+def test_numbers_that_datasets_changes_are_the_ones_that_are_left_out():
+    """By its own type for JSON, on numbers of all sizes."""
+    from datasets import Json as JsonType
+
+    kind, draw = JsonType(), random.Random(7)
+    numbers: list[float] = [0.1 * tenth for tenth in range(30)] + [0.3, 0.6, 0.7, 3.82, 1e-12, 1e300, 2**63, 2**64 - 1]
+    for decimals in range(1, 13):
+        numbers += [round(draw.uniform(-1, 1) * 10 ** draw.randint(-3, 9), decimals) for _ in range(300)]
+    for style, written, fewest, most in ((Style(), kind.encode_example, 0.2, 0.5), (TABLE, json_text, 0.0, 0.05)):
+        left_out = 0
+        for number in numbers:
+            value = {"value": number}
+            try:
+                loadable(
+                    [{"role": "assistant", "content": "", "tool_calls": [{"function": {"arguments": value}}]}], style
+                )
+            except Unfit:
+                left_out += 1
+                continue
+            assert json.dumps(kind.decode_example(written(value))) == json.dumps(value)
+        assert fewest < left_out / len(numbers) < most, "and not more than need be"
+
+
+def test_arguments_as_text_is_the_form_of_openai(tmp_path: Path):
+    """`--arguments text` keeps images as OpenAI's fine-tuning has them, and OpenAI's own types take the records."""
+    from openai.types import chat
+    from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
+    from pydantic import TypeAdapter
+
+    fields = {
+        role: getattr(chat, f"ChatCompletion{role.title()}MessageParam").__annotations__.keys()
+        for role in ("system", "user", "assistant", "tool")
+    }
+
+    path, names, unfit = exported("sft", tmp_path, "openai.jsonl", arguments="text", reasoning="drop")
+    messages, tools = TypeAdapter(list[ChatCompletionMessageParam]), TypeAdapter(list[ChatCompletionToolParam])
+    for record in records(path):
+        messages.validate_python(record["messages"])
+        assert all(message.keys() <= fields[message["role"]] for message in record["messages"])
+        tools.validate_python(record.get("tools", []))
+    shown = dict(zip(names, records(path), strict=True))["images"]["messages"][0]["content"]
+    assert [part.get("image_url", {}).get("url") for part in shown] == [
+        part.get("image_url") for part in CASES["images"].input[0]["content"]
+    ]
+    assert set(unfit) == {"image_result", "max_steps", "ends_with_result", "refusal_beside_text", "truncated"}

@@ -1,0 +1,409 @@
+"""The real NeMo Gym: its collector on our servers, ours on its servers, its types and its profile on our files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import hosted as hosting
+import orjson
+import pages
+import pytest
+import yaml
+from corpus import CASES, TOKENS, Case, Event, called, got, said, saw, text, thought, told, tool
+from law import KEPT, exported, hold, verdicts
+from patience import DEADLINE_S
+from programs import Absent, environment, run
+from running import Session, free_port, gone
+from test_response_fields import MADE
+
+from velodrome.api.exchanging import export
+from velodrome.exchange.imports.importing import ImportOptions, import_file
+from velodrome.records.facts import RowFacts
+from velodrome.records.rollout import encode, make_rollout
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.serving.apps.aggregate import aggregate
+
+Json = dict[str, Any]
+
+HERE = Path(__file__).parent
+COUNTER = "resources_servers/example_session_state_mgmt/configs/example_session_state_mgmt.yaml"
+TOOLS = [tool("increment_counter", count={"type": "integer"}), tool("get_counter_value")]
+ADD = [{"name": "increment_counter", "arguments": {"count": number}} for number in (1, 2)]
+SCRIPT: list[Any] = [{"tool_calls": ADD}, {"tool_calls": [{"name": "get_counter_value"}]}, "It is {tool_result}"]
+THEIR_PARTS = ("responses_api_agents/simple_agent", "responses_api_models/openai_model")
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "WANDB_MODE": "disabled", "HYDRA_FULL_ERROR": "1"}
+
+
+def task(number: int, *, expected: int | None = None) -> Json:
+    """The script adds three to what the counter has at first."""
+    asked = {"input": [{"role": "user", "content": f"Count on from {number}."}], "tools": TOOLS}
+    right = {"expected_count": number + 3 if expected is None else expected}
+    return {"responses_create_params": asked, "initial_count": number, **right}
+
+
+TASKS = [task(0), task(1), task(2, expected=99)]
+
+
+def lines(path: Path, rows: list[Json]) -> Path:
+    path.write_bytes(b"".join(encode(row) for row in rows))
+    return path
+
+
+def read(path: Path) -> list[Json]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def ours(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`velo`, in a folder."""
+    command = [sys.executable, "-m", "velodrome.cli.main", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+def theirs(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One of their commands, in a folder, and in a group of processes that ends with it."""
+    command = [str(environment("nemo_gym").with_name(program)), *arguments, f"hydra.run.dir={folder / 'hydra'}"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    made = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=kept | QUIET,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = made.communicate(timeout=DEADLINE_S)
+    finally:
+        _end(made.pid)
+    return subprocess.CompletedProcess(command, made.returncode, out, err)
+
+
+def _end(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def test_its_collector_runs_to_its_end_on_our_servers_with_the_same_mean(tmp_path: Path):
+    (tmp_path / "model.yaml").write_text(
+        json.dumps({"policy_model": {"responses_api_models": {"scripted_model": {"answers": SCRIPT}}}})
+    )
+    tasks = lines(tmp_path / "tasks.jsonl", TASKS)
+    agent = "example_session_state_mgmt_simple_agent"
+    with Session(tmp_path, f"+config_paths=[{COUNTER},model.yaml]", "+num_workers=2") as servers:
+        servers.up()
+        place = ("+head_server.host=127.0.0.1", f"+head_server.port={servers.port}")
+        status = theirs(tmp_path, "ng_status", *place)
+        ended = theirs(
+            tmp_path,
+            *("gym", "eval", "run", "--no-serve"),
+            f"+agent_name={agent}",
+            f"+input_jsonl_fpath={tasks}",
+            f"+output_jsonl_fpath={tmp_path / 'theirs.jsonl'}",
+            "+num_repeats=2",
+            *place,
+        )
+        head = f"+head_server.port={servers.port}"
+        collected = ours(
+            tmp_path,
+            "collect",
+            f"+agent_name={agent}",
+            "+input_jsonl_fpath=tasks.jsonl",
+            "+output_jsonl_fpath=ours.jsonl",
+            "+num_repeats=2",
+            head,
+        )
+    assert "4 servers found (4 healthy" in status.stdout, status.stdout + status.stderr
+    assert (ended.returncode, collected.returncode) == (0, 0), ended.stdout + ended.stderr + collected.stderr
+    rollouts = read(tmp_path / "theirs.jsonl")
+    assert [row["reward"] for row in sorted(rollouts, key=lambda row: row["initial_count"])] == [1, 1, 1, 1, 0, 0]
+    [metrics] = json.loads((tmp_path / "theirs_aggregate_metrics.json").read_text())
+    assert metrics["key_metrics"]["mean/reward"] == pytest.approx(json.loads(collected.stdout)["reward"])
+    assert [each["mean/reward"] for each in metrics["group_level_metrics"]] == [1, 1, 0]
+    import_file("nemo_gym", tmp_path / "theirs.jsonl", ImportOptions(to=tmp_path / "back.jsonl"))
+    back, made = (
+        sorted(map(RowFacts, read(tmp_path / name)), key=lambda one: one.prompt)
+        for name in ("back.jsonl", "ours.jsonl")
+    )
+    assert [(one.prompt, one.answer, one.reward, one.tool_calls, one.total_tokens) for one in back] == [
+        (one.prompt, one.answer, one.reward, one.tool_calls, one.total_tokens) for one in made
+    ]
+
+
+@contextmanager
+def their_servers(model: str, folder: Path) -> Iterator[dict[str, str]]:
+    """The addresses of their servers, of which the model server asks `model`."""
+    command = [str(environment("nemo_gym")), str(HERE / "nemo_gym_servers.py"), model]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    with (folder / "servers.log").open("w") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=kept | QUIET,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        first = process.stdout.readline()
+        assert first, (folder / "servers.log").read_text()
+        yield json.loads(first)
+    finally:
+        _end(process.pid)
+        process.communicate()
+
+
+def of_the_page(environment: str) -> Json:
+    """The config in docs/serving.md: our agent `my_agent`, with our model, on their environment at this address."""
+    [page] = pages.blocks(pages.section(pages.read("serving.md"), "NeMo Gym's servers"), "yaml")
+    config: Json = yaml.safe_load(page)
+    config["their_counter"]["resources_servers"]["theirs"]["url"] = environment
+    return config
+
+
+def blocks(urls: dict[str, str]) -> Json:
+    """Their agent; ours on their environment and their model; and ours on their environment and a model of our own."""
+    agents = {
+        "their_agent": {"url": urls["agent"]},
+        "our_agent": {
+            "entrypoint": "app.py",
+            "resources_server": {"type": "resources_servers", "name": "their_counter"},
+            "model_server": {"type": "responses_api_models", "name": "theirs"},
+        },
+    }
+    return {
+        **of_the_page(urls["environment"]),
+        "theirs": {"responses_api_models": {"openai_model": {"url": urls["model"]}}},
+        **{name: {"responses_api_agents": {"simple_agent": block}} for name, block in agents.items()},
+    }
+
+
+def test_our_collector_takes_its_agent_its_environment_and_its_model(tmp_path: Path):
+    """Sessions are kept by its cookies, and a fault is blamed on the server that had it."""
+    unseeded, unverified = task(3), task(4)
+    del unseeded["initial_count"], unverified["expected_count"]
+    lines(tmp_path / "tasks.jsonl", [*TASKS, unseeded, unverified])
+    files = ["+config_paths=[blocks.yaml]", "+embedded=true"]
+    agents = {"their_agent": files, "our_agent": files, "my_agent": files}
+    with (
+        hosting.hosted("responses_api_models", lambda: ScriptedModel(answers=SCRIPT)) as model,
+        their_servers(f"{model}/v1", tmp_path) as urls,
+    ):
+        (tmp_path / "blocks.yaml").write_text(json.dumps(blocks(urls)))
+        agents["agent"] = [
+            f"+head_server.port={urls['head_server'].rpartition(':')[2]}"
+        ]  # theirs, as their head has it
+        for agent, place in agents.items():
+            options = [*place, "+input_jsonl_fpath=tasks.jsonl", f"+output_jsonl_fpath={agent}.jsonl"]
+            ended = ours(tmp_path, "collect", f"+agent_name={agent}", "+num_repeats=2", *options)
+            assert "could not be closed" not in ended.stderr
+    for agent in agents:
+        rows = read(tmp_path / f"{agent}.jsonl")
+        rows.sort(key=lambda row: str(row["meta"]["task_index"]))
+        assert [row["reward"] for row in rows] == [1, 1, 1, 1, 0, 0]
+        assert [row["response"]["content"] for row in rows[::2]] == [f'It is {{"count":{n}}}' for n in (3, 4, 5)]
+        assert [(row["initial_count"], row["expected_count"]) for row in rows[::2]] == [(0, 3), (1, 4), (2, 99)]
+        assert {*rows[0]["responses_create_params"]} <= {"input", "tools", "tool_choice", "parallel_tool_calls"}
+        assert rows[0]["usage"]["total_tokens"] > 0
+        failed = {(each["task_index"], each["boundary"]) for each in read(tmp_path / f"{agent}.failures.jsonl")}
+        assert failed == (
+            {(3, "agent"), (4, "agent")} if agent in ("their_agent", "agent") else {(3, "tool"), (4, "verify")}
+        )
+
+
+@contextmanager
+def gym_env_start(model: str, folder: Path, port: int) -> Iterator[None]:
+    """Their servers as they are run: a process each, with a Ray cluster. Nothing may be left of them.
+
+    Each would have an environment of its own; here all have the one that is installed.
+    """
+    python = environment("nemo_gym")
+    for server in ("resources_servers/example_session_state_mgmt", *THEIR_PARTS):
+        (folder / "venvs" / server).mkdir(parents=True)
+        (folder / "venvs" / server / ".venv").symlink_to(python.parents[1])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:  # the path of a socket has at most 107 bytes
+        process = subprocess.Popen(
+            [
+                *(str(python.with_name("gym")), "env", "start"),
+                f"+config_paths=[{COUNTER},responses_api_models/openai_model/configs/openai_model.yaml]",
+                *(f"+policy_base_url={model}", "+policy_api_key=none", "+policy_model_name=scripted"),
+                *("+skip_venv_if_present=true", f"+uv_venv_dir={folder / 'venvs'}"),
+                *("+head_server.host=127.0.0.1", f"+head_server.port={port}", f"hydra.run.dir={folder / 'hydra'}"),
+            ],
+            cwd=folder,
+            env=kept | QUIET | {"RAY_TMPDIR": short, "RAY_AUTH_MODE": "disabled", "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        try:
+            said = ""
+            while "servers ready!" not in said:
+                line = process.stdout.readline()
+                assert line, said
+                said += line
+            yield
+            process.terminate()
+            process.communicate(timeout=DEADLINE_S)
+            assert all(map(gone, members(process.pid)))
+        finally:
+            for pid in members(process.pid):
+                os.kill(pid, signal.SIGKILL)
+            process.communicate()
+
+
+def members(session: int) -> list[int]:
+    """The processes of a session: Ray's are in several groups."""
+    result = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            result += [int(path.name)] if os.getsid(int(path.name)) == session else []
+    return result
+
+
+def test_our_collector_finds_the_servers_of_gym_env_start(tmp_path: Path):
+    if os.environ.get("VELODROME_LARGE") != "1":
+        raise Absent("gym env start takes half a minute on every core; it runs in make interop")
+    lines(tmp_path / "tasks.jsonl", TASKS)
+    head = f"+head_server.port={(port := free_port())}"
+    files = {"example_session_state_mgmt_simple_agent": [head], "my_agent": ["+config_paths=[page.yaml]", head]}
+    with (
+        hosting.hosted("responses_api_models", lambda: ScriptedModel(answers=SCRIPT)) as model,
+        gym_env_start(f"{model}/v1", tmp_path, port),
+    ):
+        shown = json.loads(ours(tmp_path, "status", "--json", head).stdout)
+        [address] = (each["url"] for each in shown if each["type"] == "resources_servers")
+        (tmp_path / "page.yaml").write_text(json.dumps(of_the_page(address)))
+        for agent, options in files.items():
+            names = [f"+agent_name={agent}", "+input_jsonl_fpath=tasks.jsonl", f"+output_jsonl_fpath={agent}.jsonl"]
+            ended = ours(tmp_path, "collect", *names, *options)
+            assert ended.returncode == 0, ended.stderr
+    for agent in files:
+        rows = sorted(read(tmp_path / f"{agent}.jsonl"), key=lambda row: str(row["meta"]["task_index"]))
+        assert [(row["reward"], row["response"]["content"]) for row in rows] == [
+            (reward, f'It is {{"count":{n}}}') for reward, n in ((1, 3), (1, 4), (0, 5))
+        ]
+
+
+def others(folder: Path) -> Path:
+    """Rollouts that the corpus has none of: other prompts, other requests, other sources."""
+    chat = [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": "u"}}],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "1"},
+        {"role": "assistant", "content": "One."},
+        {"role": "user", "content": "And?"},
+    ]
+    nested = [{"type": "function", "function": {"name": "f"}}]
+    asked: dict[str, Json] = {
+        "a text": {"input": "Hi"},
+        "chat": {"input": chat, "tools": nested, "tool_choice": {"type": "function", "function": {"name": "f"}}},
+        "more": {"input": "Hi", "seed": 7, "top_k": 5, "temperature": 0.5, "metadata": {"n": 1}, "tools": None},
+        "an image": {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "u"}]}]},
+        "bare": {"input": [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Hi"}]},
+    }
+    rows = []
+    for place, (name, params) in enumerate(asked.items()):
+        of = {"id": name, "responses_create_params": params}
+        response = {"output": [text("Yes.")], **({} if name == "bare" else {"id": "r", "status": "completed"})}
+        meta = {"key": f"{name}/0", "task_index": place, "rollout_index": 0, "agent": "a"}
+        rows.append(make_rollout(of, {**of, "response": response, "reward": 1, "right": True}, meta))
+    former = {"status": "incomplete", "incomplete_details": {"reason": "max_steps"}, "content": ""}
+    rows.append({**rows[0], "response": former, "meta": {**rows[0]["meta"], "key": "former/0", "task_index": 9}})
+    return lines(folder / "others.jsonl", rows)
+
+
+def test_its_types_its_metrics_and_its_reward_profile_take_our_files(tmp_path: Path):
+    _, names, unfit = exported("nemo_gym", tmp_path, "theirs.jsonl")
+    whole = tmp_path / "whole.jsonl"
+    assert export("nemo_gym", [tmp_path / "rollouts.jsonl", others(tmp_path)], whole).unfit == 0
+    responses = lines(tmp_path / "responses.jsonl", [make() for make in MADE.values()])
+    answer = json.loads(run("nemo_gym", HERE / "nemo_gym_types.py", whole, responses, **QUIET).splitlines()[0])
+    assert [each["refused"] for each in (*answer["records"], *answer["responses"]) if "refused" in each] == []
+    seen: dict[str, list[Event]] = {}
+    for name, record in zip(names, answer["records"], strict=False):
+        seen.setdefault(name, events(record))
+    hold("nemo_gym: NeMo Gym", verdicts(seen, unfit, expected))
+    assert answer["records"][names.index("tokens")]["response"]["output"][0].items() >= TOKENS.items()
+    compare(aggregate(answer["asked"]), answer["metrics"])
+    profiles = read(tmp_path / "whole_reward_profiling.jsonl")  # of gym eval profile
+    assert [(each["mean/reward"], each["num_rollouts"]) for each in profiles[: len(CASES)]] == [(0.5, 2)] * len(CASES)
+
+
+def expected(case: Case) -> tuple[list[Event], str]:
+    """The result of a tool is a text there, as in a rollouts file."""
+    if case.name != "image_result":
+        return case.happened, KEPT
+    call, _, _, answer = case.made
+    output = orjson.dumps(case.output[1]["output"]).decode()
+    return [*case.prompt, call, got("call_1", output), answer], "as JSON text"
+
+
+def events(record: Json) -> list[Event]:
+    """What their types hold of a rollout."""
+    params, result = record["responses_create_params"], []
+    if params["instructions"]:
+        result.append(told("system", params["instructions"]))
+    for item in (*params["input"], *record["response"]["output"]):
+        kind, role = item["type"], item.get("role")
+        if kind == "message" and role != "assistant":
+            parts = item["content"]
+            for part in [{"text": parts}] if isinstance(parts, str) else parts:
+                result.append(saw(part["image_url"]) if part.get("image_url") else told(role, part["text"]))
+        elif kind == "message":
+            result += [said(part.get("text", part.get("refusal"))) for part in item["content"]]
+        elif kind == "reasoning":
+            result += [thought(part["text"]) for part in item["summary"]]
+        elif kind == "function_call":
+            try:
+                arguments = json.loads(item["arguments"])
+            except ValueError:
+                arguments = item["arguments"]
+            result.append(called(item["call_id"], item["name"], arguments))
+        else:
+            result.append(got(item["call_id"], item["output"]))
+    return result
+
+
+def compare(made: Json, theirs: Json) -> None:
+    """Every number of ours is theirs, and theirs has no other statistic."""
+    assert made["agent_metrics"] == pytest.approx(theirs["agent_metrics"])
+    assert made["key_metrics"] == pytest.approx(theirs["key_metrics"])
+    assert len(made["group_level_metrics"]) == len(theirs["group_level_metrics"])
+    for own, their in zip(made["group_level_metrics"], theirs["group_level_metrics"], strict=True):
+        statistics = {name: value for name, value in their.items() if "/" in name or name in own}
+        assert own == pytest.approx(statistics)
+
+
+def test_a_deferred_rollout_is_left_out_and_counted(tmp_path: Path):
+    of = {"id": "late", "responses_create_params": {"input": "Hi"}}
+    late = make_rollout(of, {**of, "response": {"output": [text("Yes.")]}}, {"key": "late/0"}, deferred=True)
+    rows = lines(tmp_path / "rollouts.jsonl", [late, *CASES["plain"].rows()])
+    result = export("nemo_gym", [rows], tmp_path / "out.jsonl")
+    assert (result.chosen, result.unfit, sum(result.records.values())) == (3, 1, 2)
+    assert any("deferred" in note for note in result.notes)

@@ -1,0 +1,253 @@
+"""TRL's trainers prepare our exports: what they would train on is what the model did.
+
+No hub is asked for anything: the tokenizer and the models are made here; the chat templates are those in TRL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import qwen_text
+from corpus import CASES, Case, Event, called, got, said, thought, told, write
+from law import KEPT, exported, hold, verdicts
+
+from velodrome.api.exchanging import export
+from velodrome.responses_api_models.turns import nested
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+
+Json = dict[str, Any]
+
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in {**OFFLINE, "HF_HOME": str(tmp_path / "hf")}.items():
+        monkeypatch.setenv(name, value)
+
+
+def loaded(path: Path) -> Any:
+    import datasets
+
+    return datasets.load_dataset(
+        "json", data_files=str(path), split="train", cache_dir=str(path.parent / "cache"), keep_in_memory=True
+    )
+
+
+def template(name: str) -> str:
+    import trl
+
+    return (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
+
+
+def tokenizer() -> Any:
+    """Every byte is a token; with Qwen3's template."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    marks = ["<|im_start|>", "<|im_end|>", "<|pad|>"]
+    made.train_from_iterator(
+        [], trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=marks, show_progress=False)
+    )
+    result = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|pad|>")
+    result.chat_template = template("qwen3")
+    return result
+
+
+def model(words: Any) -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    heads = {"num_key_value_heads": 2, "head_dim": 8}
+    ids = {"pad_token_id": words.pad_token_id, "eos_token_id": words.eos_token_id, "bos_token_id": None}
+    return Qwen3ForCausalLM(Qwen3Config(vocab_size=len(words), max_position_embeddings=8192, **small, **heads, **ids))
+
+
+def settings(folder: Path, **more: Any) -> Json:
+    """Of a trainer: one step, on the CPU, and nobody is told."""
+    return {
+        "output_dir": str(folder / "trained"),
+        "max_steps": 1,
+        "per_device_train_batch_size": 2,
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": [],
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        **more,
+    }
+
+
+def by_qwen3(case: Case) -> tuple[list[Event] | None, str]:
+    """What the text of Qwen3's template holds of a case."""
+    if case.name == "marks":
+        return None, "taken for marks"
+    if case.name == "tokens":
+        return case.happened, "text only"
+    if case.name == "spaces":
+        return [*case.prompt, said(case.made[0][1].lstrip("\n"))], "trimmed"
+    return qwen_text.without_ids(case.happened), qwen_text.word(case)
+
+
+def test_sft_trains_on_what_the_model_did(tmp_path: Path):
+    from trl import SFTConfig, SFTTrainer
+
+    words = tokenizer()
+    path, names, unfit = exported("sft", tmp_path, "sft.jsonl")
+    trainer = SFTTrainer(
+        model=model(words),
+        args=SFTConfig(**settings(tmp_path, max_length=None, assistant_only_loss=True)),
+        train_dataset=loaded(path),
+        processing_class=words,
+    )
+    seen = {}
+    for name, row in zip(names, trainer.train_dataset, strict=True):
+        text = words.decode(row["input_ids"])
+        seen[name] = qwen_text.events(text)
+        assert qwen_text.tools(text) == [nested(tool) for tool in CASES[name].tools], name
+        learned = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
+        turns = words.decode(learned).removesuffix("\n").removesuffix("<|im_end|>").split("<|im_end|>\n")
+        expected, word = by_qwen3(CASES[name])
+        if word in (KEPT, "no ids") and name != "earlier_calls":  # whose earlier turns are the model's, too
+            assert [event for turn in turns for event in qwen_text.turn(turn)] == qwen_text.own(expected or ()), name
+    hold("sft: TRL, Qwen3", verdicts(seen, unfit, by_qwen3))
+    assert trainer.train().training_loss > 0
+
+
+def test_dpo_sets_what_the_model_did_against_the_worse_answer(tmp_path: Path):
+    from trl import DPOConfig, DPOTrainer
+
+    words = tokenizer()
+    path, names, unfit = exported("dpo", tmp_path, "dpo.jsonl")
+    trainer = DPOTrainer(
+        model=model(words),
+        ref_model=model(words),
+        args=DPOConfig(**settings(tmp_path, max_length=None)),
+        train_dataset=loaded(path),
+        processing_class=words,
+    )
+    seen = {}
+    for name, row in zip(names, trainer.train_dataset, strict=True):
+        prompt = words.decode(row["prompt_ids"])
+        seen[name] = qwen_text.events(prompt + words.decode(row["chosen_ids"]))
+        assert qwen_text.tools(prompt) == [nested(tool) for tool in CASES[name].tools], name
+        worse = qwen_text.events(prompt + words.decode(row["rejected_ids"]))
+        assert worse == qwen_text.without_ids([*CASES[name].prompt, *CASES[name].worse]), name
+    hold("dpo: TRL, Qwen3", verdicts(seen, unfit, by_qwen3))
+    assert trainer.train().training_loss > 0
+
+
+def test_decimals_reach_the_trainers_from_a_parquet_file(tmp_path: Path):
+    """Which JSON lines cannot keep: `datasets` decodes them twice, and a number such as 0.3 is another one then."""
+    import datasets
+    from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+
+    words, case = tokenizer(), CASES["decimal"]
+    rollouts, expected = write(tmp_path, [case.name]), qwen_text.without_ids(case.happened)
+    rows = {}
+    for form in ("sft", "dpo", "grpo"):
+        path = tmp_path / f"{form}.parquet"
+        export(form, [rollouts], path)
+        rows[form] = datasets.load_dataset(
+            "parquet", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"), keep_in_memory=True
+        )
+    sft = SFTTrainer(
+        model=model(words),
+        args=SFTConfig(**settings(tmp_path, max_length=None, assistant_only_loss=True)),
+        train_dataset=rows["sft"],
+        processing_class=words,
+    )
+    [row] = sft.train_dataset
+    assert qwen_text.events(words.decode(row["input_ids"])) == expected
+    dpo = DPOTrainer(
+        model=model(words),
+        ref_model=model(words),
+        args=DPOConfig(**settings(tmp_path, max_length=None)),
+        train_dataset=rows["dpo"],
+        processing_class=words,
+    )
+    [row] = dpo.train_dataset
+    assert qwen_text.events(words.decode(row["prompt_ids"] + row["chosen_ids"])) == expected
+    [row] = rows["grpo"]
+    assert in_messages([*row["prompt"], *row["answers"][0]]) == case.happened
+
+
+def in_messages(messages: Sequence[Json]) -> list[Event]:
+    """What chat messages hold."""
+    result: list[Event] = []
+    for message in messages:
+        if message["role"] == "tool":
+            result.append(got(message["tool_call_id"], message["content"]))
+        elif message["role"] != "assistant":
+            result.append(told(message["role"], message["content"]))
+        else:
+            calls = message.get("tool_calls") or ()
+            if message.get("reasoning_content"):
+                result.append(thought(message["reasoning_content"]))
+            if message["content"] or not (calls or message.get("reasoning_content")):
+                result.append(said(message["content"]))
+            functions = ((call["id"], call["function"]) for call in calls)
+            result += [called(call, each["name"], each["arguments"]) for call, each in functions]
+    return result
+
+
+def as_system(case: Case) -> tuple[list[Event], str]:
+    return [told("system", event[2]) if event[:2] == ("told", "developer") else event for event in case.happened], KEPT
+
+
+def test_grpo_generates_from_the_prompts_and_gives_our_columns_to_the_reward_function(tmp_path: Path):
+    from trl import GRPOConfig, GRPOTrainer
+
+    words = tokenizer()
+    path, names, unfit = exported("grpo", tmp_path, "grpo.jsonl")
+    given: dict[str, Json] = {}
+
+    def reward(prompts: list[Any], completions: list[Any], **columns: Any) -> list[float]:
+        for place, task in enumerate(columns["task"]):
+            row = {name: column[place] for name, column in columns.items() if isinstance(column, list)}
+            given[task] = {**row, "prompts": prompts[place], "completions": completions[place]}
+        return [float(len(completion[0]["content"])) for completion in completions]
+
+    size = {"per_device_train_batch_size": 2 * len(names), "num_generations": 2, "max_completion_length": 2}
+    trainer = GRPOTrainer(
+        model=model(words),
+        reward_funcs=reward,
+        args=GRPOConfig(**settings(tmp_path, **size)),
+        train_dataset=loaded(path),
+        processing_class=words,
+    )
+    trainer.train()
+    assert sorted(given) == sorted(names)
+    seen = {}
+    for name, row in given.items():
+        assert [message["role"] for message in row["completions"]] == ["assistant"]
+        assert json.loads(row["tools"] or "[]") == [nested(tool) for tool in CASES[name].tools]
+        assert row["expected_answer"] == "42"
+        if name in unfit:
+            assert (row["rewards"], len(row["answers"])) == ([0.0], 1)
+            continue
+        better, worse = row["answers"]
+        assert (row["rewards"], row["keys"]) == ([1.0, 0.0], [f"{name}/0", f"{name}/1"])
+        assert in_messages(worse) == CASES[name].worse
+        seen[name] = in_messages([*row["prompts"], *better])
+    assert given["truncated"]["statuses"] == ["incomplete", "completed"]
+    assert given["tokens"]["turns"][0] == [
+        {name: CASES["tokens"].output[0][name] for name in given["tokens"]["turns"][0][0]}
+    ]
+    hold("grpo: TRL", verdicts(seen, unfit, as_system))

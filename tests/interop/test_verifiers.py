@@ -1,0 +1,84 @@
+"""The real verifiers: `vf-eval` plays its NeMo Gym taskset on our environment server, with our model server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import hosted as hosting
+from patience import DEADLINE_S
+from programs import environment
+from test_nemo_gym import SCRIPT, TASKS, lines, read
+
+from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+
+# It runs its chat program with uv, which would install what the environment has already.
+UV = """#!/bin/sh
+case "$*" in
+  *--help*) echo --script ;;
+  *"python find"*) echo {python} ;;
+esac
+"""
+
+
+def evaluate(folder: Path, settings: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """`vf-eval` with a home of its own and no other variables, in a group of processes that ends with it."""
+    python = environment("verifiers")
+    uv = folder / "home" / ".local" / "bin" / "uv"
+    uv.parent.mkdir(parents=True)
+    uv.write_text(UV.format(python=python))
+    uv.chmod(0o755)
+    config = folder / "eval.json"
+    config.write_text(json.dumps(settings))
+    variables = {"HOME": str(folder / "home"), "PATH": os.environ["PATH"], "NO_KEY": "none"}
+    command = [str(python.with_name("vf-eval")), "@", str(config), "--no-rich"]
+    made = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = made.communicate(timeout=DEADLINE_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(made.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, made.returncode, said)
+
+
+def test_its_nemo_gym_taskset_is_played_and_scored_on_our_servers(tmp_path: Path):
+    tasks = lines(tmp_path / "tasks.jsonl", TASKS[1:])
+    with (
+        hosting.hosted("resources_servers", ExampleSessionStateMgmt) as counter,
+        hosting.hosted("responses_api_models", lambda: ScriptedModel(answers=SCRIPT)) as model,
+    ):
+        taskset = {"id": "nemo_gym", "dataset": str(tasks), "task": {"resources_url": counter}}
+        agent = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
+        ended = evaluate(
+            tmp_path,
+            {
+                "model": "policy_model",
+                "push": False,
+                "output_dir": str(tmp_path / "out"),
+                "run": {"name": "run"},
+                "client": {"base_url": f"{model}/v1", "api_key_var": "NO_KEY"},
+                "env": {"taskset": taskset, "agent": agent},
+            },
+        )
+    assert ended.returncode == 0, ended.stdout
+    episodes = sorted(
+        read(tmp_path / "out" / "run" / "traces.jsonl"), key=lambda each: str(each["task"]["data"]["idx"])
+    )
+    assert [(each["ok"], each["errors"]) for each in episodes] == [(True, [])] * 2, ended.stdout
+    traces = [each["traces"][0] for each in episodes]
+    assert [each["rewards"]["nemo_gym"]["score"] for each in traces] == [1, 0]
+    assert [each["info"]["nemo_gym"]["final_count"] for each in traces] == [4, 5]  # sessions by cookie

@@ -1,0 +1,134 @@
+"""verl reads our prompts: every message as the model was given it, its images, and a reward from our environment."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import trl
+from corpus import BLUE, CASES, RED, Case, Event
+from law import KEPT, exported, hold, verdicts
+from programs import ROOT, run
+
+import velodrome as velo
+from velodrome.exchange.export.verl import SCORED
+from velodrome.resources_servers.calculator.app import Calculator
+from velodrome.responses_api_models.turns import nested
+
+HERE = Path(__file__).parent
+IN_PROMPTS = {
+    "mixed schemas",
+    "system prompt",
+    "earlier turns with calls in the prompt",
+    "image in the prompt",
+    "image behind an http address",
+}
+TEMPLATES = ("qwen2_5", "qwen3", "llama3_1", "glm4moe")
+
+
+def ask(tmp_path: Path, **order: Any) -> Any:
+    """What verl makes of it, all in one process: importing it takes longer than everything else."""
+    (tmp_path / "order.json").write_text(json.dumps(order))
+    printed = run("verl", HERE / "verl_read.py", tmp_path / "order.json", OMP_NUM_THREADS="1", HF_HOME=str(tmp_path))
+    [line] = [line for line in printed.splitlines() if line.startswith("RESULT ")]
+    return json.loads(base64.b64decode(line.removeprefix("RESULT ")))
+
+
+def events(messages: list[dict[str, Any]]) -> list[Event]:
+    """The messages that verl hands to the chat template, as the corpus tells them."""
+    made: list[Event] = []
+    for message in messages:
+        content = message["content"]
+        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            if part["type"] == "image":
+                made.append(("saw", part["image"]))
+            elif message["role"] == "tool":
+                made.append(("got", message["tool_call_id"], part["text"]))
+            elif message["role"] != "assistant":
+                made.append(("told", message["role"], part["text"]))
+            elif part["text"]:
+                made.append(("said", part["text"]))
+        for call in message.get("tool_calls", ()):
+            made.append(("called", call["id"], call["function"]["name"], call["function"]["arguments"]))
+    return made
+
+
+def expected(case: Case) -> tuple[list[Event], str]:
+    given = [("told", "system", event[2]) if event[:2] == ("told", "developer") else event for event in case.prompt]
+    return given, KEPT if case.feature in IN_PROMPTS else "prompt only"
+
+
+def messages(case: Case) -> list[dict[str, Any]]:
+    """The prompt as a chat template takes it, from what happened and not from the export."""
+    made: list[dict[str, Any]] = []
+    for kind, *what in expected(case)[0]:
+        if kind == "told":
+            made.append({"role": what[0], "content": what[1]})
+        elif kind == "said":
+            made.append({"role": "assistant", "content": what[0]})
+        elif kind == "called":
+            call = {"id": what[0], "type": "function", "function": {"name": what[1], "arguments": what[2]}}
+            made.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        elif kind == "got":
+            made.append({"role": "tool", "tool_call_id": what[0], "content": what[1]})
+    return made
+
+
+def reward_function(folder: Path) -> Path:
+    """The file that docs/export.md shows."""
+    page = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(# verl_reward\.py\n.*?)```", page, re.DOTALL)
+    path = folder / "verl_reward.py"
+    path.write_text(code)
+    return path
+
+
+def collected(folder: Path) -> Path:
+    """A collection of the demo's tasks, whose prompts have an example with a call."""
+    tasks = [json.loads(line) for line in (ROOT / "examples" / "demo_tasks.jsonl").read_text().splitlines()[:3]]
+    output = folder / "demo.jsonl"
+    agent = velo.SimpleAgent(model=lambda request: "The answer is 36.", environment=Calculator())
+    asyncio.run(velo.collect(tasks, agent, out=output))
+    return output
+
+
+async def asked_with_a_server(tmp_path: Path, **order: Any) -> Any:
+    async with velo.serve(environment=Calculator()) as url:
+        rewards = {**order.pop("rewards"), "url": url}
+        return await asyncio.to_thread(ask, tmp_path, **order, rewards=rewards)
+
+
+def test_verl_gets_what_the_model_was_given(tmp_path: Path):
+    path, names, unfit = exported("verl", tmp_path, "corpus.parquet")
+    demo = tmp_path / "demo.parquet"
+    assert sum(velo.export("verl", collected(tmp_path), demo).records.values()) == 3
+    cases = {name: {"messages": messages(case), "tools": list(map(nested, case.tools))} for name, case in CASES.items()}
+    templates = {name: str(Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja") for name in TEMPLATES}
+    pictures = [{"role": "user", "content": [{"type": "image", "image": url} for url in (RED, BLUE)]}]
+    answers = {"path": str(demo), "function": str(reward_function(tmp_path)), "answers": ["It is 36.", "It is 35."]}
+    read = asyncio.run(
+        asked_with_a_server(
+            tmp_path,
+            prompts={"path": str(path), "templates": templates, "cases": cases},
+            images={"messages": pictures},
+            scorers={"names": [*sorted(SCORED), "aime24", "corpus_agent"]},
+            rewards=answers,
+        )
+    )
+    rows = dict(zip(names, read["prompts"], strict=True))
+    hold("verl: verl", verdicts({name: events(row["raw_prompt"]) for name, row in rows.items()}, unfit, expected))
+    for name, row in rows.items():
+        assert json.loads(row["extra_info"]["tools"] or "[]") == cases[name]["tools"]
+        assert row["extra_info"]["task"] == name
+        assert row["agent_name"] == ("tool_agent" if CASES[name].tools else "single_turn_agent")
+        if "image" not in CASES[name].feature:  # these templates are for texts
+            for got, wanted in row["rendered"].values():
+                assert got == wanted
+                assert "Error: " not in got
+    assert read["images"] == [[255, 0, 0], [0, 0, 255]]
+    assert read["scorers"] == ["corpus_agent"]
+    assert read["rewards"] == [1.0, 0.0]
