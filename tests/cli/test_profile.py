@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -172,7 +173,7 @@ def test_a_terminal_without_unicode_gets_ascii(file: Path):
     done = subprocess.run(
         command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=DEADLINE_S
     )
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, b"velo:" in done.stderr) == (0, False)
     report = profile_report(read_profile(file))
     assert [len(line) for line in done.stdout.decode("ascii").splitlines()] == [
         len(line) for line in report.splitlines()
@@ -191,7 +192,7 @@ def test_someone_who_waits_sees_what_goes_on_and_someone_who_does_not_sees_nothi
         while not seen and time.monotonic() < until:
             seen += capsys.readouterr().err
             time.sleep(0.01)
-    assert seen == "reading r.jsonl: 0 s so far\n"
+    assert re.match(r"reading r.jsonl: \d+ s so far\n", seen)
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,32 @@ def test_a_second_turn_that_breaks_off_is_the_last_event_and_the_session_is_clos
     assert environment.closed.acquire(timeout=DEADLINE_S)
 
 
+class Broken(Calculator):
+    async def call(self, session: str, name: str, arguments: Any) -> str:
+        raise RuntimeError("the tool broke")
+
+
+def test_an_error_in_the_middle_of_a_stream_is_the_same_error_behind_http() -> None:
+    make = agent(*SCRIPT, environment=Broken)
+
+    async def error_of(model: Any) -> tuple[Any, ...]:
+        try:
+            with pytest.raises(ToolError) as caught:
+                await collected(model)
+        finally:
+            await http.close_shared()
+        error = caught.value
+        partial = [{**item, "id": None, "call_id": None} for item in error.partial or ()]  # new at every call
+        return str(error), error.boundary, error.place, partial
+
+    here = asyncio.run(error_of(make()))
+    with hosting.hosted(AGENT, make) as url:
+        there = asyncio.run(error_of(HttpModel(url)))
+    assert there == here
+    assert str(there[2]).endswith(" in Broken.call")
+    assert [item["type"] for item in there[3]] == ["reasoning", "message", "function_call", "function_call"]
+
+
 def test_an_error_of_the_first_turn_has_a_status() -> None:
     def make() -> SimpleAgent:
         model = ScriptedModel(answers=["x"], faults=[{"kind": "status", "status": 429}])

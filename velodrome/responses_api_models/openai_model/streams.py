@@ -1,6 +1,7 @@
 """What a server streams, as the events of a Response: those of `/responses` as they are, chat's chunks converted.
 
-A stream that fails, makes no sense, or stops before its last event raises `ModelError`: half an answer is none.
+Half an answer is none: a stream that makes no sense or stops before its last event raises `ModelError`. One that the
+server itself ends with an error raises `CallError`, with the event as its body: whose fault it is may be in there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import orjson
 
 from velodrome import http
 from velodrome.contracts import Json
-from velodrome.errors import ModelError
+from velodrome.errors import CallError, ModelError
 from velodrome.records.conversation import answer_flaw, flaw, forged
 from velodrome.records.events import ENDS
 from velodrome.responses_api_models.chunks import ChatStream
@@ -101,12 +102,13 @@ async def _lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
     yield b""
 
 
-def _failed(reply: http.Stream, event: Json) -> ModelError:
+def _failed(reply: http.Stream, event: Json) -> CallError:
     error = event.get("error") or (event.get("response") or {}).get("error") or event
     code = error.get("code") if isinstance(error, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
     text = reply.target.excerpt(str(message or error).encode())
-    return ModelError(f"{_where(reply)}: {text}", status=code if isinstance(code, int) else None)
+    status = code if isinstance(code, int) else None
+    return CallError(f"{_where(reply)}: {text}", status=status, excerpt=text, body=orjson.dumps(event))
 
 
 def _broken(reply: http.Stream, what: str) -> ModelError:
