@@ -17,7 +17,7 @@ from streams import added, client, collected, consistent, responses, without_ids
 
 from velodrome import Environment, http
 from velodrome.contracts import as_agent, as_model, prompt_text
-from velodrome.errors import ModelError
+from velodrome.errors import ModelError, ToolError
 from velodrome.records.events import whole
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
