@@ -24,6 +24,24 @@ def function(**fields: Any) -> Json:
     return {"input": "?", "tools": [{"type": "function", **fields}]}
 
 
+def nested(levels: int) -> Json:
+    schema: Json = {"type": "object"}
+    for _ in range(levels - 1):
+        schema = {"items": schema}
+    return schema
+
+
+def with_schema(levels: int) -> list[tuple[str, Json]]:
+    """A request with a tool whose schema has so many levels, in each dialect."""
+    schema, name = nested(levels), "calculator"
+    chat = {"type": "function", "function": {"name": name, "parameters": schema}}
+    return [
+        ("/v1/responses", function(name=name, parameters=schema)),
+        ("/v1/chat/completions", {"messages": [USER], "tools": [chat]}),
+        ("/v1/messages", {"messages": [USER], "max_tokens": 9, "tools": [{"name": name, "input_schema": schema}]}),
+    ]
+
+
 RESPONSES: list[tuple[Json, str]] = [
     ({}, "input"),
     ({"input": 7}, "input"),
@@ -41,6 +59,8 @@ RESPONSES: list[tuple[Json, str]] = [
     ({"input": "?", "max_output_tokens": -5}, "max_output_tokens"),
     ({"input": "?", "max_output_tokens": 1.5}, "max_output_tokens"),
     ({"input": "?", "metadata": "x"}, "metadata"),
+    ({"input": "?", "include": "x"}, "include"),
+    ({"input": "?", "include": [5]}, "include"),
     ({"input": "?", "stream": "yes"}, "stream"),
     ({"input": "?", "model": 5}, "model"),
     ({"input": "?", "n": 3}, "n"),
@@ -57,6 +77,11 @@ CHAT: list[tuple[Json, str]] = [
     ({"messages": [USER, {"role": "tool", "content": "x"}]}, "messages[1].tool_call_id"),
     ({"messages": [{"role": "alien", "content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+    ({"messages": [USER], "include": [["x"]]}, "include"),
+]
+MESSAGES: list[tuple[Json, str]] = [
+    ({"messages": [USER], "max_tokens": 9, "include": {"x": 1}}, "include"),
+    ({"messages": [USER], "max_tokens": 9, "include": [None]}, "include"),
 ]
 KINDS = {
     "responses_api_models": lambda: ScriptedModel(answers=["Hello."]),
@@ -67,12 +92,22 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_body_that_cannot_be_used_is_a_bad_request_that_names_the_field(kind: str) -> None:
     bodies = [("/v1/responses", *each) for each in RESPONSES] + [("/v1/chat/completions", *each) for each in CHAT]
+    bodies += [("/v1/messages", *each) for each in MESSAGES]
+    bodies += [(*each, "tools") for levels in (248, 900) for each in with_schema(levels)]
     with hosting.hosted(kind, KINDS[kind]) as url, httpx2.Client() as asker:
         for path, body, param in bodies:
             reply = asker.post(url + path, json=body)
             error = reply.json().get("error", {})
             assert (reply.status_code, error.get("param"), "boundary" in error) == (400, param, False), (path, body)
             assert error["message"].startswith(f'"{param}" '), error["message"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_schema_as_deep_as_a_task_may_be_is_taken(kind: str, stream: bool) -> None:
+    with hosting.hosted(kind, KINDS[kind]) as url, httpx2.Client() as asker:
+        replies = [asker.post(url + path, json={**body, "stream": stream}) for path, body in with_schema(246)]
+    assert [(reply.status_code, "Recursion" in reply.text) for reply in replies] == [(200, False)] * 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,7 @@ import orjson
 Json = dict[str, Any]
 
 _SEE = "(see docs/rollouts.md#task)"
-_DEEPEST = 250
+DEEPEST = 250  # levels of a task or of a request
 
 
 def parse_task(line: bytes) -> Json:
@@ -24,8 +24,8 @@ def parse_task(line: bytes) -> Json:
     except orjson.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} (character {error.pos + 1} of the line)") from error
     check_task(row)
-    if line.count(b"{") + line.count(b"[") > _DEEPEST and not _can_be_written(row):
-        raise ValueError(f"nested deeper than {_DEEPEST} levels {_SEE}")
+    if is_too_deep(line, row):
+        raise ValueError(f"nested deeper than {DEEPEST} levels {_SEE}")
     task: Json = row
     return task
 
@@ -60,10 +60,15 @@ def check_input(prompt: Any) -> None:
         raise ValueError(f'a message of "responses_create_params.input" is not an object {_SEE}')
 
 
-def _can_be_written(row: Json) -> bool:
-    """Whether the row is not too deep for orjson, which reads deeper than it writes; a rollout wraps it twice."""
+def is_too_deep(line: bytes, row: Json) -> bool:
+    """Whether the row of this JSON is too deep to be written; few lines have brackets enough to be examined."""
+    return line.count(b"{") + line.count(b"[") > DEEPEST and not can_be_written(row)
+
+
+def can_be_written(value: Any) -> bool:
+    """Whether this is not too deep for orjson, which reads deeper than it writes; a rollout wraps a task twice."""
     try:
-        orjson.dumps([[[[row]]]])
+        orjson.dumps([[[[value]]]])
     except orjson.JSONEncodeError:
         return False
     return True
@@ -162,7 +167,7 @@ def _shape_flaw(params: Json, conversation: str = "input") -> RequestFlaw | None
     if not _objects(params.get("tools")):
         return _not_objects("tools")
     if params.get("include") is not None and not isinstance(params["include"], list):
-        return RequestFlaw("include", "must be a list")
+        return RequestFlaw("include", "must be a list of texts")
     for name in ("text", "reasoning", "metadata"):
         if params.get(name) is not None and not isinstance(params[name], dict):
             return RequestFlaw(name, "must be an object")
@@ -175,6 +180,8 @@ def _shape_flaw(params: Json, conversation: str = "input") -> RequestFlaw | None
 def _setting_flaw(params: Json) -> RequestFlaw | None:
     if not isinstance(params.get("model", ""), str | None):
         return RequestFlaw("model", f"must be a text, not {params['model']!r:.40}")
+    if not all(isinstance(each, str) for each in params.get("include") or ()):
+        return RequestFlaw("include", "must be a list of texts")
     for name in _NUMBERS:
         value = params.get(name)
         if value is not None and not _is_number(value):

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from velodrome.contracts import Json
+from velodrome.records.task import DEEPEST, can_be_written, is_too_deep
 from velodrome.serving.callers import Callers
 from velodrome.timing.deadline import deadline
 
@@ -92,25 +93,36 @@ def encoded(data: Any) -> bytes:
 
 
 async def read_json(request: Request) -> Json:
-    """The body as a JSON object: bounded in size and in time."""
-    data = await read_any(request)
+    """The body as a JSON object: bounded in size, in time and in depth."""
+    body = await _read_body(request)
+    data = _parsed(body)
     if not isinstance(data, dict):
         raise BadRequest(400, "the body must be a JSON object")
+    if is_too_deep(body, data):
+        param = next((name for name, value in data.items() if not can_be_written([value])), "")
+        raise BadRequest(400, f'"{param:.100}" is nested too deep: a body has at most {DEEPEST} levels', param=param)
     return data
 
 
 async def read_any(request: Request) -> Any:
     """The body as JSON, whatever it holds: bounded in size and in time."""
-    limits = limits_of(request)
-    try:
-        with deadline(limits.body_timeout_s):
-            body = await _read(request, limits.max_body_bytes)
-    except TimeoutError:
-        raise BadRequest(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from None
+    return _parsed(await _read_body(request))
+
+
+def _parsed(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadRequest(400, f"the body is not JSON: {error}") from error
+
+
+async def _read_body(request: Request) -> bytes:
+    limits = limits_of(request)
+    try:
+        with deadline(limits.body_timeout_s):
+            return await _read(request, limits.max_body_bytes)
+    except TimeoutError:
+        raise BadRequest(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from None
 
 
 async def _read(request: Request, most: int) -> bytes:
