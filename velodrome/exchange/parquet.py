@@ -9,8 +9,7 @@ import orjson
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError
-
-_MOST_DIGITS = 15
+from velodrome.exchange.decimals import decimal
 
 
 def arrow(what: str) -> Any:
@@ -57,16 +56,3 @@ def _readable(value: Any) -> Any:
     if isinstance(value, list):
         return [_readable(each) for each in value]
     return orjson.Fragment(decimal(value) or repr(value)) if isinstance(value, float) else value
-
-
-def decimal(number: float) -> str | None:
-    """The number as `datasets` reads it without a change from JSON, or None.
-
-    Its reader adds the digits after the point as a product, which rounds 0.3 but not 0.30.
-    """
-    whole, _, digits = repr(number).partition(".")
-    while digits.isdigit() and len(digits) <= _MOST_DIGITS:
-        if abs(int(whole)) + int(digits) * 10.0 ** -len(digits) == abs(number):
-            return f"{whole}.{digits}"
-        digits += "0"
-    return None

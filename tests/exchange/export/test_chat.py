@@ -71,15 +71,15 @@ def test_a_refusal_is_what_the_model_said():
 
 def test_functions_are_offered_as_text_to_trl_and_as_a_list_to_openai():
     offered = [{"type": "function", "name": "add", "parameters": {}}]
-    assert chat.with_tools({"a": 1}, row("x", [], tools=offered), Style("text")) == {
+    assert chat.with_tools({"a": 1}, row("x", [], tools=offered), listed=True) == {
         "a": 1,
         "tools": [{"type": "function", "function": {"name": "add", "parameters": {}}}],
     }
-    assert chat.with_tools({"a": 1}, row("x", [], tools=offered), Style("object")) == {
+    assert chat.with_tools({"a": 1}, row("x", [], tools=offered)) == {
         "a": 1,
         "tools": '[{"type":"function","function":{"name":"add","parameters":{}}}]',
     }
-    assert chat.with_tools({"a": 1}, row("x", [], tools=[]), Style("object")) == {"a": 1}
+    assert chat.with_tools({"a": 1}, row("x", [], tools=[])) == {"a": 1}
 
 
 def test_a_tool_on_offer_that_is_no_function_has_no_form_in_chat():

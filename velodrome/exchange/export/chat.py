@@ -16,7 +16,7 @@ from typing import Any, Literal
 import orjson
 
 from velodrome.contracts import Json
-from velodrome.exchange.parquet import decimal
+from velodrome.exchange.decimals import decimal
 from velodrome.records.conversation import text_of
 from velodrome.records.facts import RowFacts
 from velodrome.responses_api_models.turns import chat_messages, nested
@@ -24,11 +24,8 @@ from velodrome.responses_api_models.turns import chat_messages, nested
 Arguments = Literal["object", "text"]
 Reasoning = Literal["keep", "drop", "inline"]
 
-TOOLS_FIELD = (
-    "the functions on offer, in the shape of chat completions, as JSON text (a list with --arguments text); "
-    "absent if there were none"
-)
-MESSAGES_TYPE: Json = {"list": "json"}
+TOOLS_FIELD = "the functions on offer, in the shape of chat completions, as JSON text; absent if there were none"
+LIST_TYPE: Json = {"list": "json"}
 TEXT_TYPE: Json = {"dtype": "string"}
 _DEEPEST = 200  # levels of arguments; JSON is written up to 254
 _LARGE = 2.0**63
@@ -103,19 +100,15 @@ def tools(row: Json) -> list[Json]:
     return [nested(tool) for tool in offered]
 
 
-def with_tools(record: Json, row: Json, style: Style) -> Json:
+def with_tools(record: Json, row: Json, *, listed: bool = False) -> Json:
     """The record with the field `tools`, if any were offered: OpenAI refuses an empty list.
 
-    For TRL it is JSON text: as a list, `datasets` would give every schema the fields of all others.
+    For `datasets` it is JSON text, which TRL parses: of a list it would change the numbers.
     """
     offered = tools(row)
     if not offered:
         return record
-    return {**record, "tools": offered if style.arguments == "text" else orjson.dumps(offered).decode()}
-
-
-def tools_type(arguments: Arguments) -> Json:
-    return {"list": "json"} if arguments == "text" else TEXT_TYPE
+    return {**record, "tools": offered if listed else orjson.dumps(offered).decode()}
 
 
 def ended(row: Json, messages: list[Json]) -> list[Json]:
@@ -126,15 +119,12 @@ def ended(row: Json, messages: list[Json]) -> list[Json]:
 
 
 def loadable(messages: list[Json], style: Style, images: str = "") -> list[Json]:
-    """The same as `datasets` loads it without a change: contents are texts, and numbers keep their value.
-
-    It takes one type for all contents, and its JSON type adds up decimals with a rounding error of its own.
-    """
-    survives, way_out = (_survives_in_table, "") if style.table else (_survives, "a .parquet file or ")
+    """The same as `datasets` loads it without a change: contents are all texts, and numbers keep their value."""
     for message in messages:
         message["content"] = text_only(message["content"], images)
         for call in message.get("tool_calls", ()):
-            if not all(map(survives, numbers(call["function"]["arguments"]))):
+            if not survives(call["function"]["arguments"], style):
+                way_out = "" if style.table else "a .parquet file or "
                 raise Unfit(f"`datasets` changes a number of a call's arguments; {way_out}--arguments text keeps it")
     return messages
 
@@ -150,18 +140,12 @@ def numbers(value: Any) -> Iterator[int | float]:
             yield each
 
 
-def _survives(number: int | float) -> bool:
-    """Whether pandas' JSON reader and writer, which `datasets` uses, give back the same number."""
-    if isinstance(number, int):
-        return _writable(number)
-    whole, _, decimals = repr(abs(number)).partition(".")
-    if not decimals.isdigit() or len(decimals) > 10 or str(number) == "-0.0":
-        return False
-    return int(whole) + int(decimals) * 10.0 ** -len(decimals) == abs(number)
-
-
-def _survives_in_table(number: int | float) -> bool:
-    return _writable(number) if isinstance(number, int) else decimal(number) is not None
+def survives(value: Any, style: Style) -> bool:
+    """Whether `datasets` gives back every number of a value as it was."""
+    return all(
+        _writable(each) if isinstance(each, int) else decimal(each, rewritten=not style.table) is not None
+        for each in numbers(value)
+    )
 
 
 def _writable(number: int | float) -> bool:

@@ -64,18 +64,18 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
                 "score_rejected": rewards[worse],
                 "task": unit.task,
             }
-            yield chat.with_tools(record, fitting[better][0], style)
+            yield chat.with_tools(record, fitting[better][0])
 
     return convert
 
 
 def types(settings: ExportSettings) -> Json:
     return {
-        **dict.fromkeys(("prompt", "chosen", "rejected"), chat.MESSAGES_TYPE),
+        **dict.fromkeys(("prompt", "chosen", "rejected"), chat.LIST_TYPE),
         "score_chosen": {"dtype": "float64"},
         "score_rejected": {"dtype": "float64"},
         "task": chat.TEXT_TYPE,
-        "tools": chat.tools_type(settings.arguments),
+        "tools": chat.TEXT_TYPE,
     }
 
 

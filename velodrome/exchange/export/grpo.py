@@ -59,7 +59,7 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
         answer = fitting[0][0].get(settings.answer)
         if answer is not None and settings.answer not in record:
             record[settings.answer] = as_text(answer)
-        yield chat.with_tools(record, fitting[0][0], style)
+        yield chat.with_tools(record, fitting[0][0])
 
     return convert
 
@@ -83,14 +83,14 @@ def types(settings: ExportSettings) -> Json:
     return {
         settings.answer: chat.TEXT_TYPE,
         "task": chat.TEXT_TYPE,
-        "prompt": chat.MESSAGES_TYPE,
+        "prompt": chat.LIST_TYPE,
         "answers": {"list": {"list": "json"}},
         "rewards": {"list": "float64"},
         "statuses": {"list": "string"},
         "stops": {"list": "string"},
         "keys": {"list": "string"},
         "turns": {"list": {"list": [{"name": name, "list": _TOKEN_TYPES[name]} for name in TOKEN_FIELDS]}},
-        "tools": chat.tools_type(settings.arguments),
+        "tools": chat.TEXT_TYPE,
     }
 
 

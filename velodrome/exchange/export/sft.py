@@ -18,9 +18,14 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
             messages = chat.loadable(messages, style, images=_IMAGES)
         else:
             messages = [_openai(message) for message in messages]
-        return chat.with_tools({"messages": messages}, row, style)
+        return chat.with_tools({"messages": messages}, row, listed=_listed(style))
 
     return per_rollout(record)
+
+
+def _listed(style: chat.Style) -> bool:
+    """Whether `tools` is a list: in OpenAI's form, which is never a table."""
+    return style.arguments == "text" and not style.table
 
 
 def _openai(message: Json) -> Json:
@@ -29,7 +34,7 @@ def _openai(message: Json) -> Json:
 
 
 def types(settings: ExportSettings) -> Json:
-    return {"messages": chat.MESSAGES_TYPE, "tools": chat.tools_type(settings.arguments)}
+    return {"messages": chat.LIST_TYPE, "tools": chat.LIST_TYPE if _listed(settings.style) else chat.TEXT_TYPE}
 
 
 FORMAT = Format(
@@ -37,7 +42,7 @@ FORMAT = Format(
     about="chat messages with tools, as TRL and OpenAI's fine-tuning take them",
     fields={
         "messages": "the whole conversation: system, user, assistant (with tool_calls), tool",
-        "tools": chat.TOOLS_FIELD,
+        "tools": f"{chat.TOOLS_FIELD}; with --arguments text a list, except in a .parquet file",
     },
     start=start,
     content=only("messages", "tools"),

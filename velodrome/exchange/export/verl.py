@@ -24,9 +24,10 @@ from velodrome.exchange.export.format import (
     only,
     reward_of,
 )
-from velodrome.exchange.parquet import decimal
 from velodrome.records.rollout import task_of
 from velodrome.stats.metrics import PASS_REWARD
+
+_STYLE = chat.Style(arguments="object", table=True)
 
 # The data sources that verl's default_compute_score has a function for, beside all that begin with "aime".
 SCORED = frozenset(
@@ -105,13 +106,12 @@ def _rewards(rows: Sequence[Json]) -> Json:
 
 def _prompt(row: Json) -> list[Json]:
     chat.tools(row)
-    messages = chat.prompt(row, chat.Style(arguments="object"))
+    messages = chat.prompt(row, _STYLE)
     for message in messages:
         message["content"] = _content(message["content"])
         for call in message.get("tool_calls", ()):
-            for number in chat.numbers(call["function"]["arguments"]):
-                if isinstance(number, float) and decimal(number) is None:
-                    raise chat.Unfit("`datasets` would change a number of a call in its prompt")
+            if not chat.survives(call["function"]["arguments"], _STYLE):
+                raise chat.Unfit("`datasets` would change a number of a call in its prompt")
     return messages
 
 
