@@ -139,6 +139,24 @@ def test_without_servers_the_config_is_run_here_and_that_is_said(closed_port: in
     assert find(args) == (args, Servers(note=note))
 
 
+def test_servers_at_the_urls_of_a_config_are_not_said_to_run_here(closed_port: int):
+    url, links = "http://127.0.0.1:2", {"resources_server": {"type": RESOURCES, "name": "r"}}
+    theirs = Instance("theirs", AGENT, "any", {"url": url}, "my.yaml")
+    environment = Instance("r", RESOURCES, "any", {"url": url}, "my.yaml")
+    mine = Instance("mine", AGENT, "simple_agent", links, "my.yaml")
+
+    def said(*instances: Instance, port: int = closed_port, **how: Any) -> tuple[bool, str]:
+        """Whether something is said to run here, and the servers that are named."""
+        _, rest = find(config(port, *instances), **how)[1].note.split(f"{port}: ", 1)
+        return "in this process" in rest, rest.rpartition(": ")[2]
+
+    assert said(theirs, environment) == (False, "r, theirs")
+    assert said(mine, environment) == (True, "r")
+    assert said(mine, environment, scoring=True) == (False, "r")
+    with head() as port:
+        assert said(theirs, environment, port=port) == (False, "r, theirs")
+
+
 def test_without_servers_and_without_a_config_there_is_nothing_to_run(closed_port: int):
     with pytest.raises(InputError, match=rf"^no servers run at 127.0.0.1:{closed_port}, and no config_paths are given"):
         find(config(closed_port))

@@ -54,20 +54,20 @@ def find(config: Config, *, embedded: bool = False, scoring: bool = False) -> tu
     if embedded:
         return config, Servers()
     host, port = head_address(config.settings)
+    wanted = {name for name, block in config.instances.items() if not (scoring and block.kind == AGENTS)}
     try:
         head = read_head(config.settings)
     except _ForeignError as error:
         if not config.instances:
             raise
-        return config, Servers(note=f"{error.what}: running embedded, all in this process")
+        return config, Servers(note=f"{error.what}: {_places(config, wanted)}")
     if head is None:
         if not config.instances:
             raise InputError(
                 f"no servers run at {host}:{port}, and no config_paths are given: start them with velo run, "
                 "or give +config_paths=[…] to run without servers"
             )
-        return config, Servers(note=f"no servers run at {host}:{port}: running embedded, all in this process")
-    wanted = {name for name, block in config.instances.items() if not (scoring and block.kind == AGENTS)}
+        return config, Servers(note=f"no servers run at {host}:{port}: {_places(config, wanted)}")
     _refuse_others(config, head, wanted)
     urls = {each["name"]: _url(each, host) for each in head.instances if each["name"] in head.blocks}
     running = {name: block for name, block in head.blocks.items() if name in urls or "url" in block.settings}
@@ -79,10 +79,21 @@ def find(config: Config, *, embedded: bool = False, scoring: bool = False) -> tu
     used = sorted(urls.keys() & wanted if config.instances else running)
     note = f"using the servers that run at {head.address}: {', '.join(used)}"
     if not used:
-        note = f"none of these servers runs at {head.address}: running embedded, all in this process"
+        note = f"none of these servers runs at {head.address}: {_places(config, wanted)}"
     whole = Config(config.settings, {**running, **config.instances})
     token = server_token(config.settings)
     return whole, Servers(urls, token, note, asyncio.run(_sources(urls, token)))
+
+
+def _places(config: Config, wanted: AbstractSet[str]) -> str:
+    """Where the components of a config are if no head has them: at the `url` of their blocks, the others here."""
+    elsewhere = sorted(name for name in wanted if "url" in config.instances[name].settings)
+    if not elsewhere:
+        return "running embedded, all in this process"
+    names = ", ".join(elsewhere)
+    if len(elsewhere) == len(wanted):
+        return f"using the servers at the urls in the config: {names}"
+    return f"running embedded, in this process, with the servers at the urls in the config: {names}"
 
 
 def read_head(settings: Mapping[str, Any]) -> Head | None:
