@@ -107,7 +107,7 @@ def test_what_is_to_be_loaded_has_texts_for_contents_and_numbers_that_keep_their
             chat.loadable([called({"value": [{"deep": number}]})], Style())
     chat.loadable([called({"value": [0.3, 0.6, -2.675, 3.14159]})], Style(table=True))
     for number in (2**64, 1e-12, 3.141592653589793e-5):
-        with pytest.raises(Unfit, match=r"arguments; --arguments text keeps it"):
+        with pytest.raises(Unfit, match=r"arguments; --arguments text \(OpenAI.*JSON text\) keeps it"):
             chat.loadable([called({"value": number})], Style(table=True))
 
 

@@ -287,8 +287,9 @@ def test_numbers_that_are_changed_are_one_reason_however_many_there_are(shop: An
     rows = [shop.row(f"{at}/0") for at in range(3)]
     for row, number in zip(rows, ("0.3", "0.6", "0.25"), strict=True):
         row["output"][0]["tool_calls"][0]["arguments"] = f'{{"value": {number}}}'
-    [count] = shop.export("sft", shop.file(*rows), to="sft.jsonl").unfit_reasons.values()
+    [(why, count)] = shop.export("sft", shop.file(*rows), to="sft.jsonl").unfit_reasons.items()
     assert count == 2
+    assert [word in why for word in (".parquet", "--arguments text", "OpenAI", "JSON text")] == [True] * 4, why
 
 
 def test_an_image_is_reported_with_the_form_that_takes_it(shop: Any):

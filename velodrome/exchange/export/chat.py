@@ -27,6 +27,7 @@ Reasoning = Literal["keep", "drop", "inline"]
 TOOLS_FIELD = "the functions on offer, in the shape of chat completions, as JSON text; absent if there were none"
 LIST_TYPE: Json = {"list": "json"}
 TEXT_TYPE: Json = {"dtype": "string"}
+AS_TEXT = "--arguments text (OpenAI's form: arguments as JSON text)"
 _DEEPEST = 200  # levels of arguments; JSON is written up to 254
 _LARGE = 2.0**63
 _TOO_DEEP = f"a call's arguments are nested deeper than {_DEEPEST} levels"
@@ -124,8 +125,8 @@ def loadable(messages: list[Json], style: Style, images: str = "") -> list[Json]
         message["content"] = text_only(message["content"], images)
         for call in message.get("tool_calls", ()):
             if not survives(call["function"]["arguments"], style):
-                way_out = "" if style.table else "a .parquet file or "
-                raise Unfit(f"`datasets` changes a number of a call's arguments; {way_out}--arguments text keeps it")
+                way_out = "" if style.table else "a .parquet file, or "
+                raise Unfit(f"`datasets` changes a number of a call's arguments; {way_out}{AS_TEXT} keeps it")
     return messages
 
 

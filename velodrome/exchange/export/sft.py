@@ -6,7 +6,7 @@ from velodrome.contracts import Json
 from velodrome.exchange.export import chat
 from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, only, per_rollout
 
-_IMAGES = "; --arguments text keeps images of the prompt"
+_IMAGES = f"; {chat.AS_TEXT} keeps images of the prompt"
 
 
 def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
