@@ -42,7 +42,9 @@ class Unit:
 class ExportSettings(Settings):
     """The settings of all formats. Each format names those it uses."""
 
-    arguments: Arguments = Field("object", description="of tool calls: objects, as TRL takes them, or JSON text, as OpenAI does")
+    arguments: Arguments = Field(
+        "object", description="of tool calls: objects, as TRL takes them, or JSON text, as OpenAI does"
+    )
     reasoning: Reasoning = Field("keep", description="a field of its own, left out, or <think> in the text")
     pairs: int = Field(1, ge=1, description="dpo: at most so many pairs per task")
     margin: float = Field(0.0, description="dpo: the rewards of a pair differ at least by this")
