@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -32,9 +32,10 @@ _LONGEST_REQUEST = 256_000  # bytes; a task can fail many times
 
 @dataclass(slots=True)
 class Attempt:
-    """One finished attempt: the encoded line of a rollout, or a failure; and what its receiver counts.
+    """One finished attempt: the encoded line of a rollout, or a failure; and the numbers its receiver needs.
 
-    `place` is the job's place in the plan. `encode_s` is how long its line took to encode.
+    `place` is the job's place in the plan. `encode_s` is how long its line took to encode. One that was made in another
+    process has no `facts`, and spans only if somebody watches.
     """
 
     key: str
@@ -47,10 +48,13 @@ class Attempt:
     digest: str | None = None
     line: bytes | None = None
     facts: RowFacts | None = None  # of the line, for the readings
+    reward: float | None = None
     failure: Json | None = None  # as it is in the failures file, but for the number of the attempt
     away: Away | None = None  # the server that could not be reached, if that is why it failed
     traceback: str = ""  # of a failure in foreign code, where somebody wants to see it
     tokens: int = 0
+    rate_limited: int = 0  # how often a model said 429
+    lacking: Sequence[str] = ()  # token fields that were asked for and did not come; of an agent's first rollouts
     encode_s: float = 0.0
     slot: int = 0
 
@@ -86,6 +90,7 @@ async def attempt(
             with blame(AgentError, job.agent), uncancelled(job.agent):
                 result = await agent.run(job.task, verify=verify)
         timing = account(spans, around)
+        made.rate_limited = timing.get("rate_limited", 0)
         keep(made, job, result, {**meta, "finished_at": round(time.time(), 6), "timing": timing}, verify)
     except RolloutError as error:
         if raising:
@@ -144,6 +149,7 @@ def encode(made: Attempt, row: Json) -> None:
     if len(line) > MAX_LINE_BYTES:
         raise AgentError(f"the rollout takes {len(line)} bytes; a line has at most {MAX_LINE_BYTES}")
     made.facts, made.line = RowFacts(row, size=len(line)), line
+    made.reward = made.facts.reward
     made.encode_s = time.perf_counter() - begun
 
 
@@ -179,6 +185,7 @@ def fail(made: Attempt, error: RolloutError, meta: Json, timing: Json, task: Jso
     if error.__cause__ is not None and log.isEnabledFor(logging.INFO):
         made.traceback = "".join(traceback.format_exception(error.__cause__))
     made.tokens = int(made.spans.count("tokens"))
+    made.rate_limited = timing.get("rate_limited", 0)
     made.failure = {
         **meta,
         "boundary": error.boundary,

@@ -27,11 +27,11 @@ from velodrome.collector.keys import Earlier, read_earlier
 from velodrome.collector.known import known_tasks, save_known
 from velodrome.collector.pace import Stop
 from velodrome.collector.plan import Job, Plan, Planned, TaskFile, TaskList, Tasks, TaskSelection, jobs, survey
-from velodrome.collector.readings import read_output
+from velodrome.collector.readings import Readings, read_output
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import RunFile, make_recipe, refuse_mixing, write_json
 from velodrome.collector.settings import CollectSettings, SharedSettings, VerifySettings
-from velodrome.collector.sink import MemorySink, open_sink
+from velodrome.collector.sink import MemorySink, Sink, open_sink
 from velodrome.collector.stream import TaskStream
 from velodrome.collector.watch.watch import Watcher
 from velodrome.errors import ChangedError, InputError, StorageError
@@ -96,7 +96,9 @@ async def conduct(
     with open_sink(settings, earlier, by_task=plan.by_task) as sink:
         if isinstance(collector.jobs, Planned):
             earlier.records = b""  # a million rows take 32 MB; the plan has what it needs
-        collector.begin(sink, agents.secrets, say, title if surface.progress else "")
+        name = "memory" if settings.output is None else settings.output.name
+        readings = Readings(name, by_task=plan.repeated, profiled=not isinstance(settings, VerifySettings))
+        collector.begin(sink, readings, agents.secrets, say, title if surface.progress else "")
         for note in (agents.note, *earlier.notes, *sink.notes):
             if note:
                 say(note)
@@ -116,7 +118,7 @@ async def conduct(
             warn = say if surface.progress else log.warning  # without a bar, notes are easily missed
             warn("the model reports no token counts, so max_total_tokens could not stop anything")
         if sink.changed is None:
-            run = with_readings(run, collector, agents.config)
+            run = await with_readings(run, collector, agents.config)
         if sink.changed is None and settings.output is not None:
             entry.update(finished_at=round(time.time(), 3), **run.counts())
             run = replace(run, unwritten=tuple(left_beside(settings.output, run, runfile)))
@@ -135,16 +137,18 @@ def _inputs(settings: SharedSettings, plan: Plan) -> Json:
     }
 
 
-def with_readings(run: Run, collector: Collector, config: Json) -> Run:
+async def with_readings(run: Run, collector: Collector, config: Json) -> Run:
     """The run with what its rows say. After a resume the whole output is read, old rows and new."""
-    counts, sink, readings = collector.counts, collector.sink, collector.readings.up_to_date()
-    profiled = readings.profile is not None and bool(counts.kept or counts.failed)
+    counts, sink = collector.counts, collector.sink
     if isinstance(sink, MemorySink) or not sink.size_before:
-        profile = readings.profile.report(config) if readings.profile is not None and profiled else None
-        return replace(run, findings=short(readings.checks.findings(), run.output), profile=profile)
+        report = await collector.readings.report(config, run.output, failed=len(counts.unresolved))
+        if report is not None:
+            profile = report.profile if counts.kept or counts.failed else None
+            return replace(run, metrics=report.metrics, findings=report.findings, profile=profile)
+    assert isinstance(sink, Sink)  # what is in memory is read on the way
     whole = read_output(
         sink.path,
-        profiled=profiled,
+        profiled=isinstance(collector.settings, CollectSettings) and bool(counts.kept or counts.failed),
         by_task=collector.plan.repeated or not collector.plan.by_task,
         progress=bool(collector.title),
     )

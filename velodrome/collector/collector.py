@@ -18,7 +18,7 @@ from velodrome.collector.executors.inline import give_up
 from velodrome.collector.keys import Entry
 from velodrome.collector.pace import Auto, Budget, Fixed, Pace, Stop
 from velodrome.collector.plan import Plan, Planned
-from velodrome.collector.readings import Readings
+from velodrome.collector.readings import RowReader
 from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import MemorySink, Sink
@@ -27,7 +27,7 @@ from velodrome.collector.watch.progress import Progress, logs_above_bar
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.watch.watch import Done, Sample, Watcher
 from velodrome.errors import ChangedError, StorageError
-from velodrome.records.facts import RowFacts, failure_reason
+from velodrome.records.facts import failure_reason
 from velodrome.records.jsonl import read_lines
 from velodrome.records.rollout import key_in
 from velodrome.settings import mask_text
@@ -48,8 +48,15 @@ class Counts:
     kept: int = 0
     failed: int = 0
     tokens: int = 0
+    rewards: float = 0.0  # the sum of the rewards, and of how many
+    scored: int = 0
     unresolved: set[str] = field(default_factory=set)
     reasons: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def mean_reward(self) -> float | None:
+        """For the progress bar; the metrics are exact."""
+        return self.rewards / self.scored if self.scored else None
 
     def blame(self, boundary: str, error: str) -> None:
         """Count one reason for a failure; the first few kinds are reported at the end."""
@@ -69,8 +76,6 @@ class Collector:
         around: Surroundings,
         stop: Stop,
         watchers: Sequence[Watcher] = (),
-        *,
-        profiled: bool = True,
     ) -> None:
         collecting = settings if isinstance(settings, CollectSettings) else CollectSettings()
         self.settings = settings
@@ -82,8 +87,6 @@ class Collector:
         self.budget = Budget(collecting.max_total_tokens, settings.max_failures)
         self.pace: Pace = Auto() if settings.parallel == "auto" else Fixed(settings.parallel)
         self.counts = Counts()
-        name = "memory" if settings.output is None else settings.output.name
-        self.readings = Readings(name, by_task=plan.repeated, profiled=profiled)
         self._timing_every = collecting.timing_every
         self._agents: set[str] = set()  # of which a rollout was kept
         self._places: set[str] = set()  # of faults in the user's code that were shown
@@ -91,9 +94,17 @@ class Collector:
         self._drain: asyncio.TimerHandle | None = None
         self._interrupted = False
 
-    def begin(self, sink: Sink | MemorySink, secrets: Collection[str], say: Callable[[str], None], title: str) -> None:
-        """The output is open. `title` is the progress bar's; without one there is no bar."""
+    def begin(
+        self,
+        sink: Sink | MemorySink,
+        readings: RowReader,
+        secrets: Collection[str],
+        say: Callable[[str], None],
+        title: str,
+    ) -> None:
+        """The output is open, and `readings` gets its rows. `title` is the progress bar's; without one there is none."""
         self.sink = sink
+        self.readings = readings
         self._secrets = secrets
         self._note = say
         self.title = title
@@ -129,7 +140,7 @@ class Collector:
                 async for batch in batches:
                     self._take_all(batch)
                     for attempt in batch:
-                        self.pace.finished(loop.time(), bool(attempt.spans.count("rate_limited")))
+                        self.pace.finished(loop.time(), bool(attempt.rate_limited))
                     self.sink.seal()
                     executor.limit = self.pace.limit
                     self._compare_output()
@@ -197,18 +208,20 @@ class Collector:
         counts = self.counts
         counts.kept += 1
         counts.unresolved.discard(attempt.key)
-        if attempt.facts is not None:
-            self.readings.add(attempt.facts)
-            if isinstance(self.settings, CollectSettings) and attempt.facts.agent not in self._agents:
-                self._agents.add(attempt.facts.agent)
-                self._report_tokens(attempt.facts)
+        if attempt.reward is not None:
+            counts.rewards += attempt.reward
+            counts.scored += 1
+        self.readings.keep(attempt)
+        if attempt.agent not in self._agents and isinstance(self.settings, CollectSettings):
+            self._agents.add(attempt.agent)
+            self._report_tokens(attempt)
         if self._timing_every is not None and counts.kept % self._timing_every == 0:
-            self.note(self.readings.tree())
+            self.readings.show_tree(self.note)
         return written
 
-    def _report_tokens(self, first: RowFacts) -> None:
+    def _report_tokens(self, first: Attempt) -> None:
         """Report what the first rollout of an agent lacks: those after it will, too."""
-        flaws = first.token_flaws
+        flaws = first.lacking if first.facts is None else first.facts.token_flaws
         if flaws:
             report = self.note if self.title else log.warning  # without a bar, notes are easily missed
             report(
@@ -226,7 +239,7 @@ class Collector:
         counts.failed += 1
         counts.unresolved.add(attempt.key)
         counts.blame(failure["boundary"], error)
-        self.readings.add(RowFacts(failure, failed=True))  # of what is written: without secrets
+        self.readings.fail(failure)  # as it is written: without secrets
         self._point_out(failure, attempt)
         return failure_reason(failure["boundary"], error)
 
@@ -253,7 +266,7 @@ class Collector:
             failed=counts.failed,
             left=left,
             stopped=self.stop.reason if left or isinstance(self.jobs, TaskStream) else None,
-            metrics=self.readings.up_to_date().tally.metrics(failed=len(counts.unresolved)),
+            metrics={},  # the readings have them
             reasons=dict(sorted(counts.reasons.items(), key=lambda each: -each[1])),
             output=self.settings.output,
             lines=sink.lines if isinstance(sink, MemorySink) else [],
@@ -301,8 +314,7 @@ class Collector:
 
         def draw() -> None:
             done = self.plan.kept + self.counts.failed
-            reward = self.readings.up_to_date().tally.mean("reward")
-            progress.show(done, self.counts.failed, reward, self.plan.rollouts)
+            progress.show(done, self.counts.failed, self.counts.mean_reward, self.plan.rollouts)
 
         async def keep_drawing() -> None:
             while True:
@@ -367,7 +379,7 @@ def make_done(attempt: Attempt, written: tuple[float, float] | None, error: str 
         rollout_index=attempt.rollout_index,
         agent=attempt.agent,
         kept=attempt.line is not None,
-        reward=None if attempt.facts is None else attempt.facts.reward,
+        reward=attempt.reward,
         error=error,
         spans=attempt.spans,
         trace=attempt.trace.header,

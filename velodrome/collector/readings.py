@@ -1,16 +1,20 @@
 """What rows say: the metrics, what may be wrong with them, and where the time went.
 
 The collector feeds its own rows while it runs, many at a time, because the code that reads them is quicker in a row
-than between other things. After a resume the whole output is read instead, old rows and new.
+than between other things. After a resume the whole output is read instead, old rows and new. Rows that come from worker
+processes are read in a process of their own (`collector/reader.py`).
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from velodrome.checks import WHILE_COLLECTING, Checks
+from velodrome.checks import WHILE_COLLECTING, Checks, short
+from velodrome.collector.attempt import Attempt
 from velodrome.collector.watch.progress import ProgressBar
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_text import profile_tree
@@ -24,6 +28,39 @@ Json = dict[str, Any]
 PATIENCE_S = 2.0
 _AT_ONCE = 256
 _BYTES_AT_ONCE = 1_000_000  # rows can be large, and are held until they are read
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What the rows of a run say at its end."""
+
+    metrics: Json
+    findings: list[str]  # of the checks, in short
+    profile: Json | None  # where the time went; None if that is another run's
+
+
+class RowReader(Protocol):
+    """Gets the rows of a run while it writes them, in the order they finished in."""
+
+    def keep(self, attempt: Attempt) -> None:
+        """One kept rollout."""
+        ...
+
+    def fail(self, failure: Json) -> None:
+        """One failed attempt, as it is written."""
+        ...
+
+    def show_tree(self, show: Callable[[str], None]) -> None:
+        """Show where the time went so far."""
+        ...
+
+    async def report(self, config: Json, output: Path | None, *, failed: int) -> RunReport | None:
+        """What the rows say; None if that is not known, and the output must be read."""
+        ...
+
+    async def aclose(self) -> None:
+        """No more rows come."""
+        ...
 
 
 class Readings:
@@ -56,12 +93,29 @@ class Readings:
                 self.profile.add(facts)
         return self
 
-    def tree(self) -> str:
-        """Where the time of the rollouts so far went; nothing if they were made by another run."""
+    def keep(self, attempt: Attempt) -> None:
+        """One kept rollout."""
+        if attempt.facts is not None:
+            self.add(attempt.facts)
+
+    def fail(self, failure: Json) -> None:
+        """One failed attempt."""
+        self.add(RowFacts(failure, failed=True))
+
+    def show_tree(self, show: Callable[[str], None]) -> None:
+        """Show where the time of the rollouts so far went; nothing if they were made by another run."""
+        profile = self.up_to_date().profile
+        if profile is not None:
+            show(profile_tree({"rollouts": profile.rollouts, "tree": profile.tree()}))
+
+    async def report(self, config: Json, output: Path | None, *, failed: int) -> RunReport | None:
+        """What the rows say."""
         self.up_to_date()
-        if self.profile is None:
-            return ""
-        return profile_tree({"rollouts": self.profile.rollouts, "tree": self.profile.tree()})
+        profile = self.profile.report(config) if self.profile is not None else None
+        return RunReport(self.tally.metrics(failed=failed), short(self.checks.findings(), output), profile)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
 
 
 class OutputReadings(Readings):

@@ -53,7 +53,7 @@ async def verify(settings: VerifySettings, agents: Agents, surface: Surface = QU
         around = Surroundings()
         run_job = partial(score, environments=environments, around=around)
         waiting = Planned(jobs(settings, settings.input, plan, agents))
-        collector = Collector(settings, plan, waiting, around, surface.stop or Stop(), profiled=False)
+        collector = Collector(settings, plan, waiting, around, surface.stop or Stop())
         return await conduct(collector, run_job, recipe, agents, earlier, surface)
     finally:
         await agents.aclose()
