@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import uvloop
+from patience import DEADLINE_S
+
+from velodrome.children import spawn
+
+LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+
+
+@LOOPS
+@pytest.mark.parametrize("target", ["child_mains:echo", "child_mains:echo_on_a_loop"])
+def test_frames_of_any_size_come_back_whole_and_in_order_the_init_first(run, target: str):
+    frames = [b"", b"x", os.urandom(3 << 20), b"last"]
+
+    async def main() -> tuple[list[bytes | None], str | None]:
+        child = await spawn(target, b"init")
+        for frame in frames:
+            child.send(frame)
+        answers = [await child.receive() for _ in range(1 + len(frames))]
+        assert child.ending is None
+        await child.close(DEADLINE_S)
+        assert await child.receive() is None
+        return answers, child.ending
+
+    assert run(main()) == ([b"init", *frames], "exit code 0")
+
+
+@LOOPS
+@pytest.mark.parametrize(
+    ("way", "ending"),
+    [
+        (b"segfault", "signal SIGSEGV"),
+        (b"exit", "exit code 3"),
+        (b"raise", "exit code 1"),
+        (b"return", "exit code 0"),
+    ],
+)
+def test_what_it_sent_before_its_end_arrives_and_then_how_it_ended(run, way: bytes, ending: str):
+    async def main() -> list[object]:
+        child = await spawn("child_mains:end", way)
+        result = [await child.receive(), await child.receive(), child.ending]
+        child.send(b"to nobody")
+        await child.close()
+        return [*result, await child.receive()]
+
+    assert run(main()) == [b"last words", None, ending, None]
+
+
+@LOOPS
+def test_a_child_that_does_not_end_is_killed_after_its_grace_with_what_it_started(run, tmp_path: Path):
+    os.mkfifo(tmp_path / "held")
+    held = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
+
+    async def main() -> str | None:
+        child = await spawn("child_mains:spin", bytes(tmp_path / "held"))
+        await child.receive()
+        await child.close(grace_s=0.01)
+        return child.ending
+
+    assert run(main()) == "signal SIGKILL"
+    os.set_blocking(held, True)
+    assert os.read(held, 1) == b""  # which comes when the last process that has it open is gone
+    os.close(held)
+
+
+@LOOPS
+def test_a_kill_is_reported_to_whoever_receives(run):
+    async def main() -> tuple[bytes | None, str | None]:
+        child = await spawn("child_mains:spin", b"")
+        await child.receive()
+        child.kill()
+        return await child.receive(), child.ending
+
+    assert run(main()) == (None, "signal SIGKILL")
+
+
+@LOOPS
+def test_a_process_that_it_forked_and_left_does_not_hide_its_end(run):
+    async def main() -> str | None:
+        child = await spawn("child_mains:fork", b"")
+        left = int(await child.receive() or b"0")
+        assert await child.receive() is None
+        os.kill(left, signal.SIGKILL)
+        return child.ending
+
+    assert run(main()) == "exit code 0"
+
+
+PARENT = """
+import asyncio
+from velodrome.children import spawn
+
+async def main():
+    children = [await spawn("child_mains:spin", b""), await spawn("child_mains:echo", b"")]
+    for child in children:
+        await child.receive()
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_children_end_with_a_killed_parent_also_while_one_holds_the_interpreters_lock():
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=environment)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"ready\n"
+    parent.kill()
+    assert parent.stdout.read() == b""  # which ends with the last process that has it open
+    parent.stdout.close()
+    assert parent.wait(DEADLINE_S) == -signal.SIGKILL
+
+
+def test_it_searches_for_modules_where_its_parent_does_and_its_arguments_hold_nothing():
+    async def main() -> list[str]:
+        child = await spawn("child_mains:show_path", b"")
+        data = await child.receive()
+        await child.close()
+        assert data is not None
+        return data.decode().split("\n")
+
+    assert asyncio.run(main()) == ["child_mains:show_path", *sys.path]
+
+
+def test_an_interpreter_that_cannot_be_started_is_an_os_error_and_leaves_nothing_open(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    before = set(os.listdir("/proc/self/fd"))
+
+    async def main() -> set[str]:
+        with pytest.raises(FileNotFoundError):
+            await spawn("child_mains:echo", b"")
+        return set(os.listdir("/proc/self/fd"))
+
+    during = asyncio.run(main())
+    assert len(during) <= len(before) + 4  # those of the loop itself
+    assert len(os.listdir("/proc/self/fd")) == len(before)

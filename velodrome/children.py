@@ -1,0 +1,199 @@
+"""A child process that answers frames of bytes, ends with its parent and says how it ended.
+
+    child = await spawn("package.module:function", init)     # function(channel) runs in a fresh interpreter
+    child.send(b"work")
+    answer = await child.receive()                           # None: it ended, and child.ending says how
+    await child.close(grace_s=1.0)
+
+`function` is synchronous; the first frame it receives is `init`. A child that wants asyncio opens its streams on
+`channel.socket` and uses `read_frame` and `write_frame`. What the bytes mean is the caller's business.
+
+The rule: no child outlives its parent. It leads a process group of its own. A pipe that the parent alone can write to
+ends the whole group when the parent is gone, however it went; the kernel sees to that, so code that holds the
+interpreter's lock ends too. Nothing is forked from a process with threads: the interpreter is started again, with the
+same `sys.path`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+from importlib import import_module
+
+_HEADER = struct.Struct("!Q")
+_LAST_S = 1.0  # from the end of the connection to the end of the process
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from velodrome.children import main; main(sys.argv)"
+)
+
+
+async def spawn(target: str, init: bytes) -> ChildProcess:
+    """Start a child that runs `module:function` and send it `init`. An OSError says why it cannot be started."""
+    lifeline, ours = os.pipe()
+    mine, theirs = socket.socketpair()
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, ours)
+        undo.callback(mine.close)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-c", _START, target, str(theirs.fileno()), str(lifeline)),
+                json.dumps(sys.path),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), lifeline),
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(lifeline)
+        reader, writer = await asyncio.open_unix_connection(sock=mine)
+        undo.pop_all()
+    child = ChildProcess(process, reader, writer, ours)
+    child.send(init)
+    return child
+
+
+class ChildProcess:
+    """The parent's side."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        lifeline: int,
+    ) -> None:
+        self.pid = process.pid
+        self.ending: str | None = None  # "exit code 3", "signal SIGSEGV"; None while it runs
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._lifeline = lifeline
+
+    def send(self, data: bytes) -> None:
+        """Send one frame. To a child that has ended nothing is sent; `receive` reports the end."""
+        if not self._writer.is_closing():
+            write_frame(self._writer, data)
+
+    async def receive(self) -> bytes | None:
+        """The next frame; None once the child has ended and every frame it sent whole has been received."""
+        data = await read_frame(self._reader)
+        if data is None:
+            await self._wait(_LAST_S)
+        return data
+
+    def kill(self) -> None:
+        """End the child and everything it started, at once. `receive` reports the end."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    async def close(self, grace_s: float = 1.0) -> None:
+        """End it: its `receive` returns None, and after `grace_s` it is killed with everything it started."""
+        if self.ending is None and not self._writer.is_closing():
+            with contextlib.suppress(OSError):
+                self._writer.write_eof()
+        await self._wait(grace_s)
+
+    async def _wait(self, grace_s: float) -> None:
+        try:
+            await asyncio.wait_for(self._process.wait(), grace_s)
+        except TimeoutError:
+            pass
+        finally:
+            self.kill()  # also what it left behind
+        self.ending = _how(await self._process.wait())
+        self._writer.close()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+
+class ParentChannel:
+    """The child's side."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self._sending = threading.Lock()
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def receive(self) -> bytes | None:
+        """The next frame; None when the parent wants no more."""
+        header = self._read(_HEADER.size)
+        return None if header is None else self._read(_HEADER.unpack(header)[0])
+
+    def send(self, data: bytes) -> None:
+        """Send one frame, from any thread."""
+        with self._sending:
+            self.socket.sendall(_HEADER.pack(len(data)))
+            self.socket.sendall(data)
+
+    def _read(self, size: int) -> bytes | None:
+        data = bytearray(size)
+        rest = memoryview(data)
+        while rest:
+            count = self.socket.recv_into(rest)
+            if count == 0:
+                return None
+            rest = rest[count:]
+        return bytes(data)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
+    """The next frame of a stream; None at its end, which may be in the middle of a frame."""
+    try:
+        (size,) = _HEADER.unpack(await reader.readexactly(_HEADER.size))
+        return await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+def write_frame(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Put one frame into a stream."""
+    writer.writelines((_HEADER.pack(len(data)), data))
+
+
+def main(arguments: list[str]) -> None:
+    """What a child runs: `target`, the number of its socket, the number of its lifeline."""
+    _, target, connection, lifeline = arguments
+    sys.argv = [target]
+    _end_with_parent(int(lifeline))
+    channel = ParentChannel(socket.socket(fileno=int(connection)))
+    os.register_at_fork(after_in_child=channel.socket.close)  # a process that it forks must not hold the connection
+    module, _, function = target.partition(":")
+    getattr(import_module(module), function)(channel)
+
+
+def _end_with_parent(lifeline: int) -> None:
+    """The end of this pipe is the end of the parent: it kills the whole group."""
+    if not hasattr(fcntl, "F_SETSIG"):  # not Linux: a thread watches, which needs the interpreter's lock
+        threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
+        return
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:  # it went before the kernel knew
+        os.killpg(0, signal.SIGKILL)
+
+
+def _watch(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
