@@ -14,10 +14,11 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -101,12 +102,31 @@ def run(name: str, script: Path, *arguments: Any, timeout_s: float = 600, **vari
     return ended.stdout
 
 
+def inherited() -> dict[str, str]:
+    """The variables of this process, without those of its Python."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
+
+
 @contextmanager
 def surroundings(**variables: str) -> Iterator[dict[str, str]]:
     """The variables of a program's process, with a folder for what it leaves behind, which goes with it."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
     with TemporaryDirectory(prefix="velo-", ignore_cleanup_errors=True) as folder:
-        yield kept | {"TMPDIR": folder} | variables
+        yield inherited() | {"TMPDIR": folder} | variables
+
+
+@contextmanager
+def process_group(
+    command: list[str], folder: Path, env: dict[str, str], **pipes: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """A process in a folder, whose output is piped; it is killed with all that it started when the block ends."""
+    how = {"stdout": subprocess.PIPE, **pipes}
+    process = subprocess.Popen(command, cwd=folder, env=env, text=True, start_new_session=True, **how)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def make(name: str) -> None:

@@ -70,6 +70,17 @@ def word(case: Case) -> str:
     return "no ids" if case.feature in IDS else KEPT
 
 
+def held(case: Case) -> tuple[list[Event] | None, str]:
+    """What the text of Qwen3's template has of a case, and the word for it."""
+    if case.name == "marks":
+        return None, "taken for marks"
+    if case.name == "tokens":
+        return case.happened, "text only"
+    if case.name == "spaces":
+        return [*case.prompt, said(case.made[0][1].lstrip("\n"))], "trimmed"
+    return without_ids(case.happened), word(case)
+
+
 def tools(text: str) -> list[dict[str, Any]]:
     """The functions on offer."""
     match = _TOOLS.search(next((content for role, content in _TURN.findall(text) if role == "system"), ""))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import qwen_text
 import yaml
-from corpus import CASES, Case, Event, said, with_marks
+from corpus import CASES, with_marks
 from law import KEPT, exported, hold, record, verdicts
 from programs import ROOT, run
 
@@ -28,16 +28,6 @@ def read(folder: Path, file: Path, template: str) -> list[list[tuple[bool, str]]
     return pieces
 
 
-def expected(case: Case) -> tuple[list[Event] | None, str]:
-    if case.name == "marks":
-        return None, "taken for marks"
-    if case.name == "tokens":
-        return case.happened, "text only"
-    if case.name == "spaces":
-        return [*case.prompt, said(case.made[0][1].lstrip("\n"))], "trimmed"
-    return qwen_text.without_ids(case.happened), qwen_text.word(case)
-
-
 def test_axolotl_trains_on_what_the_model_did(tmp_path: Path):
     path, names, unfit = exported("axolotl", tmp_path, "axolotl.jsonl")
     with path.open("ab") as file:
@@ -46,10 +36,10 @@ def test_axolotl_trains_on_what_the_model_did(tmp_path: Path):
     assert qwen_text.learned(with_mark) == qwen_text.own(with_marks().made)
     rows = dict(zip(names, in_qwen, strict=True))
     texts = {name: "".join(piece for _, piece in pieces) for name, pieces in rows.items()}
-    hold("axolotl: axolotl, Qwen3", verdicts({n: qwen_text.events(t) for n, t in texts.items()}, unfit, expected))
+    hold("axolotl: axolotl, Qwen3", verdicts({n: qwen_text.events(t) for n, t in texts.items()}, unfit, qwen_text.held))
     for name, pieces in rows.items():
         assert qwen_text.tools(texts[name]) == [nested(tool) for tool in CASES[name].tools]
-        if expected(CASES[name])[1] in (KEPT, "no ids"):
+        if qwen_text.held(CASES[name])[1] in (KEPT, "no ids"):
             assert qwen_text.learned(pieces) == qwen_text.own(CASES[name].made)
 
 

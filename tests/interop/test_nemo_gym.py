@@ -21,7 +21,7 @@ import yaml
 from corpus import CASES, TOKENS, Case, Event, called, got, said, saw, text, thought, told, tool
 from law import KEPT, exported, hold, verdicts
 from patience import DEADLINE_S
-from programs import Absent, environment, run
+from programs import Absent, environment, inherited, process_group, run
 from running import Session, free_port, gone
 from test_response_fields import MADE
 
@@ -71,28 +71,9 @@ def ours(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def theirs(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """One of their commands, in a folder, and in a group of processes that ends with it."""
     command = [str(environment("nemo_gym").with_name(program)), *arguments, f"hydra.run.dir={folder / 'hydra'}"]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    made = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=kept | QUIET,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        out, err = made.communicate(timeout=DEADLINE_S)
-    finally:
-        _end(made.pid)
-    return subprocess.CompletedProcess(command, made.returncode, out, err)
-
-
-def _end(group: int) -> None:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    with process_group(command, folder, inherited() | QUIET, stderr=subprocess.PIPE) as process:
+        out, err = process.communicate(timeout=DEADLINE_S)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def test_its_collector_runs_to_its_end_on_our_servers_with_the_same_mean(tmp_path: Path):
@@ -145,27 +126,14 @@ def test_its_collector_runs_to_its_end_on_our_servers_with_the_same_mean(tmp_pat
 def their_servers(model: str, folder: Path) -> Iterator[dict[str, str]]:
     """The addresses of their servers, of which the model server asks `model`."""
     command = [str(environment("nemo_gym")), str(HERE / "nemo_gym_servers.py"), model]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    with (folder / "servers.log").open("w") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=kept | QUIET,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-        )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
+    with (
+        (folder / "servers.log").open("w") as log,
+        process_group(command, folder, inherited() | QUIET, stdin=subprocess.PIPE, stderr=log) as process,
+    ):
+        assert process.stdout is not None
         first = process.stdout.readline()
         assert first, (folder / "servers.log").read_text()
         yield json.loads(first)
-    finally:
-        _end(process.pid)
-        process.communicate()
 
 
 def of_the_page(environment: str) -> Json:
@@ -236,7 +204,6 @@ def gym_env_start(model: str, folder: Path, port: int) -> Iterator[None]:
     for server in ("resources_servers/example_session_state_mgmt", *THEIR_PARTS):
         (folder / "venvs" / server).mkdir(parents=True)
         (folder / "venvs" / server / ".venv").symlink_to(python.parents[1])
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     with tempfile.TemporaryDirectory(dir="/tmp") as short:  # the path of a socket has at most 107 bytes
         process = subprocess.Popen(
             [
@@ -247,7 +214,7 @@ def gym_env_start(model: str, folder: Path, port: int) -> Iterator[None]:
                 *("+head_server.host=127.0.0.1", f"+head_server.port={port}", f"hydra.run.dir={folder / 'hydra'}"),
             ],
             cwd=folder,
-            env=kept | QUIET | {"RAY_TMPDIR": short, "RAY_AUTH_MODE": "disabled", "PYTHONUNBUFFERED": "1"},
+            env=inherited() | QUIET | {"RAY_TMPDIR": short, "RAY_AUTH_MODE": "disabled", "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import bytes_tokenizer
 import pytest
 import qwen_text
 from corpus import CASES, Case, Event, called, got, said, thought, told, write
+from hugging_face import loaded, stay_offline
 from law import KEPT, exported, hold, verdicts
 
 from velodrome.api.exchanging import export
@@ -22,28 +24,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 Json = dict[str, Any]
 
-OFFLINE = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
-
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in {**OFFLINE, "HF_HOME": str(tmp_path / "hf")}.items():
-        monkeypatch.setenv(name, value)
-
-
-def loaded(path: Path) -> Any:
-    import datasets
-
-    return datasets.load_dataset(
-        "json", data_files=str(path), split="train", cache_dir=str(path.parent / "cache"), keep_in_memory=True
-    )
+    stay_offline(monkeypatch, tmp_path)
 
 
 def template(name: str) -> str:
@@ -54,20 +38,7 @@ def template(name: str) -> str:
 
 def tokenizer() -> Any:
     """Every byte is a token; with Qwen3's template."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    marks = ["<|im_start|>", "<|im_end|>", "<|pad|>"]
-    made.train_from_iterator(
-        [], trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=marks, show_progress=False)
-    )
-    result = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|pad|>")
-    result.chat_template = template("qwen3")
-    return result
+    return bytes_tokenizer.tokenizer("<|im_start|>", template=template("qwen3"))
 
 
 def model(words: Any) -> Any:
@@ -94,17 +65,6 @@ def settings(folder: Path, **more: Any) -> Json:
     }
 
 
-def by_qwen3(case: Case) -> tuple[list[Event] | None, str]:
-    """What the text of Qwen3's template holds of a case."""
-    if case.name == "marks":
-        return None, "taken for marks"
-    if case.name == "tokens":
-        return case.happened, "text only"
-    if case.name == "spaces":
-        return [*case.prompt, said(case.made[0][1].lstrip("\n"))], "trimmed"
-    return qwen_text.without_ids(case.happened), qwen_text.word(case)
-
-
 def test_sft_trains_on_what_the_model_did(tmp_path: Path):
     from trl import SFTConfig, SFTTrainer
 
@@ -123,10 +83,10 @@ def test_sft_trains_on_what_the_model_did(tmp_path: Path):
         assert qwen_text.tools(text) == [nested(tool) for tool in CASES[name].tools], name
         learned = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
         turns = words.decode(learned).removesuffix("\n").removesuffix("<|im_end|>").split("<|im_end|>\n")
-        expected, word = by_qwen3(CASES[name])
+        expected, word = qwen_text.held(CASES[name])
         if word in (KEPT, "no ids") and name != "earlier_calls":  # whose earlier turns are the model's, too
             assert [event for turn in turns for event in qwen_text.turn(turn)] == qwen_text.own(expected or ()), name
-    hold("sft: TRL, Qwen3", verdicts(seen, unfit, by_qwen3))
+    hold("sft: TRL, Qwen3", verdicts(seen, unfit, qwen_text.held))
     assert trainer.train().training_loss > 0
 
 
@@ -149,13 +109,12 @@ def test_dpo_sets_what_the_model_did_against_the_worse_answer(tmp_path: Path):
         assert qwen_text.tools(prompt) == [nested(tool) for tool in CASES[name].tools], name
         worse = qwen_text.events(prompt + words.decode(row["rejected_ids"]))
         assert worse == qwen_text.without_ids([*CASES[name].prompt, *CASES[name].worse]), name
-    hold("dpo: TRL, Qwen3", verdicts(seen, unfit, by_qwen3))
+    hold("dpo: TRL, Qwen3", verdicts(seen, unfit, qwen_text.held))
     assert trainer.train().training_loss > 0
 
 
 def test_decimals_reach_the_trainers_from_a_parquet_file(tmp_path: Path):
     """Which JSON lines cannot keep: `datasets` decodes them twice, and a number such as 0.3 is another one then."""
-    import datasets
     from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
     words, case = tokenizer(), CASES["decimal"]
@@ -164,9 +123,7 @@ def test_decimals_reach_the_trainers_from_a_parquet_file(tmp_path: Path):
     for form in ("sft", "dpo", "grpo"):
         path = tmp_path / f"{form}.parquet"
         export(form, [rollouts], path)
-        rows[form] = datasets.load_dataset(
-            "parquet", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"), keep_in_memory=True
-        )
+        rows[form] = loaded(path)
     sft = SFTTrainer(
         model=model(words),
         args=SFTConfig(**settings(tmp_path, max_length=None, assistant_only_loss=True)),

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import hosted as hosting
 from patience import DEADLINE_S
-from programs import environment
+from programs import environment, process_group
 from test_nemo_gym import SCRIPT, TASKS, lines, read
 
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
@@ -38,21 +36,9 @@ def evaluate(folder: Path, settings: dict[str, Any]) -> subprocess.CompletedProc
     config.write_text(json.dumps(settings))
     variables = {"HOME": str(folder / "home"), "PATH": os.environ["PATH"], "NO_KEY": "none"}
     command = [str(python.with_name("vf-eval")), "@", str(config), "--no-rich"]
-    made = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said, _ = made.communicate(timeout=DEADLINE_S)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(made.pid, signal.SIGKILL)
-    return subprocess.CompletedProcess(command, made.returncode, said)
+    with process_group(command, folder, variables, stderr=subprocess.STDOUT) as process:
+        said, _ = process.communicate(timeout=DEADLINE_S)
+    return subprocess.CompletedProcess(command, process.returncode, said)
 
 
 def test_its_nemo_gym_taskset_is_played_and_scored_on_our_servers(tmp_path: Path):

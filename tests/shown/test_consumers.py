@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 import pytest
+from bytes_tokenizer import tokenizer
+from hugging_face import loaded, stay_offline
 
 from velodrome.cli.main import main
 from velodrome.records.rollout import encode
@@ -19,14 +21,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 Json = dict[str, Any]
 
-OFFLINE = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
 # A chat template with tools, of the kind open models have: arguments may be text or an object.
 TEMPLATE = (
     "{% if tools %}<|tools|>{{ tools | tojson }}<|end|>{% endif %}"
@@ -36,7 +30,7 @@ TEMPLATE = (
     "{{ call.function.arguments if call.function.arguments is string else call.function.arguments | tojson }}</call>"
     "{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-MARKS = ["<|end|>", "<|pad|>", "<|tools|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"]
+MARKS = ["<|tools|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"]
 
 
 def tool(name: str, **properties: Json) -> Json:
@@ -87,8 +81,7 @@ def rollouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in {**OFFLINE, "HF_HOME": str(tmp_path / "hf")}.items():
-        monkeypatch.setenv(name, value)
+    stay_offline(monkeypatch, tmp_path)
 
 
 def exported(rollouts: Path, folder: Path, form: str, *options: str) -> Path:
@@ -98,32 +91,8 @@ def exported(rollouts: Path, folder: Path, form: str, *options: str) -> Path:
     return to
 
 
-def loaded(path: Path, kind: str = "json") -> Any:
-    import datasets
-
-    return datasets.load_dataset(
-        kind, data_files=str(path), split="train", cache_dir=str(path.parent / "cache"), keep_in_memory=True
-    )
-
-
 def records(path: Path) -> list[Json]:
     return [orjson.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def tokenizer() -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(
-        [], trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=MARKS, show_progress=False)
-    )
-    result = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|end|>", pad_token="<|pad|>")
-    result.chat_template = TEMPLATE
-    return result
 
 
 @pytest.mark.parametrize("form", ["sft", "dpo", "grpo", "nemo_gym", "sharegpt"])
@@ -201,10 +170,10 @@ def test_verl_reads_its_columns_as_its_own_data_set_does(rollouts: Path, tmp_pat
     assert {name: str(schema.field(name).type).split("<")[0] for name in schema.names} == VERL
     assert str(schema.field("prompt").type.value_type) == "struct<role: string, content: string>"
     assert str(schema.field("reward_model").type) == "struct<style: string, ground_truth: string>"
-    words = tokenizer()
+    words = tokenizer(*MARKS, eos="<|end|>", template=TEMPLATE)
     tasks: dict[str, set[str]] = {}
     for split in ("train", "test"):
-        rows = loaded(folder / f"{split}.parquet", "parquet")
+        rows = loaded(folder / f"{split}.parquet")
         tasks[split] = {row["extra_info"]["task"] for row in rows}
         assert [row["extra_info"]["index"] for row in rows] == list(range(len(rows)))
         for row in rows:
