@@ -23,7 +23,7 @@ from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import MemorySink, Sink
 from velodrome.collector.stream import TaskStream
-from velodrome.collector.watch.progress import Progress, logs_above_bar
+from velodrome.collector.watch.progress import RunState, showing
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.watch.watch import Done, Sample, Watcher
 from velodrome.errors import ChangedError, StorageError
@@ -102,7 +102,7 @@ class Collector:
         say: Callable[[str], None],
         title: str,
     ) -> None:
-        """The output is open, and `readings` gets its rows. `title` is the progress bar's; without one there is none."""
+        """The output is open, and `readings` gets its rows. Without a `title` there is no progress bar."""
         self.sink = sink
         self.readings = readings
         self._secrets = secrets
@@ -273,6 +273,11 @@ class Collector:
             failed_attempts=sink.failed if isinstance(sink, MemorySink) else [],
         )
 
+    def state(self) -> RunState:
+        """How far it is."""
+        counts, done = self.counts, self.plan.kept + self.counts.failed
+        return RunState(done, self.plan.rollouts, counts.failed, self._executor.in_flight, counts.mean_reward)
+
     def account(self) -> str:
         """The counts in one line, with the file that they are about."""
         return f"{self.result().summary()}  ->  {self.sink.place}"
@@ -307,30 +312,17 @@ class Collector:
 
     @asynccontextmanager
     async def _shown(self) -> AsyncIterator[None]:
-        """The progress bar, drawn at its own pace."""
+        """The progress, at its own pace."""
         if not self.title:
             yield
             return
-
-        def draw() -> None:
-            done = self.plan.kept + self.counts.failed
-            progress.show(done, self.counts.failed, self.counts.mean_reward, self.plan.rollouts)
-
-        async def keep_drawing() -> None:
-            while True:
-                await asyncio.sleep(progress.every_s)
-                draw()
-
         say = self._note
-        with Progress(self.plan.rollouts, self.plan.kept, title=self.title) as progress, logs_above_bar():
-            drawing = asyncio.create_task(keep_drawing())
-            self._note = progress.note
+        async with showing(self.title, self.state) as shown:
+            self._note = shown.note
             try:
                 yield
             finally:
                 self._note = say
-                drawing.cancel()
-                draw()
 
     @asynccontextmanager
     async def _time_limit(self) -> AsyncIterator[None]:

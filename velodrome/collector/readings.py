@@ -7,15 +7,16 @@ processes are read in a process of their own (`collector/reader.py`).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import orjson
+
 from velodrome.checks import WHILE_COLLECTING, Checks, short
 from velodrome.collector.attempt import Attempt
-from velodrome.collector.watch.progress import ProgressBar
+from velodrome.collector.watch.progress import counting
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.profile_text import profile_tree
 from velodrome.records.facts import RowFacts
@@ -94,9 +95,9 @@ class Readings:
         return self
 
     def keep(self, attempt: Attempt) -> None:
-        """One kept rollout."""
-        if attempt.facts is not None:
-            self.add(attempt.facts)
+        """One kept rollout. One from another process is parsed again, which only a run without an output needs."""
+        line = attempt.line or b""
+        self.add(RowFacts(orjson.loads(line), size=len(line)) if attempt.facts is None else attempt.facts)
 
     def fail(self, failure: Json) -> None:
         """One failed attempt."""
@@ -112,7 +113,31 @@ class Readings:
         """What the rows say."""
         self.up_to_date()
         profile = self.profile.report(config) if self.profile is not None else None
-        return RunReport(self.tally.metrics(failed=failed), short(self.checks.findings(), output), profile)
+        return RunReport(self.tally.metrics(failed=failed), self.findings(output), profile)
+
+    def findings(self, output: Path | None) -> list[str]:
+        """What may be wrong with the rows, in short."""
+        return short(self.checks.findings(), output)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+class NotReadYet:
+    """Rows that nobody reads while they come, because the whole output is read at the end."""
+
+    def keep(self, attempt: Attempt) -> None:
+        """One kept rollout."""
+
+    def fail(self, failure: Json) -> None:
+        """One failed attempt."""
+
+    def show_tree(self, show: Callable[[str], None]) -> None:
+        """Nothing is known yet."""
+
+    async def report(self, config: Json, output: Path | None, *, failed: int) -> RunReport | None:
+        """The output must be read."""
+        return None
 
     async def aclose(self) -> None:
         """Nothing to close."""
@@ -169,10 +194,7 @@ def read_output(
     Without `by_task` no task may have two rollouts: then nothing is remembered of tasks.
     """
     whole = OutputReadings(output, profiled=profiled, by_task=by_task)
-    every_s = 0.2 if sys.stderr.isatty() else 10.0
-    with ProgressBar(
-        desc="Reading the output", unit=" rollouts", delay=patience_s, mininterval=every_s, disable=not progress
-    ) as bar:
+    with counting("Reading the output", " rollouts", delay_s=patience_s, shown=progress) as bar:
         for facts in read_attempts(output, whole.lost):
             whole.read(facts)
             bar.update(not facts.failed)

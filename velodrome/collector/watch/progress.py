@@ -1,15 +1,51 @@
-"""The progress bar, in a terminal or a notebook: how far, how fast, the mean reward so far, and how many failed."""
+"""How far a run is, how fast, the mean reward and how many failed: a bar in a terminal or a notebook, else lines.
+
+A line has no carriage return and does not depend on a screen, so a log file of a night can be read.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import TracebackType
-from typing import TextIO
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol, Self, TextIO
 
 from tqdm.auto import tqdm
+
+_FIRST_LINE_S = 5.0
+_LINE_S = 60.0
+_RATED_LINES = 10  # the rate is that of the last ten minutes
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The numbers of a run at one moment. `done` counts those kept by earlier runs, too."""
+
+    done: int
+    total: int
+    failed: int = 0
+    in_flight: int = 0
+    reward: float | None = None
+
+
+class Shown(Protocol):
+    """What shows the state of a run. It is asked to every `every_s`."""
+
+    @property
+    def every_s(self) -> float: ...
+
+    def show(self, state: RunState) -> None: ...
+
+    def note(self, text: str) -> None:
+        """Lines of text beside the progress."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class ProgressBar(tqdm):  # type: ignore[type-arg]
@@ -21,20 +57,20 @@ class ProgressBar(tqdm):  # type: ignore[type-arg]
 class Progress:
     """A bar that is drawn when `show` is called; a collector calls it a few times per second, not once per rollout."""
 
+    every_s = 0.2
+
     def __init__(self, total: int, done: int, *, title: str = "Collecting rollouts") -> None:
         self._reward = "new rollouts' reward" if done else "reward"
         self._bar = ProgressBar(
             total=total, initial=done, desc=title, unit="it", file=sys.stderr, mininterval=0, dynamic_ncols=True
         )
-        drawn = sys.stderr.isatty() or tqdm.__module__ == "tqdm.notebook"
-        self.every_s = 0.2 if drawn else 10.0
 
-    def show(self, done: int, failed: int, reward: float | None, total: int) -> None:
+    def show(self, state: RunState) -> None:
         """Draw the bar again."""
-        notes = [] if reward is None else [f"{self._reward} {reward:.3f}"]
-        if failed:
-            notes.append(f"{failed} failed")
-        self._bar.n, self._bar.total = done, total
+        notes = [] if state.reward is None else [f"{self._reward} {state.reward:.3f}"]
+        if state.failed:
+            notes.append(f"{state.failed} failed")
+        self._bar.n, self._bar.total = state.done, state.total
         self._bar.set_postfix_str(", ".join(notes), refresh=False)
         self._bar.refresh()
 
@@ -46,13 +82,125 @@ class Progress:
         """Leave the last state on the screen."""
         self._bar.close()
 
-    def __enter__(self) -> Progress:
+
+class ProgressLines:
+    """A line after a few seconds and then every minute, where nobody could see a bar move."""
+
+    def __init__(
+        self,
+        done: int,
+        *,
+        title: str = "Collecting rollouts",
+        clock: Callable[[], float] = time.monotonic,
+        stream: TextIO | None = None,
+    ) -> None:
+        self._title = title
+        self._reward = "new rollouts' reward" if done else "reward"
+        self._clock = clock
+        self._stream = stream or sys.stderr
+        self._seen = deque([(clock(), done)], maxlen=_RATED_LINES + 1)
+        self._shown = 0
+
+    @property
+    def every_s(self) -> float:
+        """When the next line is due."""
+        return _LINE_S if self._shown else _FIRST_LINE_S
+
+    def show(self, state: RunState) -> None:
+        """One line."""
+        now = self._clock()
+        self._shown += 1
+        self._seen.append((now, state.done))
+        then, before = self._seen[0]
+        self.note(f"{self._title}: {progress_text(state, (state.done - before) / max(now - then, 1e-6), self._reward)}")
+
+    def note(self, text: str) -> None:
+        """One more line."""
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class CountedLines:
+    """How many were read, as lines, where there is no screen. What ends within `delay_s` is not worth one."""
+
+    def __init__(self, title: str, unit: str, delay_s: float) -> None:
+        self._text = (title, unit)
+        self._first = self._due = time.monotonic() + delay_s
+        self._count = 0
+
+    def update(self, count: int) -> None:
+        """So many more."""
+        self._count += count
+        if count and self._count % 1000 == 0 and time.monotonic() >= self._due:
+            self._due += _LINE_S
+            self._show()
+
+    def _show(self) -> None:
+        sys.stderr.write(f"{self._text[0]}: {self._count}{self._text[1]}\n")
+
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, *error: object) -> None:
+        if time.monotonic() >= self._first:
+            self._show()
+
+
+def counting(title: str, unit: str, *, delay_s: float, shown: bool) -> ProgressBar | CountedLines:
+    """A bar without an end where it can move, else lines."""
+    if shown and not _has_bar():
+        return CountedLines(title, unit, delay_s)
+    return ProgressBar(desc=title, unit=unit, delay=delay_s, mininterval=0.2, disable=not shown)
+
+
+def _has_bar() -> bool:
+    return sys.stderr.isatty() or tqdm.__module__ == "tqdm.notebook"
+
+
+def progress_text(state: RunState, rate: float, reward: str = "reward") -> str:
+    """The state of a run in words. `rate` is how many rollouts finish in a second."""
+    parts = [f"{state.done}/{state.total} ({state.done / state.total:.0%})" if state.total else str(state.done)]
+    parts.append(f"{rate:.3g}/s" if rate >= 1 or not rate else f"{rate * 60:.3g}/min")
+    if state.reward is not None:
+        parts.append(f"{reward} {state.reward:.3f}")
+    parts += [f"{state.failed} failed", f"{state.in_flight} in flight"]
+    if rate > 0 and state.total >= state.done:
+        parts.append(f"{duration_text((state.total - state.done) / rate)} left")
+    return ", ".join(parts)
+
+
+def duration_text(seconds: float) -> str:
+    """A length of time in its two largest units: `1 h 20 min`."""
+    whole = round(seconds)
+    for name, length, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= length:
+            return f"{whole // length} {name} {whole % length // part} {smaller}"
+    return f"{whole} s"
+
+
+@asynccontextmanager
+async def showing(title: str, state: Callable[[], RunState]) -> AsyncIterator[Shown]:
+    """The state of a run while it goes on: a bar where one can move, else lines."""
+    first = state()
+    bar = _has_bar()
+    shown: Shown = Progress(first.total, first.done, title=title) if bar else ProgressLines(first.done, title=title)
+
+    async def keep_showing() -> None:
+        while True:
+            await asyncio.sleep(shown.every_s)
+            shown.show(state())
+
+    task = asyncio.create_task(keep_showing())
+    try:
+        with logs_above_bar() if bar else nullcontext():
+            yield shown
+    finally:
+        task.cancel()
+        shown.show(state())
+        shown.close()
 
 
 class _AboveBar:

@@ -1,0 +1,68 @@
+"""The progress of a run where there is no terminal: lines that a log file keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from typing import Any
+
+import pytest
+
+import velodrome as velo
+from velodrome.collector.watch.progress import ProgressLines, RunState, duration_text
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run_for(minutes: int, rate: float, *, total: int = 10_000, before: int = 0) -> tuple[str, ProgressLines]:
+    """What a run of that rate writes. It is asked to show its state whenever it says that a line is due."""
+    clock, stream = Clock(), io.StringIO()
+    lines = ProgressLines(before, clock=clock, stream=stream)
+    while (due := clock.now + lines.every_s) <= minutes * 60:
+        clock.now = due
+        lines.show(RunState(before + int(rate * due), total, 2, 16, 0.5))
+    return stream.getvalue(), lines
+
+
+def test_a_line_comes_after_a_few_seconds_and_then_every_minute_without_carriage_returns():
+    text, _ = run_for(10, rate=10.0)
+    assert "\r" not in text
+    assert text.count("\n") == 10
+    assert text.splitlines()[0] == (
+        "Collecting rollouts: 50/10000 (0%), 10/s, reward 0.500, 2 failed, 16 in flight, 16 min 35 s left"
+    )
+
+
+def test_the_rate_is_that_of_this_run_and_of_the_last_ten_minutes():
+    text, _ = run_for(2, rate=0.5, total=1000, before=500)
+    assert "532/1000 (53%), 29.5/min, new rollouts' reward 0.500, 2 failed, 16 in flight, 15 min 51 s left" in text
+    clock, stream = Clock(), io.StringIO()
+    lines = ProgressLines(0, clock=clock, stream=stream)
+    for minute in range(1, 31):
+        clock.now = minute * 60.0
+        lines.show(RunState(min(minute, 10) * 600, 20_000))
+    assert stream.getvalue().splitlines()[-1] == "Collecting rollouts: 6000/20000 (30%), 0/s, 0 failed, 0 in flight"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.6, "1 min 0 s"), (4800, "1 h 20 min"), (200_000, "2 d 7 h")],
+)
+def test_a_length_of_time_is_said_in_its_two_largest_units(seconds: float, text: str):
+    assert duration_text(seconds) == text
+
+
+def test_a_run_whose_output_is_redirected_writes_whole_lines_only(capsys: pytest.CaptureFixture[str]):
+    async def agent(task: dict[str, Any]) -> dict[str, Any]:
+        return {"output": "fine", "reward": 1.0}
+
+    asyncio.run(velo.collect(["a", "b"], agent))
+    lines = capsys.readouterr().err
+    assert "\r" not in lines
+    assert "Collecting rollouts: 2/2 (100%)" in lines.splitlines()[-1]
