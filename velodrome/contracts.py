@@ -20,6 +20,7 @@ from velodrome.errors import AgentError, InputError, ModelError, RolloutError, b
 from velodrome.records.conversation import text_of
 from velodrome.records.events import ENDS, whole
 from velodrome.records.response_fields import complete
+from velodrome.seeds import seeded
 from velodrome.threads import Threads
 
 Json = dict[str, Any]
@@ -245,8 +246,12 @@ class FunctionModel:
         self._takes_text = _takes_text(function, default=not self._is_async) if takes_text is None else takes_text
         self._threads = Threads(64, name=self.name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(FunctionModel, takes_text=self._takes_text), (self.__wrapped__,)
+
     async def respond(self, request: Json) -> Json:
         """What the function makes of the request, or of its text."""
+        request = seeded(request)
         call = partial(self.__wrapped__, prompt_text(request) if self._takes_text else request)
         with blame(ModelError, self.name):
             answer = call() if self._is_async else await self._threads.run(call, timeout_s=FUNCTION_TIMEOUT_S)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from velodrome import seeds
 from velodrome.collector.account import Surroundings, account
 from velodrome.collector.plan import Job
 from velodrome.contracts import Agent
@@ -72,18 +73,10 @@ async def attempt(
 
     `recorded` asks servers for their spans, for a trace.
     """
-    meta: Json = {
-        "key": job.key,
-        **({"task_digest": job.digest} if job.digest else {}),
-        "task_index": job.task_index,
-        "rollout_index": job.rollout_index,
-        "agent": job.agent,
-        "schema": rollout.SCHEMA,
-    }
-    trace, spans = Trace(recorded=recorded), root("rollout")
+    meta, trace, spans = meta_of(job), Trace(recorded=recorded), root("rollout")
     made = Attempt(job.key, job.place, job.task_index, job.rollout_index, job.agent, spans, trace, job.digest)
     try:
-        with trace, spans:
+        with trace, spans, seeds.rollout_seed(job.seed, job.key):
             agent = agents.get(job.agent)
             if job.problem is not None or agent is None:
                 raise TaskError(job.problem or "no agent")
@@ -97,6 +90,18 @@ async def attempt(
             raise
         fail(made, error, meta, account(spans, around), job.task)
     return made
+
+
+def meta_of(job: Job) -> Json:
+    """What every row of a job says of it under `meta`."""
+    return {
+        "key": job.key,
+        **({"task_digest": job.digest} if job.digest else {}),
+        "task_index": job.task_index,
+        "rollout_index": job.rollout_index,
+        "agent": job.agent,
+        "schema": rollout.SCHEMA,
+    }
 
 
 class uncancelled:

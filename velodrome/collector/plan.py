@@ -51,6 +51,7 @@ class Job(NamedTuple):
     problem: str | None = None
     digest: str | None = None
     place: int = 0
+    seed: int | None = None  # of the run
 
 
 class TaskFile:
@@ -100,6 +101,7 @@ class TaskSelection:
     params: Json
     agents: Collection[str] = ()
     allow_mixed: bool = False
+    seed: int | None = None
 
     def agent_for(self, row: Json) -> str | None:
         """Which agent runs this row."""
@@ -384,7 +386,7 @@ def task_jobs(plan: Plan, selection: TaskSelection, index: int, name: str, row: 
         task = orjson.loads(line) if repeat else row  # its own copy: an environment may write to its task
         if selection.params:
             task["responses_create_params"] = task["responses_create_params"] | selection.params
-        yield Job(f"{name}/{repeat}", index, repeat, agent, task, None, content, place)
+        yield Job(f"{name}/{repeat}", index, repeat, agent, task, None, content, place, selection.seed)
 
 
 def _as_checked(line: bytes, content: str) -> Json:

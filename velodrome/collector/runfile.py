@@ -30,6 +30,7 @@ _OPERATIONAL = frozenset(
     (
         *FOREIGN,
         *("base_url", "api_key", "openai_base_url", "openai_api_key", "headers", "verbose"),
+        *("session_header", "sticky_margin", "health_check_s"),
         *("timeout_s", "total_timeout_s", "max_retries", "backoff_s", "max_concurrent", "judge_max_concurrent"),
         *("verify_timeout_s", "tool_timeout_s", "session_timeout_s", "latency_s", "jitter_s", "faults"),
         *("parallel", "n_threads", "threads", "verify_processes", "library_wall_timeout_s"),
@@ -62,10 +63,10 @@ def lasting_text(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def make_recipe(instances: Json, params: Json, *, deferred: bool) -> Json:
+def make_recipe(instances: Json, params: Json, *, deferred: bool, seed: int | None = None) -> Json:
     """What decides the content of the rollouts."""
     recipe: Json = mask({"instances": instances, "responses_create_params": params, "defer_verification": deferred})
-    return recipe
+    return recipe if seed is None else {**recipe, "seed": seed}
 
 
 def differences(before: Any, now: Any, where: str = "") -> list[str]:

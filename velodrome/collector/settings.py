@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from velodrome.settings.model import Settings
-from velodrome.settings.values import Amount, Count, FilePath, Parallel, Text
+from velodrome.settings.values import Amount, Count, FilePath, Parallel, Seed, Text
 
 Json = dict[str, Any]
 
 DEFAULT_PARALLEL = 16
+RecordingMode = Literal["off", "record", "replay", "auto"]
 
 
 class SharedSettings(Settings):
@@ -23,6 +24,10 @@ class SharedSettings(Settings):
     limit: Count | None = Field(None, description="how many tasks, from the start of the input; all by default")
     parallel: Parallel = Field(
         DEFAULT_PARALLEL, alias="num_samples_in_parallel", description="rollouts in flight, or auto"
+    )
+    seed: Seed | None = Field(None, description="model calls get seeds made of this, the rollout's key and the turn")
+    workers: Parallel = Field(
+        1, alias="num_workers", description="worker processes; auto is one per core, up to the rollouts in flight"
     )
     overwrite: bool = Field(False, description="empty the output (rollouts and failures) before starting")
     allow_mixed: bool = Field(False, description="add to rollouts made with other settings")
@@ -51,6 +56,11 @@ class CollectSettings(SharedSettings):
     defer: bool = Field(False, alias="defer_verification", description="leave the reward for velo verify")
     max_total_tokens: Count | None = Field(None, description="a budget: stop after so many tokens")
     sync_every_s: Amount = Field(1.0, description="how often the output is synced to disk")
+    model_cache: FilePath | None = Field(None, description="a folder in which the models' answers are stored")
+    model_cache_mode: RecordingMode = Field(
+        "auto",
+        description="auto gives a stored answer and asks for one that is missing; replay never asks, record always",
+    )
     timing_every: Count | None = Field(None, description="print where the time went every so many rollouts")
 
 

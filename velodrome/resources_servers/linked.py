@@ -9,6 +9,7 @@ from velodrome.contracts import Model
 from velodrome.errors import ModelError, blame
 from velodrome.http.limiter import Limiter
 from velodrome.records.conversation import Response, answer_flaw
+from velodrome.seeds import seeded
 from velodrome.timing.spans import span
 
 Json = dict[str, Any]
@@ -29,6 +30,7 @@ class LinkedModel:
         turns it into the error of the code that asked, so that the model of the rollout is not blamed.
         """
         request = {**params, "input": [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt}
+        request = seeded(request, self._name)
         with span("judge"), blame(ModelError, self._name):
             async with self._limiter:
                 try:

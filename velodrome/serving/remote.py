@@ -13,13 +13,15 @@ from urllib.parse import quote
 
 import orjson
 
-from velodrome import http
+from velodrome import http, seeds
 from velodrome.contracts import Json
 from velodrome.errors import AgentError, CallError, ModelError, RolloutError, ToolError, VerifyError
 from velodrome.records.events import whole
 from velodrome.resources_servers.environment import no_such_tool
 from velodrome.responses_api_models.openai_model.streams import is_stream, response_stream
+from velodrome.seeds import seeded
 from velodrome.serving import wire
+from velodrome.settings.names import AGENTS, MODELS, RESOURCES
 from velodrome.timing import spans
 
 REPEATED = http.Retry(max_retries=5, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0)
@@ -50,6 +52,9 @@ class RemoteServer:
         headers: Mapping[str, str] | None = None,
     ) -> http.Reply:
         """A JSON body to a route. An error that names its boundary keeps it; any other is charged to `kind`."""
+        seed = seeds.header()
+        if seed is not None:
+            headers = {**(headers or {}), seeds.HEADER: seed}
         try:
             reply = await http.shared().post(self._target(route), orjson.dumps(body), policy, headers=headers)
         except CallError as error:
@@ -113,14 +118,14 @@ class HttpModel(RemoteServer):
         self._policy = policy
 
     async def respond(self, request: Json) -> Json:
-        answer = decoded(await self._post("/v1/responses", request, ModelError, self._policy), ModelError)
+        answer = decoded(await self._post("/v1/responses", seeded(request), ModelError, self._policy), ModelError)
         if not isinstance(answer.get("output"), list):
             raise ModelError(f'{self.url}: the response has no "output" list')
         return answer
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The server's events as they come; from a server that answers whole, those of its answer."""
-        body = orjson.dumps({**request, "stream": True})
+        body = orjson.dumps({**seeded(request), "stream": True})
         try:
             reply = await http.shared().stream(self._target("/v1/responses"), body, self._policy)
             async with reply:
@@ -240,3 +245,10 @@ def _text(reply: http.Reply) -> str:
         if isinstance(data, str):
             return data
     return text
+
+
+def client_of(kind: str, url: str, token: str | None) -> HttpModel | HttpResources | HttpAgent:
+    """The client of a server of this kind of component."""
+    kinds: dict[str, type[HttpModel] | type[HttpResources] | type[HttpAgent]]
+    kinds = {MODELS: HttpModel, RESOURCES: HttpResources, AGENTS: HttpAgent}
+    return kinds[kind](url, token)

@@ -51,6 +51,7 @@ def _jsonl(path: Path) -> Path:
 
 
 Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Text = Annotated[str, Field(min_length=1), BeforeValidator(_text)]

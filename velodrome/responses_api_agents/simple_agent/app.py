@@ -33,6 +33,7 @@ from velodrome.records.conversation import output_flaw
 from velodrome.records.response_fields import complete, distinct_ids, stopped
 from velodrome.relay import Put, relayed
 from velodrome.responses_api_agents.simple_agent.narration import Narration
+from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
 from velodrome.timing.deadline import deadline
 from velodrome.timing.spans import span, tally
@@ -144,7 +145,7 @@ class SimpleAgent(Component):
         ask = self.model.respond if narration is None else narration.respond
         for step in range(self.max_steps):
             with span("model"), blame(ModelError, "model call"):
-                response = await ask({**request, "input": Conversation([*history, *items], made)})
+                response = await ask(seeded({**request, "input": Conversation([*history, *items], made)}))
                 try:
                     new = checked(response, usage)
                 except ModelError as error:

@@ -24,6 +24,7 @@ from velodrome.records.events import ENDS
 from velodrome.responses_api_models import conversion, tokens
 from velodrome.responses_api_models.chunks import ChatStream
 from velodrome.responses_api_models.local_model import constrained, engine, weights
+from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
 
 # Plain sampling from the whole distribution, as hosted APIs have it; llama.cpp's own defaults cut the tail off.
@@ -88,6 +89,7 @@ class LocalModel(Component):
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The same answer while it is made; a constrained tool call comes once it is whole."""
+        request = seeded(request)
         chat = conversion.chat_request(request)
         choosing = self._constrained and constrained.wanted(chat)
         body = self._body(chat, choosing)

@@ -10,6 +10,7 @@ import asyncio
 import importlib.util
 import random
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from velodrome.records import conversation
 from velodrome.records.jsonl import read_lines
 from velodrome.records.response_fields import complete
 from velodrome.responses_api_models.scripted_model.faults import Fault
+from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
 
 Answer = str | Json
@@ -32,7 +34,8 @@ class ScriptedModel(Component):
 
     answers: list[Any] | None = Field(
         None,
-        description="a list: the first answer for the model's first turn, and so on; the last one for ever after",
+        description="a list: the first answer for the model's first turn, and so on; the last one for ever after."
+        " In place of an answer, a list of several: the request's `seed` chooses, without one it is the first",
     )
     file: str | Path | None = Field(
         None,
@@ -70,6 +73,7 @@ class ScriptedModel(Component):
 
     async def respond(self, request: Json) -> Json:
         """The scripted answer; a fault that only makes sense over HTTP becomes an error."""
+        request = seeded(request)
         fault = self.next_fault()
         call = self.calls
         if fault is not None:
@@ -97,9 +101,10 @@ class ScriptedModel(Component):
         items = _items(answer, request)
         words = sum(len(conversation.text_of(item.get("content")).split()) or 8 for item in items)
         prompt_words = _length(request.get("input"))
+        seed = request.get("seed")
         return complete(
             {
-                "id": f"resp_{call}",
+                "id": f"resp_{call if seed is None else seed}",
                 "model": self.name,
                 "output": items,
                 "usage": {"input_tokens": prompt_words, "output_tokens": words},
@@ -172,10 +177,17 @@ def _script(kind: str, source: Any) -> Script:
 def _by_turn(answers: Any, where: str) -> Script:
     if not isinstance(answers, list) or not answers:
         raise InputError(f"scripted_model: {where} is a list of answers that is not empty")
-    for answer in answers:
+    turns = [answer if isinstance(answer, list) and answer else [answer] for answer in answers]
+    for answer in chain(*turns):
         if not isinstance(answer, str | Mapping):
             raise InputError(f"scripted_model: {where}: an answer is a text or a message, not {answer!r:.80}")
-    return lambda request: answers[min(turn(request), len(answers) - 1)]
+
+    def script(request: Json) -> Answer:
+        choices: list[Answer] = turns[min(turn(request), len(turns) - 1)]
+        seed = request.get("seed")
+        return choices[seed % len(choices) if isinstance(seed, int) else 0]
+
+    return script
 
 
 def _by_prompt(path: Path) -> Script:

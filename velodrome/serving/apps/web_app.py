@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from velodrome import http
+from velodrome import http, seeds
 from velodrome.contracts import Json
 from velodrome.errors import RolloutError, TaskError, VelodromeError
 from velodrome.serving import wire
@@ -38,6 +38,7 @@ _FAULT = 500
 _NOT_ALLOWED, _NOT_JSON = 405, 415
 _BUSY = 0.5  # of a core: below that a process bounds nothing
 _MOST_LOGGED = 200
+_SEED = seeds.HEADER.encode()
 _logged: set[str] = set()  # lines at fault that are in the log
 
 
@@ -123,7 +124,8 @@ class Guard:
             refusal = self._refusal(scope)
             if refusal is None:
                 try:
-                    with trace.Trace(_header(scope, b"traceparent")):
+                    seed = seeds.RolloutSeed(_header(scope, _SEED))
+                    with trace.Trace(_header(scope, b"traceparent")), seed:
                         await self._app(scope, receive, noted)
                     return
                 except (BadRequest, VelodromeError, HTTPException) as error:
