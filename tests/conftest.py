@@ -56,7 +56,8 @@ Answer = bytes | str | Callable[[Seen], "bytes | str | Awaitable[bytes | str]"]
 class WireServer:
     """Gives its answers in the order of the requests, the last one for ever after.
 
-    An answer is raw bytes, one of the misbehaviours below, or a function from the request to either.
+    An answer is raw bytes, one of the misbehaviours below, or a function from the request to either. `port` is one that
+    the test holds with SO_REUSEPORT; by default it is a free one.
     """
 
     RESET = "reset"  # the connection is torn down (RST)
@@ -64,8 +65,9 @@ class WireServer:
     HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this"
     GARBAGE = b"\x00\x01 this is no HTTP\r\n\r\n"
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: Answer, port: int = 0) -> None:
         self.answers = answers
+        self.port = port
         self.seen: list[Seen] = []
         self.open = 0
         self.most_open = 0
@@ -80,7 +82,10 @@ class WireServer:
         return "\r\n".join(head).encode() + b"\r\n\r\n" + data
 
     async def __aenter__(self) -> WireServer:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=16 * 1024 * 1024)
+        reused = bool(self.port) or None
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, limit=16 * 1024 * 1024, reuse_port=reused
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         return self

@@ -282,28 +282,6 @@ def test_connections_are_kept_and_bounded(wire: Any) -> None:
     run(body, limit_per_host=2)
 
 
-def test_replicas_are_used_in_turn_and_the_less_busy_first() -> None:
-    targets = [http.Target(f"http://127.0.0.1:{port}") for port in (1, 2, 3)]
-    replicas = http.Replicas(targets)
-    assert [replicas.choose().url.port for _ in range(4)] == [1, 2, 3, 1]
-    targets[1].in_flight = 1
-    targets[2].strikes = 1
-    assert {replicas.choose().url.port for _ in range(6)} == {1}
-    assert {replicas.choose(avoid=targets[0]).url.port for _ in range(6)} == {2, 3}
-
-
-def test_a_dead_replica_costs_a_retry_and_then_draws_no_traffic(wire: Any) -> None:
-    async def body(client: http.Http) -> None:
-        async with wire(wire.RESET) as dead, wire(wire.reply(200, b"ok")) as alive:
-            replicas = http.Replicas([http.Target(dead.url), http.Target(alive.url)])
-            policy = http.Retry(max_retries=1, backoff_s=0.0)
-            replies = [(await client.post(replicas, b"", policy)).body for _ in range(10)]
-            assert (replies, len(dead.seen), len(alive.seen)) == ([b"ok"] * 10, 1, 10)
-            assert [target.in_flight for target in replicas.targets] == [0, 0]
-
-    run(body)
-
-
 def test_a_cancelled_call_leaves_nothing_behind(wire: Any) -> None:
     async def body(client: http.Http) -> None:
         request = asyncio.Event()

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 # In microseconds, so that sums are exact.
 _NONE = {"queue_s": 0, "session_s": 0, "model_s": 0, "tools_s": 0, "verify_s": 0}
 _FIELDS = {name: f"{name}_s" for name in ("queue", "session", "model", "tools", "verify", "backoff", "connection")}
-_FAMILIES = {"tool": "tools_s", "limit": "queue_s"}  # `tool:<name>`, `limit:<name>`
+_FAMILIES = {"tool": "tools_s", "limit": "queue_s", "endpoint": "model_s"}  # `tool:<name>`, …
 _LEAST_READ_S = 1e-4
 
 

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from velodrome.http.pools import configure as configure
     from velodrome.http.pools import owned as owned
     from velodrome.http.pools import shared as shared
+    from velodrome.http.replicas import CHECK_S as CHECK_S
+    from velodrome.http.replicas import STICKY_MARGIN as STICKY_MARGIN
+    from velodrome.http.replicas import Replica as Replica
+    from velodrome.http.replicas import Replicas as Replicas
     from velodrome.http.retry import Retry as Retry
     from velodrome.http.streamed import Stream as Stream
-    from velodrome.http.target import Replicas as Replicas
     from velodrome.http.target import Target as Target
     from velodrome.http.target import excerpt as excerpt
 
@@ -28,9 +31,10 @@ _NAMES = {
     "errors": "CallError",
     "http.client": "SETTLED Http Reply",
     "http.pools": "close_shared configure owned shared",
+    "http.replicas": "CHECK_S Replica Replicas STICKY_MARGIN",
     "http.retry": "Retry",
     "http.streamed": "Stream",
-    "http.target": "Replicas Target excerpt",
+    "http.target": "Target excerpt",
 }
 _HOMES = {name: f"velodrome.{home}" for home, names in _NAMES.items() for name in names.split()}
 

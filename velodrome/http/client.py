@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
+from contextvars import Context
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, TypeVar
@@ -23,9 +24,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from velodrome import scope
 from velodrome.errors import Away, CallError, describe
 from velodrome.http.connections import Connection, Connections
+from velodrome.http.replicas import LOOK_EVERY_S, Replica, Replicas
 from velodrome.http.retry import CONNECT_TIMEOUT_S, Retry, retry_after_s
 from velodrome.http.streamed import Stream
-from velodrome.http.target import HEADERS, Replicas, Target, status_line
+from velodrome.http.target import HEADERS, Target, status_line
 from velodrome.timing import spans, trace
 from velodrome.timing.deadline import deadline
 
@@ -90,6 +92,7 @@ class Http:
         self._now = now
         self._connections = Connections(limit, limit_per_host)
         self._session: aiohttp.ClientSession | None = None
+        self._watches: dict[Replica, asyncio.Task[None]] = {}
 
     async def post(
         self, to: Target | Replicas, body: bytes, policy: Retry, *, headers: Mapping[str, str] | None = None
@@ -97,10 +100,12 @@ class Http:
         """Send JSON bytes and read the whole answer. `headers` are for this call, beside the target's own."""
         return await self._send(_Outgoing("POST", body, headers), to, policy, self._attempt)
 
-    async def stream(self, to: Target | Replicas, body: bytes, policy: Retry) -> Stream:
+    async def stream(
+        self, to: Target | Replicas, body: bytes, policy: Retry, *, headers: Mapping[str, str] | None = None
+    ) -> Stream:
         """Send JSON bytes and return once the answer begins; `timeout_s` then bounds each silence in it."""
         begin = partial(self._begin, self._clock() + policy.total_timeout_s)
-        call = _Outgoing("POST", body, {"Accept": "text/event-stream, application/json"})
+        call = _Outgoing("POST", body, {"Accept": "text/event-stream, application/json", **(headers or {})})
         return await self._send(call, to, policy, begin)
 
     async def get(self, to: Target | Replicas, policy: Retry) -> Reply:
@@ -108,6 +113,10 @@ class Http:
 
     async def aclose(self) -> None:
         """Close every connection. Closing twice is fine; a later call opens a new pool."""
+        watches, self._watches = list(self._watches.values()), {}
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -115,16 +124,15 @@ class Http:
     async def _send(self, call: _Outgoing, to: Target | Replicas, policy: Retry, attempt: _Attempt[_Got]) -> _Got:
         until = self._clock() + policy.total_timeout_s
         timeout = policy.first_timeout
+        if isinstance(to, Replicas):
+            attempt = partial(self._watched, to, attempt)
         target = to.choose()
         retries = 0
         while True:
             target.in_flight += 1
             try:
-                reply = await attempt(call, target, timeout)
-                target.strikes = 0
-                return reply
+                return await attempt(call, target, timeout)
             except _Failure as failure:
-                target.strikes += 1
                 delay_s = self._delay_s(failure, retries, policy)
                 may_repeat = failure.passing and (policy.replay or not failure.sent)
                 may_repeat = may_repeat and not (
@@ -143,6 +151,65 @@ class Http:
             retries += 1
             timeout = policy.timeout(until - self._clock())
             target = to.choose(avoid=target)
+
+    async def _watched(
+        self, to: Replicas, attempt: _Attempt[_Got], call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout
+    ) -> _Got:
+        """One attempt at one of several addresses: counted, and given up with its address."""
+        assert isinstance(target, Replica)
+        for each in to.targets:
+            if (each is target or each.in_doubt) and each not in self._watches:
+                self._watches[each] = asyncio.create_task(self._watch(each, to.check_s), context=Context())
+        target.begin(self._clock())
+        with spans.span(f"endpoint:{target.name}") as span:
+            try:
+                async with asyncio.timeout(None) as patience:
+                    target.waiting.add(patience)
+                    try:
+                        reply = await attempt(call, target, timeout)
+                    finally:
+                        target.waiting.discard(patience)
+                target.answered(self._clock())
+                return reply
+            except _Failure as failure:
+                self._note_failure(target, failure)
+                raise
+            except TimeoutError as error:
+                self._note_failure(target, None)
+                raise _Failure("no answer, and none to a health check", passing=True) from error
+            finally:
+                target.seconds += span.seconds
+
+    def _note_failure(self, target: Replica, failure: _Failure | None) -> None:
+        """Blame the address for what it may do better later; a refused request and a rate limit are answers."""
+        spans.tally("failed")
+        target.failures += 1
+        if failure is None:
+            return
+        unreachable = isinstance(failure.__cause__, aiohttp.ClientConnectorError)
+        if failure.reply is not None and (not failure.passing or failure.reply.status in (408, 429)):
+            target.answered(self._clock())
+        elif failure.sent or unreachable:  # else it was a limit of ours
+            target.failed(self._clock(), at_once=unreachable)
+
+    async def _watch(self, replica: Replica, check_s: float) -> None:
+        """Ask an address whether it lives while that is in doubt, until it is idle and well."""
+        try:
+            while replica.in_doubt:
+                await self._sleep(LOOK_EVERY_S)
+                if replica.is_due(self._clock(), check_s):
+                    alive = await self._is_alive(replica.health, check_s)
+                    replica.checked(self._clock(), check_s, alive=alive)
+        finally:
+            self._watches.pop(replica, None)
+
+    async def _is_alive(self, target: Target, timeout_s: float) -> bool:
+        """Whether a server answers at all: one without this route lives, too."""
+        try:
+            await self._attempt(_Outgoing("GET"), target, aiohttp.ClientTimeout(total=timeout_s))
+        except _Failure as failure:
+            return failure.reply is not None and failure.reply.status < 500
+        return True
 
     async def _attempt(self, call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout) -> Reply:
         connection = self._connections.to(target.host)

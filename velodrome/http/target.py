@@ -1,4 +1,4 @@
-"""Where calls go: an address made once with its headers, or several that answer alike.
+"""Where calls go: an address, made once with its headers.
 
 What a target says of an answer never has its own secrets in it.
 """
@@ -29,7 +29,7 @@ _KEY_LIKE = re.compile(r"(?:\bsk-|\bbearer\s+)[\w.~+/=*-]{6,}", re.IGNORECASE)
 class Target:
     """One address, made once: the parsed URL, the headers of its own, and how busy it is."""
 
-    __slots__ = ("headers", "host", "in_flight", "label", "secrets", "strikes", "url")
+    __slots__ = ("headers", "host", "in_flight", "label", "secrets", "url")
 
     def __init__(self, url: str | URL, headers: Mapping[str, str] | None = None) -> None:
         parsed = URL(url)
@@ -44,7 +44,6 @@ class Target:
         self.label = str(self.url.with_query(None).with_fragment(None))
         self.secrets = _secrets(self.headers, parsed)
         self.in_flight = 0
-        self.strikes = 0  # failures in a row
 
     def excerpt(self, body: bytes) -> str:
         """The start of an answer as one line, without this target's secrets."""
@@ -53,23 +52,6 @@ class Target:
     def choose(self, avoid: Target | None = None) -> Target:
         """Itself: a target is the smallest group of replicas."""
         return self
-
-
-class Replicas:
-    """Several targets that answer alike: the least busy one is next, in turn where they are equal."""
-
-    __slots__ = ("_next", "targets")
-
-    def __init__(self, targets: Sequence[Target]) -> None:
-        self.targets = list(targets)
-        self._next = 0
-
-    def choose(self, avoid: Target | None = None) -> Target:
-        """The next target. A strike counts as a call in flight, so a dead replica does not draw all the traffic."""
-        start = self._next
-        self._next = (start + 1) % len(self.targets)
-        turn = self.targets[start:] + self.targets[:start]
-        return min(turn, key=lambda target: (target is avoid, target.in_flight + target.strikes))
 
 
 def excerpt(body: bytes, secrets: Sequence[str] = ()) -> str:

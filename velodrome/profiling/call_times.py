@@ -1,4 +1,4 @@
-"""How long the calls of tools and of the judge took, read from the span trees of rollouts."""
+"""How long the calls of tools, of the judge and of model endpoints took, read from the span trees of rollouts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ Json = dict[str, Any]
 
 AT_ONCE = 256  # times are sorted into histograms many at once, which is much quicker than one by one
 _MOST_TOOLS = 100
+ENDPOINT = "endpoint:"
 _OTHER_TOOLS = "tool:(others)"
 _MOST_NODES = 10_000  # of one tree; what the collector writes has 200
 _CLOSED = frozenset(("model", "queue", "connection", "backoff", "session"))  # below these there is no tool and no judge
@@ -23,6 +24,7 @@ class CallTimes:
     def __init__(self) -> None:
         self.cpu_us = 0.0
         self.held_us = 0.0
+        self.failed = 0
         self._times = Quantiles()
         self._fresh: list[float] = []
 
@@ -35,6 +37,9 @@ class CallTimes:
             if 0 <= cpu_us < LONGEST_S * 1e6 and 0 <= held_us < LONGEST_S * 1e6:
                 self.cpu_us += cpu_us
                 self.held_us += held_us
+            failed = counts.get("failed", 0)
+            if 0 <= failed < LONGEST_S:
+                self.failed += int(failed)
             calls = counts.get("folded")
             if calls is not None and calls >= 1:
                 self._times.add(length_us * 1e-6 / int(calls), int(calls))
@@ -73,6 +78,7 @@ class TreeCalls:
     def __init__(self) -> None:
         self.judge = CallTimes()
         self._tools: dict[str, CallTimes] = {}
+        self._endpoints: dict[str, CallTimes] = {}
 
     def add(self, tree: list[Any]) -> int:
         """Count the calls of one tree, which is left out from a mistake on; how many nodes were read."""
@@ -81,12 +87,17 @@ class TreeCalls:
             todo += tree
             for node in todo:  # which grows meanwhile
                 name = node[0]
-                if name in _CLOSED:
-                    continue
                 below = node[4]
+                if name in _CLOSED:
+                    if below and name == "model":
+                        self._add_endpoints(below)
+                    continue
                 if name[:5] == "tool:" or name == "judge":
                     calls = self.judge if name == "judge" else self._tools.get(name) or self._new_tool(name)
                     calls.add(node[2] - sum(waits_below(name, below).values()), node[3])
+                elif name[:9] == ENDPOINT:
+                    self._add_endpoints([node])
+                    continue
                 if below and len(todo) < _MOST_NODES:
                     todo += below
         except HOSTILE:
@@ -97,6 +108,38 @@ class TreeCalls:
         if len(self._tools) >= _MOST_TOOLS:  # a model may make names up
             name = _OTHER_TOOLS
         return self._tools.setdefault(name, CallTimes())
+
+    def _add_endpoints(self, nodes: list[Any]) -> None:
+        """Count the calls of endpoints in what a model call has below it."""
+        todo = list(nodes)
+        for node in todo:  # which grows meanwhile
+            name, below = node[0], node[4]
+            if name[:9] == ENDPOINT:
+                known = self._endpoints.get(name)
+                if known is None and len(self._endpoints) < _MOST_TOOLS:
+                    known = self._endpoints[name] = CallTimes()
+                if known is not None:
+                    known.add(node[2] - sum(waits_below(name, below).values()), node[3])
+            elif below and len(todo) < _MOST_NODES:
+                todo += below
+
+    def endpoints(self, active_s: float) -> list[Json]:
+        """The endpoints of models that have several, by their names: calls, failures, how many in flight, times."""
+        lines = []
+        for name, calls in sorted(self._endpoints.items()):
+            line = calls.as_json(name.removeprefix(ENDPOINT))
+            in_flight = calls.times.sum / active_s if active_s > 0 else 0.0
+            times = {each: line[each] for each in ("mean_ms", "p50_ms", "p99_ms")}
+            lines.append(
+                {
+                    "name": line["name"],
+                    "calls": line["calls"],
+                    "failed": calls.failed,
+                    **times,
+                    "in_flight_mean": in_flight,
+                }
+            )
+        return lines
 
     def tools(self) -> list[tuple[str, CallTimes]]:
         """By their time, the longest first."""

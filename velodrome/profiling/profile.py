@@ -249,6 +249,7 @@ class Profile:
             "series": self._series.report(self._active),
             "histograms": histograms,
             "tools": [calls.as_json(name[5:]) for name, calls in self._calls.tools()],
+            "endpoints": self._calls.endpoints(seconds),
             "slowest": [each[2] for each in sorted(self._slowest, key=lambda each: each[:2], reverse=True)],
             "notes": notes,
             "verdict": verdict,

@@ -52,6 +52,7 @@ def profile_report(profile: Json, *, top: int = 10) -> str:
             ("", [profile_tree(profile)]),
             ("Percentiles", _percentiles(profile)),
             ("Tools", _tools(profile, top)),
+            ("Endpoints", _endpoints(profile)),
             ("Slowest rollouts", _slowest(profile, top)),
             ("Time of a rollout", [histogram(total["edges_ms"], total["counts"])] if total else []),
             ("Over time", _series(profile)),
@@ -82,6 +83,18 @@ def _tools(profile: Json, top: int) -> list[str]:
     shown = table(("tool", "calls", "mean", "p50", "p99", "CPU", "held loop"), rows)
     more = len(profile["tools"]) - len(rows)
     return [shown, f"and {more} more"] if more > 0 else [shown]
+
+
+def _endpoints(profile: Json) -> list[str]:
+    """Of models that have several."""
+    names = ("mean_ms", "p50_ms", "p99_ms")
+    rows = []
+    for each in profile.get("endpoints", ()):
+        times = (duration(each.get(name)) for name in names)
+        rows.append(
+            (str(each["name"]), str(each["calls"]), str(each["failed"]), f"{each['in_flight_mean']:.1f}", *times)
+        )
+    return [table(("endpoint", "calls", "failed", "in flight", "mean", "p50", "p99"), rows)] if rows else []
 
 
 def _slowest(profile: Json, top: int) -> list[str]:

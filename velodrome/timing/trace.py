@@ -58,6 +58,12 @@ def header() -> str | None:
     return None if here is None else here.header
 
 
+def session() -> str | None:
+    """The id of the trace that is open now, which names one rollout in every process; None outside of one."""
+    here = _open.get()
+    return None if here is None else here.header[3:35]
+
+
 def recorded() -> bool:
     """Whether somebody keeps the spans of the trace that is open now."""
     here = _open.get()

@@ -26,46 +26,17 @@ from velodrome.records import events
 from velodrome.records.conversation import answer_flaw, flaw
 from velodrome.responses_api_models import tokens
 from velodrome.responses_api_models.conversion import STATEFUL, chat_request, response_from_chat
+from velodrome.responses_api_models.openai_model.addresses import base_urls, header_text
 from velodrome.responses_api_models.openai_model.streams import chat_stream, is_stream, response_stream
 from velodrome.responses_api_models.turns import encoded_items, encoded_messages, response_items
+from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
+from velodrome.timing import trace
 
 log = logging.getLogger(__name__)
 
-_EXPECTED = "expected a URL up to and including /v1 (http://127.0.0.1:8000/v1), or a list of them"
-_ENDPOINTS = ("/responses", "/completions", "/models")
-
-
-def _base_urls(value: Any) -> tuple[URL, ...]:
-    """One address or several, each up to and including `/v1`."""
-    listed = value if isinstance(value, list | tuple) else [value]
-    if not listed:
-        raise ValueError(_EXPECTED)
-    return tuple(map(_base_url, listed))
-
-
-def _header(value: Any) -> str:
-    """A text that can stand in a header."""
-    if not isinstance(value, str) or not value.isprintable() or not value.isascii():
-        raise ValueError("expected one line of ASCII text")
-    return value
-
-
-def _base_url(value: Any) -> URL:
-    if not isinstance(value, str | URL):
-        raise ValueError(_EXPECTED)
-    try:
-        url = URL(value)
-    except ValueError:
-        raise ValueError(_EXPECTED) from None
-    path = url.path.rstrip("/")
-    if url.scheme not in ("http", "https") or not url.host or path.endswith(_ENDPOINTS):
-        raise ValueError(_EXPECTED)
-    return url.with_path(path or "/v1", keep_query=True)
-
-
 Endpoint = Literal["responses", "chat"]
-Header = Annotated[str, BeforeValidator(_header)]
+Header = Annotated[str, BeforeValidator(header_text)]
 _Got = TypeVar("_Got")
 
 # A server without an endpoint says so at once; one still silent by then is generating.
@@ -111,9 +82,9 @@ class _Choice:
 class OpenAI(Component):
     """A model behind HTTP. The connections belong to the process: `http.close_shared()` closes them."""
 
-    base_url: Annotated[tuple[URL, ...], BeforeValidator(_base_urls)] = Field(
+    base_url: Annotated[tuple[URL, ...], BeforeValidator(base_urls)] = Field(
         validation_alias="openai_base_url",
-        description="the URL up to and including `/v1`; a list spreads calls over replicas, the least busy first",
+        description="the URL up to and including `/v1`; or a list of them, see [Many endpoints](#many-endpoints)",
     )
     model: str = Field(
         min_length=1,
@@ -143,6 +114,19 @@ class OpenAI(Component):
     )
     extra_body: dict[str, Any] = Field({}, description="fields set in every request; they win over the request's own")
     headers: dict[Header, Header] = Field({}, description="headers added to every request")
+    session_header: Header = Field(
+        "X-Session-ID", description="a header with one id per rollout, for routers; an empty text for none"
+    )
+    sticky_margin: int = Field(
+        http.STICKY_MARGIN,
+        ge=0,
+        description="of a list: a rollout leaves its endpoint when that has so many more calls in flight than another",
+    )
+    health_check_s: float = Field(
+        http.CHECK_S,
+        gt=0,
+        description="of a list: an endpoint silent for so long is asked for `/models`, and has as long to answer",
+    )
 
     def __init__(self, base_url: Any = None, model: str | None = None, **settings: Any) -> None:
         super().__init__(base_url=base_url, model=model, **settings)
@@ -171,11 +155,15 @@ class OpenAI(Component):
         headers = dict(self.headers)
         if self.api_key:
             headers.setdefault("Authorization", f"Bearer {self.api_key}")
-        targets = [http.Target((url / path).with_query(url.query), headers) for url in self.base_url]
-        return targets[0] if len(targets) == 1 else http.Replicas(targets)
+        targets = [((url / path).with_query(url.query), url) for url in self.base_url]
+        if len(targets) == 1:
+            return http.Target(targets[0][0], headers)
+        replicas = [http.Replica(target, headers, base=base) for target, base in targets]
+        return http.Replicas(replicas, margin=self.sticky_margin, check_s=self.health_check_s)
 
     async def respond(self, request: Json) -> Json:
         """One answer to one Responses request."""
+        request = seeded(request)
         async with self._limiter:
             choice = self._choice(request)
             probing = choice.endpoint is None and await choice.is_probe(self._patience(request))
@@ -196,6 +184,7 @@ class OpenAI(Component):
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The events of one answer as the server makes them; an answer that comes whole becomes events at once."""
+        request = seeded(request)
         async with self._limiter:
             try:
                 endpoint, reply = await self._begun(request)
@@ -260,9 +249,15 @@ class OpenAI(Component):
         self, endpoint: Endpoint, request: Json, send: Callable[..., Awaitable[_Got]], streamed: bool = False
     ) -> _Got:
         try:
-            return await send(self._at[endpoint], self._body(endpoint, request, streamed=streamed), self._policy)
+            body = self._body(endpoint, request, streamed=streamed)
+            return await send(self._at[endpoint], body, self._policy, headers=self._session())
         except CallError as error:
             raise ModelError(f"{error}{_HINTS.get(error.status or 0, '')}", status=error.status) from error
+
+    def _session(self) -> dict[str, str] | None:
+        """The header that names the rollout, inside of one."""
+        session = trace.session() if self.session_header else None
+        return None if session is None else {self.session_header: session}
 
     def _asks_for_ids(self, request: Json) -> bool:
         """Whether token ids are asked for, which more servers have in chat; not if only `/responses` can be asked."""
@@ -274,7 +269,7 @@ class OpenAI(Component):
         """The answer of the other endpoint if it has more of what is asked for; then it is the one to call."""
         try:
             body = self._body(endpoint, request)
-            reply = await http.shared().post(self._at[endpoint], body, self._probe_policy)
+            reply = await http.shared().post(self._at[endpoint], body, self._probe_policy, headers=self._session())
             answer, still_missing = self._answer(endpoint, reply, request)
         except (CallError, ModelError):
             return None

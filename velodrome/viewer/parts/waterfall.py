@@ -30,7 +30,7 @@ def draw(tree: Any, total_s: Any, *, label: str) -> charts.Json | None:
 
 def kind(part: str) -> str:
     """Which colour a part of the time has."""
-    family = {"tool": "tools", "limit": "wait"}.get(part.partition(":")[0])
+    family = {"tool": "tools", "limit": "wait", "endpoint": "model"}.get(part.partition(":")[0])
     return family or _PARTS.get(part, "other")
 
 

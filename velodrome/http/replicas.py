@@ -1,0 +1,127 @@
+"""Several addresses that answer alike: which one a call goes to, and which ones are left alone for a while.
+
+A rollout stays with its address, whose prefix cache has the conversation, unless that is more than a margin busier
+than the least busy one. An address that cannot be reached, fails three times in a row, or is silent and does not answer
+a health check either, is left. It is asked again and again, with back-off, and is back when it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from yarl import URL
+
+from velodrome.http.target import Target
+from velodrome.timing import trace
+
+STICKY_MARGIN = 2
+CHECK_S = 30.0
+LOOK_EVERY_S = 1.0
+
+_STRIKES = 3  # failures in a row
+_BACKOFF_S, _BACKOFF_CAP_S = 1.0, 60.0
+_MOST_SESSIONS = 16_384  # rollouts that had a call of late
+
+
+class Replica(Target):
+    """One of several addresses, with its figures and its health."""
+
+    __slots__ = ("again_at", "calls", "failures", "health", "heard_at", "left", "name", "seconds", "strikes", "waiting")
+
+    def __init__(self, url: str | URL, headers: Mapping[str, str] | None = None, *, base: URL | None = None) -> None:
+        """`base` is what the address is known by; below it is `models`, which a server that lives answers."""
+        super().__init__(url, headers)
+        base = base or URL(url)
+        self.health = Target((base / "models").with_query(base.query), headers)
+        self.name = str(base.with_user(None).with_query(None).with_fragment(None))
+        self.calls = self.failures = self.strikes = 0
+        self.seconds = 0.0
+        self.left = False
+        self.again_at = 0.0  # when an address that failed is asked whether it lives
+        self.heard_at = 0.0  # when it last answered, or had its first call
+        self.waiting: set[asyncio.Timeout] = set()  # for its answers
+
+    def begin(self, now: float) -> None:
+        """A call goes there."""
+        if not self.waiting:
+            self.heard_at = now
+        self.calls += 1
+
+    def answered(self, now: float) -> None:
+        """It lives, whatever it said."""
+        self.heard_at, self.strikes, self.left = now, 0, False
+
+    def failed(self, now: float, *, at_once: bool = False) -> None:
+        """It did not do what it is there for. Calls that fail after it was left say nothing new."""
+        if not self.left:
+            self._strike(now)
+            self.left = at_once or self.strikes >= _STRIKES
+
+    def _strike(self, now: float) -> None:
+        self.strikes += 1
+        self.again_at = now + min(_BACKOFF_CAP_S, _BACKOFF_S * 2.0 ** min(self.strikes, 16))
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether somebody has to look after it."""
+        return self.left or self.strikes > 0 or self.in_flight > 0
+
+    def is_due(self, now: float, check_s: float) -> bool:
+        """Whether to ask if it lives: some time after a failure, or when calls wait and it says nothing."""
+        return now >= self.again_at if self.strikes else bool(self.waiting) and now - self.heard_at >= check_s
+
+    def checked(self, now: float, check_s: float, *, alive: bool) -> None:
+        """A health check ended. Without an answer, calls that have waited for long go elsewhere."""
+        if alive:
+            self.answered(now)
+            return
+        self._strike(now)
+        self.left = True
+        if now - self.heard_at >= check_s:
+            given_up, self.waiting = self.waiting, set()
+            for each in given_up:
+                each.reschedule(asyncio.get_running_loop().time())
+
+
+class Replicas:
+    """A group of addresses. `choose` gives the one for a call of the rollout that is open."""
+
+    __slots__ = ("_next", "_sessions", "check_s", "margin", "targets")
+
+    def __init__(
+        self,
+        targets: Sequence[Replica],
+        *,
+        margin: int = STICKY_MARGIN,
+        check_s: float = CHECK_S,
+    ) -> None:
+        self.targets = list(targets)
+        self.margin = margin
+        self.check_s = check_s
+        self._next = 0
+        self._sessions: dict[str, Replica] = {}  # the one that was used last is the last
+
+    def choose(self, avoid: Target | None = None) -> Replica:
+        """The address of the rollout, or else the least busy, in turn where they are equal."""
+        session = trace.session()
+        home = None if session is None else self._sessions.pop(session, None)
+        least = self._least_busy(avoid)
+        if home is None or home is avoid or home.left or _load(home) > _load(least) + self.margin:
+            home = least
+        if session is not None:
+            self._sessions[session] = home
+            if len(self._sessions) > _MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+        return home
+
+    def _least_busy(self, avoid: Target | None) -> Replica:
+        """Of those that were not left, if there are any. A failure counts as a call: failing fast draws no traffic."""
+        start = self._next
+        self._next = (start + 1) % len(self.targets)
+        turn = self.targets[start:] + self.targets[:start]
+        return min(turn, key=lambda each: (each.left, each is avoid, _load(each)))
+
+
+def _load(replica: Replica) -> int:
+    return replica.in_flight + replica.strikes
