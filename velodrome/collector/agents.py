@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from velodrome.collector.code import code_digest
+from velodrome.collector.recording.recorded import LiveModels, recorded
 from velodrome.collector.runfile import instance_recipes, settings_recipe
 from velodrome.contracts import Agent, Resources
 from velodrome.errors import InputError
 from velodrome.serving.connect import Components, Servers
 from velodrome.settings import Config, secrets
 from velodrome.settings.component import Component, settings_of
+from velodrome.settings.names import AGENTS, MODELS
 
 Json = dict[str, Any]
 
@@ -26,6 +28,10 @@ class Agents(Protocol):
     note: str  # where they are, for the user
     config: Json  # secrets masked
     secrets: Collection[str]
+
+    def record(self, names: Iterable[str]) -> None:
+        """Put a recording between these agents and their models. Called before `connect`."""
+        ...
 
     def connect(self, names: Iterable[str]) -> dict[str, Agent]:
         """The live agents of these names."""
@@ -47,15 +53,37 @@ class Agents(Protocol):
 class ConfiguredAgents:
     """The agents of a configuration, made when they are needed, or running as servers."""
 
-    def __init__(self, config: Config, servers: Servers | None = None) -> None:
+    def __init__(self, config: Config, servers: Servers | None = None, live: Mapping[str, Any] | None = None) -> None:
         self._config = config
-        self._components = Components(config, servers=servers)
+        self._servers = servers
+        self._components = Components(config, servers=servers, live=live)
         self.names: Collection[str] = config.agents()
         self.default = config.agents()[0] if len(config.agents()) == 1 else None
         self.sole: str | None = None
         self.note = self._components.note
         self.config = config.masked()
         self.secrets: Collection[str] = secrets(config)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ConfiguredAgents, (self._config, self._servers, self._components.shared())
+
+    def record(self, names: Iterable[str]) -> None:
+        """Every model that an agent or an environment of this process is given is a recorded one."""
+        for name, instance in self._components.family(names).items():
+            kinds = {self._config.instances[there].kind for there in instance.references().values()}
+            calls_model = instance.kind == AGENTS or (instance.kind != MODELS and MODELS in kinds)
+            if calls_model and self._components.is_elsewhere(instance):
+                raise InputError(
+                    f"model_cache: {name} is a server, which calls its model itself; stop the servers or set embedded,"
+                    " so that it runs in this process"
+                )
+        self._components.link = lambda name, model: recorded(model, self._identity(name))
+
+    def _identity(self, name: str) -> list[Any]:
+        """What decides a model's answers. Of a model that is a server only its address is known."""
+        family = self._components.family([name])
+        urls = [instance.settings.get("url") for instance in family.values()]
+        return [*instance_recipes(family, self._components.sources).values(), *urls]
 
     def connect(self, names: Iterable[str]) -> dict[str, Agent]:
         """The live agents of these names, if all their settings are known."""
@@ -91,6 +119,15 @@ class LiveAgents:
         self.note = ""
         self.config: Json = {}
         self.secrets: Collection[str] = frozenset()
+        self._models = LiveModels(_identity)
+
+    def record(self, names: Iterable[str]) -> None:
+        """The models among the agent's attributes are recorded ones until `aclose`."""
+        if not self._models.replace(self._agent):
+            raise InputError(
+                f"model_cache: {self.default} has no model that can be recorded; make it an attribute of the agent"
+                " (docs/models.md#record-and-replay)"
+            )
 
     def connect(self, names: Iterable[str]) -> dict[str, Agent]:
         """The agent, under every one of these names."""
@@ -113,11 +150,19 @@ class LiveAgents:
         return recipes
 
     async def aclose(self) -> None:
-        """Nothing: the caller made the agent."""
+        """Give the agent its models back; the caller made it, and keeps it."""
+        self._models.restore()
 
 
 def _attribute(thing: Any, *names: str) -> Any:
     return next((value for name in names if (value := getattr(thing, name, None)) is not None), None)
+
+
+def _identity(model: Any) -> Json:
+    """What decides the answers of a live model."""
+    recipes: Json = {}
+    _describe(model, "", recipes)
+    return recipes
 
 
 def _describe(thing: Any, name: str, recipes: Json) -> None:

@@ -36,6 +36,9 @@ class SharedSettings(Settings):
         None, description="a budget: stop after more failures than this; below 1, a share"
     )
     drain_s: Amount = Field(30.0, description="how long Ctrl-C or a budget waits for rollouts in flight")
+    sigterm_drain_s: Amount = Field(
+        20.0, description="how long SIGTERM waits for them; Slurm and Kubernetes kill after 30 s"
+    )
     server_wait_s: Amount = Field(300.0, description="how long to wait for an unreachable server")
 
 

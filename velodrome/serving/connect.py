@@ -14,7 +14,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -53,12 +53,20 @@ class Servers:
 class Components:
     """The live objects of one configuration, made when they are first needed."""
 
-    def __init__(self, config: Config, cwd: Path | None = None, *, servers: Servers | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        cwd: Path | None = None,
+        *,
+        servers: Servers | None = None,
+        live: Mapping[str, Any] | None = None,
+    ) -> None:
         self._config = config
         self._cwd = cwd or Path.cwd()
         self._servers = servers or Servers()
-        self._live: dict[str, Any] = {}
+        self._live: dict[str, Any] = dict(live or {})
         self._classes: dict[str, type[Any]] = {}
+        self.link: Callable[[str, Any], Any] | None = None  # what an agent or an environment is given for a model
         self.sources: dict[str, str] = dict(self._servers.sources)
 
     @property
@@ -79,7 +87,7 @@ class Components:
         """Raise if a block of these, or of one they refer to, has a mistake; every mistake is a line."""
         problems = []
         for instance in self.family(names).values():
-            if "url" not in instance.settings and instance.name not in self._servers.urls:
+            if not self.is_elsewhere(instance):
                 problems += mistakes_in(instance, self._class(instance))
         if problems:
             raise InputError(*problems)
@@ -93,17 +101,16 @@ class Components:
         else:
             return None
         from velodrome.http import Target
-        from velodrome.serving.remote import HttpAgent, HttpModel, HttpResources
+        from velodrome.serving.remote import client_of
 
         if not isinstance(url, str):
             raise InputError(f"{instance.source}: {instance.name}.url is a text, not {url!r:.80}")
         with blame(InputError, f"{instance.source}: {instance.name}.url"):
             Target(url)
-        kinds = {MODELS: HttpModel, RESOURCES: HttpResources, AGENTS: HttpAgent}
-        return kinds[instance.kind](url, None if token is None else str(token))
+        return client_of(instance.kind, url, None if token is None else str(token))
 
     def _component(self, instance: Instance) -> Any:
-        links = {key: self.connect(there) for key, there in instance.references().items()}
+        links = {key: self._linked(instance, there) for key, there in instance.references().items()}
         make = self._class(instance)
         wall.before_making(make)
         try:
@@ -113,6 +120,16 @@ class Components:
             where = f"{instance.source}: {instance.name}"
             raise InputError(*(f"{where}: {line}" for line in error.problems)) from error
 
+    def _linked(self, owner: Instance, name: str) -> Any:
+        """What an instance is given for one that it refers to."""
+        live = self.connect(name)
+        calls_model = owner.kind != MODELS and self._config.instances[name].kind == MODELS
+        return self.link(name, live) if self.link is not None and calls_model else live
+
+    def is_elsewhere(self, instance: Instance) -> bool:
+        """Whether an instance is a server, so that what it calls is called there."""
+        return "url" in instance.settings or instance.name in self._servers.urls
+
     def _class(self, instance: Instance) -> type[Any]:
         """The class of an instance, loaded once; what its code is by then is noted."""
         if instance.name not in self._classes:
@@ -121,6 +138,10 @@ class Components:
                 self.sources[instance.name] = source_digest(entry)
             self._classes[instance.name] = component_class(instance, self._cwd)
         return self._classes[instance.name]
+
+    def shared(self) -> dict[str, Any]:
+        """The live components that are `shared`: one serves every copy of this configuration."""
+        return {name: each for name, each in self._live.items() if getattr(each, "shared", False)}
 
     def agent(self, name: str) -> Agent:
         if name not in self._config.agents():
