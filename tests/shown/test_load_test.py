@@ -146,7 +146,7 @@ def test_a_signal_in_the_middle_stops_everything_and_shows_what_there_is(place: 
             out, err = process.communicate(timeout=DEADLINE_S)
         finally:
             process.kill()
-    assert process.returncode == 130, err
+    assert process.returncode == 128 + number, err
     kept = len(rollouts.read_text().splitlines())
     assert 8 <= kept < 300
     assert f"(rollouts={kept})" in out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -20,7 +21,7 @@ from velodrome.collector import collection
 from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface
 from velodrome.collector.pace import Stop
-from velodrome.collector.result import Run
+from velodrome.collector.result import TERMINATED, Run
 from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import refuse_output
 from velodrome.collector.watch.watch import Watcher
@@ -57,7 +58,7 @@ again continues where it stopped. Failures go to <output>.failures.jsonl and are
   +config_paths=[a.yaml,b.yaml]  agents, models and environments (docs/config.md); not needed while servers run
 
 exit code: 0 all kept, 1 a fault of ours, 2 a mistake in the input or config, 3 finished with failures,
-4 stopped by a budget or because a server stayed away, 130 interrupted
+4 stopped by a budget or because a server stayed away, 130 interrupted, 143 terminated
 
 examples:
   ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl
@@ -85,8 +86,26 @@ async def collect(
     """The collection as a command: Ctrl-C drains it, and notes and a progress bar go to stderr."""
     stop = Stop()
     agents = ConfiguredAgents(config, servers)
-    with on_stop_signal(stop.interrupt), rare_garbage_collection():
+    with stopped_by_signals(stop), rare_garbage_collection():
         return await collection.collect(settings, agents, surface=Surface(say, True, watchers, stop))
+
+
+@contextmanager
+def stopped_by_signals(stop: Stop) -> Iterator[None]:
+    """Ctrl-C and SIGTERM drain the run. One of them after SIGTERM, or SIGTERM while it is stopping, ends it at once."""
+
+    def end_now() -> None:
+        stop.now = True
+        stop.changed()
+
+    def interrupt() -> None:
+        (end_now if stop.reason == TERMINATED else stop.interrupt)()
+
+    def terminate() -> None:
+        stop.request(TERMINATED) if stop.reason is None else end_now()
+
+    with on_stop_signal(interrupt, [signal.SIGINT]), on_stop_signal(terminate, [signal.SIGTERM]):
+        yield
 
 
 @contextmanager

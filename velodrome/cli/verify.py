@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from velodrome.cli.collect import finish, run_async, use_limits, with_output
+from velodrome.cli.collect import finish, run_async, stopped_by_signals, use_limits, with_output
 from velodrome.cli.options import ServerOptions, load_options
 from velodrome.cli.streams import say
 from velodrome.cli.verb import Verb
@@ -20,7 +20,6 @@ from velodrome.serving.connect import Servers
 from velodrome.serving.process.options import ConnectionLimits
 from velodrome.settings import Config
 from velodrome.settings.files import find_input
-from velodrome.timing.stop_signals import on_stop_signal
 
 
 class VerifyOptions(VerifySettings, ServerOptions, ConnectionLimits):
@@ -63,5 +62,5 @@ def run(argv: Sequence[str]) -> int:
 async def verify(settings: VerifySettings, config: Config, servers: Servers) -> Run:
     """The scoring as a command: Ctrl-C drains it."""
     stop = Stop()
-    with on_stop_signal(stop.interrupt):
+    with stopped_by_signals(stop):
         return await verification.verify(settings, ConfiguredAgents(config, servers), Surface(say, True, (), stop))

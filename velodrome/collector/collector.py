@@ -19,7 +19,7 @@ from velodrome.collector.keys import Entry
 from velodrome.collector.pace import Auto, Budget, Fixed, Pace, Stop
 from velodrome.collector.plan import Plan, Planned
 from velodrome.collector.readings import RowReader
-from velodrome.collector.result import Run
+from velodrome.collector.result import TERMINATED, Run
 from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import MemorySink, Sink
 from velodrome.collector.stream import TaskStream
@@ -158,9 +158,16 @@ class Collector:
         if self.stop.now:
             self._executor.cancel(now=True)
         elif self.stop.reason is not None and self._drain is None:
+            drain_s = self.settings.drain_s
+            if self.stop.reason == TERMINATED:
+                drain_s = self.settings.sigterm_drain_s
+                self.note(
+                    f"terminated (SIGTERM): no more rollouts start, and {self._executor.in_flight} in flight may finish "
+                    f"within {drain_s:g} s (sigterm_drain_s); a second signal stops at once"
+                )
             self._executor.stop()
             loop = asyncio.get_running_loop()
-            self._drain = loop.call_later(self.settings.drain_s, self._executor.cancel)
+            self._drain = loop.call_later(drain_s, self._executor.cancel)
 
     def _take_all(self, attempts: list[Attempt]) -> None:
         """Write every attempt that can be written. Then raise what the disk refused: one file may be full, not both."""

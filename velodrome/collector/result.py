@@ -17,6 +17,8 @@ from velodrome.settings.names import hint
 
 Json = dict[str, Any]
 
+TERMINATED = "terminated"  # why a run ended that was sent SIGTERM
+
 
 class RunMetrics(dict[str, Any]):
     """The metrics of a run. One that it does not have is an error that says why; `get` gives None."""
@@ -65,11 +67,11 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """0 all kept, 1 a file could not be written, 3 some failed, 4 stopped by itself, 130 interrupted."""
+        """0 all kept, 1 a file could not be written, 3 some failed, 4 stopped, 130 interrupted, 143 terminated."""
         if self.unwritten:
             return 1
         if self.stopped is not None:
-            return 130 if self.stopped == "interrupted" else 4
+            return {"interrupted": 130, TERMINATED: 143}.get(self.stopped, 4)
         return 3 if self.failed or self.left else 0
 
     def __repr__(self) -> str:
