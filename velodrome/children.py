@@ -78,10 +78,20 @@ class ChildProcess:
         self._writer = writer
         self._lifeline = lifeline
 
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended, as far as is known now."""
+        return self.ending is None and self._process.returncode is None
+
     def send(self, data: bytes) -> None:
         """Send one frame. To a child that has ended nothing is sent; `receive` reports the end."""
         if not self._writer.is_closing():
             write_frame(self._writer, data)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait here because the child does not receive them."""
+        return self._writer.transport.get_write_buffer_size()
 
     async def receive(self) -> bytes | None:
         """The next frame; None once the child has ended and every frame it sent whole has been received."""

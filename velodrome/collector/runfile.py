@@ -34,6 +34,7 @@ _OPERATIONAL = frozenset(
         *("timeout_s", "total_timeout_s", "max_retries", "backoff_s", "max_concurrent", "judge_max_concurrent"),
         *("verify_timeout_s", "tool_timeout_s", "session_timeout_s", "latency_s", "jitter_s", "faults"),
         *("parallel", "n_threads", "threads", "verify_processes", "library_wall_timeout_s"),
+        *("executor", "worker_processes", "worker_memory_mb", "worker_calls", "cache"),
     )
 )
 

@@ -33,7 +33,7 @@ class CallTimes:
         if not 0 <= length_us < LONGEST_S * 1e6:
             return
         if counts:
-            cpu_us, held_us = counts.get("cpu_us", 0.0), counts.get("held_us", 0.0)
+            cpu_us, held_us = counts.get("cpu_us", 0.0) + counts.get("worker_cpu_us", 0.0), counts.get("held_us", 0.0)
             if 0 <= cpu_us < LONGEST_S * 1e6 and 0 <= held_us < LONGEST_S * 1e6:
                 self.cpu_us += cpu_us
                 self.held_us += held_us

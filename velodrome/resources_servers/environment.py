@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -31,6 +31,9 @@ from velodrome.errors import (
 )
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.awaiting import within
+from velodrome.resources_servers.code_worker import WorkerCopy
+from velodrome.resources_servers.code_workers import CodeWorkers, WorkerEnded, cores, make_copy
+from velodrome.resources_servers.pure_results import PureResults, response_content
 from velodrome.resources_servers.results import score_fields, tool_text
 from velodrome.resources_servers.schema import Hook, Tool, complaint
 from velodrome.resources_servers.shape import Shape, make_shape, no_verify, tool
@@ -56,7 +59,16 @@ class Environment(Component):
     verify_timeout_s: float = Field(300.0, gt=0, description="one `verify`")
     session_timeout_s: float = Field(60.0, gt=0, description="one `seed_session` or `close_session`")
     max_tool_output_bytes: int = Field(1 << 20, gt=0, description="the longest tool result the model sees")
+    executor: Literal["inline", "thread", "process"] = Field(
+        "thread", description="where tools and `verify` run: [the three](#where-code-runs)"
+    )
     threads: int = Field(32, gt=0, description="sync calls at once")
+    worker_processes: int | None = Field(None, gt=0, description="of `executor: process`: calls at once (one per core)")
+    worker_memory_mb: int = Field(2048, gt=0, description="of `executor: process`: the most memory of one process")
+    worker_calls: int = Field(10_000, gt=0, description="of `executor: process`: calls until a process is replaced")
+    cache: bool = Field(
+        False, description="tools and `verify` are pure: equal calls are [computed once](#results-used-again)"
+    )
     judge_max_concurrent: int = Field(16, gt=0, description="calls of [`ask`](#asking-a-judge) at once")
     tell_tool_errors: bool = Field(
         False, description="tell the model of a tool's failures instead of failing the rollout"
@@ -82,6 +94,19 @@ class Environment(Component):
         self._sessions: dict[str, Any] = {}
         self._handles = itertools.count(1)
         self._threads = Threads(self.threads, name=owner.__name__)
+        self._results = PureResults() if self.cache else None
+        self._copy: WorkerCopy | None = None
+        self._workers: CodeWorkers | None = None
+        if self.cache:
+            self._refuse_sessions("cache: true")
+        if self.executor == "process":
+            self._refuse_sessions("executor: process")
+            if models:
+                raise InputError(
+                    f'{owner.__name__}: executor: process, but "{models[0]}" is a model, which is asked from this'
+                    " process; use executor: thread"
+                )
+            self._copy = make_copy(owner, {**self.config, "executor": "inline", "cache": False})
         self._closing_late: set[asyncio.Task[None]] = set()
 
     def seed_session(self, task: Json) -> Any:
@@ -97,6 +122,8 @@ class Environment(Component):
     async def open(self, task: Json) -> str:
         """Start a session for this task and return its handle."""
         handle = str(next(self._handles))
+        if self._copy is not None:
+            self._here(self._copy).warm()
         if self.keeps_sessions:
             seed = self._shape.seed
             self._sessions[handle] = None if seed is None else await self._seed(seed, task)
@@ -111,7 +138,11 @@ class Environment(Component):
             return f"error: {name}: the arguments must be a JSON object"
         try:
             with blame(ToolError, name):
-                return await self._call(called, session, arguments)
+                if self._results is None:
+                    return await self._tool_text(called, session, arguments)
+                compute = partial(self._tool_text, called, session, arguments)
+                text: str = await self._results.result([name, arguments], compute, _is_no_error)
+                return text
         except ToolError as error:
             if not self.tell_tool_errors:
                 raise
@@ -122,6 +153,19 @@ class Environment(Component):
         verify = self._shape.verify
         if verify is None:
             raise VerifyError(f"{type(self).__name__} has no verify")
+        if self._results is None:
+            return await self._score(verify, session, task, response)
+        compute = partial(self._score, verify, session, task, response)
+        score: Json = await self._results.result([task, response_content(response)], compute)
+        return score
+
+    async def _score(self, verify: Hook, session: str, task: Json, response: Json) -> Json:
+        if self._copy is not None:
+            with blame(VerifyError, "verify"):
+                score: Json = await self._run_elsewhere(
+                    VerifyError, verify, self.verify_timeout_s, "score", task, dict(response)
+                )
+                return score
         call = partial(verify.function, self, task, Response(response))
         if verify.wants_session:
             call = partial(call, session=self._state(session, VerifyError))
@@ -149,11 +193,18 @@ class Environment(Component):
         """Close the sessions that are still open, and let the threads go."""
         ends = await scope.finish(self._close_all())
         self._threads.close()
+        if self._workers is not None:
+            await self._workers.aclose()
         for end in ends:
             if isinstance(end, BaseException):
                 raise end
 
-    async def _call(self, called: Tool, session: str, arguments: Json) -> str:
+    async def _tool_text(self, called: Tool, session: str, arguments: Json) -> str:
+        if self._copy is not None:
+            text: str = await self._run_elsewhere(
+                ToolError, called, self.tool_timeout_s, "call", called.name, arguments
+            )
+            return text
         try:
             keywords = called.check(arguments)
         except ValidationError as error:
@@ -178,11 +229,14 @@ class Environment(Component):
         call: Callable[[], Any],
         late: Callable[[Any], None] | None = None,
     ) -> Any:
-        """Run the user's code: `async def` here on the loop, anything else in a thread."""
+        """Run the user's code: `async def` here on the loop, anything else in a thread unless it is to run inline."""
         try:
             if hook.is_async:
                 return await within(limit_s, call())
-            result = await self._threads.run(call, timeout_s=limit_s, late=late)
+            if self.executor == "inline":
+                result = await within(limit_s, _inline(call))
+            else:
+                result = await self._threads.run(call, timeout_s=limit_s, late=late)
             return await within(limit_s, result) if inspect.iscoroutine(result) else result
         except ModelError as error:  # of a model that this code asked, not of the one that is being scored
             failed = kind(f"{hook.name}: {error}")
@@ -192,6 +246,38 @@ class Environment(Component):
             failed = kind(f"{hook.name}: {error}")
             failed.place = place_of(error, anywhere=False) or defined_at(hook.function)
             raise failed from error
+
+    async def _run_elsewhere(
+        self, kind: type[RolloutError], hook: Hook, limit_s: float, method: str, *arguments: Any
+    ) -> Any:
+        """What the same method of this environment's copy in a worker process gives."""
+        assert self._copy is not None
+        try:
+            return await self._here(self._copy).ask(method, arguments, limit_s)
+        except (NoAnswer, WorkerEnded) as error:
+            failed = kind(f"{hook.name}: {error}")
+            failed.place = getattr(error, "place", None) or defined_at(hook.function)
+            raise failed from error
+
+    def _here(self, copy: WorkerCopy) -> CodeWorkers:
+        """The workers of the event loop that runs."""
+        if self._workers is None or self._workers.loop is not asyncio.get_running_loop():
+            size = self.worker_processes or cores()
+            self._workers = CodeWorkers(copy, size, self.worker_memory_mb, self.worker_calls)
+        return self._workers
+
+    def _refuse_sessions(self, setting: str) -> None:
+        """What takes the session depends on more than its arguments: on state that is in this process."""
+        owner = type(self)
+        for hook in (self._shape.verify, *self._shape.tools.values()):
+            if hook is not None and hook.wants_session:
+                raise InputError(
+                    f"{owner.__name__}: {setting}, but {hook.name} takes the session, which is kept in this process;"
+                    f" leave {setting.partition(':')[0]} out ({defined_at(hook.function)})"
+                )
+        for name in ("call", "score"):
+            if getattr(owner, name) is not getattr(Environment, name):
+                raise InputError(f"{owner.__name__}: {setting}, but it has a {name} of its own; leave one of them out")
 
     async def _seed(self, seed: Hook, task: Json) -> Any:
         """The state. Code in a thread cannot be cancelled, so what it returns to nobody is closed."""
@@ -235,6 +321,15 @@ class Environment(Component):
         if self.keeps_sessions:
             raise kind(f"session {session} is not open")
         return None
+
+
+async def _inline(call: Callable[[], Any]) -> Any:
+    return call()
+
+
+def _is_no_error(text: str) -> bool:
+    """Whether a tool's text is a result, and not what the model is told of a failure."""
+    return not text.startswith("error:")
 
 
 def is_model(value: Any) -> bool:

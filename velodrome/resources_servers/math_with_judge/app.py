@@ -6,7 +6,6 @@ A check that fails (the library hangs, the judge is away) is an error of the ver
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from velodrome.contracts import Model
 from velodrome.errors import InputError, TaskError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.answer import TAIL
+from velodrome.resources_servers.code_workers import cores
 from velodrome.resources_servers.environment import Environment
 from velodrome.resources_servers.linked import LinkedModel
 from velodrome.resources_servers.math_with_judge.judge import Judge
@@ -89,11 +89,6 @@ class MathWithJudge(Environment):
             if self._judge is None:
                 raise
             return None
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def expected_text(task: Mapping[str, Any]) -> str:

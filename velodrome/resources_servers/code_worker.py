@@ -1,0 +1,123 @@
+"""What a worker process of an environment runs: a copy of the environment, one call after the other.
+
+A call is answered with its result or with the error it became here, and with the CPU and memory it took. Whatever ends
+this process is for its parent to report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import os
+import pickle
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from velodrome.children import ParentChannel
+from velodrome.errors import (
+    AgentError,
+    InputError,
+    ModelError,
+    RolloutError,
+    TaskError,
+    ToolError,
+    VerifyError,
+    describe,
+    place_of,
+)
+
+TARGET = f"{__name__}:serve"
+_KINDS: dict[str, type[RolloutError]] = {
+    kind.boundary: kind for kind in (ModelError, ToolError, VerifyError, AgentError, TaskError)
+}
+_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCopy:
+    """How a worker makes its environment: the pickled class and settings, and the file that the class is from."""
+
+    pickled: bytes
+    module: str
+    file: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAnswer:
+    """The result of one call, or the boundary, text and place of its error. The first answer is that of the start."""
+
+    result: Any = None
+    boundary: str = ""
+    message: str = ""
+    place: str | None = None
+    cpu_us: int = 0
+    memory_mb: float = 0.0
+
+    def value(self) -> Any:
+        """The result; the error is raised."""
+        if not self.boundary:
+            return self.result
+        error = _KINDS[self.boundary](self.message)
+        error.place = self.place
+        raise error
+
+
+def memory_mb(pid: int | str = "self") -> float:
+    """The resident size of a process; 0 where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_MB
+    except (OSError, IndexError):
+        return 0.0
+
+
+def serve(channel: ParentChannel) -> None:
+    """Make the environment, report it, and answer calls until the parent wants no more."""
+    copy: WorkerCopy = pickle.loads(channel.receive() or b"")
+    try:
+        environment = _make(copy)
+    except BaseException as error:  # noqa: BLE001 - reported to the parent, which raises it
+        message = str(error) if isinstance(error, InputError) else describe(error)
+        channel.send(pickle.dumps(WorkerAnswer(message=message, place=place_of(error, anywhere=False))))
+        return
+    channel.send(pickle.dumps(WorkerAnswer(memory_mb=memory_mb())))
+    with asyncio.Runner() as runner:
+        while (data := channel.receive()) is not None:
+            channel.send(pickle.dumps(_answered(runner.get_loop(), environment, *pickle.loads(data))))
+        runner.run(environment.aclose())
+
+
+def _make(copy: WorkerCopy) -> Any:
+    if copy.file is not None:
+        _load(copy.module, copy.file)
+    owner, settings = pickle.loads(copy.pickled)
+    return owner(**settings)
+
+
+def _load(module: str, file: str) -> None:
+    """Import the module of the class, if it is not one that can be found by its name: from its file."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError:
+        spec = importlib.util.spec_from_file_location(module, file, submodule_search_locations=[os.path.dirname(file)])
+        if spec is None or spec.loader is None:
+            raise
+        sys.modules[module] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[module])
+
+
+def _answered(
+    loop: asyncio.AbstractEventLoop, environment: Any, method: str, arguments: tuple[Any, ...]
+) -> WorkerAnswer:
+    began = time.process_time()
+    try:
+        answer = WorkerAnswer(loop.run_until_complete(getattr(environment, method)("", *arguments)))
+    except RolloutError as error:
+        answer = WorkerAnswer(boundary=error.boundary, message=str(error), place=error.place)
+    except BaseException as error:  # noqa: BLE001 - carried to the parent: foreign code ends no worker by raising
+        where = "verify" if method == "score" else "tool"
+        answer = WorkerAnswer(boundary=where, message=f"{where}: {describe(error)}", place=place_of(error))
+    return replace(answer, cpu_us=round((time.process_time() - began) * 1e6), memory_mb=memory_mb())
