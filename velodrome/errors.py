@@ -220,6 +220,17 @@ def _shown_path(path: str) -> str:
     return full.removeprefix(base)
 
 
+_watcher: Callable[[Boundary], None] | None = None
+_entered: list[Boundary] = []
+
+
+def watch_boundaries(watcher: Callable[[Boundary], None] | None) -> None:
+    """Report the boundary that code of this process enters, while it runs one rollout that may end the process."""
+    global _watcher
+    _watcher = watcher
+    _entered.clear()
+
+
 class blame(ContextDecorator):
     """Charge whatever foreign code raises in this block, or in this function, to one boundary.
 
@@ -233,11 +244,16 @@ class blame(ContextDecorator):
         self._what = what
 
     def __enter__(self) -> None:
-        return None
+        if _watcher is not None:
+            _entered.append(getattr(self._kind, "boundary", "agent"))
+            _watcher(_entered[-1])
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if _watcher is not None and _entered:
+            _entered.pop()
+            _watcher(_entered[-1] if _entered else "agent")
         if isinstance(error, RolloutError):
             error.place = error.place or _raised_at(error)
         elif isinstance(error, Exception | SystemExit) and not isinstance(error, VelodromeError):

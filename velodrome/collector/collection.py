@@ -9,31 +9,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from velodrome.checks import short
 from velodrome.collector.account import Surroundings
 from velodrome.collector.agents import Agents
-from velodrome.collector.attempt import Attempt, attempt
 from velodrome.collector.collector import Collector
 from velodrome.collector.executors import Jobs
-from velodrome.collector.executors.inline import Inline
-from velodrome.collector.executors.outage import Outage
+from velodrome.collector.executors.choice import count_workers, make_executor
 from velodrome.collector.keys import Earlier, read_earlier
 from velodrome.collector.known import known_tasks, save_known
 from velodrome.collector.pace import Stop
-from velodrome.collector.plan import Job, Plan, Planned, TaskFile, TaskList, Tasks, TaskSelection, jobs, survey
-from velodrome.collector.readings import Readings, read_output
+from velodrome.collector.plan import Plan, Planned, TaskFile, TaskList, Tasks, TaskSelection, jobs, survey
+from velodrome.collector.readings import NotReadYet, Readings, RowReader, read_output
+from velodrome.collector.recording.recorded import make_recording
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import RunFile, make_recipe, refuse_mixing, write_json
 from velodrome.collector.settings import CollectSettings, SharedSettings, VerifySettings
 from velodrome.collector.sink import MemorySink, Sink, open_sink
 from velodrome.collector.stream import TaskStream
 from velodrome.collector.watch.watch import Watcher
+from velodrome.collector.work import Collecting, Work
 from velodrome.errors import ChangedError, InputError, StorageError
 from velodrome.profiling.profile_file import make_profile
 from velodrome.records.rollout import beside
@@ -63,25 +63,32 @@ async def collect(
     surface: Surface = QUIET,
 ) -> Run:
     """Make every rollout that is requested and not in the output yet. Without `tasks` they are read from `input`."""
+    recording = make_recording(settings.model_cache, settings.model_cache_mode, agents.secrets)
     try:
         earlier = read_earlier(None if settings.overwrite else settings.output)
         plan, waiting = _plan(settings, agents, tasks, earlier)
+        if recording is not None:
+            agents.record(plan.agents)
         live = agents.connect(plan.agents)
         for name, agent in live.items():
             if settings.defer and not await agent.deferrable():
                 raise InputError(f"{name}: its verify reads the session, which is gone later; it cannot be deferred")
-        recipe = make_recipe(agents.recipe(live), settings.params, deferred=settings.defer)
-        around, recorded = Surroundings(), bool(surface.watchers)
-        run_job = partial(attempt, agents=live, verify=not settings.defer, around=around, recorded=recorded)
-        collector = Collector(settings, plan, waiting, around, surface.stop or Stop(), surface.watchers)
-        return await conduct(collector, run_job, recipe, agents, earlier, surface)
+        recipe = make_recipe(agents.recipe(live), settings.params, deferred=settings.defer, seed=settings.seed)
+        work = Collecting(agents, frozenset(live), not settings.defer, bool(surface.watchers), recording)
+        collector = Collector(settings, plan, waiting, Surroundings(), surface.stop or Stop(), surface.watchers)
+        run = await conduct(collector, work, recipe, agents, earlier, surface)
+        if recording is not None:
+            surface.say(recording.report())
+        return run
     finally:
         await agents.aclose()
+        if recording is not None:
+            recording.close()
 
 
 async def conduct(
     collector: Collector,
-    run_job: Callable[[Job], Awaitable[Attempt]],
+    work: Work,
     recipe: Json,
     agents: Agents,
     earlier: Earlier,
@@ -93,11 +100,12 @@ async def conduct(
     runfile = RunFile(settings.output)
     if earlier.size and not settings.allow_mixed:
         refuse_mixing(runfile.problems(recipe), settings.output)
-    with open_sink(settings, earlier, by_task=plan.by_task) as sink:
+    async with AsyncExitStack() as stack:
+        sink = stack.enter_context(open_sink(settings, earlier, by_task=plan.by_task))
         if isinstance(collector.jobs, Planned):
             earlier.records = b""  # a million rows take 32 MB; the plan has what it needs
-        name = "memory" if settings.output is None else settings.output.name
-        readings = Readings(name, by_task=plan.repeated, profiled=not isinstance(settings, VerifySettings))
+        workers = count_workers(settings)
+        readings = await stack.enter_async_context(make_readings(collector, workers, earlier))
         collector.begin(sink, readings, agents.secrets, say, title if surface.progress else "")
         for note in (agents.note, *earlier.notes, *sink.notes):
             if note:
@@ -106,12 +114,9 @@ async def conduct(
             rest = "continuing with the rest" if plan.kept < plan.rollouts else "nothing is left to do"
             say(f"{settings.output}: {plan.kept} of {plan.rollouts} rollouts are there already; {rest}")
         entry = runfile.begin(recipe, _inputs(settings, plan), agents.config)
-        outage = Outage(settings.server_wait_s, collector.note, collector.stop.request)
-        executor = Inline(
-            run_job, outage, limit=collector.pace.limit, around=collector.around, numbered=bool(surface.watchers)
-        )
         try:
-            run = await collector.run(executor)
+            async with make_executor(collector, work, workers) as executor:
+                run = await collector.run(executor)
         except StorageError as error:
             raise collector.refused(error) from error
         if collector.budget.max_total_tokens is not None and collector.counts.kept and not collector.counts.tokens:
@@ -125,6 +130,24 @@ async def conduct(
     if sink.changed is not None:
         raise ChangedError("\n".join((*sink.changes(), collector.account())))
     return run
+
+
+@asynccontextmanager
+async def make_readings(collector: Collector, workers: int, earlier: Earlier) -> AsyncIterator[RowReader]:
+    """Who reads the rows: this process, or with workers one beside it. A continued output is read at the end anyway."""
+    settings, plan = collector.settings, collector.plan
+    name = "memory" if settings.output is None else settings.output.name
+    profiled = isinstance(settings, CollectSettings)
+    if workers == 1 or settings.output is None:
+        yield Readings(name, by_task=plan.repeated, profiled=profiled)
+        return
+    if earlier.rows:
+        yield NotReadYet()
+        return
+    from velodrome.collector.reader import make_reader
+
+    async with make_reader(name, by_task=plan.repeated, profiled=profiled) as reader:
+        yield reader
 
 
 def _inputs(settings: SharedSettings, plan: Plan) -> Json:
@@ -145,7 +168,7 @@ async def with_readings(run: Run, collector: Collector, config: Json) -> Run:
         if report is not None:
             profile = report.profile if counts.kept or counts.failed else None
             return replace(run, metrics=report.metrics, findings=report.findings, profile=profile)
-    assert isinstance(sink, Sink)  # what is in memory is read on the way
+    assert isinstance(sink, Sink)  # what is kept in memory is read here, while it comes
     whole = read_output(
         sink.path,
         profiled=isinstance(collector.settings, CollectSettings) and bool(counts.kept or counts.failed),
@@ -187,6 +210,7 @@ def _plan(
         settings.params,
         agents.names,
         settings.allow_mixed,
+        settings.seed,
     )
     if tasks is not None and not isinstance(tasks, list | tuple):
         stream = TaskStream(tasks, selection, earlier)

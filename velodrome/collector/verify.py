@@ -6,8 +6,9 @@ the same keys, so an interrupted pass resumes and nothing is overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,14 @@ from velodrome.collector.plan import InputProblems, Job, Plan, Planned, refuse_t
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import make_recipe
 from velodrome.collector.settings import VerifySettings
+from velodrome.collector.work import RunJob
 from velodrome.contracts import Resources
 from velodrome.errors import InputError, RolloutError, VerifyError, blame
 from velodrome.records import rollout
 from velodrome.records.jsonl import loads, read_lines
 from velodrome.records.other_files import foreign_file
 from velodrome.records.task import digest
+from velodrome.seeds import rollout_seed
 from velodrome.serving.connect import unknown
 from velodrome.timing.spans import root, span
 from velodrome.timing.trace import Trace
@@ -49,14 +52,29 @@ async def verify(settings: VerifySettings, agents: Agents, surface: Surface = QU
                 raise InputError(
                     f"{name}: its verify reads the session of the rollout, which is gone; it cannot score a file"
                 )
-        recipe = make_recipe(agents.recipe(environments, scoring=True), {}, deferred=False)
-        around = Surroundings()
-        run_job = partial(score, environments=environments, around=around)
+        recipe = make_recipe(agents.recipe(environments, scoring=True), {}, deferred=False, seed=settings.seed)
+        work = Scoring(agents, frozenset(environments))
         waiting = Planned(jobs(settings, settings.input, plan, agents))
-        collector = Collector(settings, plan, waiting, around, surface.stop or Stop())
-        return await conduct(collector, run_job, recipe, agents, earlier, surface)
+        collector = Collector(settings, plan, waiting, Surroundings(), surface.stop or Stop())
+        return await conduct(collector, work, recipe, agents, earlier, surface)
     finally:
         await agents.aclose()
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Score rollouts with the environments of agents."""
+
+    agents: Agents
+    names: Collection[str]
+
+    def connect(self, around: Surroundings) -> RunJob:
+        """The function that scores one rollout."""
+        return partial(score, environments=self.agents.environments(self.names), around=around)
+
+    async def aclose(self) -> None:
+        """Close the components of a configuration."""
+        await self.agents.aclose()
 
 
 def survey(settings: VerifySettings, source: Path, agents: Agents, earlier: Earlier) -> Plan:
@@ -145,13 +163,13 @@ def jobs(settings: VerifySettings, source: Path, plan: Plan, agents: Agents) -> 
             agent = agent_for(row, settings, agents)
             repeat = meta.get("rollout_index", 0)
             task = meta.get("task_index", index)
-            yield Job(meta["key"], task, repeat, agent, row, None, plan.digest(index), index)
+            yield Job(meta["key"], task, repeat, agent, row, None, plan.digest(index), index, settings.seed)
 
 
 async def score(job: Job, environments: Mapping[str, Resources], around: Surroundings) -> Attempt:
     """Verify one saved rollout. Its conversation and its times stay as they were."""
     row, environment = job.task, environments[job.agent]
-    with Trace() as trace, root("rollout") as spans:
+    with Trace() as trace, root("rollout") as spans, rollout_seed(job.seed, job.key):
         made = Attempt(job.key, job.place, job.task_index, job.rollout_index, job.agent, spans, trace, job.digest)
         try:
             with blame(VerifyError, "not a rollout"):

@@ -16,7 +16,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Union, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, Field, PlainValidator, create_model
 
@@ -31,7 +31,13 @@ _models: dict[type, type[Settings]] = {}
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
 class Component:
-    """A class whose annotated attributes are its settings."""
+    """A class whose annotated attributes are its settings.
+
+    A copy in another process is made again from the settings, so it has the state of a new one. A component that is
+    `shared` is not copied: it stays where it is, and is called from there.
+    """
+
+    shared: ClassVar[bool] = False
 
     def __init__(self, **settings: Any) -> None:
         model = settings_of(type(self))
@@ -45,11 +51,21 @@ class Component:
     def __init_subclass__(cls) -> None:
         _refuse_positional_config(cls)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if type(self).__init__ is not Component.__init__:
+            return cast(tuple[Any, ...], super().__reduce_ex__(4))
+        settings = {name: getattr(self, name) for name in settings_of(type(self)).model_fields}
+        return _made_again, (type(self), {**settings, **self.undeclared})
+
     def setup(self) -> None:
         """Prepare whatever depends on the settings. Called once, at the end of the constructor."""
 
     def _prepare(self) -> None:
         """What a kind of component does before `setup`, which belongs to its author."""
+
+
+def _made_again(owner: type[Component], settings: Mapping[str, Any]) -> Component:
+    return owner(**settings)
 
 
 def settings_of(owner: type) -> type[Settings]:

@@ -23,6 +23,7 @@ class Inline:
     """One task per attempt. `attempt` runs one job; only a fault of ours raises from it, and that ends the run.
 
     `around` is written into the rows. `numbered` gives every attempt in flight the lowest free number, for a trace.
+    `dropped` gets a job that waited for a server when the run was stopped.
     """
 
     def __init__(
@@ -33,8 +34,10 @@ class Inline:
         limit: int,
         around: Surroundings | None = None,
         numbered: bool = False,
+        dropped: Callable[[Job], None] = lambda job: None,
     ) -> None:
         self.limit = limit
+        self._dropped = dropped
         self._attempt = attempt
         self._outage = outage
         self._around = around or Surroundings()
@@ -134,6 +137,7 @@ class Inline:
                 tokens += attempt.tokens
                 outage.begin(unreachable := away)
             self._handed_back += 1
+            self._dropped(job)
         finally:
             if self._slots is not None:
                 self._slots.give_back(slot)

@@ -1,0 +1,210 @@
+"""Worker processes: the same rollouts as without them, each once, whatever becomes of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from patience import DEADLINE_S
+
+import velodrome as velo
+from velodrome.errors import InputError
+
+HERE = int(os.environ.setdefault("VELODROME_TEST_PARENT", str(os.getpid())))  # a worker imports this file again
+
+
+def collect(*args: Any, **settings: Any) -> Any:
+    return asyncio.run(velo.collect(*args, progress=False, **settings))
+
+
+def verify(*args: Any, **settings: Any) -> Any:
+    return asyncio.run(velo.verify(*args, progress=False, **settings))
+
+
+class Sums(velo.Environment):
+    """A task's `trap` is sprung where it says: it ends the process that verifies it."""
+
+    def verify(self, task: dict[str, Any], response: Any) -> dict[str, Any]:
+        if task.get("trap") == "verify" and os.getpid() != HERE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"reward": float(response.text == task.get("expected_answer")), "pid": os.getpid()}
+
+    @velo.tool
+    def look(self, where: str) -> str:
+        """Look somewhere."""
+        if where == "trap" and os.getpid() != HERE:
+            os._exit(3)
+        return where
+
+
+def answer(request: dict[str, Any]) -> Any:
+    """Calls the tool if the prompt says where to look, then answers with the last text."""
+    first, last = request["input"][0], request["input"][-1]
+    if last.get("type") == "function_call_output":
+        return last["output"]
+    if str(first["content"]).startswith("look "):
+        arguments = orjson.dumps({"where": first["content"].removeprefix("look ")}).decode()
+        return {"output": [{"type": "function_call", "call_id": "c", "name": "look", "arguments": arguments}]}
+    return first["content"]
+
+
+async def model(request: dict[str, Any]) -> Any:
+    return answer(request)
+
+
+def agent() -> velo.SimpleAgent:
+    return velo.SimpleAgent(model=model, environment=Sums())
+
+
+def together(count: int, folder: Path) -> velo.SimpleAgent:
+    """An agent whose first answer waits for as many processes that have been asked."""
+
+    async def model(request: dict[str, Any]) -> Any:
+        (folder / f"asked-{os.getpid()}").touch()
+        for _ in range(100 * DEADLINE_S):
+            if len(list(folder.glob("asked-*"))) >= count:
+                break
+            await asyncio.sleep(0.01)
+        return answer(request)
+
+    return velo.SimpleAgent(model=model, environment=Sums())
+
+
+def tasks(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [
+        {"id": f"t{number}", "expected_answer": "yes", "responses_create_params": {"input": "yes"}, **more}
+        for number in range(count)
+    ]
+
+
+def rows(path: Path) -> dict[str, dict[str, Any]]:
+    """Rows by key, without what differs from run to run."""
+    result = {}
+    for line in path.read_bytes().splitlines():
+        row = orjson.loads(line)
+        meta = row["meta"]
+        assert meta["key"] not in result
+        for name in ("timing", "finished_at"):
+            del meta[name]
+        del row["response"]["id"], row["pid"]
+        result[meta["key"]] = row
+    return result
+
+
+def test_the_rollouts_are_those_of_a_run_without_workers_and_every_worker_makes_some(tmp_path: Path):
+    alone, several = tmp_path / "alone.jsonl", tmp_path / "several.jsonl"
+
+    one = collect(tasks(60), agent(), out=alone, repeats=2)
+    two = collect(tasks(60), together(2, tmp_path), out=several, repeats=2, workers=2, parallel=8)
+
+    assert rows(several) == rows(alone)
+    pids = {orjson.loads(line)["pid"] for line in several.read_bytes().splitlines()}
+    assert (len(pids), HERE in pids) == (2, False)
+    counted = {name for name in one.metrics if not name.startswith(("throughput", "pid"))}
+    assert {name: two.metrics[name] for name in counted} == {name: one.metrics[name] for name in counted}
+    assert two.profile is not None
+    assert two.profile["rollouts"] == 120
+
+
+def test_without_an_output_the_rollouts_are_in_memory(tmp_path: Path):
+    run = collect(tasks(20), agent(), workers=2)
+
+    assert sorted(rollout.key for rollout in run.rollouts) == sorted(f"t{number}/0" for number in range(20))
+    assert run.metrics["reward"] == 1.0
+
+
+def test_no_more_rollouts_are_in_flight_than_the_run_allows(tmp_path: Path):
+    out = tmp_path / "r.jsonl"
+
+    collect(tasks(60), agent(), out=out, workers=3, parallel=4)
+
+    timing = [orjson.loads(line)["meta"]["timing"] for line in out.read_bytes().splitlines()]
+    assert {each["limit"] for each in timing} == {4}
+    assert max(each["in_flight"] for each in timing) <= 4
+
+
+@pytest.mark.parametrize(
+    ("trap", "boundary"),
+    [({"trap": "verify"}, "verify"), ({"responses_create_params": {"input": "look trap"}}, "tool")],
+)
+def test_a_task_that_ends_its_workers_fails_at_its_boundary_and_no_other_is_blamed(
+    tmp_path: Path, trap: dict[str, Any], boundary: str
+):
+    out = tmp_path / "r.jsonl"
+    several = tasks(30)
+    several[7] |= trap
+
+    run = collect(several, agent(), out=out, workers=2, parallel=6)
+
+    assert (run.kept, run.failed, run.left) == (29, 1, 0)
+    (failure,) = run.failures
+    assert (failure["key"], failure["boundary"]) == ("t7/0", boundary)
+    assert sorted(rows(out)) == sorted(f"t{number}/0" for number in range(30) if number != 7)
+
+
+def test_what_a_worker_cannot_make_is_one_clear_line(tmp_path: Path):
+    class Locked(Sums):
+        def __reduce__(self) -> Any:
+            return threading.Lock().__reduce_ex__(4)
+
+    environment = Locked()
+    with pytest.raises(InputError, match="workers: the agent cannot be sent to another process: .*lock"):
+        collect(tasks(3), velo.SimpleAgent(model=model, environment=environment), workers=2)
+
+
+def test_a_component_that_cannot_be_made_in_a_worker_is_reported_and_nothing_runs(tmp_path: Path):
+    class Moody(Sums):
+        def setup(self) -> None:
+            if os.getpid() != HERE:
+                raise InputError("not in this process")
+
+    agent = velo.SimpleAgent(model=model, environment=Moody())
+    with pytest.raises(InputError, match="not in this process"):
+        collect(tasks(3), agent, out=tmp_path / "r.jsonl", workers=2)
+
+
+class Counted(velo.ScriptedModel):
+    """One for all workers."""
+
+    shared = True
+    made: str = ""
+
+    def setup(self) -> None:
+        super().setup()
+        with open(self.made, "a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def test_a_shared_component_is_made_once_and_serves_every_worker(tmp_path: Path):
+    made = tmp_path / "made"
+    agent = velo.SimpleAgent(model=Counted(answers=["yes"], made=str(made)), environment=Sums())
+
+    run = collect(tasks(30), agent, out=tmp_path / "r.jsonl", workers=2)
+
+    assert (run.kept, run.metrics["reward"]) == (30, 1.0)
+    assert made.read_text() == f"{HERE}\n"
+
+
+def test_a_lost_reader_costs_nothing_but_reading_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("velodrome.collector.reader._FAR_BEHIND", -1)  # every frame is too much for it
+
+    run = collect(tasks(30), agent(), out=tmp_path / "r.jsonl", workers=2)
+
+    assert (run.metrics["reward"], run.metrics["rollouts/kept"]) == (1.0, 30)
+    assert run.profile is not None
+
+
+def test_rollouts_are_scored_by_workers_too(tmp_path: Path):
+    deferred = tmp_path / "r.jsonl"
+    collect(tasks(20), agent(), out=deferred, defer=True)
+
+    run = verify(deferred, Sums(), workers=2)
+
+    assert (run.kept, run.metrics["reward"]) == (20, 1.0)
+    assert {orjson.loads(line)["pid"] for line in (tmp_path / "r.verified.jsonl").read_bytes().splitlines()} - {HERE}

@@ -1,0 +1,114 @@
+"""What a parent and its workers say to each other, as bytes: jobs one way, finished attempts the other.
+
+A frame to a worker is JSON. A frame from a worker is a JSON header and the lines of the attempts behind it, which the
+parent writes as they are: no rollout is parsed again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from velodrome.collector.account import Surroundings
+from velodrome.collector.attempt import Attempt
+from velodrome.collector.plan import Job
+from velodrome.errors import Away
+from velodrome.timing.spans import as_node, from_node, root
+from velodrome.timing.trace import Trace
+
+Json = dict[str, Any]
+
+_SIZE = struct.Struct("!I")
+
+
+def jobs_frame(jobs: Iterable[Job], around: Surroundings, *, alone: bool = False) -> bytes:
+    """Jobs to start. `alone`: the worker says at which boundary each is, since it may be the end of the worker."""
+    now = (around.in_flight, around.limit, around.read_s, around.write_s)
+    return orjson.dumps({"jobs": list(map(tuple, jobs)), "around": now, "alone": alone})
+
+
+def take_jobs(frame: Json, around: Surroundings) -> list[Job]:
+    """The jobs in a frame, and what is around them in the parent."""
+    around.in_flight, around.limit, read_s, around.write_s = frame["around"]
+    around.read_s += read_s
+    return [Job(*each) for each in frame["jobs"]]
+
+
+def event(**fields: Any) -> bytes:
+    """Anything that is not an attempt: `event(note="…")`."""
+    return _framed(fields, ())
+
+
+def attempts_frame(attempts: Iterable[Attempt], *, recorded: bool) -> bytes:
+    """Finished attempts; with `recorded` their spans, too."""
+    header, lines = [], []
+    for each in attempts:
+        line = each.line or b""
+        lines.append(line)
+        fields: Json = {"place": each.place, "size": len(line), "encode_s": each.encode_s, "tokens": each.tokens}
+        if each.line is None:
+            fields |= {"failure": each.failure, "away": each.away, "traceback": each.traceback}
+        else:
+            fields["reward"] = each.reward
+        if each.rate_limited:
+            fields["rate_limited"] = each.rate_limited
+        if each.lacking:
+            fields["lacking"] = each.lacking
+        if recorded:
+            fields |= {"start": each.spans.start, "spans": as_node(each.spans, each.spans.start)}
+            fields["trace"] = each.trace.header
+        header.append(fields)
+    return _framed({"attempts": header}, lines)
+
+
+def _framed(header: Json, lines: Iterable[bytes]) -> bytes:
+    data = orjson.dumps(header)
+    return b"".join((_SIZE.pack(len(data)), data, *lines))
+
+
+def read_frame_from_worker(data: bytes) -> tuple[Json, memoryview]:
+    """The header of a frame, and the lines behind it."""
+    (size,) = _SIZE.unpack_from(data)
+    start = _SIZE.size + size
+    header: Json = orjson.loads(memoryview(data)[_SIZE.size : start])
+    return header, memoryview(data)[start:]
+
+
+def attempts_in(header: Json, lines: memoryview, jobs: Mapping[int, Job]) -> list[Attempt]:
+    """The attempts of a frame. Their jobs are known here by place; of one that is not, nothing is wanted any more."""
+    result, offset = [], 0
+    for fields in header["attempts"]:
+        line = bytes(lines[offset : offset + fields["size"]])
+        offset += fields["size"]
+        job = jobs.get(fields["place"])
+        if job is not None:
+            result.append(_attempt(job, fields, line))
+    return result
+
+
+def _attempt(job: Job, fields: Json, line: bytes) -> Attempt:
+    away, spans = fields.get("away"), root("rollout")
+    if "spans" in fields:
+        spans = from_node(fields["spans"], fields["start"], spans.clock)
+    return Attempt(
+        job.key,
+        job.place,
+        job.task_index,
+        job.rollout_index,
+        job.agent,
+        spans,
+        Trace(fields.get("trace")),
+        job.digest,
+        line=line or None,
+        reward=fields.get("reward"),
+        failure=fields.get("failure"),
+        away=None if away is None else Away(*away),
+        traceback=fields.get("traceback", ""),
+        tokens=fields["tokens"],
+        rate_limited=fields.get("rate_limited", 0),
+        lacking=fields.get("lacking", ()),
+        encode_s=fields["encode_s"],
+    )

@@ -1,0 +1,313 @@
+"""Attempts in workers, wherever those are: who gets which job, and what becomes of the jobs of a worker that ends.
+
+A worker that ends gives its jobs back, and they run again. A job that was in two workers that ended is a suspect: it
+runs alone in a worker from then on. If two workers end while they run it alone it fails, at the boundary it was in.
+So a job that ends its workers is found, and no other is blamed for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from time import perf_counter
+from typing import Any, Protocol
+
+import orjson
+
+from velodrome.collector.account import Surroundings, account
+from velodrome.collector.attempt import Attempt, fail, meta_of
+from velodrome.collector.executors import Jobs
+from velodrome.collector.executors.frames import attempts_in, jobs_frame, read_frame_from_worker
+from velodrome.collector.executors.inline import CLOSING_S, Slots
+from velodrome.collector.plan import Job
+from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ServerError, ToolError, VerifyError
+from velodrome.timing.spans import root
+from velodrome.timing.trace import Trace
+
+Json = dict[str, Any]
+
+_ERRORS: dict[str, type[RolloutError]] = {
+    each.boundary: each for each in (ModelError, ToolError, VerifyError, AgentError)
+}
+_COMPANY = 2  # ends of workers that a job may share with others before it runs alone
+_ALONE = 2  # ends of workers that ran it alone before it fails
+_FRUITLESS = 3  # workers that may end without a job to suspect before the next rollout is finished
+_GRACE_S = 2 * CLOSING_S + 3.0  # for the sessions of what is given up
+
+
+class WorkerLink(Protocol):
+    """A worker that runs: frames to it and from it (`executors/frames.py`)."""
+
+    def send(self, frame: bytes) -> None: ...
+
+    async def receive(self) -> bytes | None:
+        """The next frame; None once it has ended."""
+        ...
+
+    def ending(self) -> str:
+        """How it ended."""
+        ...
+
+    def boundary(self) -> str:
+        """Where the job was that it ran alone when it ended."""
+        ...
+
+    async def close(self, grace_s: float) -> None:
+        """Give up what it runs and end it."""
+        ...
+
+
+class _Worker:
+    """One place for a worker, and the jobs that are there."""
+
+    def __init__(self) -> None:
+        self.link: WorkerLink | None = None
+        self.ready = False
+        self.jobs: dict[int, Job] = {}  # by place
+        self.waiting: list[Job] = []  # for the next frame
+        self.alone = False  # it runs one suspect, or will
+
+    def give(self, job: Job) -> None:
+        self.jobs[job.place] = job
+        self.waiting.append(job)
+
+    def flush(self, around: Surroundings) -> None:
+        if self.waiting and self.link is not None:
+            self.link.send(jobs_frame(self.waiting, around, alone=self.alone))
+            self.waiting.clear()
+            around.read_s = 0.0
+
+
+class Workers:
+    """An executor over `count` workers. `start` makes one; `note` reports, `expire` stops the run."""
+
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[WorkerLink]],
+        count: int,
+        *,
+        limit: int,
+        around: Surroundings,
+        numbered: bool,
+        note: Callable[[str], None],
+        expire: Callable[[str], None],
+    ) -> None:
+        self.limit = limit
+        self._launch = start
+        self._workers = [_Worker() for _ in range(count)]
+        self._around = around
+        self._slots = Slots() if numbered else None
+        self._slot: dict[int, int] = {}
+        self._note, self._expire = note, expire
+        self._notes: set[str] = set()
+        self._returned: deque[Job] = deque()  # to run again
+        self._suspects: deque[Job] = deque()  # to run alone
+        self._ends: dict[int, tuple[int, int]] = {}  # of workers, by place: in company, alone
+        self._finished: list[Attempt] = []
+        self._started = self._handed_back = self._fruitless = 0
+        self._stopping = self._cancelled = self._closing = False
+        self._error: BaseException | None = None
+        self._woken: asyncio.Future[None] | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Attempts that were started and not handed back yet."""
+        return self._started - self._handed_back
+
+    async def run(self, jobs: Jobs) -> AsyncGenerator[list[Attempt], None]:
+        """Batches of finished attempts."""
+        lives = [asyncio.create_task(self._live(worker)) for worker in self._workers]
+        for life in lives:
+            life.add_done_callback(self._life_ended)
+        try:
+            while not self._cancelled:
+                self._assign(jobs)
+                if not self.in_flight and (self._stopping or jobs.ended):
+                    return
+                if not self._finished and self._error is None:
+                    self._woken = asyncio.get_running_loop().create_future()
+                    await self._woken
+                if self._error is not None:
+                    raise self._error
+                if self._finished:
+                    yield self.finished()
+        finally:
+            self._woken, self._closing = None, True
+            await self._close(lives)
+
+    def wake(self) -> None:
+        """Look for something to do."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def stop(self) -> None:
+        """Start no more jobs. Those that came back from a worker that ended are not run again, either."""
+        self._stopping = True
+        self._handed_back += len(self._returned) + len(self._suspects)
+        self._returned.clear()
+        self._suspects.clear()
+        self._tell({"stop": True})
+        self.wake()
+
+    def cancel(self, *, now: bool = False) -> None:
+        """Give up what is in flight; sessions are closed."""
+        self._stopping = self._cancelled = True
+        self._tell({"cancel": now})
+        self.wake()
+
+    def finished(self) -> list[Attempt]:
+        """Take what has finished."""
+        batch, self._finished = self._finished, []
+        self._handed_back += len(batch)
+        self._around.in_flight = self.in_flight
+        return batch
+
+    def _tell(self, message: Json) -> None:
+        for worker in self._workers:
+            if worker.link is not None:
+                worker.link.send(orjson.dumps(message))
+
+    # ---- who gets which job
+
+    def _assign(self, jobs: Jobs) -> None:
+        around = self._around
+        around.limit = self.limit
+        if self._suspects:
+            self._isolate()
+        while not self._stopping:
+            worker = self._freest()
+            job = None if worker is None else self._next(jobs)
+            if worker is None or job is None:
+                break
+            if self._slots is not None and job.place not in self._slot:
+                self._slot[job.place] = self._slots.take()
+            worker.give(job)
+        around.in_flight = self.in_flight
+        for worker in self._workers:
+            worker.flush(around)
+
+    def _next(self, jobs: Jobs) -> Job | None:
+        if self._returned:
+            return self._returned.popleft()
+        if self.in_flight >= self.limit:
+            return None
+        began = perf_counter()
+        job = jobs.take()
+        self._around.read_s += perf_counter() - began
+        self._started += job is not None
+        return job
+
+    def _freest(self) -> _Worker | None:
+        """The worker with the fewest jobs. None has more than its share, also while others still start."""
+        able = [worker for worker in self._workers if worker.ready and not worker.alone]
+        freest = min(able, key=lambda worker: len(worker.jobs), default=None)
+        share = -(-self.limit // len(self._workers))
+        return freest if freest is not None and len(freest.jobs) < share else None
+
+    def _isolate(self) -> None:
+        """Give each suspect a worker that has nothing else; one worker is kept free for them."""
+        cells = [worker for worker in self._workers if worker.ready and worker.alone]
+        if not cells:
+            able = [worker for worker in self._workers if worker.ready]
+            cells = sorted(able, key=lambda worker: len(worker.jobs))[:1]
+            for worker in cells:
+                worker.alone = True
+        for worker in cells:
+            if self._suspects and not worker.jobs:
+                worker.give(self._suspects.popleft())
+
+    # ---- the life of a worker
+
+    async def _live(self, worker: _Worker) -> None:
+        """Start a worker, and again whenever it ends, until the run is over."""
+        while not self._closing:
+            worker.link = link = await self._launch()
+            while (frame := await link.receive()) is not None:
+                self._take(worker, *read_frame_from_worker(frame))
+            worker.link, worker.ready = None, False
+            if not self._closing and not self._cancelled:
+                self._bury(worker, link)
+
+    def _take(self, worker: _Worker, header: Json, lines: memoryview) -> None:
+        if "attempts" in header:
+            for attempt in attempts_in(header, lines, worker.jobs):
+                del worker.jobs[attempt.place]
+                self._finish(attempt)
+            self._fruitless = 0
+            worker.alone = worker.alone and bool(worker.jobs or self._suspects)
+        elif "ready" in header:
+            worker.ready = True
+        elif "note" in header:
+            if header["note"] not in self._notes:  # every worker may have the same to say
+                self._notes.add(header["note"])
+                self._note(header["note"])
+        elif "log" in header:
+            level, name, text = header["log"]
+            logging.getLogger(name).log(level, "%s", text)
+        elif "stop" in header:
+            self._expire(header["stop"])
+        elif "dropped" in header:
+            worker.jobs.pop(header["dropped"], None)
+            self._handed_back += 1
+        elif "refused" in header:
+            raise InputError(*header["refused"])
+        self.wake()
+
+    def _finish(self, attempt: Attempt) -> None:
+        if self._slots is not None:
+            attempt.slot = self._slot.pop(attempt.place, 0)
+            self._slots.give_back(attempt.slot)
+        self._ends.pop(attempt.place, None)
+        self._finished.append(attempt)
+
+    def _bury(self, worker: _Worker, link: WorkerLink) -> None:
+        """A worker ended: its jobs run again, or alone; one that ended two workers alone fails."""
+        jobs, worker.jobs = list(worker.jobs.values()), {}
+        worker.waiting.clear()
+        self._fruitless += not jobs
+        if self._fruitless > _FRUITLESS:
+            raise ServerError(f"workers end before they run a rollout; the last one ended with {link.ending()}")
+        what = f"its {len(jobs)} rollouts run again" if len(jobs) > 1 else "its rollout runs again"
+        self._note(f"a worker ended ({link.ending()}); {what if jobs else 'another one takes its place'}")
+        if self._stopping:
+            self._handed_back += len(jobs)
+            jobs = []
+        for job in jobs:
+            company, alone = self._ends.get(job.place, (0, 0))
+            self._ends[job.place] = ends = (company + (len(jobs) > 1), alone + (len(jobs) == 1))
+            if ends[1] >= _ALONE:
+                self._finish(_killer(job, link))
+            elif sum(ends) >= _COMPANY:
+                self._suspects.append(job)
+            else:
+                self._returned.append(job)
+        worker.alone = False
+        self.wake()
+
+    def _life_ended(self, life: asyncio.Task[None]) -> None:
+        if not life.cancelled() and life.exception() is not None:
+            self._error = self._error or life.exception()
+            self.wake()
+
+    async def _close(self, lives: list[asyncio.Task[None]]) -> None:
+        links = [worker.link for worker in self._workers if worker.link is not None]
+        await asyncio.gather(*(link.close(_GRACE_S) for link in links))
+        _, unfinished = await asyncio.wait(lives, timeout=_GRACE_S)
+        for life in unfinished:  # it was being started
+            life.cancel()
+        await asyncio.gather(*lives, return_exceptions=True)
+
+
+def _killer(job: Job, link: WorkerLink) -> Attempt:
+    """The failure of a job that ends its workers."""
+    spans = root("rollout")
+    with spans:
+        pass
+    made = Attempt(job.key, job.place, job.task_index, job.rollout_index, job.agent, spans, Trace(), job.digest)
+    error = _ERRORS.get(link.boundary(), AgentError)(
+        f"the worker process ended ({link.ending()}) while it ran this rollout alone, {_ALONE} times"
+    )
+    fail(made, error, meta_of(job), account(spans, None), job.task)
+    return made

@@ -1,0 +1,117 @@
+"""What a run does with a job, as an object that other processes can have: it makes the function from job to attempt.
+
+    work.connect(around)(job) -> Attempt      # here, or in a worker that got the work as bytes
+
+A worker makes the components of its copy again from their settings. Those that are `shared` stay with the parent, which
+serves them on loopback meanwhile: a worker's copy calls them there.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from velodrome.collector.account import Surroundings
+from velodrome.collector.agents import Agents
+from velodrome.collector.attempt import Attempt, attempt
+from velodrome.collector.plan import Job
+from velodrome.collector.recording.recorded import Recording
+from velodrome.errors import InputError, describe
+from velodrome.settings.component import Component
+
+RunJob = Callable[[Job], Awaitable[Attempt]]
+
+
+class Work(Protocol):
+    """Makes attempts. `connect` makes the components; `aclose` closes them."""
+
+    def connect(self, around: Surroundings) -> RunJob:
+        """The function that runs one job. `around` is written into its rows."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close what `connect` made."""
+        ...
+
+
+@dataclass(frozen=True)
+class Collecting:
+    """Run tasks with agents. `recorded` asks servers for their spans, for a trace; `recording` keeps model calls."""
+
+    agents: Agents
+    names: Collection[str]
+    verify: bool
+    recorded: bool
+    recording: Recording | None = None
+
+    def connect(self, around: Surroundings) -> RunJob:
+        """The function that runs one job."""
+        if self.recording is not None:
+            self.agents.record(self.names)
+        live = self.agents.connect(self.names)
+        run_job = partial(attempt, agents=live, verify=self.verify, around=around, recorded=self.recorded)
+        return run_job if self.recording is None else self.recording.around(run_job)
+
+    async def aclose(self) -> None:
+        """Close the components of a configuration."""
+        await self.agents.aclose()
+
+
+@asynccontextmanager
+async def packed(thing: Any) -> AsyncIterator[bytes]:
+    """Work, or what holds it, as bytes for another process; what is shared is served as long as the block runs."""
+    shared: dict[int, Component] = {}
+
+    def find(component: Component) -> str:
+        shared[id(component)] = component
+        return "found"
+
+    _pack(thing, find)
+    async with AsyncExitStack() as serving:
+        addresses = {}
+        if shared:
+            from velodrome.serving.hosting import kind_of, served
+
+            for name, component in shared.items():
+                token = secrets.token_urlsafe(32)
+                url = await serving.enter_async_context(served(component, token=token))
+                addresses[name] = (kind_of(component), url, token)
+        yield _pack(thing, lambda component: addresses[id(component)])
+
+
+def unpack(data: bytes) -> Any:
+    """What `packed` made, in another process. The bytes come from the parent, which can do all that they can."""
+    return _Unpickler(io.BytesIO(data)).load()
+
+
+def _pack(thing: Any, address: Callable[[Component], Any]) -> bytes:
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # its module has no types
+        def persistent_id(self, thing: Any) -> Any:
+            return address(thing) if isinstance(thing, Component) and thing.shared else None
+
+    file = io.BytesIO()
+    try:
+        Pickler(file).dump(thing)
+    except Exception as error:
+        raise InputError(
+            f"workers: the agent cannot be sent to another process: {describe(error)}; "
+            "hint: make its parts by keyword, or open what cannot be copied in setup()"
+        ) from error
+    return file.getvalue()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Gives a client in the place of a component that is shared."""
+
+    def persistent_load(self, address: Any) -> Any:
+        from velodrome.serving.remote import client_of
+
+        return client_of(*address)
