@@ -6,7 +6,7 @@ import asyncio
 import os
 import struct
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -137,9 +137,14 @@ class WireServer:
 
 
 @pytest.fixture(autouse=True)
-def _a_busy_machine_adds_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A verb that takes more than two seconds says so on stderr: on a busy machine any verb does."""
-    monkeypatch.setattr("velodrome.cli.streams.PATIENCE_S", DEADLINE_S)
+def _a_busy_machine_adds_no_lines() -> Iterator[None]:
+    """A verb that takes more than two seconds says so on stderr: on a busy machine any verb does.
+
+    Without the fixture `monkeypatch`, which would then be the first of every test and be undone last.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("velodrome.cli.streams.PATIENCE_S", DEADLINE_S)
+        yield
 
 
 @pytest.fixture
