@@ -371,14 +371,14 @@ CASES = {
         planted(burning("verify", 0.02), cpu=1.0, lag_s=0.03),
         "verify_cpu",
         "verify",
-        {DEFER: None, f"{MATH}num_workers=2": None},  # nobody knows whether there are idle cores
+        {DEFER: None, f"{MATH}executor=process": None},  # nobody knows whether there are idle cores
         ("bounded by verification CPU",),
     ),
     "a tool that burns CPU": Case(
         planted(burning("tool:solve", 0.03), cpu=1.0, lag_s=0.03),
         "tool",
         "tool:solve",
-        {f"{MATH}num_workers=2": None},
+        {f"{MATH}executor=process": None},
         ("bounded by the tool solve",),
     ),
     "threads that burn more than one core": Case(
@@ -555,6 +555,31 @@ def test_no_more_verify_processes_are_advised_than_cores_and_nothing_is_promised
     waited_for = "the one place" if cores == 1 else "one of 2 places"
     assert f"350 ms of it waiting for {waited_for} (verify_processes)" in result["evidence"][0]
     assert ("Its work is left for velo verify, not saved." in result["paragraph"]) is (override == DEFER)
+
+
+@pytest.mark.parametrize(
+    ("cores", "name", "bound", "what", "override"),
+    [
+        (4, "verify", "verify_cpu", "verification CPU", f"{MATH}worker_processes=4"),
+        (2, "verify", "verify_cpu", "verification CPU", DEFER),
+        (4, "tool:solve", "tool", "the tool solve", f"{MATH}worker_processes=4"),
+        (2, "tool:solve", "tool", "the tool solve", ""),
+    ],
+)
+def test_a_wait_for_a_worker_process_is_named_and_its_cpu_is_not_this_interpreters(
+    monkeypatch: pytest.MonkeyPatch, cores: int, name: str, bound: str, what: str, override: str
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    wait = node("limit:workers", 0.1, 0.35, worker_processes=2)
+    rows = run(always(0.5, node("model", 0.0, 0.1), node(name, 0.1, 0.4, [wait], worker_cpu_us=50_000)))
+    result = verdict(rows)
+    assert (result["bound"], result["what"], [each["override"] for each in result["advice"]]) == (
+        bound,
+        what,
+        [override],
+    )
+    assert "350 ms of it waiting for one of 2 places (worker_processes)" in result["evidence"][0]
+    assert "interpreter" not in result["paragraph"]
 
 
 def test_a_model_that_always_takes_as_long_is_not_slow_however_late_its_answers_are_read():

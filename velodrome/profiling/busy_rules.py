@@ -59,8 +59,8 @@ def _busy_threads(case: Case, use: Use) -> Explanation:
     """Code in threads, which share one interpreter."""
     block = case.blocks.environment
     burned = f"burned {ms(use.seconds)} of CPU per rollout in a thread"
-    change = f"start {block.name} with velo run, in two processes, if there are idle cores"
-    workers = make_advice(change, block.override("num_workers", 2))
+    change = f"run the code of {block.name} in processes of their own, if there are idle cores"
+    workers = make_advice(change, block.override("executor", "process"))
     advice = [make_advice(*DEFERRED), workers] if use.name == "verify" else [workers]
     first = f"{code(use.name)} {burned}, and threads share one interpreter"
     return _burning(use.name, [first, *_loop(case, use)], advice)

@@ -13,7 +13,7 @@ from velodrome.profiling.attempts import CONNECTION, SETTINGS
 from velodrome.profiling.busy_rules import busy_interpreter, busy_server, busy_server_code
 from velodrome.profiling.config_blocks import Block
 from velodrome.profiling.load_effect import LoadEffect
-from velodrome.profiling.phrases import longest_part, make_advice, ms, number, slots_in_use, time_spent, took
+from velodrome.profiling.phrases import code, longest_part, make_advice, ms, number, slots_in_use, time_spent, took
 from velodrome.profiling.prediction import Gain
 from velodrome.profiling.verdict_case import (
     BUSY,
@@ -112,7 +112,7 @@ def _limiter(case: Case) -> Explanation | None:
     ]
     block = case.named.get(limiter.where) or (case.blocks.model if limiter.part == "model" else case.blocks.environment)
     if setting.endswith("_processes"):  # each place is a process, which needs a core
-        return _more_verify_processes(case, block, setting, evidence)
+        return _more_processes_for(limiter.part, case, block, setting, evidence)
     if connections:  # ours to raise to as many as there are slots: nothing is asked more than it was to be asked
         enough, stages = max(seen.limit, MOST_TIMES * places), seen.connected
     else:
@@ -133,7 +133,8 @@ def _limiter(case: Case) -> Explanation | None:
     return Explanation(bound, f"{what} ({setting})", evidence, advice, part, doubt)
 
 
-def _more_verify_processes(case: Case, block: Block, setting: str, evidence: list[str]) -> Explanation:
+def _more_processes_for(part: str, case: Case, block: Block, setting: str, evidence: list[str]) -> Explanation:
+    is_verify = part == "verify"
     places = case.places[case.limiter or ""]
     enough = min(2 * places, case.cores)
     if enough > places:
@@ -141,8 +142,11 @@ def _more_verify_processes(case: Case, block: Block, setting: str, evidence: lis
         advice = make_advice(change, block.override(setting, enough))
     else:
         evidence.append(f"they are as many as the cores here: {case.cores}")
-        advice = make_advice(f"{DEFERRED[0]}, or use a machine with more cores", LATER)
-    return Explanation("verify_cpu", "verification CPU", evidence, [advice], "queue")
+        more = "use a machine with more cores"
+        advice = make_advice(f"{DEFERRED[0]}, or {more}", LATER) if is_verify else make_advice(more)
+    if is_verify:
+        return Explanation("verify_cpu", "verification CPU", evidence, [advice], "queue")
+    return Explanation("tool", "the CPU of tools" if part == "tools" else code(part), evidence, [advice], "queue")
 
 
 def _straggler(case: Case) -> Explanation | None:
