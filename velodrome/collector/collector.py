@@ -23,6 +23,7 @@ from velodrome.collector.result import TERMINATED, Run
 from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import MemorySink, Sink
 from velodrome.collector.stream import TaskStream
+from velodrome.collector.watch.live_state import LiveState
 from velodrome.collector.watch.progress import RunState, showing
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.watch.watch import Done, Sample, Watcher
@@ -121,10 +122,12 @@ class Collector:
         if isinstance(self.jobs, Planned):
             self.jobs.note = self.note
         self.stop.changed = self._stop_executor
+        self._live = LiveState(self.settings.output, self.state, lambda: self.stop.reason)
         try:
-            async with self._shown(), self._time_limit(), self._fed(), beating(self._sampled):
-                self._stop_executor()
-                await self._receive(executor)
+            with self._live:
+                async with self._shown(), self._time_limit(), self._fed(), beating(self._sampled):
+                    self._stop_executor()
+                    await self._receive(executor)
         finally:
             self.stop.changed = lambda: None
             if self._drain is not None:
@@ -162,8 +165,8 @@ class Collector:
             if self.stop.reason == TERMINATED:
                 drain_s = self.settings.sigterm_drain_s
                 self.note(
-                    f"terminated (SIGTERM): no more rollouts start, and {self._executor.in_flight} in flight may finish "
-                    f"within {drain_s:g} s (sigterm_drain_s); a second signal stops at once"
+                    f"terminated: no more rollouts start, and {self._executor.in_flight} in flight may finish within "
+                    f"{drain_s:g} s (sigterm_drain_s); a second signal stops at once"
                 )
             self._executor.stop()
             loop = asyncio.get_running_loop()
@@ -308,6 +311,7 @@ class Collector:
     def _sampled(self, cpu: float, lag_s: float) -> None:
         around, counts, now = self.around, self.counts, time.perf_counter()
         around.cpu, around.lag_s = cpu, lag_s
+        self._live.update()
         self._compare_output()
         if self.watchers:
             size = self.sink.size - self.sink.size_before

@@ -214,7 +214,7 @@ def refuse_output(output: Path, source: Path | None) -> None:
         return
     if there and output.samefile(source):
         raise InputError(f"{output}: input and output are the same file")
-    for kind in ("failures.jsonl", "keys", "metrics.json", "plan", "profile.json", "run.json"):
+    for kind in ("failures.jsonl", "keys", "metrics.json", "plan", "profile.json", "progress.json", "run.json"):
         file = rollout.beside(output, kind)
         if file.exists() and file.samefile(source):
             raise InputError(f"{source}: a collection into {output} writes to it; give another output")

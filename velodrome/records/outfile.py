@@ -15,7 +15,16 @@ from typing import IO, Any, Self
 from velodrome.errors import InputError, StorageError
 from velodrome.records.rollout import beside
 
-_BESIDE = ("failures.jsonl", "run.json", "metrics.json", "profile.json", "index.sqlite", "keys", "plan")
+_BESIDE = (
+    "failures.jsonl",
+    "run.json",
+    "metrics.json",
+    "profile.json",
+    "progress.json",
+    "index.sqlite",
+    "keys",
+    "plan",
+)
 
 
 def refuse_existing(paths: Iterable[Path], sources: Iterable[Path], *, overwrite: bool) -> None:

@@ -83,6 +83,22 @@ class Progress:
         self._bar.close()
 
 
+class RecentRate:
+    """How many finish in a second, over the last ten minutes."""
+
+    def __init__(self, done: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen = deque([(clock(), done)], maxlen=_RATED_LINES + 1)  # one in a minute
+
+    def of(self, done: int) -> float:
+        """The rate when so many are done."""
+        now = self._clock()
+        if now - self._seen[-1][0] >= _LINE_S:
+            self._seen.append((now, done))
+        then, before = self._seen[0]
+        return (done - before) / max(now - then, 1e-6)
+
+
 class ProgressLines:
     """A line after a few seconds and then every minute, where nobody could see a bar move."""
 
@@ -96,9 +112,8 @@ class ProgressLines:
     ) -> None:
         self._title = title
         self._reward = "new rollouts' reward" if done else "reward"
-        self._clock = clock
         self._stream = stream or sys.stderr
-        self._seen = deque([(clock(), done)], maxlen=_RATED_LINES + 1)
+        self._rate = RecentRate(done, clock)
         self._shown = 0
 
     @property
@@ -108,11 +123,8 @@ class ProgressLines:
 
     def show(self, state: RunState) -> None:
         """One line."""
-        now = self._clock()
         self._shown += 1
-        self._seen.append((now, state.done))
-        then, before = self._seen[0]
-        self.note(f"{self._title}: {progress_text(state, (state.done - before) / max(now - then, 1e-6), self._reward)}")
+        self.note(f"{self._title}: {progress_text(state, self._rate.of(state.done), self._reward)}")
 
     def note(self, text: str) -> None:
         """One more line."""
