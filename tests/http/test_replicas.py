@@ -170,7 +170,7 @@ def test_an_endpoint_that_dies_is_left_and_returns_when_it_answers(wire: Any) ->
             dead = replicas.targets[0]
             for _ in range(6):
                 assert (await client.post(replicas, b"", POLICY)).target is replicas.targets[1]
-            assert (dead.left, dead.failures, len(alive.seen)) == (True, 1, 6)
+            assert (dead.left, dead.strikes, len(alive.seen)) == (True, 1, 6)
             await time.looks(1.0)
             await time.looks(2.0)  # it is asked, and still dead
             await time.looks(0.0)
@@ -203,7 +203,7 @@ def test_an_endpoint_that_hangs_is_left_its_calls_go_elsewhere_and_it_returns(wi
                 await time.looks(0.1)  # not silent for long enough
                 await time.looks(0.1)
                 assert (await call).body == b"ok"
-            assert (sick.left, sick.failures, sick.in_flight, len(sick.waiting)) == (True, 1, 0, 0)
+            assert (sick.left, sick.in_flight, len(sick.waiting)) == (True, 0, 0)
             assert [seen.path for seen in hung.seen] == ["/v1/responses", "/v1/models"]
             assert [(node.name, node.count("failed")) for node in root.children if node.name != "backoff"] == [
                 (f"endpoint:{hung.url}/v1", 1),
@@ -254,14 +254,16 @@ def test_an_endpoint_that_refuses_a_request_or_limits_a_rate_lives(wire: Any, st
     run(body)
 
 
-def test_a_call_fails_over_within_its_retries_and_figures_are_kept(wire: Any) -> None:
+def test_a_call_fails_over_within_its_retries_and_each_attempt_is_a_span(wire: Any) -> None:
     async def body(client: http.Http, time: Watchman) -> None:
         async with wire(wire.reply(500)) as broken, wire(wire.reply(200, b"ok")) as alive:
             replicas = group(broken.url, alive.url)
-            for _ in range(4):
-                assert (await client.post(replicas, b"", POLICY)).body == b"ok"
-            figures = [(each.calls, each.failures, each.in_flight, each.seconds > 0) for each in replicas.targets]
-            assert figures == [(1, 1, 0, True), (4, 0, 0, True)]
+            with spans.root("rollout") as root:
+                for _ in range(4):
+                    assert (await client.post(replicas, b"", POLICY)).body == b"ok"
+            assert [each.in_flight for each in replicas.targets] == [0, 0]
+            attempts = [(node.name, node.count("failed")) for node in root.children if node.name != "backoff"]
+            assert attempts == [(f"endpoint:{broken.url}/v1", 1), *[(f"endpoint:{alive.url}/v1", 0)] * 4]
 
     run(body)
 

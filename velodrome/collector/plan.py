@@ -25,7 +25,6 @@ from velodrome.records.task import agent_of, check_input, digest, own_id, parse_
 from velodrome.serving.connect import unknown
 
 Json = dict[str, Any]
-
 _MOST_PROBLEMS = 20
 
 
@@ -41,7 +40,7 @@ BEGINNING = Start(0, 0, 0)
 
 
 class Job(NamedTuple):
-    """One rollout to make, and its place in the plan. `problem` is set if its row cannot be run."""
+    """One rollout to make, its place in the plan, the seed of the run. `problem`: why its row cannot be run."""
 
     key: str
     task_index: int
@@ -51,7 +50,7 @@ class Job(NamedTuple):
     problem: str | None = None
     digest: str | None = None
     place: int = 0
-    seed: int | None = None  # of the run
+    seed: int | None = None
 
 
 class TaskFile:

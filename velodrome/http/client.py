@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from contextvars import Context
 from functools import partial
+from math import inf
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
@@ -161,31 +162,26 @@ class Http:
             if (each is target or each.in_doubt) and each not in self._watches:
                 self._watches[each] = asyncio.create_task(self._watch(each, to.check_s), context=Context())
         target.begin(self._clock())
-        with spans.span(f"endpoint:{target.name}") as span:
+        with spans.span(target.span):
             try:
-                async with asyncio.timeout(None) as patience:
+                with deadline(inf) as patience:
                     target.waiting.add(patience)
                     try:
                         reply = await attempt(call, target, timeout)
                     finally:
                         target.waiting.discard(patience)
-                target.answered(self._clock())
-                return reply
             except _Failure as failure:
-                self._note_failure(target, failure)
+                spans.tally("failed")
+                self._blame(target, failure)
                 raise
             except TimeoutError as error:
-                self._note_failure(target, None)
+                spans.tally("failed")
                 raise _Failure("no answer, and none to a health check", passing=True) from error
-            finally:
-                target.seconds += span.seconds
+        target.answered(self._clock())
+        return reply
 
-    def _note_failure(self, target: Replica, failure: _Failure | None) -> None:
+    def _blame(self, target: Replica, failure: _Failure) -> None:
         """Blame the address for what it may do better later; a refused request and a rate limit are answers."""
-        spans.tally("failed")
-        target.failures += 1
-        if failure is None:
-            return
         unreachable = isinstance(failure.__cause__, aiohttp.ClientConnectorError)
         if failure.reply is not None and (not failure.passing or failure.reply.status in (408, 429)):
             target.answered(self._clock())

@@ -7,13 +7,14 @@ a health check either, is left. It is asked again and again, with back-off, and 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from yarl import URL
 
 from velodrome.http.target import Target
 from velodrome.timing import trace
+from velodrome.timing.deadline import deadline
 
 STICKY_MARGIN = 2
 CHECK_S = 30.0
@@ -21,32 +22,31 @@ LOOK_EVERY_S = 1.0
 
 _STRIKES = 3  # failures in a row
 _BACKOFF_S, _BACKOFF_CAP_S = 1.0, 60.0
+_AVOIDED, _LEFT = 1 << 32, 1 << 33  # more than any load
 _MOST_SESSIONS = 16_384  # rollouts that had a call of late
 
 
 class Replica(Target):
-    """One of several addresses, with its figures and its health."""
+    """One of several addresses, and its health."""
 
-    __slots__ = ("again_at", "calls", "failures", "health", "heard_at", "left", "name", "seconds", "strikes", "waiting")
+    __slots__ = ("again_at", "health", "heard_at", "left", "span", "strikes", "waiting")
 
     def __init__(self, url: str | URL, headers: Mapping[str, str] | None = None, *, base: URL | None = None) -> None:
         """`base` is what the address is known by; below it is `models`, which a server that lives answers."""
         super().__init__(url, headers)
         base = base or URL(url)
         self.health = Target((base / "models").with_query(base.query), headers)
-        self.name = str(base.with_user(None).with_query(None).with_fragment(None))
-        self.calls = self.failures = self.strikes = 0
-        self.seconds = 0.0
+        self.span = f"endpoint:{base.with_user(None).with_query(None).with_fragment(None)}"  # of each attempt
+        self.strikes = 0  # failures in a row
         self.left = False
         self.again_at = 0.0  # when an address that failed is asked whether it lives
         self.heard_at = 0.0  # when it last answered, or had its first call
-        self.waiting: set[asyncio.Timeout] = set()  # for its answers
+        self.waiting: set[deadline] = set()  # the calls that wait for its answers
 
     def begin(self, now: float) -> None:
         """A call goes there."""
         if not self.waiting:
             self.heard_at = now
-        self.calls += 1
 
     def answered(self, now: float) -> None:
         """It lives, whatever it said."""
@@ -81,7 +81,7 @@ class Replica(Target):
         if now - self.heard_at >= check_s:
             given_up, self.waiting = self.waiting, set()
             for each in given_up:
-                each.reschedule(asyncio.get_running_loop().time())
+                each.look(inf)
 
 
 class Replicas:
@@ -117,10 +117,15 @@ class Replicas:
 
     def _least_busy(self, avoid: Target | None) -> Replica:
         """Of those that were not left, if there are any. A failure counts as a call: failing fast draws no traffic."""
-        start = self._next
-        self._next = (start + 1) % len(self.targets)
-        turn = self.targets[start:] + self.targets[:start]
-        return min(turn, key=lambda each: (each.left, each is avoid, _load(each)))
+        targets, at = self.targets, self._next
+        self._next = (at + 1) % len(targets)
+        best, least = targets[at], inf
+        for number in range(at - len(targets), at):
+            each = targets[number]
+            load = each.in_flight + each.strikes + (_AVOIDED if each is avoid else 0) + (_LEFT if each.left else 0)
+            if load < least:
+                best, least = each, load
+        return best
 
 
 def _load(replica: Replica) -> int:
