@@ -107,6 +107,14 @@ def test_a_replayed_collection_makes_no_model_call_and_gives_the_same_bytes(tmp_
     assert len({row["verdict"] for row in first.rollouts}) == 18  # the repeats of a task have answers of their own
 
 
+def test_workers_share_one_store(tmp_path: Path):
+    first = collect(tmp_path / "a.jsonl", agent(Dice()), tmp_path / "cache", "record", repeats=3, workers=2)
+    again = collect(tmp_path / "b.jsonl", agent(Dice()), tmp_path / "cache", "replay", repeats=3, workers=2)
+    alone = collect(tmp_path / "c.jsonl", agent(Dice()), tmp_path / "cache", "replay", repeats=3)
+    assert (first.kept, again.kept, alone.kept) == (18, 18, 18)
+    assert timeless(tmp_path / "a.jsonl") == timeless(tmp_path / "b.jsonl") == timeless(tmp_path / "c.jsonl")
+
+
 @pytest.mark.usefixtures("same_code")
 def test_auto_asks_only_for_what_is_missing(tmp_path: Path):
     collect(tmp_path / "a.jsonl", agent(Dice()), tmp_path / "cache", repeats=1)
@@ -331,9 +339,7 @@ async def bare(task: Json) -> Json:
         ("bare", "empty", "auto", "no model that can be recorded"),
     ],
 )
-def test_what_cannot_be_recorded_is_one_clear_line(
-    tmp_path: Path, live: str, cache: str | None, mode: str, says: str
-):
+def test_what_cannot_be_recorded_is_one_clear_line(tmp_path: Path, live: str, cache: str | None, mode: str, says: str):
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()

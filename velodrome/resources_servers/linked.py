@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from velodrome.contracts import Model
+from velodrome.contracts import Model, as_model
 from velodrome.errors import ModelError, blame
 from velodrome.http.limiter import Limiter
 from velodrome.records.conversation import Response, answer_flaw
@@ -41,6 +41,9 @@ class LinkedModel:
         if problem is not None:
             raise ModelError(f"{self._name}: {problem}")
         return Response(raw)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_model, (self._model,)  # an environment that is made again links its models itself
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
