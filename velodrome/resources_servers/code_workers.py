@@ -16,7 +16,7 @@ import pickle
 import sys
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, get_type_hints
 
 from velodrome import scope
@@ -71,23 +71,30 @@ def make_copy(owner: type, settings: Mapping[str, Any]) -> WorkerCopy:
 
     module = sys.modules.get(owner.__module__)
     file = None if owner.__module__ == "__main__" else getattr(module, "__file__", None)
-    if file is None or "<locals>" in owner.__qualname__:
-        _resolve_hints(owner)
     for name, value in settings.items():
         with blame(InputError, f"{owner.__name__}.{name} cannot be sent to another process (executor: process)"):
             cloudpickle.dumps(value)
-    with blame(InputError, f"{owner.__name__} cannot be sent to another process (executor: process)"):
+    by_value = file is None or "<locals>" in owner.__qualname__
+    hints = _resolved_hints(owner) if by_value else contextlib.nullcontext()
+    with blame(InputError, f"{owner.__name__} cannot be sent to another process (executor: process)"), hints:
         return WorkerCopy(cloudpickle.dumps((owner, dict(settings))), owner.__module__, file)
 
 
-def _resolve_hints(owner: type) -> None:
-    """Hints that are texts name things that a class which goes by value does not take along: put the types there."""
-    for each in owner.__mro__:
-        if each.__module__ == owner.__module__:
-            for holder in (each, *(value for value in vars(each).values() if inspect.isfunction(value))):
-                with contextlib.suppress(NameError, TypeError, AttributeError, SyntaxError):
-                    hints = get_type_hints(holder, include_extras=True)
-                    holder.__annotations__.update({name: hints[name] for name in holder.__annotations__})
+@contextlib.contextmanager
+def _resolved_hints(owner: type) -> Iterator[None]:
+    """Types in the place of hints that are texts: a class that goes by value does not take along what they name."""
+    classes = [each for each in owner.__mro__ if each.__module__ == owner.__module__]
+    functions = [value for each in classes for value in vars(each).values() if inspect.isfunction(value)]
+    before = [(holder, dict(inspect.get_annotations(holder))) for holder in (*classes, *functions)]
+    try:
+        for holder, hints in before:
+            with contextlib.suppress(NameError, TypeError, AttributeError, SyntaxError):
+                resolved = get_type_hints(holder, include_extras=True)
+                holder.__annotations__.update({name: resolved[name] for name in hints})
+        yield
+    finally:
+        for holder, hints in before:
+            holder.__annotations__.update(hints)
 
 
 class CodeWorkers:
