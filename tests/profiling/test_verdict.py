@@ -362,8 +362,12 @@ CASES = {
     "a local model that uses all cores of its server": Case(planted(busy_model_server), "model", of=LOCAL),
     "a model's server that needs all of its process": Case(planted(busy_model_server), "server"),
     "CPU of the collector itself, its model behind HTTP": Case(
-        planted(BEHIND_HTTP, count=2000, cpu=0.97), "event_loop", "other", {"": None}, of={}
+        planted(BEHIND_HTTP, count=2000, cpu=0.97), "event_loop", "other", {"+num_workers=2": None}, of={}
     ),
+    "CPU of two workers": Case(
+        planted(BEHIND_HTTP, count=2000, cpu=0.97, workers=2), "event_loop", "other", {"+num_workers=4": None}, of={}
+    ),
+    "two workers that have time": Case(planted(waiting(), cpu=0.3, workers=2), "concurrency"),
     "no sample of the CPU": Case(
         planted(QUICK, count=3000, cpu=None, lag_s=None), "concurrency", not_says=("CPU", "Python")
     ),

@@ -6,7 +6,7 @@ their own: they are taken out of the part they happened in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from velodrome.records.row_times import waits_below
@@ -31,11 +31,17 @@ class Surroundings:
     write_s: float | None = None  # of the line before; a line cannot tell how long it took itself to write
     cpu: float | None = None  # share of one core, of late
     lag_s: float | None = None  # the event loop's, of late
+    decisions: list[tuple[int, int, str]] = field(default_factory=list)  # of the pace, since the row before
+    workers: int = 1  # processes that run rollouts side by side; `cpu` and `lag_s` are those of one
 
     def add_to(self, timing: Json) -> None:
         """Tell it in `meta.timing`."""
         timing["in_flight"] = self.in_flight
         timing["limit"] = self.limit
+        if self.decisions:
+            timing["pace"], self.decisions = self.decisions, []
+        if self.workers > 1:
+            timing["workers"] = self.workers
         if self.read_s >= _LEAST_READ_S:
             timing["read_s"] = round(self.read_s * 1e6) / 1e6
         self.read_s = 0.0

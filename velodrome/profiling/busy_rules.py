@@ -68,19 +68,20 @@ def _busy_threads(case: Case, use: Use) -> Explanation:
 
 def _itself(case: Case, use: Use) -> Explanation:
     first = f"the collector itself needs {ms(case.prediction.own_s)} of CPU per rollout"
-    change = "share the tasks between two collectors, each with an output of its own, if there are idle cores"
-    return Explanation("event_loop", "the event loop", [first, *_loop(case, use)], [make_advice(change)], "other")
+    more = 2 * case.observed.workers
+    advice = make_advice(f"run rollouts in {more} worker processes, if there are idle cores", f"+num_workers={more}")
+    return Explanation("event_loop", "the event loop", [first, *_loop(case, use)], [advice], "other")
 
 
 def _loop(case: Case, use: Use) -> list[str]:
     """What became of the event loop."""
     seen = case.observed
     if use.kind == "held" and not seen.held_burns:
-        held = seen.tried_per_s * sum(seconds for (kind, _), seconds in case.uses.items() if kind == "held")
+        held = sum(seconds for (kind, _), seconds in case.uses.items() if kind == "held")
+        held *= seen.tried_per_s / seen.workers
         evidence = [f"the event loop was held {share(held)} of the time"]
     else:
-        busy = sum(case.uses.values()) * seen.tried_per_s
-        evidence = [f"Python ran {share(busy)} of the time, and runs one thing at a time"]
+        evidence = [f"Python ran {share(case.busy)} of the time, and runs one thing at a time"]
     return evidence if seen.lag_s is None else [*evidence, f"the event loop was {ms(seen.lag_s)} late"]
 
 

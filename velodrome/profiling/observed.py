@@ -55,6 +55,7 @@ class Observed:
         self.full = _mean([int(used >= limit) for used, limit in loads if used is not None and limit is not None])
         self.model_calls = sum(each.model_calls for each in times) / count
         self.rate_limited = sum(each.rate_limited for each in times) / count
+        self.workers = max((each.workers for each in times), default=1)
         self.cpu_share = _mean([each.cpu for each in times if each.cpu is not None])
         lags = sorted(each.lag_s for each in times if each.lag_s is not None)
         self.lag_s = lags[len(lags) // 2] if lags else None
@@ -102,6 +103,8 @@ class Observed:
         names = {name for each in self.rollouts for name in each.pids}
         pids = {name: set().union(*(each.pids.get(name, ()) for each in self.rollouts)) for name in names}
         self.processes = {name: len(each) for name, each in pids.items() if each}
+        if self.workers > 1:
+            self.processes[HERE] = self.workers
         self.shares: dict[str, float] = {}  # of a core, that a server's processes say they need
         for name in names:
             shares = [_mean(each.shares.get(name, ())) or 0.0 for each in late]
@@ -187,8 +190,8 @@ class Observed:
 
     @property
     def cpu_is_parallel(self) -> bool:
-        """Whether threads burned more than one core: then their code does not need the interpreter."""
-        return self.tried_per_s * self.at(self.cpu, HERE) > 1.1
+        """Whether threads burned more than one core per process: then their code does not need the interpreter."""
+        return self.tried_per_s * self.at(self.cpu, HERE) > 1.1 * self.workers
 
     @property
     def held_burns(self) -> bool:
@@ -198,10 +201,10 @@ class Observed:
 
     @property
     def cpu_s(self) -> float | None:
-        """CPU of the collector's process per rollout."""
+        """CPU of the collector's process, or of its workers, per rollout."""
         if self.cpu_share is None or not self.tried_per_s:
             return None
-        return self.cpu_share / self.tried_per_s
+        return self.cpu_share * self.workers / self.tried_per_s
 
     @property
     def own_s(self) -> float:

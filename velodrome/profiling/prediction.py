@@ -58,7 +58,8 @@ class Prediction:
         self.observed, self.own_s = observed, own_s
         here = observed.read_s + observed.write_s + observed.at(observed.held, HERE)
         burned = 0.0 if observed.cpu_is_parallel else observed.at(observed.cpu, HERE)
-        self.busy = observed.tried_per_s * (here + burned + (0.0 if observed.cpu_s is None else own_s))
+        used = here + burned + (0.0 if observed.cpu_s is None else own_s)
+        self.busy = observed.tried_per_s * used / observed.workers
         late = (observed.lag_s or 0.0) >= _LATE_S
         self.loaded = self.busy >= _LOADED or (late and self.busy >= _LOADED / 2)
         self._rollouts = observed.rollouts[:: -(-len(observed.rollouts) // _ENOUGH) or 1]

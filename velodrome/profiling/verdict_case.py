@@ -82,8 +82,12 @@ class Case:
         """What took most of a busy interpreter; None if it had time."""
         (kind, name), most = max(self.uses.items(), key=lambda each: each[1])
         late = self.prediction.loaded and kind in ("held", "cpu") and (self.observed.lag_s or 0.0) > most
-        busy = sum(self.uses.values()) * self.observed.tried_per_s >= BUSY
-        return Use(kind, name, most) if busy or late else None
+        return Use(kind, name, most) if self.busy >= BUSY or late else None
+
+    @property
+    def busy(self) -> float:
+        """The share of the time in which an interpreter of the collector had something to do."""
+        return sum(self.uses.values()) * self.observed.tried_per_s / self.observed.workers
 
     @cached_property
     def limiter(self) -> str | None:

@@ -22,7 +22,7 @@ class RowTimes:
     """Where the time of one attempt went, and what surrounded it. None where the row does not say."""
 
     __slots__ = ("cpu", "in_flight", "lag_s", "limit", "model_calls", "parts", "rate_limited", "read_s", "retries",
-                 "total_s", "tree", "write_s")  # fmt: skip
+                 "total_s", "tree", "workers", "write_s")  # fmt: skip
     total_s: float
     parts: Parts  # of the total, in the order of `PARTS`
     tree: list[Any]
@@ -35,6 +35,7 @@ class RowTimes:
     limit: int | None
     cpu: float | None  # cores, of late
     lag_s: float | None  # of the event loop, of late
+    workers: int  # processes side by side; `cpu` and `lag_s` are those of one
 
     def __init__(self, timing: Json) -> None:
         """Raises one of HOSTILE if these are not times."""
@@ -42,6 +43,8 @@ class RowTimes:
         self.total_s, self.parts = _timed_parts(timing)
         tree = get("tree")
         self.tree = tree if type(tree) is list else []
+        workers = get("workers", 1)
+        self.workers = workers if type(workers) is int and 1 <= workers < _MOST else 1
         try:
             self.model_calls, self.retries, self.rate_limited = calls, retries, limited = (
                 get("model_calls", 0), get("retries", 0), get("rate_limited", 0))  # fmt: skip

@@ -39,7 +39,7 @@ async def make_executor(collector: Collector, work: Work, workers: int) -> Async
 
     most = scope.connections
     share = scope.PoolLimits(max(most.limit // workers, 1), max(most.limit_per_host // workers, 1))
-    init = WorkerInit(work, settings.server_wait_s, watched, share, logging.getLogger().getEffectiveLevel())
+    init = WorkerInit(work, workers, settings.server_wait_s, watched, share, logging.getLogger().getEffectiveLevel())
     async with worker_processes(init) as start:
         yield Workers(
             start,

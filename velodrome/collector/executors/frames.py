@@ -26,14 +26,15 @@ _SIZE = struct.Struct("!I")
 
 def jobs_frame(jobs: Iterable[Job], around: Surroundings, *, alone: bool = False) -> bytes:
     """Jobs to start. `alone`: the worker says at which boundary each is, since it may be the end of the worker."""
-    now = (around.in_flight, around.limit, around.read_s, around.write_s)
+    now = (around.in_flight, around.limit, around.read_s, around.write_s, around.decisions)
     return orjson.dumps({"jobs": list(map(tuple, jobs)), "around": now, "alone": alone})
 
 
 def take_jobs(frame: Json, around: Surroundings) -> list[Job]:
     """The jobs in a frame, and what is around them in the parent."""
-    around.in_flight, around.limit, read_s, around.write_s = frame["around"]
+    around.in_flight, around.limit, read_s, around.write_s, decisions = frame["around"]
     around.read_s += read_s
+    around.decisions += decisions
     return [Job(*each) for each in frame["jobs"]]
 
 
@@ -49,12 +50,11 @@ def attempts_frame(attempts: Iterable[Attempt], *, recorded: bool) -> bytes:
         line = each.line or b""
         lines.append(line)
         fields: Json = {"place": each.place, "size": len(line), "encode_s": each.encode_s, "tokens": each.tokens}
+        fields["times"] = (each.total_s, each.backoff_s, each.retries, each.rate_limited)
         if each.line is None:
             fields |= {"failure": each.failure, "away": each.away, "traceback": each.traceback}
         else:
             fields["reward"] = each.reward
-        if each.rate_limited:
-            fields["rate_limited"] = each.rate_limited
         if each.lacking:
             fields["lacking"] = each.lacking
         if recorded:
@@ -91,6 +91,7 @@ def attempts_in(header: Json, lines: memoryview, jobs: Mapping[int, Job]) -> lis
 
 def _attempt(job: Job, fields: Json, line: bytes) -> Attempt:
     away, spans = fields.get("away"), root("rollout")
+    total_s, backoff_s, retries, rate_limited = fields["times"]
     if "spans" in fields:
         spans = from_node(fields["spans"], fields["start"], spans.clock)
     return Attempt(
@@ -108,7 +109,10 @@ def _attempt(job: Job, fields: Json, line: bytes) -> Attempt:
         away=None if away is None else Away(*away),
         traceback=fields.get("traceback", ""),
         tokens=fields["tokens"],
-        rate_limited=fields.get("rate_limited", 0),
+        total_s=total_s,
+        backoff_s=backoff_s,
+        retries=retries,
+        rate_limited=rate_limited,
         lacking=fields.get("lacking", ()),
         encode_s=fields["encode_s"],
     )

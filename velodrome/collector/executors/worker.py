@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,7 @@ class WorkerInit:
     """What a worker needs to know at its start."""
 
     work: Work
+    workers: int  # in all
     server_wait_s: float
     recorded: bool  # whether somebody watches, and wants spans
     connections: scope.PoolLimits
@@ -68,85 +70,108 @@ def main(channel: ParentChannel) -> None:
 
 
 async def serve(channel: ParentChannel, data: bytes, boundary: BoundaryFile) -> None:
-    """Until the parent wants no more. A work that cannot be set up here is reported, and the worker ends."""
+    """Until the parent wants no more."""
     reader, writer = await asyncio.open_unix_connection(sock=channel.socket)
-
-    def send(frame: bytes) -> None:
-        write_frame(writer, frame)
-
-    async with scope.Scope():
-        try:
-            init: WorkerInit = unpack(data)
-            scope.connections.limit = init.connections.limit
-            scope.connections.limit_per_host = init.connections.limit_per_host
-            logs_go_to(send, init.log_level)
-            around = Surroundings()
-            run_job = init.work.connect(around)
-        except Exception as error:  # noqa: BLE001 - the edge of a process: the parent reports it
-            send(event(refused=[str(error) if isinstance(error, errors.InputError) else errors.describe(error)]))
-            await writer.drain()
-            return
-        send(event(ready=True))
-        try:
-            await _run_jobs(init, run_job, around, reader, writer, boundary)
-        finally:
-            await init.work.aclose()
+    core = WorkerCore(lambda frame: write_frame(writer, frame), writer.drain, boundary.write)
+    listening = asyncio.create_task(_listen(reader, core))
+    try:
+        await core.run(data)
+    finally:
+        listening.cancel()
     await writer.drain()
 
 
-async def _run_jobs(
-    init: WorkerInit,
-    run_job: RunJob,
-    around: Surroundings,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    boundary: BoundaryFile,
-) -> None:
-    def send(**fields: Any) -> None:
-        write_frame(writer, event(**fields))
+async def _listen(reader: asyncio.StreamReader, core: WorkerCore) -> None:
+    while (frame := await read_frame(reader)) is not None:
+        core.feed(frame)
+    core.end()
 
-    def beat(cpu: float, lag_s: float) -> None:
-        around.cpu, around.lag_s = cpu, lag_s
 
-    outage = Outage(init.server_wait_s, lambda text: send(note=text), lambda reason: send(stop=reason))
-    executor = Inline(run_job, outage, limit=_NO_LIMIT, dropped=lambda job: send(dropped=job.place))
-    waiting = Waiting()
-    agents: set[str] = set()  # of which a rollout was finished
-    listening = asyncio.create_task(_listen(reader, executor, waiting, outage, around, boundary))
-    try:
+class WorkerCore:
+    """The worker, whatever carries its frames: `send` takes one for the parent, `drain` waits until there is room.
+
+    `boundary` keeps the name of the boundary that a rollout is in which runs alone.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[bytes], None],
+        drain: Callable[[], Awaitable[None]],
+        boundary: Callable[[errors.Boundary], None],
+    ) -> None:
+        self._send, self._drain, self._boundary = send, drain, boundary
+        self._around = Surroundings()
+        self._waiting = Waiting()
+        self._early: list[bytes] = []  # frames that came before there was somebody to take them
+        self._executor: Inline | None = None
+        self._outage: Outage | None = None
+
+    async def run(self, data: bytes) -> None:
+        """Until `end`. A work that cannot be set up here is reported, and the worker ends."""
+        async with scope.Scope() as call:
+            call.rate_limited = lambda retry_after_s: self._send(event(rate_limited=retry_after_s))
+            try:
+                init: WorkerInit = unpack(data)
+                scope.connections.limit = init.connections.limit
+                scope.connections.limit_per_host = init.connections.limit_per_host
+                logs_go_to(self._send, init.log_level)
+                self._around.workers = init.workers
+                run_job = init.work.connect(self._around)
+            except Exception as error:  # noqa: BLE001 - the edge of a process: the parent reports it
+                reason = str(error) if isinstance(error, errors.InputError) else errors.describe(error)
+                self._send(event(refused=[reason]))
+                await self._drain()
+                return
+            self._send(event(ready=True))
+            try:
+                await self._run_jobs(init, run_job)
+            finally:
+                await init.work.aclose()
+
+    async def _run_jobs(self, init: WorkerInit, run_job: RunJob) -> None:
+        def send(**fields: Any) -> None:
+            self._send(event(**fields))
+
+        def beat(cpu: float, lag_s: float) -> None:
+            self._around.cpu, self._around.lag_s = cpu, lag_s
+
+        self._outage = Outage(init.server_wait_s, lambda text: send(note=text), lambda reason: send(stop=reason))
+        executor = Inline(run_job, self._outage, limit=_NO_LIMIT, dropped=lambda job: send(dropped=job.place))
+        self._executor = executor
+        for frame in self._early:
+            self.feed(frame)
+        if self._waiting.ended:
+            executor.cancel(now=True)
+        agents: set[str] = set()  # of which a rollout was finished
         async with beating(beat):
-            async for batch in executor.run(waiting):
+            async for batch in executor.run(self._waiting):
                 for each in batch:
                     if each.facts is not None and each.agent not in agents:
                         agents.add(each.agent)
                         each.lacking = each.facts.token_flaws
-                write_frame(writer, attempts_frame(batch, recorded=init.recorded))
-                await writer.drain()
-    finally:
-        listening.cancel()
+                self._send(attempts_frame(batch, recorded=init.recorded))
+                await self._drain()
 
-
-async def _listen(
-    reader: asyncio.StreamReader,
-    executor: Inline,
-    waiting: Waiting,
-    outage: Outage,
-    around: Surroundings,
-    boundary: BoundaryFile,
-) -> None:
-    """Take what the parent says, until it has no more to say: then what is in flight is given up."""
-    while (data := await read_frame(reader)) is not None:
+    def feed(self, data: bytes) -> None:
+        """Take a frame of the parent's."""
+        if self._executor is None or self._outage is None:
+            self._early.append(data)
+            return
         frame = orjson.loads(data)
         if "jobs" in frame:
-            errors.watch_boundaries(boundary.write if frame["alone"] else None)
-            waiting.jobs.extend(take_jobs(frame, around))
-            executor.wake()
+            errors.watch_boundaries(self._boundary if frame["alone"] else None)
+            self._waiting.jobs.extend(take_jobs(frame, self._around))
+            self._executor.wake()
         elif "stop" in frame:
-            outage.stop()  # what waits for a server is given up; what runs may finish
+            self._outage.stop()  # what waits for a server is given up; what runs may finish
         else:
-            executor.cancel(now=frame["cancel"])
-    waiting.ended = True
-    executor.cancel(now=True)
+            self._executor.cancel(now=frame["cancel"])
+
+    def end(self) -> None:
+        """The parent wants no more: what is in flight is given up."""
+        self._waiting.ended = True
+        if self._executor is not None:
+            self._executor.cancel(now=True)
 
 
 class BoundaryFile:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from velodrome import scope
 from velodrome.collector.account import Surroundings, account
 from velodrome.collector.attempt import Attempt, fail, meta_of
 from velodrome.collector.executors import Jobs
@@ -77,7 +78,7 @@ class _Worker:
         if self.waiting and self.link is not None:
             self.link.send(jobs_frame(self.waiting, around, alone=self.alone))
             self.waiting.clear()
-            around.read_s = 0.0
+            around.read_s, around.decisions = 0.0, []
 
 
 class Workers:
@@ -248,6 +249,10 @@ class Workers:
             logging.getLogger(name).log(level, "%s", text)
         elif "stop" in header:
             self._expire(header["stop"])
+        elif "rate_limited" in header:
+            call = scope.current()
+            if call is not None:
+                call.rate_limited(header["rate_limited"])
         elif "dropped" in header:
             worker.jobs.pop(header["dropped"], None)
             self._handed_back += 1
