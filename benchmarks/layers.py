@@ -25,7 +25,8 @@ from benchmarks.summary import table
 from velodrome import http
 from velodrome.collector.attempt import attempt
 from velodrome.collector.keys import Earlier
-from velodrome.collector.plan import Job, TaskFile, TaskSelection, jobs, survey
+from velodrome.collector.plan import Job, TaskSelection, jobs, survey
+from velodrome.collector.planning.task_sources import TaskFile
 from velodrome.collector.sink import Sink
 from velodrome.serving.connect import Components
 from velodrome.settings import load

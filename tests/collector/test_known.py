@@ -9,8 +9,9 @@ import orjson
 import pytest
 
 from velodrome.collector.keys import Earlier
-from velodrome.collector.known import FEWEST, known_tasks, save_known
-from velodrome.collector.plan import Plan, TaskFile, TaskSelection, jobs, survey
+from velodrome.collector.plan import Plan, TaskSelection, jobs, survey
+from velodrome.collector.planning.known import FEWEST, known_tasks, save_known
+from velodrome.collector.planning.task_sources import TaskFile
 from velodrome.errors import InputError
 from velodrome.records.rollout import beside
 

@@ -10,8 +10,9 @@ import orjson
 import pytest
 
 from velodrome.collector.keys import Earlier, entry_of
-from velodrome.collector.plan import Job, Names, Plan, TaskFile, TaskSelection, survey
+from velodrome.collector.plan import Job, Names, Plan, TaskSelection, survey
 from velodrome.collector.plan import jobs as jobs_of
+from velodrome.collector.planning.task_sources import TaskFile
 from velodrome.errors import InputError
 from velodrome.records.task import digest, task_id
 

@@ -20,7 +20,8 @@ from velodrome.collector.agents import Agents, ConfiguredAgents, LiveAgents
 from velodrome.collector.attempt import attempt
 from velodrome.collector.collection import Surface
 from velodrome.collector.collection import collect as run_collection
-from velodrome.collector.plan import Job, encoded_task
+from velodrome.collector.plan import Job
+from velodrome.collector.planning.task_sources import encoded_task
 from velodrome.collector.result import Run
 from velodrome.collector.settings import DEFAULT_PARALLEL, CollectSettings, VerifySettings
 from velodrome.collector.sink import refuse_output
@@ -32,7 +33,7 @@ from velodrome.records.task import digest, own_id, parse_task
 from velodrome.records.views import Rollout
 from velodrome.scope import Scope
 from velodrome.settings import Config, load
-from velodrome.settings.files import find_input
+from velodrome.settings.files import find_input, find_inputs, is_pattern
 from velodrome.settings.model import Settings
 
 Json = dict[str, Any]
@@ -71,15 +72,15 @@ async def collect(
 ) -> Run:
     """Run tasks x repeats against an agent, in parallel, and keep every rollout.
 
-    `tasks` is a path to a JSONL file, a list of texts or task dicts, or any (async) iterable of them, which is read as
-    the collection goes. `agent` is a live agent, an async function from a task to a result, or the name of an agent in
+    `tasks` is a path to a JSONL file or a pattern of several (`shards/*.jsonl`), a list of texts or task dicts, or any
+    (async) iterable of them, which is read as the collection goes. `agent` is a live agent, an async function from a task to a result, or the name of an agent in
     `config` (a path, several, or a loaded `Config`). With `out` rollouts are appended to that file, and the same call
     again continues where it stopped; without it they are kept in memory. A failed rollout is counted and never raises.
     """
     keywords = locals()
     if isinstance(tasks, Mapping | bytes) or not isinstance(tasks, str | Path | Iterable | AsyncIterable):
         raise InputError(f"tasks: expected a path, a list or an iterable of tasks, not {tasks!r:.80}")
-    path = find_input(Path(tasks)) if isinstance(tasks, str | Path) else None
+    path = _input(Path(tasks)) if isinstance(tasks, str | Path) else None
     own = {"input": path, "output": out, "agent": agent if isinstance(agent, str) else None}
     settings = CollectSettings.read(_fields(CollectSettings, keywords) | own, "collect")
     if settings.output is not None:
@@ -148,6 +149,11 @@ async def verify(
     scorers: Agents = ConfiguredAgents(_config(config, scoring=True)) if not live else _scorer(environment, agent)
     async with Scope():
         return await run_verification(settings, scorers, Surface(_reporter(progress), progress))
+
+
+def _input(path: Path) -> Path:
+    """The file of tasks that is there, or the pattern of several."""
+    return find_inputs(path)[0] if not is_pattern(path) else path
 
 
 def _fields(model: type[Settings], keywords: Json) -> Json:

@@ -31,7 +31,7 @@ from velodrome.records.rollout import beside
 from velodrome.serving.connect import Servers
 from velodrome.serving.process.options import ConnectionLimits
 from velodrome.settings import Config
-from velodrome.settings.files import find_input
+from velodrome.settings.files import find_inputs, is_pattern
 from velodrome.timing.invisible import printed_json
 from velodrome.timing.report import for_stream
 from velodrome.timing.stop_signals import on_stop_signal
@@ -150,8 +150,12 @@ def with_files(options: CollectOptions) -> tuple[CollectOptions, Path]:
     """The settings with an input that is there and an output that can be written; and the output."""
     if options.input is None:
         raise InputError("no input: give +input_jsonl_fpath=tasks.jsonl (see velo collect --help)")
-    source = find_input(options.input)
-    return with_output(options, source, options.output or Path(beside(source, "rollouts.jsonl").name))
+    sources = find_inputs(options.input)
+    if is_pattern(options.input):
+        if options.output is None:
+            raise InputError(f"{options.input}: several files; give +output_jsonl_fpath=rollouts.jsonl, too")
+        return with_output(options, options.input, options.output)
+    return with_output(options, sources[0], options.output or Path(beside(sources[0], "rollouts.jsonl").name))
 
 
 def with_output(options: Shared, source: Path, output: Path) -> tuple[Shared, Path]:

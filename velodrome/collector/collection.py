@@ -22,21 +22,23 @@ from velodrome.collector.collector import Collector
 from velodrome.collector.executors import Jobs
 from velodrome.collector.executors.choice import count_workers, make_executor
 from velodrome.collector.keys import Earlier, read_earlier
-from velodrome.collector.known import known_tasks, save_known
 from velodrome.collector.pace import Stop
-from velodrome.collector.plan import Plan, Planned, TaskFile, TaskList, Tasks, TaskSelection, jobs, survey
+from velodrome.collector.plan import Plan, Planned, TaskSelection, jobs, survey
+from velodrome.collector.planning.known import known_tasks, save_known
+from velodrome.collector.planning.stream import TaskStream
+from velodrome.collector.planning.task_sources import TaskFile, TaskList, Tasks, read_sources
 from velodrome.collector.readings import NotReadYet, Readings, RowReader, read_output
 from velodrome.collector.recording.recorded import make_recording
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import RunFile, make_recipe, refuse_mixing, write_json
 from velodrome.collector.settings import CollectSettings, SharedSettings, VerifySettings
 from velodrome.collector.sink import MemorySink, Sink, open_sink
-from velodrome.collector.stream import TaskStream
 from velodrome.collector.watch.watch import Watcher
 from velodrome.collector.work import Collecting, Work
 from velodrome.errors import ChangedError, InputError, StorageError
 from velodrome.profiling.profile_file import make_profile
 from velodrome.records.rollout import beside
+from velodrome.settings.files import find_inputs
 
 Json = dict[str, Any]
 
@@ -215,9 +217,12 @@ def _plan(
     if tasks is not None and not isinstance(tasks, list | tuple):
         stream = TaskStream(tasks, selection, earlier)
         return stream.plan, stream
-    if tasks is None and settings.input is None:
+    if tasks is not None:
+        source: Tasks = TaskList(tasks)
+    elif settings.input is None:
         raise InputError("no input: give a file of tasks")
-    source: Tasks = TaskList(tasks) if tasks is not None else TaskFile(settings.input or Path())
+    else:
+        source = read_sources(find_inputs(settings.input), settings.input)
     known = None
     if isinstance(source, TaskFile) and settings.output is not None and earlier.rows:
         known = known_tasks(source, selection, settings.output)

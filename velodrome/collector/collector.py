@@ -18,11 +18,11 @@ from velodrome.collector.executors.inline import give_up
 from velodrome.collector.keys import Entry
 from velodrome.collector.pace import Auto, Budget, Fixed, Pace, Stop
 from velodrome.collector.plan import Plan, Planned
+from velodrome.collector.planning.stream import TaskStream
 from velodrome.collector.readings import RowReader
 from velodrome.collector.result import TERMINATED, Run
 from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import MemorySink, Sink
-from velodrome.collector.stream import TaskStream
 from velodrome.collector.watch.live_state import LiveState
 from velodrome.collector.watch.progress import RunState, showing
 from velodrome.collector.watch.pulse import beating

@@ -19,24 +19,14 @@ from typing import Any, NamedTuple
 import orjson
 
 from velodrome.collector.keys import Earlier, name_hash
+from velodrome.collector.planning.task_sources import BEGINNING, Start, Tasks
 from velodrome.errors import InputError
-from velodrome.records.jsonl import LongLineError, read_lines
+from velodrome.records.jsonl import LongLineError
 from velodrome.records.task import agent_of, check_input, digest, own_id, parse_task, request_flaw
 from velodrome.serving.connect import unknown
 
 Json = dict[str, Any]
 _MOST_PROBLEMS = 20
-
-
-class Start(NamedTuple):
-    """A place in a file of tasks: how many tasks, lines and bytes are before it."""
-
-    tasks: int
-    line: int
-    offset: int
-
-
-BEGINNING = Start(0, 0, 0)
 
 
 class Job(NamedTuple):
@@ -51,42 +41,6 @@ class Job(NamedTuple):
     digest: str | None = None
     place: int = 0
     seed: int | None = None
-
-
-class TaskFile:
-    """Tasks in a file, by the number of their line."""
-
-    def __init__(self, path: Path) -> None:
-        self.name = str(path)
-        self.path = path
-
-    def lines(self, start: Start = BEGINNING) -> Iterator[tuple[int, bytes]]:
-        """Every line with its number, from a place on."""
-        for number, line in read_lines(self.path, start=start.offset):
-            yield start.line + number, line
-
-
-class TaskList:
-    """Tasks in memory, by their number from 1."""
-
-    def __init__(self, tasks: Collection[Any]) -> None:
-        self.name = "tasks"
-        self._lines = [encoded_task(task) for task in tasks]
-
-    def lines(self, start: Start = BEGINNING) -> Iterator[tuple[int, bytes]]:
-        return enumerate(self._lines, 1)
-
-
-Tasks = TaskFile | TaskList
-
-
-def encoded_task(task: Any) -> bytes:
-    """A task as a line; a text is what the model is asked."""
-    row = {"responses_create_params": {"input": task}} if isinstance(task, str) else task
-    try:
-        return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError as error:
-        raise InputError(f"a task is not JSON: {error} (see docs/rollouts.md#task)") from None
 
 
 @dataclass(frozen=True)
@@ -178,8 +132,8 @@ class Plan:
 class InputProblems:
     """What is wrong with the tasks: one line for each kind of problem, with the first place it occurs."""
 
-    def __init__(self, source: str) -> None:
-        self._source = source
+    def __init__(self, place: Callable[[int], str]) -> None:
+        self._place = place
         self._places: dict[str, list[int]] = {}  # what -> first line number, how often
 
     def add(self, number: int, what: str) -> None:
@@ -191,7 +145,7 @@ class InputProblems:
 
     def lines(self) -> list[str]:
         return [
-            f"{self._source}:{number}: {what}" + (f" (and {count - 1} more like it)" if count > 1 else "")
+            f"{self._place(number)}: {what}" + (f" (and {count - 1} more like it)" if count > 1 else "")
             for what, (number, count) in self._places.items()
         ]
 
@@ -231,13 +185,15 @@ class Names:
         return place, suffix
 
 
-def refuse_taken(taken: list[tuple[int, str, str]], count: int, source: str, output: Path | None) -> None:
+def refuse_taken(
+    taken: list[tuple[int, str, str]], count: int, place: Callable[[int], str], output: Path | None
+) -> None:
     """Raise if a key of the input is in the output with other content: line, key and digest of the first."""
     if taken:
         number, key, content = taken[0]
         more = f" (and {count - 1} more like it)" if count > 1 else ""
         raise InputError(
-            f"{source}:{number}: the key {key!r} is in {output} with other content{more}; set allow_mixed "
+            f"{place(number)}: the key {key!r} is in {output} with other content{more}; set allow_mixed "
             f"to add it under a key with @{content}, or choose another output (see docs/rollouts.md#keys)"
         )
 
@@ -246,7 +202,7 @@ def survey(tasks: Tasks, selection: TaskSelection, earlier: Earlier, known: Plan
     """Check every row and give every task its name. `known` has the first tasks, checked by an earlier run."""
     check_selection(selection)
     plan = known or Plan(selection.repeats, repeated=selection.repeats > 1)
-    problems = InputProblems(tasks.name)
+    problems = InputProblems(tasks.place)
     lines = tasks.lines(plan.surveyed)
     names: Names | None = None
     read = plan.tasks
@@ -294,7 +250,7 @@ def _rename(tasks: Tasks, selection: TaskSelection, plan: Plan, taken: list[int]
             if len(named) == len(wanted) or not selection.allow_mixed:
                 break
     if not selection.allow_mixed:
-        refuse_taken(named, len(taken), tasks.name, earlier.output)
+        refuse_taken(named, len(taken), tasks.place, earlier.output)
     plan.mark(earlier)
 
 
@@ -366,7 +322,7 @@ def jobs(tasks: Tasks, selection: TaskSelection, plan: Plan) -> Iterator[Job]:
             content = plan.digest(index)
             row = _as_checked(line, content)
         except ValueError as error:
-            problem = f"{tasks.name}:{number}: the row changed during the collection: {error}"
+            problem = f"{tasks.place(number)}: the row changed during the collection: {error}"
             for repeat in range(repeats):
                 if not plan.done[first + repeat]:
                     yield Job(f"line {number}/{repeat}", index, repeat, "", {}, problem, place=first + repeat)

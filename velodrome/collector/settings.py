@@ -45,7 +45,11 @@ class SharedSettings(Settings):
 class CollectSettings(SharedSettings):
     """The settings of `velo collect` and `velodrome.collect`."""
 
-    input: FilePath | None = Field(None, alias="input_jsonl_fpath", description="the tasks: .jsonl or .jsonl.zst")
+    input: FilePath | None = Field(
+        None,
+        alias="input_jsonl_fpath",
+        description="the tasks: .jsonl or .jsonl.zst; 'shards/*.jsonl' is several files",
+    )
     output: FilePath | None = Field(
         None,
         alias="output_jsonl_fpath",

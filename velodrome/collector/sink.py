@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from velodrome.errors import ChangedError, InputError, StorageError, VelodromeEr
 from velodrome.records import rollout
 from velodrome.records.appender import Appender
 from velodrome.records.rollout import key_in
+from velodrome.settings.files import find_inputs, is_pattern
 
 Json = dict[str, Any]
 
@@ -197,7 +199,7 @@ def open_sink(settings: SharedSettings, earlier: Earlier, *, by_task: bool) -> I
 
 
 def refuse_output(output: Path, source: Path | None) -> None:
-    """An output that cannot be one, said before anything runs."""
+    """An output that cannot be one, said before anything runs. `source` is a file to read, or a pattern of files."""
     if not output.name.endswith((".jsonl", ".jsonl.zst")):
         raise InputError(f"{output}: an output ends in .jsonl or .jsonl.zst")
     try:
@@ -212,12 +214,24 @@ def refuse_output(output: Path, source: Path | None) -> None:
         raise InputError(f"{output}: {what}; give a file")
     if source is None:
         return
+    if is_pattern(source):
+        _refuse_matched(output, source)
+        return
     if there and output.samefile(source):
         raise InputError(f"{output}: input and output are the same file")
     for kind in ("failures.jsonl", "keys", "metrics.json", "plan", "profile.json", "progress.json", "run.json"):
         file = rollout.beside(output, kind)
         if file.exists() and file.samefile(source):
             raise InputError(f"{source}: a collection into {output} writes to it; give another output")
+
+
+def _refuse_matched(output: Path, pattern: Path) -> None:
+    """A file that the run writes must not be an input of the next one."""
+    for file in (output, rollout.beside(output, "failures.jsonl")):
+        if fnmatch(str(file.absolute()), str(pattern.absolute())):
+            raise InputError(f"{output}: the next run would read {file} as an input ({pattern}); give another output")
+    for source in find_inputs(pattern):
+        refuse_output(output, source)
 
 
 class GuardedFile:

@@ -21,6 +21,7 @@ from velodrome.collector.collector import Collector
 from velodrome.collector.keys import Earlier, Entry, name_hash, read_earlier
 from velodrome.collector.pace import Stop
 from velodrome.collector.plan import InputProblems, Job, Plan, Planned, refuse_taken
+from velodrome.collector.planning.task_sources import TaskFile
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import make_recipe
 from velodrome.collector.settings import VerifySettings
@@ -82,7 +83,7 @@ def survey(settings: VerifySettings, source: Path, agents: Agents, earlier: Earl
     foreign = foreign_file(source)
     if foreign is not None:
         raise InputError(foreign)
-    plan, problems, read = Plan(by_task=False), InputProblems(str(source)), 0
+    plan, problems, read = Plan(by_task=False), InputProblems(TaskFile(source).place), 0
     keys: set[int] = set()
     for number, line in read_lines(source):
         if settings.limit is not None and read >= settings.limit:
@@ -118,7 +119,7 @@ def _rename(settings: VerifySettings, source: Path, plan: Plan, taken: list[int]
         if index in wanted:
             key, scored = (parsed(line) or {})["meta"]["key"], plan.digest(index)
             if not settings.allow_mixed:
-                refuse_taken([(number, key, scored)], len(taken), str(source), earlier.output)
+                refuse_taken([(number, key, scored)], len(taken), TaskFile(source).place, earlier.output)
             task, repeat = rollout.split_key(key)
             plan.suffixes[index] = f"{task}@{scored}/{repeat}"
             plan.names[index] = name_hash(plan.suffixes[index])
@@ -184,7 +185,8 @@ async def score(job: Job, environments: Mapping[str, Resources], around: Surroun
                     with suppress(RolloutError), blame(VerifyError, "close_session"):
                         await environment.close(session)
             with blame(VerifyError, "the score is not JSON"):
-                encode(made, rollout.rescored(row, task, result, verify_s=spans.total("verify")))
+                made.total_s = spans.total("verify")
+                encode(made, rollout.rescored(row, task, result, verify_s=made.total_s))
         except RolloutError as error:
             meta = {name: value for name, value in row["meta"].items() if name not in ("timing", "scored")}
             fail(made, error, meta, account(spans, around), row)

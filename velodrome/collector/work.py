@@ -21,7 +21,7 @@ from velodrome.collector.account import Surroundings
 from velodrome.collector.agents import Agents
 from velodrome.collector.attempt import Attempt, attempt
 from velodrome.collector.plan import Job
-from velodrome.collector.recording.recorded import Recording
+from velodrome.collector.recording.recorded import ModelRecording
 from velodrome.errors import InputError, describe
 from velodrome.settings.component import Component
 
@@ -48,7 +48,7 @@ class Collecting:
     names: Collection[str]
     verify: bool
     recorded: bool
-    recording: Recording | None = None
+    recording: ModelRecording | None = None
 
     def connect(self, around: Surroundings) -> RunJob:
         """The function that runs one job."""

@@ -5,6 +5,7 @@ A file is read once, at the first place that names it, so two files may share a 
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,6 +43,21 @@ def find_input(path: Path) -> Path:
     if not place.is_file():
         raise InputError(f"{path}: not a regular file; the input is read twice, so a pipe will not do")
     return path if _exists(path) else place
+
+
+def find_inputs(path: Path) -> list[Path]:
+    """The files to read that a path or a pattern (`shards/*.jsonl`) names, in the order of their names."""
+    if not is_pattern(path):
+        return [find_input(path)]
+    paths = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if os.path.isfile(name))
+    if not paths:
+        raise InputError(f"{path}: no file matches")
+    return paths
+
+
+def is_pattern(path: Path) -> bool:
+    """Whether a path stands for several files; a file of that very name is one."""
+    return glob.has_magic(str(path)) and find_file(str(path), Path.cwd()) is None
 
 
 def file_problem(path: str | Path) -> str | None:

@@ -33,7 +33,7 @@ _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_
 
 
 @dataclass
-class Recording:
+class ModelRecording:
     """Where answers are, and what to do with them. The store is opened when it is first used, in each process."""
 
     folder: Path
@@ -70,7 +70,7 @@ class Recording:
         del self.store
 
 
-def make_recording(folder: Path | None, mode: RecordingMode, secrets: Collection[str]) -> Recording | None:
+def make_recording(folder: Path | None, mode: RecordingMode, secrets: Collection[str]) -> ModelRecording | None:
     """The recording that the settings ask for, with its store open; None if they ask for none."""
     if folder is None:
         if mode in ("record", "replay"):
@@ -78,7 +78,7 @@ def make_recording(folder: Path | None, mode: RecordingMode, secrets: Collection
         return None
     if mode == "off":
         return None
-    recording = Recording(folder, mode, frozenset(secrets))
+    recording = ModelRecording(folder, mode, frozenset(secrets))
     _ = recording.store  # a folder that cannot be used is reported before anything runs
     return recording
 
@@ -96,7 +96,7 @@ class RecordedRollout:
 
     __slots__ = ("_answered", "_key", "_recording")
 
-    def __init__(self, recording: Recording, key: str) -> None:
+    def __init__(self, recording: ModelRecording, key: str) -> None:
         self._recording = recording
         self._key = key.encode(errors="surrogatepass")
         self._answered: dict[bytes, int] = {}

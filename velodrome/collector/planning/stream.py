@@ -17,11 +17,11 @@ from velodrome.collector.plan import (
     Plan,
     TaskSelection,
     check_selection,
-    encoded_task,
     known_agent,
     refuse_taken,
     task_jobs,
 )
+from velodrome.collector.planning.task_sources import encoded_task
 from velodrome.errors import InputError
 from velodrome.records.task import digest, own_id, parse_task
 
@@ -126,7 +126,7 @@ class TaskStream:
         name = (own or content) + suffix
         if earlier.rows and earlier.taken(name, content):
             if not self._selection.allow_mixed:
-                refuse_taken([(index + 1, name, content)], 1, "tasks", earlier.output)
+                refuse_taken([(index + 1, name, content)], 1, lambda number: f"tasks:{number}", earlier.output)
             name = f"{name}@{content}"
         plan.add(place, content)
         for repeat in range(plan.repeats if earlier.rows else 0):

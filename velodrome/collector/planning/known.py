@@ -14,7 +14,8 @@ from typing import Any
 
 import orjson
 
-from velodrome.collector.plan import Plan, Start, TaskFile, TaskSelection
+from velodrome.collector.plan import Plan, TaskSelection
+from velodrome.collector.planning.task_sources import Start, TaskFile
 from velodrome.errors import StorageError
 from velodrome.records.outfile import write_whole
 from velodrome.records.rollout import beside
