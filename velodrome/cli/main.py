@@ -18,7 +18,8 @@ from velodrome.errors import InputError, VelodromeError, describe
 VERBS = {
     "collect": "run tasks against an agent and keep the rollouts",
     "run": "start the servers of a config, and a head that knows them",
-    "status": "the servers that run",
+    "status": "the servers that run, or how far a collection is",
+    "merge": "several outputs as one, each rollout once",
     "verify": "score a saved file: deferred rollouts, or finished ones with another config",
     "metrics": "the numbers of a rollouts file",
     "compare": "two runs side by side, and whether one is better",

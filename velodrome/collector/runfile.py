@@ -161,6 +161,15 @@ class RunFile:
         self.save()
         return entry
 
+    def add(self, other: RunFile, name: str) -> list[str]:
+        """Take over the runs of another file, by the name of its output; how its recipe differs from the one here."""
+        recipe, runs = other._data.get("recipe"), other._data.get("runs", [])
+        problems = self.problems(recipe) if isinstance(recipe, dict) else []
+        own = [{"output": name, **entry} for entry in runs if isinstance(entry, dict)]
+        together = sorted([*self._data.get("runs", []), *own], key=lambda entry: entry.get("started_at") or 0)
+        self._data = {**other._data, **self._data, "runs": together}
+        return problems
+
     def save(self) -> None:
         """Write the file, whole or not at all."""
         if self.path is not None:

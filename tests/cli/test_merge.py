@@ -1,0 +1,148 @@
+"""`velo merge`: shards as one file, with the guarantees of a collection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import velodrome as velo
+from velodrome.cli.main import main
+
+Json = dict[str, Any]
+TASKS = [{"id": f"t{number}", "responses_create_params": {"input": f"{number}"}} for number in range(9)]
+ran: list[str] = []
+
+
+async def agent(task: Json) -> Json:
+    ran.append(task["id"])
+    if task["id"] in broken:
+        raise ValueError("no luck")
+    return {"output": f"answer {task['id']}", "reward": 1.0}
+
+
+broken: set[str] = set()
+
+
+def collect(out: str, tasks: list[Json], **settings: Any) -> velo.Run:
+    return asyncio.run(velo.collect(tasks, agent, out=out, parallel=1, progress=False, **settings))
+
+
+def lines(path: str) -> list[bytes]:
+    return Path(path).read_bytes().splitlines()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two shards; of the second, one rollout failed."""
+    monkeypatch.chdir(tmp_path)
+    ran.clear()
+    broken.clear()
+    collect("a.jsonl", TASKS[:4])
+    broken.add("t5")
+    collect("b.jsonl", TASKS[4:8])
+    broken.clear()
+    ran.clear()
+    return tmp_path
+
+
+def merge(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Json, str]:
+    code = main(["merge", *words])
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out) if printed.out else {}, printed.err
+
+
+def test_shards_become_one_file_that_a_collection_continues(capsys: pytest.CaptureFixture[str]):
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    code, counts, _ = merge(capsys, "all.jsonl", "a.jsonl", "b.jsonl")
+    assert (code, counts) == (
+        0,
+        {"rollouts": 7, "repeated": 0, "failures": 1, "left_out": 0, "to": "all.jsonl"},
+    )
+    assert lines("all.jsonl") == [*lines("a.jsonl"), *lines("b.jsonl")]
+    assert lines("all.failures.jsonl") == lines("b.failures.jsonl")
+    run = orjson.loads(Path("all.run.json").read_bytes())
+    assert [entry["output"] for entry in run["runs"]] == ["a.jsonl", "b.jsonl"]
+    assert {path: path.read_bytes() for path in before} == before
+    result = collect("all.jsonl", TASKS)
+    assert (result.kept, result.failed, ran) == (9, 0, ["t5", "t8"])
+    assert velo.metrics("all.jsonl")["rollouts/kept"] == 9
+
+
+def test_an_equal_rollout_is_taken_once(capsys: pytest.CaptureFixture[str]):
+    Path("copy.jsonl").write_bytes(lines("a.jsonl")[1] + b"\r\n" + lines("a.jsonl")[0])
+    code, counts, _ = merge(capsys, "all.jsonl", "a.jsonl", "copy.jsonl", "b.jsonl", "b.jsonl")
+    assert (code, counts["rollouts"], counts["repeated"], counts["failures"]) == (0, 7, 5, 1)
+    assert lines("all.jsonl") == [*lines("a.jsonl"), *lines("b.jsonl")]
+
+
+def test_two_rollouts_with_one_key_are_an_error_that_names_both(capsys: pytest.CaptureFixture[str]):
+    collect("other.jsonl", TASKS[2:4])
+    code, _, said = merge(capsys, "all.jsonl", "a.jsonl", "other.jsonl")
+    assert (code, len(said.splitlines())) == (2, 1), said
+    assert "a.jsonl:3 and other.jsonl:1 are two rollouts with the same key" in said
+    assert "1 more" in said
+    assert not list(Path().glob("*all*"))
+
+
+def test_two_tasks_with_one_id_are_an_error(capsys: pytest.CaptureFixture[str]):
+    changed = {**TASKS[0], "responses_create_params": {"input": "something else"}}
+    collect("other.jsonl", [changed], repeats=2)
+    kept = [line for line in lines("other.jsonl") if orjson.loads(line)["meta"]["key"] == "t0/1"]
+    Path("other.jsonl").write_bytes(kept[0] + b"\n")
+    code, _, said = merge(capsys, "all.jsonl", "a.jsonl", "other.jsonl")
+    assert (code, "a.jsonl:1 and other.jsonl:1" in said) == (2, True), said
+
+
+def test_a_line_that_is_not_whole_or_not_a_rollout_is_left_out_and_reported(capsys: pytest.CaptureFixture[str]):
+    whole = Path("a.jsonl").read_bytes()
+    Path("a.jsonl").write_bytes(b'{"not": "a rollout"}\n' + whole[:-40])
+    code, counts, said = merge(capsys, "all.jsonl", "a.jsonl", "b.jsonl")
+    assert (code, counts["rollouts"], counts["left_out"]) == (0, 6, 2)
+    assert ("a.jsonl:1: " in said, "a.jsonl:5: " in said) == (True, True), said
+    assert lines("all.jsonl") == [*whole.splitlines()[:3], *lines("b.jsonl")]
+
+
+def test_shards_made_with_other_settings_are_merged_only_if_that_is_asked_for(capsys: pytest.CaptureFixture[str]):
+    collect("hot.jsonl", TASKS[8:], params={"temperature": 1.0})
+    code, _, said = merge(capsys, "all.jsonl", "a.jsonl", "hot.jsonl")
+    assert (code, "--allow-mixed" in said, "temperature" in said) == (2, True, True), said
+    assert merge(capsys, "all.jsonl", "a.jsonl", "hot.jsonl", "--allow-mixed")[0] == 0
+
+
+def test_a_compressed_output_is_continued_too(capsys: pytest.CaptureFixture[str]):
+    assert merge(capsys, "all.jsonl.zst", "a.jsonl", "b.jsonl")[0] == 0
+    assert collect("all.jsonl.zst", TASKS).kept == 9
+    assert ran == ["t5", "t8"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["a.jsonl", "b.jsonl"], "give another output|there already"),
+        (["all.jsonl"], "velo merge --help"),
+        (["all.jsonl", "missing.jsonl"], "missing.jsonl: no such file"),
+        (["all.json", "a.jsonl"], "ends in .jsonl"),
+        (["used.jsonl", "a.jsonl"], "used.run.json: there already"),
+        (["all.jsonl", "busy.jsonl"], "is writing to it"),
+    ],
+)
+def test_what_cannot_be_merged_is_one_clear_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]):
+    import os
+    import re
+    import socket
+
+    from velodrome.collector.watch.live_state import process_start
+
+    Path("used.run.json").write_text("{}")
+    Path("busy.jsonl").write_bytes(Path("a.jsonl").read_bytes())
+    mine = {"pid": os.getpid(), "host": socket.gethostname(), "process_started": process_start(os.getpid())}
+    Path("busy.progress.json").write_bytes(orjson.dumps({**mine, "done": 1, "total": 2, "started_at": 0}))
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    code, _, said = merge(capsys, *words)
+    assert (code, len(said.splitlines()), bool(re.search(says, said))) == (2, 1, True), said
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before

@@ -1,0 +1,50 @@
+"""`velo merge`: the outputs of several runs as one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from pydantic import Field
+
+from velodrome.cli.verb import Verb, argument, read_flags
+from velodrome.settings.model import Settings
+from velodrome.settings.values import FilePath
+from velodrome.timing.invisible import printed_json
+from velodrome.viewer.transcript import one_line
+
+
+class MergeFlags(Settings):
+    """The flags of `velo merge`."""
+
+    out: FilePath = argument(title="OUT", description="the new file; nothing is overwritten")
+    files: tuple[FilePath, ...] = argument((), title="IN", description="rollouts files (.jsonl or .jsonl.zst)")
+    allow_mixed: bool = Field(False, description="merge rollouts made with different settings")
+
+
+VERB = Verb(
+    usage="velo merge OUT IN [IN …] [--allow-mixed]",
+    about="""\
+Write the rollouts of several files, each key once, with their failures and runs, as one file that velo collect can
+continue. Two different rollouts with the same key are an error; a line that is not whole is left out and reported.""",
+    settings={"flags": MergeFlags},
+    more="""exit code: 0 merged, 2 nothing was written
+
+examples:
+  velo merge rollouts.jsonl shard-*.rollouts.jsonl
+  velo merge all.jsonl.zst monday.jsonl tuesday.jsonl --allow-mixed""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Merge; the counts are JSON on stdout, notes go to stderr."""
+    from velodrome.collector.shards.merging import merge
+
+    flags = read_flags(MergeFlags, argv, "velo merge")
+    result = merge(flags.out, flags.files, allow_mixed=flags.allow_mixed)
+    for note in result.notes:
+        print(one_line(note), file=sys.stderr)
+    counts = {name: value for name, value in asdict(result).items() if name != "notes"}
+    print(printed_json({**counts, "to": str(flags.out)}))
+    return 0
