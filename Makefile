@@ -86,6 +86,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.profilers --json results/profilers.json || missed=1; \
 	$(BIN)/python -m benchmarks.verdicts --check --json results/verdicts.json || missed=1; \
 	$(BIN)/python -m benchmarks.cpu_bound --json results/cpu_bound.json || missed=1; \
+	$(BIN)/python -m benchmarks.workers --json results/workers.json || missed=1; \
 	$(BIN)/python -m benchmarks.million --json results/million.json || missed=1; \
 	exit $$missed
 
