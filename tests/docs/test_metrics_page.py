@@ -22,6 +22,7 @@ def every_metric() -> Iterator[str]:
         row = {"reward": reward, "some_number": 3, "output": [], "usage": {"total_tokens": 1}, "meta": meta}
         tally.add(RowFacts({**row, "response": {"status": "incomplete"}}))
     tally.add(RowFacts({"reward": 1.0, "output": [], "meta": {"key": "b/0"}}))
+    yield "rollouts/skipped"  # of the run, which knows what it did not do
     for key in tally.metrics(failed=1):
         yield "Any numeric field" if key == "some_number" else re.sub(r"pass@\d+$", "pass@k", key)
 

@@ -56,6 +56,7 @@ async def collect(
     workers: int | Literal["auto"] = 1,
     params: Json | None = None,
     seed: int | None = None,
+    stop_task_when: Literal["solved", "settled"] | None = None,
     defer: bool = False,
     overwrite: bool = False,
     allow_mixed: bool = False,

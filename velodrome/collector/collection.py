@@ -2,7 +2,7 @@
 
     tasks ── plan ── jobs ──▶ executor (attempt ──▶ agent) ── batches ──▶ collector (sink, counts, readings)
 
-Requested = kept + failed (+ not run, when it was stopped).
+Requested = kept + failed (+ skipped, when tasks are decided early) (+ not run, when it was stopped).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from velodrome.collector.executors.choice import count_workers, make_executor
 from velodrome.collector.keys import Earlier, read_earlier
 from velodrome.collector.pace import Stop
 from velodrome.collector.plan import Plan, Planned, TaskSelection, jobs, survey
+from velodrome.collector.planning.decided import UndecidedJobs
 from velodrome.collector.planning.known import known_tasks, save_known
 from velodrome.collector.planning.stream import TaskStream
 from velodrome.collector.planning.task_sources import TaskFile, TaskList, Tasks, read_sources
@@ -126,6 +127,8 @@ async def conduct(
             warn("the model reports no token counts, so max_total_tokens could not stop anything")
         if sink.changed is None:
             run = await with_readings(run, collector, agents.config)
+            if run.skipped:
+                run.metrics["rollouts/skipped"] = run.skipped
         if sink.changed is None and settings.output is not None:
             entry.update(finished_at=round(time.time(), 3), **run.counts())
             run = replace(run, unwritten=tuple(left_beside(settings.output, run, runfile)))
@@ -214,7 +217,13 @@ def _plan(
         settings.allow_mixed,
         settings.seed,
     )
+    if settings.stop_task_when is not None and settings.defer:
+        raise InputError(
+            "stop_task_when needs rewards, which defer_verification leaves for later; leave one of them out"
+        )
     if tasks is not None and not isinstance(tasks, list | tuple):
+        if settings.stop_task_when is not None:
+            raise InputError("stop_task_when needs a file or a list of tasks, which can be read once per repeat")
         stream = TaskStream(tasks, selection, earlier)
         return stream.plan, stream
     if tasks is not None:
@@ -229,4 +238,7 @@ def _plan(
     plan = survey(source, selection, earlier, known)
     if isinstance(source, TaskFile) and settings.output is not None:
         save_known(source, selection, plan, settings.output)
-    return plan, Planned(jobs(source, selection, plan))
+    rule = settings.stop_task_when
+    if rule is None:
+        return plan, Planned(jobs(source, selection, plan))
+    return plan, UndecidedJobs(jobs(source, selection, plan, in_rounds=True), plan, rule, settings.output)

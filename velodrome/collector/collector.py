@@ -8,16 +8,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from velodrome.collector.account import Surroundings
 from velodrome.collector.attempt import Attempt
 from velodrome.collector.executors import Executor, Jobs
 from velodrome.collector.executors.inline import give_up
-from velodrome.collector.keys import Entry
+from velodrome.collector.keys import Entry, count_rollouts
 from velodrome.collector.pace import Auto, Budget, Fixed, Pace, Stop
-from velodrome.collector.plan import Plan, Planned
+from velodrome.collector.plan import KEPT, Plan, Planned
+from velodrome.collector.planning.decided import UndecidedJobs
 from velodrome.collector.planning.stream import TaskStream
 from velodrome.collector.readings import RowReader
 from velodrome.collector.result import TERMINATED, Run
@@ -29,8 +29,6 @@ from velodrome.collector.watch.pulse import beating
 from velodrome.collector.watch.watch import Done, Sample, Watcher
 from velodrome.errors import ChangedError, StorageError
 from velodrome.records.facts import failure_reason
-from velodrome.records.jsonl import read_lines
-from velodrome.records.rollout import key_in
 from velodrome.settings import mask_text
 from velodrome.stats.metrics import failed_keys
 from velodrome.timing.invisible import escaped
@@ -212,7 +210,9 @@ class Collector:
     def _keep(self, attempt: Attempt, line: bytes) -> tuple[float, float]:
         begun = time.perf_counter() - attempt.encode_s  # without what it waited for the loop between the two
         self.sink.keep(line, self._entry(attempt))
-        self.plan.done[attempt.place] = 1
+        self.plan.done[attempt.place] = KEPT
+        if isinstance(self.jobs, UndecidedJobs):
+            self.jobs.decide(attempt.place, attempt.reward)
         written = (begun, time.perf_counter())
         self.around.write_s = written[1] - written[0]
         counts = self.counts
@@ -269,7 +269,7 @@ class Collector:
         if isinstance(sink, Sink) and sink.rows.changed is not None:
             missing = sink.rows_before + counts.kept - count_rollouts(sink.place)
             kept = max(kept - max(missing, 0), 0)
-        left = plan.rollouts - kept - counts.failed
+        left = plan.rollouts - kept - counts.failed - plan.skipped
         return Run(
             requested=plan.rollouts,
             kept=kept,
@@ -281,11 +281,12 @@ class Collector:
             output=self.settings.output,
             lines=sink.lines if isinstance(sink, MemorySink) else [],
             failed_attempts=sink.failed if isinstance(sink, MemorySink) else [],
+            skipped=plan.skipped,
         )
 
     def state(self) -> RunState:
         """How far it is."""
-        counts, done = self.counts, self.plan.kept + self.counts.failed
+        counts, done = self.counts, self.plan.kept + self.plan.skipped + self.counts.failed
         return RunState(done, self.plan.rollouts, counts.failed, self._executor.in_flight, counts.mean_reward)
 
     def account(self) -> str:
@@ -365,13 +366,6 @@ class Collector:
             await give_up({feeding})
         if feeding.done() and not feeding.cancelled():
             feeding.result()
-
-
-def count_rollouts(path: Path) -> int:
-    """How many rollouts a file has."""
-    if not path.is_file():
-        return 0
-    return sum(key_in(line) is not None for _, line in read_lines(path, lost=lambda *_: None))
 
 
 def make_done(attempt: Attempt, written: tuple[float, float] | None, error: str | None) -> Done:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from velodrome.errors import StorageError
 from velodrome.records.jsonl import LostLine, read_lines
 from velodrome.records.outfile import write_whole
-from velodrome.records.rollout import beside, meta_in
+from velodrome.records.rollout import beside, key_in, meta_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -236,6 +236,13 @@ def _checksum(path: Path, start: int, end: int, checksum: int) -> int:
             checksum = zlib.crc32(data, checksum)
             start += len(data)
     return checksum
+
+
+def count_rollouts(path: Path) -> int:
+    """How many rollouts a file has."""
+    if not path.is_file():
+        return 0
+    return sum(key_in(line) is not None for _, line in read_lines(path, lost=lambda *_: None))
 
 
 def keys_path(output: Path) -> Path:

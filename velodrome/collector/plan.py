@@ -26,6 +26,7 @@ from velodrome.records.task import agent_of, check_input, digest, own_id, parse_
 from velodrome.serving.connect import unknown
 
 Json = dict[str, Any]
+KEPT, SKIPPED = 1, 2  # in `Plan.done`
 _MOST_PROBLEMS = 20
 
 
@@ -94,7 +95,12 @@ class Plan:
     @property
     def kept(self) -> int:
         """How many of them are done."""
-        return self.done.count(1)
+        return self.done.count(KEPT)
+
+    @property
+    def skipped(self) -> int:
+        """How many were not run, because their task is decided."""
+        return self.done.count(SKIPPED)
 
     def add(self, name: int, content: str) -> None:
         """One more task, by the hash of its name and the digest of its content."""
@@ -307,8 +313,15 @@ class Planned:
         return job
 
 
-def jobs(tasks: Tasks, selection: TaskSelection, plan: Plan) -> Iterator[Job]:
-    """The rollouts still to make, task by task."""
+def jobs(tasks: Tasks, selection: TaskSelection, plan: Plan, *, in_rounds: bool = False) -> Iterator[Job]:
+    """The rollouts still to make, task by task; or in rounds, the first of every task, then the second, and so on."""
+    every = range(selection.repeats)
+    for repeats in [range(repeat, repeat + 1) for repeat in every] if in_rounds else [every]:
+        yield from _jobs(tasks, selection, plan, repeats)
+
+
+def _jobs(tasks: Tasks, selection: TaskSelection, plan: Plan, wanted: range) -> Iterator[Job]:
+    """These repeats of every task, as far as they are still to make."""
     repeats, start = selection.repeats, plan.surveyed
     if plan.done.find(0, 0, start.tasks * repeats) >= 0:
         start = BEGINNING
@@ -323,18 +336,20 @@ def jobs(tasks: Tasks, selection: TaskSelection, plan: Plan) -> Iterator[Job]:
             row = _as_checked(line, content)
         except ValueError as error:
             problem = f"{tasks.place(number)}: the row changed during the collection: {error}"
-            for repeat in range(repeats):
+            for repeat in wanted:
                 if not plan.done[first + repeat]:
                     yield Job(f"line {number}/{repeat}", index, repeat, "", {}, problem, place=first + repeat)
             continue
         name = (own_id(row) or content) + plan.suffixes.get(index, "")
-        yield from task_jobs(plan, selection, index, name, row, line)
+        yield from task_jobs(plan, selection, index, name, row, line, wanted)
 
 
-def task_jobs(plan: Plan, selection: TaskSelection, index: int, name: str, row: Json, line: bytes) -> Iterator[Job]:
-    """The rollouts of one task that are still to make."""
+def task_jobs(
+    plan: Plan, selection: TaskSelection, index: int, name: str, row: Json, line: bytes, wanted: range | None = None
+) -> Iterator[Job]:
+    """The rollouts of one task that are still to make; of `wanted` repeats only."""
     agent, content = selection.agent_for(row) or "", plan.digest(index)
-    for repeat in range(plan.repeats):
+    for repeat in wanted or range(plan.repeats):
         place = index * plan.repeats + repeat
         if plan.done[place]:
             continue

@@ -33,7 +33,7 @@ class RunMetrics(dict[str, Any]):
 
 @dataclass(repr=False)
 class Run:
-    """The result of a collection. Requested = kept + failed + `left` (not run, because it was stopped)."""
+    """The result of a collection. Requested = kept + failed + `skipped` + `left` (not run, because it was stopped)."""
 
     requested: int
     kept: int
@@ -48,6 +48,7 @@ class Run:
     output: Path | None = None
     lines: list[bytes] = field(default_factory=list)  # without an output
     failed_attempts: list[Json] = field(default_factory=list)  # without an output
+    skipped: int = 0  # repeats of tasks that were decided (`stop_task_when`)
 
     def __post_init__(self) -> None:
         reasons = "".join(f"; {count} x {reason}" for reason, count in list(self.reasons.items())[:1])
@@ -79,13 +80,15 @@ class Run:
 
     def counts(self) -> Json:
         """The counts, for the run file."""
-        return {name: getattr(self, name) for name in ("requested", "kept", "failed", "left", "stopped")}
+        counts = {name: getattr(self, name) for name in ("requested", "kept", "failed", "left", "stopped")}
+        return {**counts, "skipped": self.skipped} if self.skipped else counts
 
     def summary(self) -> str:
         """The counts in one line."""
         why = self.stopped or "the input changed while it was read"
         left = f" + {self.left} not run ({why})" if self.left else ""
-        return f"requested {self.requested} = kept {self.kept} + failed {self.failed}{left}"
+        skipped = f" + {self.skipped} skipped (stop_task_when)" if self.skipped else ""
+        return f"requested {self.requested} = kept {self.kept} + failed {self.failed}{skipped}{left}"
 
 
 def _rows(path: Path) -> list[Json]:

@@ -60,6 +60,10 @@ class CollectSettings(SharedSettings):
     )
     repeats: Count = Field(1, alias="num_repeats", description="rollouts per task")
     params: Json = Field({}, alias="responses_create_params", description="overrides for every task (.temperature=0.7)")
+    stop_task_when: Literal["solved", "settled"] | None = Field(
+        None,
+        description="no more repeats of a task once one has reward 1.0 (solved), or two differ in reward (settled)",
+    )
     defer: bool = Field(False, alias="defer_verification", description="leave the reward for velo verify")
     max_total_tokens: Count | None = Field(None, description="a budget: stop after so many tokens")
     sync_every_s: Amount = Field(1.0, description="how often the output is synced to disk")
