@@ -73,6 +73,10 @@ def test_the_same_seed_gives_the_same_rollouts_another_gives_others_and_repeats_
     assert len(set(texts(first).values())) > 15
 
 
+def test_worker_processes_send_the_same_seeds(tmp_path: Path):
+    assert collected(tmp_path / "1.jsonl", seed=7) == collected(tmp_path / "2.jsonl", seed=7, workers=2)
+
+
 def test_a_resumed_run_gives_what_an_undisturbed_one_gives(tmp_path: Path):
     whole = collected(tmp_path / "whole.jsonl", seed=7)
     stopped = collected(tmp_path / "stopped.jsonl", seed=7, max_total_tokens=60, parallel=2)
