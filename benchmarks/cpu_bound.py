@@ -71,8 +71,8 @@ def one(executor: str, steps: int) -> Json:
     began = time.perf_counter()
     run = asyncio.run(velo.collect(tasks, agent, parallel=PARALLEL, progress=False))
     seconds = time.perf_counter() - began
-    if run.metrics["rollouts"] != ROLLOUTS:
-        raise SystemExit(f"{run.metrics['rollouts']} rollouts were kept, not {ROLLOUTS}")
+    if run.metrics["rollouts/kept"] != ROLLOUTS:
+        raise SystemExit(f"{run.metrics['rollouts/kept']} rollouts were kept, not {ROLLOUTS}")
     return {"per_s": ROLLOUTS / seconds, "cpu_ms": 1e3 * _cpu_s() / ROLLOUTS}
 
 

@@ -186,6 +186,12 @@ def test_sessions_back_off_and_the_judge_have_a_line_when_there_are_any():
     assert result["judge"] == (2, 0.3, 1.0)
 
 
+def test_the_cpu_of_a_call_in_a_worker_process_is_its_cpu():
+    tree = [["tools", 0, 3000, {}, [["tool:a", 0, 3000, {"worker_cpu_us": 600}, []]]]]
+    (tool,) = profiled([row(tree=tree)])["tools"]
+    assert (tool["calls"], tool["cpu_ms"], tool["held_ms"]) == (1, pytest.approx(0.6), 0.0)
+
+
 def test_calls_that_were_folded_into_one_span_are_counted_each():
     tree = [["tools", 0, 3000, {}, [["tool:a", 0, 3000, {"folded": 3, "cpu_us": 600}, []]]]]
     (tool,) = profiled([row(tree=tree)])["tools"]

@@ -16,6 +16,7 @@ from patience import DEADLINE_S
 
 from velodrome import Environment, Model, tool
 from velodrome.errors import InputError, RolloutError, TaskError, ToolError, VerifyError
+from velodrome.resources_servers import code_workers
 from velodrome.timing.spans import Span, root, span
 
 EVERYWHERE = pytest.mark.parametrize("executor", ["inline", "thread", "process"])
@@ -176,13 +177,11 @@ def test_a_tool_that_breaks_fails_the_rollout_or_is_told_to_the_model():
     assert told == ["error: act_async: its process ended with exit code 3"]
 
 
-def test_a_process_that_leaks_answers_and_is_replaced_before_the_next_call():
+def test_a_process_that_a_call_leaves_with_too_much_memory_is_replaced_before_the_next(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(code_workers, "_LOOK_S", DEADLINE_S)  # so that it is not ended while it leaks
     environment = Misbehaves(executor="process", worker_processes=1, worker_memory_mb=400)
-    first, second = scored(environment, "leak", "")
-    if isinstance(first, VerifyError):  # it was looked at while it leaked
-        assert FAULTS["devour"] in str(first)
-    assert isinstance(second, dict)
-    assert second["calls"] == 1
+    results = scored(environment, "leak", "", "")
+    assert [each["calls"] for each in results] == [1, 1, 2]  # type: ignore[index]
 
 
 def test_a_process_is_replaced_after_so_many_calls():

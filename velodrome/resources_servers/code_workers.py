@@ -39,7 +39,7 @@ class WorkerEnded(Exception):
         self.place = place
 
 
-class _Worker:
+class _CodeWorker:
     __slots__ = ("calls", "child", "deadline", "fault", "timeout_s")
 
     def __init__(self, child: ChildProcess) -> None:
@@ -84,8 +84,8 @@ def make_copy(owner: type, settings: Mapping[str, Any]) -> WorkerCopy:
 def _resolved_hints(owner: type) -> Iterator[None]:
     """Types in the place of hints that are texts: a class that goes by value does not take along what they name."""
     classes = [each for each in owner.__mro__ if each.__module__ == owner.__module__]
-    functions = [value for each in classes for value in vars(each).values() if inspect.isfunction(value)]
-    before = [(holder, dict(inspect.get_annotations(holder))) for holder in (*classes, *functions)]
+    holders: list[Any] = [value for each in classes for value in vars(each).values() if inspect.isfunction(value)]
+    before = [(holder, dict(inspect.get_annotations(holder))) for holder in (*holders, *classes)]
     try:
         for holder, hints in before:
             with contextlib.suppress(NameError, TypeError, AttributeError, SyntaxError):
@@ -106,13 +106,13 @@ class CodeWorkers:
         self._size = size
         self._most_memory_mb = most_memory_mb
         self._most_calls = most_calls
-        self._workers: set[_Worker] = set()
-        self._idle: list[_Worker] = []
-        self._busy: set[_Worker] = set()
+        self._workers: set[_CodeWorker] = set()
+        self._idle: list[_CodeWorker] = []
+        self._busy: set[_CodeWorker] = set()
         self._starting: set[asyncio.Task[None]] = set()
         self._new: set[ChildProcess] = set()  # of those that start
         self._closing: set[asyncio.Task[None]] = set()
-        self._waiting: deque[asyncio.Future[_Worker]] = deque()
+        self._waiting: deque[asyncio.Future[_CodeWorker]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._is_open = False
 
@@ -166,7 +166,7 @@ class CodeWorkers:
         if call_scope is not None:
             call_scope.get(self, lambda: self)  # a call of the API leaves no process behind
 
-    async def _take(self) -> _Worker:
+    async def _take(self) -> _CodeWorker:
         self._open()
         while self._idle:
             worker = self._idle.pop()
@@ -175,7 +175,7 @@ class CodeWorkers:
             self._retire(worker)
         if self._count < self._size:
             self._start()
-        future: asyncio.Future[_Worker] = self.loop.create_future()
+        future: asyncio.Future[_CodeWorker] = self.loop.create_future()
         self._waiting.append(future)
         try:
             return await future
@@ -184,7 +184,7 @@ class CodeWorkers:
                 self._offer(future.result())
             raise
 
-    def _offer(self, worker: _Worker) -> None:
+    def _offer(self, worker: _CodeWorker) -> None:
         """To the first that waits for one; else it is idle."""
         while self._waiting:
             future = self._waiting.popleft()
@@ -213,7 +213,7 @@ class CodeWorkers:
         finally:
             self._new.discard(child)
         if fault is None:
-            worker = _Worker(child)
+            worker = _CodeWorker(child)
             self._workers.add(worker)
             self._offer(worker)
         else:
@@ -238,7 +238,7 @@ class CodeWorkers:
             return WorkerEnded(f"{needs}; raise worker_memory_mb, which is {self._most_memory_mb}")
         return None
 
-    def _give_back(self, worker: _Worker, answer: WorkerAnswer | None) -> None:
+    def _give_back(self, worker: _CodeWorker, answer: WorkerAnswer | None) -> None:
         """Use it again, or replace it at once."""
         worker.calls += 1
         if answer is None:
@@ -250,7 +250,7 @@ class CodeWorkers:
         if self._is_open:
             self._start()
 
-    def _retire(self, worker: _Worker) -> None:
+    def _retire(self, worker: _CodeWorker) -> None:
         self._workers.discard(worker)
         self._run(worker.child.close(_CLOSING_S), self._closing)
 
