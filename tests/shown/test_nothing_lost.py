@@ -403,6 +403,7 @@ def test_no_process_or_part_file_is_left_behind(workplace: Any) -> None:
         "rollouts.keys",
         "rollouts.metrics.json",
         "rollouts.profile.json",
+        "rollouts.progress.json",
         "rollouts.run.json",
     ]
 
