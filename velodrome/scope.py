@@ -52,6 +52,7 @@ class Scope:
         self.loop = asyncio.get_running_loop()
         self._shared: dict[Hashable, Any] = {}
         self.waits_for_servers = False  # an unreachable server is reported at once: somebody waits for it
+        self.rate_limited: Callable[[float], None] = _ignore  # gets the Retry-After of each 429, in seconds
         self._closing = AsyncExitStack()
         self._unfinished: set[asyncio.Task[Any]] = set()
         self._until = inf
@@ -157,6 +158,10 @@ async def _rest(task: asyncio.Task[R], undo: Callable[[R], Awaitable[None]] | No
     result = await task
     if undo is not None:
         await undo(result)
+
+
+def _ignore(retry_after_s: float) -> None:
+    pass
 
 
 def _read(task: asyncio.Task[Any]) -> None:

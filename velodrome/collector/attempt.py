@@ -54,6 +54,9 @@ class Attempt:
     away: Away | None = None  # the server that could not be reached, if that is why it failed
     traceback: str = ""  # of a failure in foreign code, where somebody wants to see it
     tokens: int = 0
+    total_s: float = 0.0
+    backoff_s: float = 0.0
+    retries: int = 0  # of calls, those after a 429 included
     rate_limited: int = 0  # how often a model said 429
     lacking: Sequence[str] = ()  # token fields that were asked for and did not come; of an agent's first rollouts
     encode_s: float = 0.0
@@ -83,7 +86,7 @@ async def attempt(
             with blame(AgentError, job.agent), uncancelled(job.agent):
                 result = await agent.run(job.task, verify=verify)
         timing = account(spans, around)
-        made.rate_limited = timing.get("rate_limited", 0)
+        measure(made, timing)
         keep(made, job, result, {**meta, "finished_at": round(time.time(), 6), "timing": timing}, verify)
     except RolloutError as error:
         if raising:
@@ -144,6 +147,12 @@ def keep(made: Attempt, job: Job, result: Json, meta: Json, verify: bool) -> Non
     made.tokens = tokens if isinstance(tokens, int) else 0
 
 
+def measure(made: Attempt, timing: Json) -> None:
+    """The numbers that the pace rests on."""
+    made.total_s, made.backoff_s = timing["total_s"], timing.get("backoff_s", 0.0)
+    made.retries, made.rate_limited = timing.get("retries", 0), timing.get("rate_limited", 0)
+
+
 def encode(made: Attempt, row: Json) -> None:
     """The row as the attempt's line."""
     begun = time.perf_counter()
@@ -190,7 +199,7 @@ def fail(made: Attempt, error: RolloutError, meta: Json, timing: Json, task: Jso
     if error.__cause__ is not None and log.isEnabledFor(logging.INFO):
         made.traceback = "".join(traceback.format_exception(error.__cause__))
     made.tokens = int(made.spans.count("tokens"))
-    made.rate_limited = timing.get("rate_limited", 0)
+    measure(made, timing)
     made.failure = {
         **meta,
         "boundary": error.boundary,

@@ -15,7 +15,7 @@ from velodrome.collector.attempt import Attempt
 from velodrome.collector.executors import Executor, Jobs
 from velodrome.collector.executors.inline import give_up
 from velodrome.collector.keys import Entry, count_rollouts
-from velodrome.collector.pace import Auto, Budget, Fixed, Pace, Stop
+from velodrome.collector.pace import Auto, Budget, Fixed, Pace, Pacing, Stop
 from velodrome.collector.plan import KEPT, Plan, Planned
 from velodrome.collector.planning.decided import UndecidedJobs
 from velodrome.collector.planning.stream import TaskStream
@@ -120,6 +120,7 @@ class Collector:
         if isinstance(self.jobs, Planned):
             self.jobs.note = self.note
         self.stop.changed = self._stop_executor
+        self._pacing = Pacing(self.pace, executor, self.around)
         self._live = LiveState(self.settings.output, self.state, lambda: self.stop.reason)
         try:
             with self._live:
@@ -135,15 +136,14 @@ class Collector:
 
     async def _receive(self, executor: Executor) -> None:
         """Take what is finished. What is finished when the run is cancelled or given up is written, too."""
-        loop = asyncio.get_running_loop()
         try:
             async with aclosing(executor.run(self.jobs)) as batches:
                 async for batch in batches:
                     self._take_all(batch)
                     for attempt in batch:
-                        self.pace.finished(loop.time(), bool(attempt.rate_limited))
+                        self._pacing.finished(attempt, executor.in_flight + len(batch))
                     self.sink.seal()
-                    executor.limit = self.pace.limit
+                    self._pacing.apply()
                     self._compare_output()
         finally:
             self._take_all(executor.finished())
@@ -317,7 +317,16 @@ class Collector:
         if self.watchers:
             size = self.sink.size - self.sink.size_before
             sample = Sample(
-                now, around.in_flight, self.pace.limit, counts.kept, counts.failed, cpu, lag_s, size, counts.tokens
+                at=now,
+                in_flight=around.in_flight,
+                limit=self.pace.limit,
+                kept=counts.kept,
+                failed=counts.failed,
+                cpu=cpu,
+                lag_s=lag_s,
+                bytes_written=size,
+                tokens=counts.tokens,
+                decisions=self._pacing.take_decisions(),
             )
             for watcher in self.watchers:
                 watcher.sampled(sample)

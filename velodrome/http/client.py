@@ -135,6 +135,7 @@ class Http:
                 return await attempt(call, target, timeout)
             except _Failure as failure:
                 delay_s = self._delay_s(failure, retries, policy)
+                self._report_rate_limit(failure)
                 may_repeat = failure.passing and (policy.replay or not failure.sent)
                 may_repeat = may_repeat and not (
                     _is_unreachable(failure) and isinstance(to, Target) and _is_waited_for()
@@ -269,8 +270,18 @@ class Http:
         raise _Failure(what, passing=False, reply=Reply(response.status, b"", response.headers, target))
 
     def _delay_s(self, failure: _Failure, retries: int, policy: Retry) -> float:
+        return policy.delay_s(retries, self._jitter(), self._retry_after_s(failure))
+
+    def _retry_after_s(self, failure: _Failure) -> float | None:
         header = failure.reply.headers.get("Retry-After") if failure.reply else None
-        return policy.delay_s(retries, self._jitter(), retry_after_s(header, self._now()))
+        return retry_after_s(header, self._now())
+
+    def _report_rate_limit(self, failure: _Failure) -> None:
+        """Report a 429 to the run at once; its rollout may take long to finish."""
+        if failure.reply is not None and failure.reply.status == 429:
+            call = scope.current()
+            if call is not None:
+                call.rate_limited(self._retry_after_s(failure) or 0.0)
 
     def _open(self) -> aiohttp.ClientSession:
         pool = aiohttp.TCPConnector(limit=0)

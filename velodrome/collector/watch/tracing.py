@@ -116,7 +116,10 @@ class Tracing:
             if seconds >= _SHORTEST_S or (seconds > 0 and not before):
                 values.append(("throughput", "rollouts/s", round((done - before) / seconds, 3)))
                 self._since = sample.at, done
-        self._writer.add([chrome.counter(pid, name, unit, at, value) for name, unit, value in values], "samples")
+        events = [chrome.counter(pid, name, unit, at, value) for name, unit, value in values]
+        for when, before, after, why in sample.decisions:
+            events.append(chrome.instant(pid, f"limit {before} to {after}", micros(when), {"why": why}))
+        self._writer.add(events, "samples")
         self._writer.flush()
 
     def close(self) -> None:

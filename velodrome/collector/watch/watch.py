@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +39,7 @@ class Sample:
     lag_s: float  # the event loop's, at its worst since the sample before
     bytes_written: int
     tokens: int
+    decisions: Sequence[tuple[float, int, int, str]] = ()  # of the pace: when, the limit before and after, why
 
 
 class Watcher(Protocol):
