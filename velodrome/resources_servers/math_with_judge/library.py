@@ -20,7 +20,7 @@ from velodrome.errors import VerifyError
 from velodrome.http.limiter import Limiter
 from velodrome.timing.spans import span
 
-WORKER = Path(__file__).with_name("worker.py")
+WORKER = Path(__file__).with_name("library_worker.py")
 START_TIMEOUT_S = 120.0
 
 
