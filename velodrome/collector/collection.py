@@ -20,7 +20,7 @@ from velodrome.collector.account import Surroundings
 from velodrome.collector.agents import Agents
 from velodrome.collector.collector import Collector
 from velodrome.collector.executors import Jobs
-from velodrome.collector.executors.choice import count_workers, make_executor
+from velodrome.collector.executors.choice import make_executor, make_place
 from velodrome.collector.keys import Earlier, read_earlier
 from velodrome.collector.pace import Stop
 from velodrome.collector.plan import Plan, Planned, TaskSelection, jobs, survey
@@ -104,11 +104,11 @@ async def conduct(
     if earlier.size and not settings.allow_mixed:
         refuse_mixing(runfile.problems(recipe), settings.output)
     async with AsyncExitStack() as stack:
+        place = await stack.enter_async_context(make_place(settings))
         sink = stack.enter_context(open_sink(settings, earlier, by_task=plan.by_task))
         if isinstance(collector.jobs, Planned):
             earlier.records = b""  # a million rows take 32 MB; the plan has what it needs
-        workers = count_workers(settings)
-        readings = await stack.enter_async_context(make_readings(collector, workers, earlier))
+        readings = await stack.enter_async_context(make_readings(collector, place.workers, earlier))
         collector.begin(sink, readings, agents.secrets, say, title if surface.progress else "")
         for note in (agents.note, *earlier.notes, *sink.notes):
             if note:
@@ -118,7 +118,7 @@ async def conduct(
             say(f"{settings.output}: {plan.kept} of {plan.rollouts} rollouts are there already; {rest}")
         entry = runfile.begin(recipe, _inputs(settings, plan), agents.config)
         try:
-            async with make_executor(collector, work, workers) as executor:
+            async with make_executor(collector, work, place) as executor:
                 run = await collector.run(executor)
         except StorageError as error:
             raise collector.refused(error) from error

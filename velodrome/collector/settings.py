@@ -29,6 +29,13 @@ class SharedSettings(Settings):
     workers: Parallel = Field(
         1, alias="num_workers", description="worker processes; auto is one per core, up to the rollouts in flight"
     )
+    executor: Literal["local", "ray"] = Field(
+        "local", description="where rollouts run: processes of this machine, or actors of a Ray cluster"
+    )
+    ray_address: Text | None = Field(
+        None, description="host:port of the Ray cluster, or auto; one is started on this machine by default"
+    )
+    ray_actors: Parallel = Field("auto", description="actors on the Ray cluster; auto is one per CPU that it has")
     overwrite: bool = Field(False, description="empty the output (rollouts and failures) before starting")
     allow_mixed: bool = Field(False, description="add to rollouts made with other settings")
     max_wall_s: Amount | None = Field(None, description="a budget: stop after so many seconds")

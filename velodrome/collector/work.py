@@ -64,8 +64,11 @@ class Collecting:
 
 
 @asynccontextmanager
-async def packed(thing: Any) -> AsyncIterator[bytes]:
-    """Work, or what holds it, as bytes for another process; what is shared is served as long as the block runs."""
+async def packed(thing: Any, host: str = "127.0.0.1") -> AsyncIterator[bytes]:
+    """Work, or what holds it, as bytes for another process; what is shared is served as long as the block runs.
+
+    `host` is the address of this machine at which the other process reaches it.
+    """
     shared: dict[int, Component] = {}
 
     def find(component: Component) -> str:
@@ -80,7 +83,7 @@ async def packed(thing: Any) -> AsyncIterator[bytes]:
 
             for name, component in shared.items():
                 token = secrets.token_urlsafe(32)
-                url = await serving.enter_async_context(served(component, token=token))
+                url = await serving.enter_async_context(served(component, host=host, token=token))
                 addresses[name] = (kind_of(component), url, token)
         yield _pack(thing, lambda component: addresses[id(component)])
 

@@ -34,7 +34,7 @@ _ERRORS: dict[str, type[RolloutError]] = {
 }
 _COMPANY = 2  # ends of workers that a job may share with others before it runs alone
 _ALONE = 2  # ends of workers that ran it alone before it fails
-_FRUITLESS = 3  # workers that may end without a job to suspect before the next rollout is finished
+_FRUITLESS = 3  # times that each worker may end without a job to suspect before the next rollout is finished
 _GRACE_S = 2 * CLOSING_S + 3.0  # for the sessions of what is given up
 
 
@@ -272,7 +272,7 @@ class Workers:
         jobs, worker.jobs = list(worker.jobs.values()), {}
         worker.waiting.clear()
         self._fruitless += not jobs
-        if self._fruitless > _FRUITLESS:
+        if self._fruitless > _FRUITLESS * len(self._workers):
             raise ServerError(f"workers end before they run a rollout; the last one ended with {link.ending()}")
         what = f"its {len(jobs)} rollouts run again" if len(jobs) > 1 else "its rollout runs again"
         self._note(f"a worker ended ({link.ending()}); {what if jobs else 'another one takes its place'}")
