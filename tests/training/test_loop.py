@@ -188,6 +188,7 @@ def test_half_precision_trains_and_is_repeatable(tmp_path: Path, reference: Refe
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")  # of Python 3.13.0
 def test_a_compiled_student_learns_nearly_the_same(tmp_path: Path):
     more = {"trainer__total_timesteps": 256, "supervised__steps": 128}
     plain = weights(trained(tmp_path / "plain", **more).folder)
