@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import platform
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from importlib.metadata import version
 from itertools import count
 from typing import Any
 
 from velodrome.collector.executors.frames import event
-from velodrome.collector.executors.ray_cluster import RayCluster, last_line
+from velodrome.collector.executors.ray_cluster import RayCluster, last_line, versions
 from velodrome.collector.executors.worker import WorkerCore, WorkerInit
 from velodrome.collector.executors.workers import WorkerLink
 from velodrome.collector.work import packed
@@ -92,11 +90,11 @@ class _ActorLink:
 
         begin = self._actor.begin.options(max_task_retries=-1)
         try:
-            refusal = await begin.remote(self._life, _versions(), self._stored)
+            refusal = await begin.remote(self._life, versions(), self._stored)
         except RuntimeEnvSetupError as error:
             raise InputError(f"ray: the code cannot be sent to a node: {last_line(error)}") from error
         except ActorDiedError as error:  # it could not be made, as it restarts otherwise
-            refusal = f"a node cannot run {_versions()}: {last_line(error)}"
+            refusal = f"a node cannot run {versions()}: {last_line(error)}"
         self._begun = True
         if refusal:
             self._frames.append(event(refused=[f"ray: {refusal}; hint: install the same versions on every node"]))
@@ -157,8 +155,8 @@ class RolloutActor:
 
     async def begin(self, life: str, wanted: str, data: bytes) -> str:
         """Start the worker; what is wrong with this node, if anything is."""
-        if wanted != _versions():
-            return f"a node has {_versions()}, this machine {wanted}"
+        if wanted != versions():
+            return f"a node has {versions()}, but {wanted} is here"
         if life != self._life:
             await self.end(self._life)
             self._life, self._frames = life, deque()
@@ -215,10 +213,6 @@ class RolloutActor:
 
 async def _no_wait() -> None:
     """Frames wait in the actor; there are never more than the rollouts it was given."""
-
-
-def _versions() -> str:
-    return f"Python {platform.python_version()} and velodrome {version('velodrome')}"
 
 
 def _reason(error: Exception) -> str:

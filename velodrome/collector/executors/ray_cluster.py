@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import platform
 import secrets
 import signal
 import socket
@@ -17,15 +18,20 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from velodrome import errors
 from velodrome.collector.executors.shipping import shipped_code
 from velodrome.errors import InputError, describe
+from velodrome.serving.connect import source_digest
 
 log = logging.getLogger(__name__)
 
 _REACH_S = 10.0  # for a cluster to answer at its address
+_NODES_S = 30.0  # for nodes to say what they have; one that is late is asked again by its first actor
 _STORE_BYTES = 200 << 20  # of a cluster that is started here: frames pass through it, nothing stays
 _LONGEST_FOLDER = 40  # the sockets below it have names of up to 107 characters
 
@@ -58,6 +64,7 @@ async def ray_cluster(address: str | None, actors: int | str, most: int | None) 
         else:
             await asyncio.to_thread(_refuse_unreachable, address)
             stack.enter_context(_connected(address))
+            await asyncio.to_thread(_refuse_other_versions)
         import ray
 
         cpus = int(ray.cluster_resources().get("CPU", 0))
@@ -177,6 +184,46 @@ def _refuse_unreachable(address: str) -> None:
             f"ray_address {address}: no Ray cluster answers there ({describe(error)}); "
             f"hint: see `ray status --address {address}`"
         ) from None
+
+
+@cache
+def versions() -> str:
+    """What every node must have in common with this machine. Copies in development have one version, but other code."""
+    code = source_digest(Path(errors.__file__))
+    return f"Python {platform.python_version()} and velodrome {version('velodrome')} (code {code[:8]})"
+
+
+def _node_versions() -> str:
+    return versions()
+
+
+def _refuse_other_versions() -> None:
+    """Raise if a node has other versions than this machine, or cannot run a function of this package at all."""
+    import ray
+    from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ask = ray.remote(num_cpus=0, max_retries=0)(_node_versions)
+    calls = {}
+    for node in ray.nodes():
+        if node["Alive"] and node["Resources"].get("CPU"):
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            calls[ask.options(scheduling_strategy=there).remote()] = node["NodeManagerAddress"]
+    answered, _ = ray.wait(list(calls), num_returns=len(calls), timeout=_NODES_S) if calls else ([], [])
+    for call in answered:
+        try:
+            answer = ray.get(call)
+        except RuntimeEnvSetupError as error:
+            raise InputError(f"ray: node {calls[call]}: the code cannot be sent there: {last_line(error)}") from error
+        except RayTaskError as error:
+            answer = f"no velodrome that works ({last_line(error)})"
+        except RayError:  # the node is gone
+            continue
+        if answer != versions():
+            raise InputError(
+                f"ray: node {calls[call]} has {answer}, but {versions()} is here; "
+                "hint: install the same versions on every node"
+            )
 
 
 def refuse_without_ray() -> None:
