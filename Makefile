@@ -87,6 +87,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.verdicts --check --json results/verdicts.json || missed=1; \
 	$(BIN)/python -m benchmarks.cpu_bound --json results/cpu_bound.json || missed=1; \
 	$(BIN)/python -m benchmarks.workers --json results/workers.json || missed=1; \
+	$(BIN)/python -m benchmarks.ray_overhead --json results/ray_overhead.json || missed=1; \
 	$(BIN)/python -m benchmarks.million --json results/million.json || missed=1; \
 	exit $$missed
 
