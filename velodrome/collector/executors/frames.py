@@ -6,8 +6,12 @@ parent writes as they are: no rollout is parsed again.
 
 from __future__ import annotations
 
+import platform
 import struct
 from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -61,7 +65,17 @@ def attempts_frame(attempts: Iterable[Attempt], *, recorded: bool) -> bytes:
             fields |= {"start": each.spans.start, "spans": as_node(each.spans, each.spans.start)}
             fields["trace"] = each.trace.header
         header.append(fields)
-    return _framed({"attempts": header}, lines)
+    clock = {"clock": (_machine(), perf_counter())} if recorded else {}
+    return _framed({"attempts": header} | clock, lines)
+
+
+@cache
+def _machine() -> str:
+    """What one clock is read on: `perf_counter` counts from the start of a machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        return platform.node()
 
 
 def _framed(header: Json, lines: Iterable[bytes]) -> bytes:
@@ -80,20 +94,22 @@ def read_frame_from_worker(data: bytes) -> tuple[Json, memoryview]:
 def attempts_in(header: Json, lines: memoryview, jobs: Mapping[int, Job]) -> list[Attempt]:
     """The attempts of a frame. Their jobs are known here by place; of one that is not, nothing is wanted any more."""
     result, offset = [], 0
+    machine, there_s = header.get("clock") or (_machine(), 0.0)
+    shift_s = 0.0 if machine == _machine() else perf_counter() - there_s  # spans of another machine end now
     for fields in header["attempts"]:
         line = bytes(lines[offset : offset + fields["size"]])
         offset += fields["size"]
         job = jobs.get(fields["place"])
         if job is not None:
-            result.append(_attempt(job, fields, line))
+            result.append(_attempt(job, fields, line, shift_s))
     return result
 
 
-def _attempt(job: Job, fields: Json, line: bytes) -> Attempt:
+def _attempt(job: Job, fields: Json, line: bytes, shift_s: float) -> Attempt:
     away, spans = fields.get("away"), root("rollout")
     total_s, backoff_s, retries, rate_limited = fields["times"]
     if "spans" in fields:
-        spans = from_node(fields["spans"], fields["start"], spans.clock)
+        spans = from_node(fields["spans"], fields["start"] + shift_s, spans.clock)
     return Attempt(
         job.key,
         job.place,
