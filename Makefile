@@ -9,7 +9,7 @@ TRAIN := $(VENV)/.train
 BENCH := $(VENV)/.bench
 WORKERS ?= 3  # on two cores: many tests wait for processes
 
-.PHONY: help setup train-setup interop-setup interop demo test everywhere quick check format bench bench-train clean
+.PHONY: help setup train-setup interop-setup interop demo test everywhere quick check format bench bench-peers bench-train clean
 
 help:
 	@echo "make demo    collect rollouts with a real local model (about a minute)"
@@ -20,6 +20,7 @@ help:
 	@echo "make everywhere   the whole suite on the other Pythons found here, with torch as it comes (6 GB each)"
 	@echo "make interop   Velodrome beside the real programs of others, vLLM included (3 GB more)"
 	@echo "make bench   speed and memory beside the floor, as ratios; what profiling costs; whether verdicts come true; the viewer on a million rollouts"
+	@echo "make bench-peers   a rollout here and in verifiers and inspect-ai, in turns (an hour; 1 GB of other programs in .interop)"
 	@echo "make bench-train   training beside other trainers, on one thread (about half an hour)"
 
 setup: $(READY)
@@ -89,7 +90,11 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.workers --json results/workers.json || missed=1; \
 	$(BIN)/python -m benchmarks.ray_overhead --json results/ray_overhead.json || missed=1; \
 	$(BIN)/python -m benchmarks.million --json results/million.json || missed=1; \
+	$(BIN)/python -m benchmarks.local_model --json results/local_model.json || missed=1; \
 	exit $$missed
+
+bench-peers: $(READY)
+	@$(BIN)/python -m benchmarks.peers --json results/peers.json
 
 $(BENCH): $(TRAIN)
 	@echo "adding what training is compared with: stable-baselines3 (once)"

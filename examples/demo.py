@@ -39,7 +39,7 @@ def demo() -> int:
         f"+input_jsonl_fpath={HERE / 'demo_tasks.jsonl'}",
         f"+output_jsonl_fpath={OUTPUT}",
         "+limit=24",
-        "+num_samples_in_parallel=4",
+        "+num_samples_in_parallel=16",
         "+max_wall_s=60",
         "+drain_s=10",
         "+overwrite=true",

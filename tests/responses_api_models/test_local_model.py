@@ -6,10 +6,12 @@ import asyncio
 import hashlib
 import json
 import re
+import struct
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streams import collected, consistent
 
+import velodrome
 from velodrome.errors import InputError, ModelError, ServerError
 from velodrome.records.conversation import final_text
-from velodrome.responses_api_models.local_model import constrained, weights
+from velodrome.resources_servers.calculator.app import Calculator
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.responses_api_models.local_model import constrained, engine, weights
 from velodrome.responses_api_models.local_model.app import LocalModel
+from velodrome.responses_api_models.local_model.requantise import requantise
 from velodrome.responses_api_models.tokens import MissingTokens
 
 CALCULATOR = {
@@ -110,7 +116,81 @@ def test_two_processes_that_pull_at_once_both_get_the_whole_file(tiny: weights.W
     assert kept(tiny) == [("tiny.gguf", CONTENT)]
 
 
+# Conversion: a GGUF file of two tensors
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def small_gguf() -> bytes:
+    """One block of Q4_1 (0.5 * value - 4, values 0 to 15, each twice), then two numbers, whose bytes are kept."""
+    keys = text("general.name") + struct.pack("<I", 8) + text("small") + text("general.file_type")
+    keys += struct.pack("<II", 4, 3) + text("words") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("b")
+    infos = text("quantised") + struct.pack("<IQIQ", 1, 32, 3, 0) + text("plain") + struct.pack("<IQIQ", 1, 2, 0, 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, 2, 3) + keys + infos
+    block = struct.pack("<ee", 0.5, -4.0) + bytes(value | value << 4 for value in range(16))
+    return head + bytes(-len(head) % 32) + block + bytes(12) + struct.pack("<ff", 1.5, -2.5)
+
+
+def test_converted_weights_have_the_same_values_and_the_rest_of_the_file_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "small.gguf").write_bytes(small_gguf())
+    requantise(tmp_path / "small.gguf", tmp_path / "result.gguf")
+    result = (tmp_path / "result.gguf").read_bytes()
+    start = result.index(text("quantised"))
+    assert result[:start] == small_gguf()[:start].replace(struct.pack("<II", 4, 3), struct.pack("<II", 4, 7))
+    infos = text("quantised") + struct.pack("<IQIQ", 1, 32, 8, 0) + text("plain") + struct.pack("<IQIQ", 1, 2, 0, 64)
+    assert result[start:].startswith(infos)
+    data = result[-96:]
+    scale, *values = struct.unpack("<e32b", data[:34])
+    assert [round(scale * value, 1) for value in values] == [value / 2 - 4 for value in range(16)] * 2
+    assert struct.unpack("<ff", data[64:72]) == (1.5, -2.5)
+
+
+@pytest.fixture
+def small(tiny: weights.Weights, tmp_path: Path) -> weights.Weights:
+    """Weights that are in the cache and are to be converted."""
+    tiny.path.parent.mkdir(parents=True)
+    tiny.path.write_bytes(small_gguf())
+    requantise(tiny.path, tmp_path / "result.gguf")
+    return replace(
+        tiny,
+        sha256=hashlib.sha256(small_gguf()).hexdigest(),
+        size_bytes=len(small_gguf()),
+        converted_sha256=hashlib.sha256((tmp_path / "result.gguf").read_bytes()).hexdigest(),
+    )
+
+
+@pytest.mark.parametrize("before", [None, b"", b"GGUF that is damaged"], ids=["new", "empty", "damaged"])
+def test_weights_are_converted_once_and_again_when_the_result_is_damaged(
+    small: weights.Weights, before: bytes | None
+) -> None:
+    if before is not None:
+        small.converted.write_bytes(before)
+    report: list[str] = []
+    assert weights.ready(small, report.append) == small.converted
+    assert hashlib.sha256(small.converted.read_bytes()).hexdigest() == small.converted_sha256
+    assert {path.name for path in small.path.parent.iterdir()} == {"tiny.gguf", "tiny.Q8_0.gguf"}
+    assert ["converting" in line for line in report] == [True, False]
+    assert weights.ready(small, report.append) == small.converted
+    assert len(report) == 2  # it is not converted again
+
+
+def test_weights_that_convert_to_other_bytes_than_expected_are_used_as_they_came(small: weights.Weights) -> None:
+    report: list[str] = []
+    assert weights.ready(replace(small, converted_sha256="0" * 64), report.append) == small.path
+    assert not small.converted.exists()
+    assert "not converted: the SHA-256" in report[-1]
+
+
 # Settings
+
+
+@pytest.mark.parametrize(
+    ("cores", "load", "expected"), [(2, 0.1, 2), (2, 0.9, 1), (2, 7.5, 1), (0.5, 0.0, 1), (6, 2.2, 4), (64, 3.0, 8)]
+)
+def test_there_are_as_many_threads_as_idle_cores(cores: float, load: float, expected: int) -> None:
+    assert engine.threads(cores, load) == expected
 
 
 @pytest.mark.parametrize(
@@ -216,7 +296,7 @@ def test_a_constrained_answer_is_read_the_same_however_it_is_cut(text: str, esca
 @pytest.fixture(scope="module")
 def model() -> Iterator[LocalModel]:
     weights.pull()
-    made = LocalModel(parallel=4, n_ctx=512)
+    made = LocalModel(parallel=4, n_ctx=512, n_threads=1)
     yield made
     asyncio.run(made.aclose())
 
@@ -347,6 +427,52 @@ def test_eight_calls_share_the_slots_and_are_decoded_together(model: LocalModel)
     assert steps < made * 0.75  # one at a time takes at least a step a token
 
 
+def demo_requests(count: int) -> list[dict[str, Any]]:
+    path = Path(__file__).parents[2] / "examples" / "demo_tasks.jsonl"
+    return [orjson.loads(line)["responses_create_params"] for line in path.read_bytes().splitlines()[:count]]
+
+
+@pytest.mark.slow
+def test_a_beginning_that_calls_have_in_common_is_read_once_for_all_slots() -> None:
+    async def four() -> tuple[list[dict[str, Any]], dict[str, float]]:
+        fresh = LocalModel(parallel=4, n_ctx=512, n_threads=1)
+        await fresh.respond({"input": "Hello", "max_output_tokens": 1})  # begins in another way
+        answers = await asyncio.gather(*(fresh.respond(request) for request in demo_requests(4)))
+        metrics = fresh.metrics()
+        await fresh.aclose()
+        return answers, metrics
+
+    answers, metrics = asyncio.run(four())
+    prompts = [answer["usage"]["input_tokens"] for answer in answers]
+    assert metrics["prompt_tokens_total"] < 0.5 * sum(prompts)
+    assert all(answer["usage"]["input_tokens_details"]["cached_tokens"] > 100 for answer in answers)
+
+
+@pytest.mark.slow
+def test_two_workers_call_the_one_model_that_their_parent_has_loaded() -> None:
+    shared = LocalModel(parallel=4, n_ctx=512, n_threads=1)
+    agent = SimpleAgent(model_server=shared, resources_server=Calculator())
+    tasks = [
+        {"id": str(n), "responses_create_params": request, "expected_answer": "1"}
+        for n, request in enumerate(demo_requests(4))
+    ]
+    run = asyncio.run(velodrome.collect(tasks, agent, workers=2, parallel=4, progress=False))
+    made = shared.metrics()["tokens_predicted_total"]
+    asyncio.run(shared.aclose())
+    assert (len(run.rollouts), run.failed) == (4, 0)
+    # One more is made where a prompt is copied. A model of a worker's own would have made its part.
+    assert made - 1 == sum(rollout.usage["output_tokens"] for rollout in run.rollouts)
+
+
+@pytest.mark.slow
+def test_a_prompt_that_does_not_fit_is_not_copied_and_the_next_one_is(model: LocalModel) -> None:
+    request = demo_requests(1)[0]
+    long = {**request, "input": [*request["input"][:-1], {"role": "user", "content": "again and " * 600}]}
+    with pytest.raises(ModelError, match="exceeds the available context size"):
+        asyncio.run(model.respond(long))
+    assert asyncio.run(model.respond(request))["status"] == "completed"
+
+
 @pytest.mark.slow
 def test_a_forced_tool_call_is_valid_whatever_the_model_would_rather_say(model: LocalModel) -> None:
     shape = {
@@ -418,7 +544,7 @@ def test_a_cancelled_call_stops_generating_and_frees_its_slot(model: LocalModel)
 @pytest.mark.slow
 def test_a_call_out_of_time_is_a_model_error_and_closing_waits_for_no_answer() -> None:
     async def run_out() -> None:
-        hasty = LocalModel(parallel=1, n_ctx=8192, timeout_s=0.2)
+        hasty = LocalModel(parallel=1, n_ctx=8192, timeout_s=0.2, n_threads=1)
         try:
             await hasty.respond(LONG)
         finally:
@@ -431,7 +557,7 @@ def test_a_call_out_of_time_is_a_model_error_and_closing_waits_for_no_answer() -
 @pytest.mark.slow
 def test_calls_that_come_before_it_is_loaded_share_one_load_and_one_cancelled_does_not_stop_it() -> None:
     async def first_calls() -> list[Any]:
-        fresh = LocalModel(parallel=2, n_ctx=256)
+        fresh = LocalModel(parallel=2, n_ctx=256, n_threads=1)
         short = {"input": "Hello", "max_output_tokens": 2}
         calls = [asyncio.create_task(fresh.respond(short)) for _ in range(3)]
         await asyncio.sleep(0)
@@ -447,7 +573,7 @@ def test_calls_that_come_before_it_is_loaded_share_one_load_and_one_cancelled_do
 @pytest.mark.slow
 def test_llama_cpp_writes_nothing_to_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     async def once() -> None:
-        quiet = LocalModel(parallel=1, n_ctx=256)
+        quiet = LocalModel(parallel=1, n_ctx=256, n_threads=1)
         await quiet.respond({"input": "Hello", "max_output_tokens": 2})
         await quiet.aclose()
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
 from itertools import count
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 class LocalModel(Component):
     """Answers with a GGUF model: `model` (a name that can be pulled) or `model_path`."""
 
+    shared: ClassVar[bool] = True  # worker processes call the one that is loaded in their parent
+
     model: str | None = Field(
         None,
         description=f"a model that `velo model list` shows (`{weights.DEFAULT}`); the first call fetches it if it is"
@@ -47,8 +49,11 @@ class LocalModel(Component):
         1024, ge=1, description="tokens that one conversation may hold; a longer one is a failure that says so"
     )
     parallel: int = Field(16, ge=1, description="conversations generated at once, in one batch; further calls wait")
-    n_threads: int = Field(
-        1, ge=1, description="threads to compute with; more than there are idle cores makes it slower"
+    n_threads: int | None = Field(
+        None,
+        ge=1,
+        description="threads to compute with; without it, as many as there are idle cores when the model is loaded, up"
+        " to 8 (more than there are idle cores makes it slower)",
     )
     seed: int | None = Field(
         None, ge=0, description="call number *n* samples with `seed + n`, unless the request has its own"
@@ -153,9 +158,8 @@ class LocalModel(Component):
 
     def _load(self) -> engine.Engine:
         path = self._path or weights.pull(self.name, _log.warning)
-        return engine.Engine(
-            path, n_ctx=self.n_ctx, parallel=self.parallel, n_threads=self.n_threads, verbose=self.verbose
-        )
+        n_threads = self.n_threads or engine.idle_cores()
+        return engine.Engine(path, n_ctx=self.n_ctx, parallel=self.parallel, n_threads=n_threads, verbose=self.verbose)
 
     async def _chunks(self, model: engine.Engine, body: Json) -> AsyncGenerator[Json, None]:
         """What the model's thread makes, handed over to this loop; closing it stops the thread at the next token."""
@@ -164,13 +168,12 @@ class LocalModel(Component):
         made: asyncio.Queue[Json | None] = asyncio.Queue()
         stop = threading.Event()
 
-        def hand_over(chunk: Json | None) -> bool:
+        def hand_over(chunk: Json | None) -> None:
             if not stop.is_set():
                 loop.call_soon_threadsafe(made.put_nowait, chunk)
-            return stop.is_set()
 
         self._stops.add(stop)
-        work = self._pool.submit(model.generate, body, hand_over)
+        work = self._pool.submit(model.generate, body, hand_over, stop.is_set)
         work.add_done_callback(lambda _: hand_over(None))
         try:
             while True:

