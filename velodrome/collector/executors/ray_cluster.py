@@ -85,9 +85,7 @@ def _started_here() -> Iterator[None]:
         token.write_text(secrets.token_hex(32))
         authentication = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # on a Mac this is how a cluster stays on loopback
-        stack.enter_context(
-            _environment(authentication | loopback, without=["RAY_AUTH_TOKEN", "RAY_ADDRESS"])
-        )
+        stack.enter_context(_environment(authentication | loopback, without=["RAY_AUTH_TOKEN", "RAY_ADDRESS"]))
         constants = _imported()
         stack.callback(setattr, constants, "ENABLE_RAY_CLUSTER", constants.ENABLE_RAY_CLUSTER)
         constants.ENABLE_RAY_CLUSTER = False
