@@ -60,7 +60,8 @@ test: $(READY) $(CONSUMERS) $(TRAIN)
 	@$(BIN)/velo model pull > /dev/null
 	@$(BIN)/python scripts/test_needs.py
 	@$(BIN)/python tests/interop/programs.py
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not alone"
+	@$(BIN)/pytest -m alone
 	@$(BIN)/python scripts/everywhere.py --quick -n $(WORKERS) --dist worksteal
 
 everywhere: $(READY)

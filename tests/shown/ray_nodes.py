@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ LOOPBACK = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "token",
 }
-_QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 3}
+# A node that is gone is noticed after five seconds; one that is slow on a busy machine is not taken for one.
+_QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 5}
+_STARTS = 4  # of a node: Ray gives it 30 s, which a busy machine may not keep
 
 
 class RayNodes:
@@ -121,22 +123,27 @@ def processes_of(folder: str) -> list[int]:
 def main() -> None:
     from ray.cluster_utils import Cluster
 
-    cluster: Any = Cluster(
-        initialize_head=True,
-        head_node_args={
-            "num_cpus": 0,
-            "include_dashboard": False,
-            "_system_config": _QUICK,
-        },
-    )
+    head = {"num_cpus": 0, "include_dashboard": False, "_system_config": _QUICK}
+    cluster: Any = _tried(lambda: Cluster(initialize_head=True, head_node_args=dict(head)))
     print(cluster.address, flush=True)
     for number, line in enumerate(sys.stdin):
         folder = Path(os.environ["RAY_TMPDIR"], str(number))  # nodes of other machines do not share one, either
         folder.mkdir()
         with _environment(json.loads(line)):
-            node = cluster.add_node(num_cpus=1, temp_dir=str(folder))
+            node = _tried(lambda folder=folder: cluster.add_node(num_cpus=1, temp_dir=str(folder)))
         print(node.all_processes["raylet"][0].process.pid, flush=True)
     cluster.shutdown()
+
+
+def _tried(start: Callable[[], Any]) -> Any:
+    for left in reversed(range(_STARTS)):
+        try:
+            return start()
+        except Exception as error:
+            print(f"a node did not start: {error}", file=sys.stderr)
+            if not left:
+                raise
+    return None
 
 
 @contextmanager

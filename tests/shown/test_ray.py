@@ -45,7 +45,7 @@ class Sums(velo.Environment):
         return {"reward": float(task["expected_answer"] in response.text)}
 '''
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 _REACH_S = 10.0  # for a cluster to answer at its address
 _NODES_S = 30.0  # for nodes to say what they have; one that is late is asked again by its first actor
 _STORE_BYTES = 200 << 20  # of a cluster that is started here: frames pass through it, nothing stays
+_STARTS = 3  # of a cluster here: on a busy machine a node may not be up within the 30 s that Ray gives it
 _LONGEST_FOLDER = 40  # the sockets below it have names of up to 107 characters
 
 
@@ -92,6 +93,7 @@ def _started_here() -> Iterator[None]:
         stack.enter_context(
             _initialised(
                 "a cluster cannot be started here",
+                tries=_STARTS,
                 include_dashboard=False,
                 object_store_memory=_STORE_BYTES,
                 _temp_dir=folder,
@@ -147,15 +149,19 @@ def _imported() -> Any:
 
 
 @contextmanager
-def _initialised(what: str, **options: Any) -> Iterator[None]:
+def _initialised(what: str, *, tries: int = 1, **options: Any) -> Iterator[None]:
     import ray
 
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
-    except Exception as error:
-        ray.shutdown()
-        raise InputError(f"ray: {what}: {last_line(error)}") from error
+        for left in reversed(range(tries)):
+            try:
+                ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+                break
+            except Exception as error:  # noqa: BLE001 - whatever Ray says of it
+                ray.shutdown()
+                if not left:
+                    raise InputError(f"ray: {what}: {last_line(error)}") from error
     finally:
         if handler is not None:  # Ray's own would end this process at once
             with suppress(ValueError):  # not in the main thread, where Ray sets none
