@@ -29,6 +29,13 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from interpreters import at_least, interpreters  # noqa: E402
 
+# verifiers runs its chat program with uv, which would install what its environment has already.
+UV = """#!/bin/sh
+case "$*" in
+  *--help*) echo --script ;;
+  *"python find"*) echo {python} ;;
+esac
+"""
 HOME = Path(os.environ.get("VELODROME_INTEROP") or ROOT / ".interop")
 CONSTRAINTS = ROOT / "constraints.txt"
 
@@ -44,6 +51,7 @@ class Program:
     bare: tuple[str, ...] = ()  # installed without what they ask for
     large: bool = False  # takes gigabytes: `make interop` only
     without: tuple[str, ...] = ()  # installed with the rest and taken out again
+    bench: bool = field(default=False, repr=False, kw_only=True)  # no test uses it: `make bench-peers` only
 
 
 PROGRAMS = {
@@ -70,6 +78,8 @@ PROGRAMS = {
         large=True,
         without=("torchvision", "torchaudio", "torchcodec"),
     ),
+    "verifiers_tool_env": Program(("verifiers==0.3.1",), gigabytes=0.6, bench=True),  # the last with a loop in process
+    "inspect": Program(("inspect-ai==0.3.285", "openai==3.51.0"), gigabytes=0.4, bench=True),
 }
 
 
@@ -100,6 +110,14 @@ def run(name: str, script: Path, *arguments: Any, timeout_s: float = 600, **vari
         ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert ended.returncode == 0, f"{name}: {script.name} ended with {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
     return ended.stdout
+
+
+def make_home(home: Path, python: Path) -> None:
+    """A home folder with a uv that finds the packages of this interpreter."""
+    uv = home / ".local" / "bin" / "uv"
+    uv.parent.mkdir(parents=True)
+    uv.write_text(UV.format(python=python))
+    uv.chmod(0o755)
 
 
 def inherited() -> dict[str, str]:
@@ -189,6 +207,11 @@ def _quietly(*command: str) -> None:
         raise Refused(f"{' '.join(command)}\n{ended.stdout}{ended.stderr}".rstrip())
 
 
+def of_the_suite(*, large: bool) -> list[str]:
+    """The programs that tests use."""
+    return [name for name, program in PROGRAMS.items() if not program.bench and (large or not program.large)]
+
+
 def main() -> int:
     """1 if a program is not known, or could not be installed under CI=true."""
     asked = [name for name in sys.argv[1:] if not name.startswith("-")]
@@ -196,8 +219,8 @@ def main() -> int:
     if unknown:
         print(f"no program {', '.join(unknown)}; there are {', '.join(PROGRAMS)}", file=sys.stderr)
         return 1
-    large, refused = "--large" in sys.argv, False
-    for name in asked or [name for name, program in PROGRAMS.items() if large or not program.large]:
+    refused = False
+    for name in asked or of_the_suite(large="--large" in sys.argv):
         try:
             make(name)
         except Refused as error:

@@ -10,28 +10,17 @@ from typing import Any
 
 import hosted as hosting
 from patience import DEADLINE_S
-from programs import environment, process_group
+from programs import environment, make_home, process_group
 from test_nemo_gym import SCRIPT, TASKS, lines, read
 
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 
-# It runs its chat program with uv, which would install what the environment has already.
-UV = """#!/bin/sh
-case "$*" in
-  *--help*) echo --script ;;
-  *"python find"*) echo {python} ;;
-esac
-"""
-
 
 def evaluate(folder: Path, settings: dict[str, Any]) -> subprocess.CompletedProcess[str]:
     """`vf-eval` with a home of its own and no other variables, in a group of processes that ends with it."""
     python = environment("verifiers")
-    uv = folder / "home" / ".local" / "bin" / "uv"
-    uv.parent.mkdir(parents=True)
-    uv.write_text(UV.format(python=python))
-    uv.chmod(0o755)
+    make_home(folder / "home", python)
     config = folder / "eval.json"
     config.write_text(json.dumps(settings))
     variables = {"HOME": str(folder / "home"), "PATH": os.environ["PATH"], "NO_KEY": "none"}
