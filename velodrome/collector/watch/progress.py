@@ -169,7 +169,7 @@ def counting(title: str, unit: str, *, delay_s: float, shown: bool) -> ProgressB
 
 
 def _has_bar() -> bool:
-    return sys.stderr.isatty() or tqdm.__module__ == "tqdm.notebook"
+    return sys.stderr.isatty() or any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__)
 
 
 def progress_text(state: RunState, rate: float, reward: str = "reward") -> str:
