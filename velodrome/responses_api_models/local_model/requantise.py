@@ -1,7 +1,7 @@
-"""A GGUF file's Q4_1 weights as Q8_0: the same numbers to within 0.4%, in a form that llama.cpp multiplies in batches.
+"""A GGUF file's Q4_1 weights as Q8_0: the same numbers to within 0.5%, in a form that llama.cpp multiplies in batches.
 
 Everything else is copied as it is. The arithmetic is IEEE single precision, operation by operation, so the bytes of the
-result are the same on every machine. Formats: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+result are the same on every machine. The format is described in the documentation of ggml.
 """
 
 from __future__ import annotations
