@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, blame, result_of
+from velodrome.rates import counted
 from velodrome.records.conversation import text_of
 from velodrome.records.events import ENDS, whole
 from velodrome.records.response_fields import complete
@@ -249,6 +250,7 @@ class FunctionModel:
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(FunctionModel, takes_text=self._takes_text), (self.__wrapped__,)
 
+    @counted
     async def respond(self, request: Json) -> Json:
         """What the function makes of the request, or of its text."""
         request = seeded(request)

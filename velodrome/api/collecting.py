@@ -57,6 +57,8 @@ async def collect(
     executor: Literal["local", "ray"] = "local",
     ray_address: str | None = None,
     ray_actors: int | Literal["auto"] = "auto",
+    requests_per_minute: int | None = None,
+    tokens_per_minute: int | None = None,
     params: Json | None = None,
     seed: int | None = None,
     stop_task_when: Literal["solved", "settled"] | None = None,
@@ -77,9 +79,10 @@ async def collect(
     """Run tasks x repeats against an agent, in parallel, and keep every rollout.
 
     `tasks` is a path to a JSONL file or a pattern of several (`shards/*.jsonl`), a list of texts or task dicts, or any
-    (async) iterable of them, which is read as the collection goes. `agent` is a live agent, an async function from a task to a result, or the name of an agent in
-    `config` (a path, several, or a loaded `Config`). With `out` rollouts are appended to that file, and the same call
-    again continues where it stopped; without it they are kept in memory. A failed rollout is counted and never raises.
+    (async) iterable of them, which is read as the collection goes. `agent` is a live agent, an async function from a
+    task to a result, or the name of an agent in `config` (a path, several, or a loaded `Config`). With `out` rollouts
+    are appended to that file, and the same call again continues where it stopped; without it they are kept in memory. A
+    failed rollout is counted and never raises.
     """
     keywords = locals()
     if isinstance(tasks, Mapping | bytes) or not isinstance(tasks, str | Path | Iterable | AsyncIterable):
@@ -131,6 +134,8 @@ async def verify(
     executor: Literal["local", "ray"] = "local",
     ray_address: str | None = None,
     ray_actors: int | Literal["auto"] = "auto",
+    requests_per_minute: int | None = None,
+    tokens_per_minute: int | None = None,
     seed: int | None = None,
     overwrite: bool = False,
     allow_mixed: bool = False,

@@ -33,6 +33,10 @@ class Agents(Protocol):
         """Put a recording between these agents and their models. Called before `connect`."""
         ...
 
+    def refuse_servers(self, names: Iterable[str], setting: str, *, scoring: bool = False) -> None:
+        """Refuse a setting about model calls if one of these calls its model in a process of its own."""
+        ...
+
     def connect(self, names: Iterable[str]) -> dict[str, Agent]:
         """The live agents of these names."""
         ...
@@ -69,15 +73,20 @@ class ConfiguredAgents:
 
     def record(self, names: Iterable[str]) -> None:
         """Every model that an agent or an environment of this process is given is a recorded one."""
+        self.refuse_servers(names, "model_cache")
+        self._components.link = lambda name, model: recorded(model, self._identity(name))
+
+    def refuse_servers(self, names: Iterable[str], setting: str, *, scoring: bool = False) -> None:
+        """Raise if an agent or an environment with a model is a server; for scoring, only environments count."""
+        names = self._environments_of(names) if scoring else names
         for name, instance in self._components.family(names).items():
             kinds = {self._config.instances[there].kind for there in instance.references().values()}
             calls_model = instance.kind == AGENTS or (instance.kind != MODELS and MODELS in kinds)
             if calls_model and self._components.is_elsewhere(instance):
                 raise InputError(
-                    f"model_cache: {name} is a server, which calls its model itself; stop the servers or set embedded,"
+                    f"{setting}: {name} is a server, which calls its model itself; stop the servers or set embedded,"
                     " so that it runs in this process"
                 )
-        self._components.link = lambda name, model: recorded(model, self._identity(name))
 
     def _identity(self, name: str) -> list[Any]:
         """What decides a model's answers. Of a model that is a server only its address is known."""
@@ -96,9 +105,11 @@ class ConfiguredAgents:
 
     def recipe(self, names: Iterable[str], *, scoring: bool = False) -> Json:
         """The blocks of the agents and of all they refer to; for scoring, of the environments only."""
-        if scoring:
-            names = [name for each in names if (name := self._config.instances[each].environment())]
+        names = self._environments_of(names) if scoring else names
         return instance_recipes(self._components.family(names), self._components.sources)
+
+    def _environments_of(self, names: Iterable[str]) -> list[str]:
+        return [name for each in names if (name := self._config.instances[each].environment())]
 
     async def aclose(self) -> None:
         """Close the components."""
@@ -128,6 +139,9 @@ class LiveAgents:
                 f"model_cache: {self.default} has no model that can be recorded; make it an attribute of the agent"
                 " (docs/models.md#record-and-replay)"
             )
+
+    def refuse_servers(self, names: Iterable[str], setting: str, *, scoring: bool = False) -> None:
+        """A live agent is here."""
 
     def connect(self, names: Iterable[str]) -> dict[str, Agent]:
         """The agent, under every one of these names."""

@@ -38,6 +38,7 @@ from velodrome.collector.watch.watch import Watcher
 from velodrome.collector.work import Collecting, Work
 from velodrome.errors import ChangedError, InputError, StorageError
 from velodrome.profiling.profile_file import make_profile
+from velodrome.rates import REQUESTS, TOKENS, RateLimit, RunRates, limited
 from velodrome.records.rollout import beside
 from velodrome.settings.files import find_inputs
 
@@ -100,6 +101,9 @@ async def conduct(
     """Run the jobs into the output, and write the files beside it."""
     settings, plan, say = collector.settings, collector.plan, surface.say
     title = "Verifying rollouts" if isinstance(settings, VerifySettings) else "Collecting rollouts"
+    for name in (REQUESTS, TOKENS):
+        if getattr(settings, name) is not None:
+            agents.refuse_servers(plan.agents, name, scoring=isinstance(settings, VerifySettings))
     runfile = RunFile(settings.output)
     if earlier.size and not settings.allow_mixed:
         refuse_mixing(runfile.problems(recipe), settings.output)
@@ -119,12 +123,16 @@ async def conduct(
         entry = runfile.begin(recipe, _inputs(settings, plan), agents.config)
         try:
             async with make_executor(collector, work, place) as executor:
-                run = await collector.run(executor)
+                with limited(make_rates(settings)):
+                    run = await collector.run(executor)
         except StorageError as error:
             raise collector.refused(error) from error
-        if collector.budget.max_total_tokens is not None and collector.counts.kept and not collector.counts.tokens:
+        if collector.counts.kept and not collector.counts.tokens:
             warn = say if surface.progress else log.warning  # without a bar, notes are easily missed
-            warn("the model reports no token counts, so max_total_tokens could not stop anything")
+            if collector.budget.max_total_tokens is not None:
+                warn("the model reports no token counts, so max_total_tokens could not stop anything")
+            if settings.tokens_per_minute is not None and isinstance(settings, CollectSettings):
+                warn("the model reports no token counts, so tokens_per_minute could not limit anything")
         if sink.changed is None:
             run = await with_readings(run, collector, agents.config)
             if run.skipped:
@@ -135,6 +143,13 @@ async def conduct(
     if sink.changed is not None:
         raise ChangedError("\n".join((*sink.changes(), collector.account())))
     return run
+
+
+def make_rates(settings: SharedSettings) -> RunRates | None:
+    """The limits of the run on its model calls; None if it has none."""
+    if settings.requests_per_minute is None and settings.tokens_per_minute is None:
+        return None
+    return RunRates(RateLimit(settings.requests_per_minute, settings.tokens_per_minute))
 
 
 @asynccontextmanager

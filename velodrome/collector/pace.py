@@ -281,7 +281,7 @@ class Pacing:
         """Set the limit."""
         self._executor.limit = self._pace.limit
         decided, self._pace.decided = self._pace.decided, []
-        self._around.decisions += decided
+        self._around.decisions += [(before, after, why) for before, after, why in decided]
         self._decisions += [(time.perf_counter(), *decision) for decision in decided]
 
     def take_decisions(self) -> list[tuple[float, int, int, str]]:

@@ -36,6 +36,8 @@ class SharedSettings(Settings):
         None, description="host:port of the Ray cluster, or auto; one is started on this machine by default"
     )
     ray_actors: Parallel = Field("auto", description="actors on the Ray cluster; auto is one per CPU that it has")
+    requests_per_minute: Count | None = Field(None, description="the most model calls per minute, of all workers")
+    tokens_per_minute: Count | None = Field(None, description="the most tokens of model calls per minute")
     overwrite: bool = Field(False, description="empty the output (rollouts and failures) before starting")
     allow_mixed: bool = Field(False, description="add to rollouts made with other settings")
     max_wall_s: Amount | None = Field(None, description="a budget: stop after so many seconds")

@@ -29,6 +29,7 @@ from velodrome.http.replicas import LOOK_EVERY_S, Replica, Replicas
 from velodrome.http.retry import CONNECT_TIMEOUT_S, Retry, retry_after_s
 from velodrome.http.streamed import Stream
 from velodrome.http.target import HEADERS, Target, status_line
+from velodrome.rates import repeated
 from velodrome.timing import spans, trace
 from velodrome.timing.deadline import deadline
 
@@ -150,6 +151,7 @@ class Http:
             spans.tally("retries")
             with spans.span("backoff"):
                 await self._sleep(delay_s)
+            await repeated()
             retries += 1
             timeout = policy.timeout(until - self._clock())
             target = to.choose(avoid=target)

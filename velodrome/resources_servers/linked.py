@@ -8,6 +8,7 @@ from typing import Any
 from velodrome.contracts import Model, as_model
 from velodrome.errors import ModelError, blame
 from velodrome.http.limiter import Limiter
+from velodrome.rates import counting
 from velodrome.records.conversation import Response, answer_flaw
 from velodrome.seeds import seeded
 from velodrome.timing.spans import span
@@ -34,7 +35,7 @@ class LinkedModel:
         with span("judge"), blame(ModelError, self._name):
             async with self._limiter:
                 try:
-                    raw = await self._model.respond(request)
+                    raw = await counting(self._model.respond)(request)
                 except ModelError as error:
                     raise ModelError(f"{self._name}: {error}", status=error.status) from error
         problem = answer_flaw(raw)

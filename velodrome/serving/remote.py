@@ -16,6 +16,7 @@ import orjson
 from velodrome import http, seeds
 from velodrome.contracts import Json
 from velodrome.errors import AgentError, CallError, ModelError, RolloutError, ToolError, VerifyError
+from velodrome.rates import counted
 from velodrome.records.events import whole
 from velodrome.resources_servers.environment import no_such_tool
 from velodrome.responses_api_models.openai_model.streams import is_stream, response_stream
@@ -117,6 +118,7 @@ class HttpModel(RemoteServer):
         super().__init__(url, token)
         self._policy = policy
 
+    @counted
     async def respond(self, request: Json) -> Json:
         answer = decoded(await self._post("/v1/responses", seeded(request), ModelError, self._policy), ModelError)
         if not isinstance(answer.get("output"), list):

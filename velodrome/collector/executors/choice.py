@@ -18,6 +18,7 @@ from velodrome.collector.executors.outage import Outage
 from velodrome.collector.settings import SharedSettings
 from velodrome.collector.work import Work
 from velodrome.errors import InputError
+from velodrome.rates import REQUESTS, TOKENS
 
 if TYPE_CHECKING:
     from velodrome.collector.executors.worker import WorkerInit
@@ -79,8 +80,9 @@ async def make_executor(collector: Collector, work: Work, place: WorkerPlace) ->
 
     most = scope.connections
     share = scope.PoolLimits(max(most.limit // workers, 1), max(most.limit_per_host // workers, 1))
+    rates = {REQUESTS: settings.requests_per_minute, TOKENS: settings.tokens_per_minute}
     level = logging.getLogger().getEffectiveLevel()
-    init = WorkerInit(work, workers, settings.server_wait_s, watched, share, level)
+    init = WorkerInit(work, workers, settings.server_wait_s, watched, share, level, rates)
     async with place.open(init) as start:
         yield Workers(
             start,

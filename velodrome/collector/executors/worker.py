@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +29,7 @@ from velodrome.collector.executors.outage import Outage
 from velodrome.collector.plan import Job
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.work import RunJob, Work, unpack
+from velodrome.rates import LeasedRates, Permit, limited
 
 _NO_LIMIT = 1 << 40
 
@@ -43,6 +44,7 @@ class WorkerInit:
     recorded: bool  # whether somebody watches, and wants spans
     connections: scope.PoolLimits
     log_level: int
+    rates: Mapping[str, int | None]  # limits on the model calls of all workers together
 
 
 class Waiting:
@@ -105,6 +107,7 @@ class WorkerCore:
         self._early: list[bytes] = []  # frames that came before there was somebody to take them
         self._executor: Inline | None = None
         self._outage: Outage | None = None
+        self._rates: LeasedRates | None = None
 
     async def run(self, data: bytes) -> None:
         """Until `end`. A work that cannot be set up here is reported, and the worker ends."""
@@ -123,8 +126,15 @@ class WorkerCore:
                 await self._drain()
                 return
             self._send(event(ready=True))
+            if any(init.rates.values()):
+                self._rates = LeasedRates(
+                    init.rates,
+                    ask=lambda count: self._send(event(permits=count)),
+                    used=lambda permit, tokens: self._send(event(used=[tuple(permit), tokens])),
+                )
             try:
-                await self._run_jobs(init, run_job)
+                with limited(self._rates):
+                    await self._run_jobs(init, run_job)
             finally:
                 await init.work.aclose()
 
@@ -162,6 +172,9 @@ class WorkerCore:
             errors.watch_boundaries(self._boundary if frame["alone"] else None)
             self._waiting.jobs.extend(take_jobs(frame, self._around))
             self._executor.wake()
+        elif "permits" in frame:
+            if self._rates is not None:
+                self._rates.grant([Permit(*each) for each in frame["permits"]])
         elif "stop" in frame:
             self._outage.stop()  # what waits for a server is given up; what runs may finish
         else:

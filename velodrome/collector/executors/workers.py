@@ -24,6 +24,7 @@ from velodrome.collector.executors.frames import attempts_in, jobs_frame, read_f
 from velodrome.collector.executors.inline import CLOSING_S, Slots
 from velodrome.collector.plan import Job
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ServerError, ToolError, VerifyError
+from velodrome.rates import Lending, Permit, run_rates
 from velodrome.timing.spans import root
 from velodrome.timing.trace import Trace
 
@@ -69,6 +70,18 @@ class _Worker:
         self.jobs: dict[int, Job] = {}  # by place
         self.waiting: list[Job] = []  # for the next frame
         self.alone = False  # it runs one suspect, or will
+        self.lending: Lending | None = None
+
+    def borrow(self) -> None:
+        """Permits for model calls go to the worker that is there now, if the run limits them."""
+        if self.lending is not None:
+            self.lending.close()
+        rates, link = run_rates(), self.link
+        self.lending = None
+        if rates is not None and link is not None:
+            self.lending = Lending(
+                rates, lambda permits: link.send(orjson.dumps({"permits": list(map(tuple, permits))}))
+            )
 
     def give(self, job: Job) -> None:
         self.jobs[job.place] = job
@@ -225,9 +238,11 @@ class Workers:
         """Start a worker, and again whenever it ends, until the run is over."""
         while not self._closing:
             worker.link = link = await self._launch()
+            worker.borrow()
             while (frame := await link.receive()) is not None:
                 self._take(worker, *read_frame_from_worker(frame))
             worker.link, worker.ready = None, False
+            worker.borrow()
             if not self._closing and not self._cancelled:
                 self._bury(worker, link)
 
@@ -253,6 +268,11 @@ class Workers:
             call = scope.current()
             if call is not None:
                 call.rate_limited(header["rate_limited"])
+        elif "permits" in header and worker.lending is not None:
+            worker.lending.ask(header["permits"])
+        elif "used" in header and (rates := run_rates()) is not None:
+            permit, tokens = header["used"]
+            rates.settle(Permit(*permit), tokens)
         elif "dropped" in header:
             worker.jobs.pop(header["dropped"], None)
             self._handed_back += 1

@@ -24,6 +24,7 @@ from velodrome.collector.recording.answers import AnswerStore
 from velodrome.collector.settings import RecordingMode
 from velodrome.contracts import Json, Model, Streaming, as_model, events_of
 from velodrome.errors import InputError, ModelError
+from velodrome.rates import counted_below, counting
 from velodrome.records.conversation import answer_flaw
 from velodrome.records.events import ENDS, whole
 from velodrome.resources_servers.linked import LinkedModel
@@ -155,18 +156,19 @@ class RecordedModel:
         self.users = 0  # runs that put it in the place of a live model
         self._identity = hashlib.blake2b(orjson.dumps(identity, option=_CANONICAL), digest_size=32).digest()
 
+    @counted_below
     async def respond(self, request: Json) -> Json:
         """The stored answer, or the model's."""
         rollout = _open.get()
         if rollout is None:
-            return await self.__wrapped__.respond(request)
+            return await counting(self.__wrapped__.respond)(request)
         request = seeded(request)
         call = rollout.begin(self._identity, request)
         answer = rollout.known(call)
         if answer is not None:
             return answer
         with _counted(rollout, call):
-            answer = await self.__wrapped__.respond(request)
+            answer = await counting(self.__wrapped__.respond)(request)
         await rollout.keep(call, answer)
         return answer
 

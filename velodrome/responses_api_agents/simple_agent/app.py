@@ -28,6 +28,7 @@ from velodrome.errors import (
     defined_at,
     describe,
 )
+from velodrome.rates import counting
 from velodrome.records.bounds import usage_flaw
 from velodrome.records.conversation import output_flaw
 from velodrome.records.response_fields import complete, distinct_ids, stopped
@@ -142,7 +143,7 @@ class SimpleAgent(Component):
         usage: Json = {}
         made: Json = {}  # by the model, of the items so far
         first: Json | None = None  # whose id and time are those of the whole
-        ask = self.model.respond if narration is None else narration.respond
+        ask = counting(self.model.respond if narration is None else narration.respond)
         for step in range(self.max_steps):
             with span("model"), blame(ModelError, "model call"):
                 response = await ask(seeded({**request, "input": Conversation([*history, *items], made)}))

@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
+from velodrome.rates import counted
 from velodrome.records.events import ENDS
 from velodrome.responses_api_models import conversion, tokens
 from velodrome.responses_api_models.chunks import ChatStream
@@ -84,6 +85,7 @@ class LocalModel(Component):
         self._closed = False
         self._missing = tokens.MissingTokens()
 
+    @counted
     async def respond(self, request: Json) -> Json:
         """One answer of the model; waiting for a free slot counts towards `timeout_s`, loading does not."""
         async with aclosing(self.stream(request)) as events:

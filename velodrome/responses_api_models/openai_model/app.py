@@ -22,6 +22,7 @@ from velodrome import http
 from velodrome.contracts import Conversation, Json
 from velodrome.errors import CallError, ModelError, blame
 from velodrome.http.limiter import Limiter
+from velodrome.rates import counted
 from velodrome.records import events
 from velodrome.records.conversation import answer_flaw, flaw
 from velodrome.responses_api_models import tokens
@@ -161,6 +162,7 @@ class OpenAI(Component):
         replicas = [http.Replica(target, headers, base=base) for target, base in targets]
         return http.Replicas(replicas, margin=self.sticky_margin, check_s=self.health_check_s)
 
+    @counted
     async def respond(self, request: Json) -> Json:
         """One answer to one Responses request."""
         request = seeded(request)

@@ -18,6 +18,7 @@ import orjson
 
 from velodrome.contracts import Json, prompt_text
 from velodrome.errors import InputError, ModelError
+from velodrome.rates import counted
 from velodrome.records import conversation
 from velodrome.records.jsonl import read_lines
 from velodrome.records.response_fields import complete
@@ -71,6 +72,7 @@ class ScriptedModel(Component):
                 return fault
         return None
 
+    @counted
     async def respond(self, request: Json) -> Json:
         """The scripted answer; a fault that only makes sense over HTTP becomes an error."""
         request = seeded(request)
