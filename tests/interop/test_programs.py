@@ -1,4 +1,4 @@
-"""docs/interop.md names the versions that are tried; and what the set-up does where something is missing."""
+"""The docs name the versions that are tried and measured; and what the set-up does where something is missing."""
 
 from __future__ import annotations
 
@@ -10,16 +10,27 @@ from pathlib import Path
 
 import pytest
 from patience import DEADLINE_S
-from programs import PROGRAMS, ROOT
+from programs import PROGRAMS, ROOT, of_the_suite
 
 PAGE = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
+MEASURED = ["verifiers", "verifiers_tool_env", "inspect"]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", of_the_suite(large=True))
 def test_the_page_has_the_version_that_is_tried(name):
     for requirement in PROGRAMS[name].needs:
         package, version = re.split(r"(?:\[.*])?==", requirement)
         assert re.search(rf"^\| {re.escape(package)} \| [^|]*\b{re.escape(version)}\b", PAGE, re.MULTILINE), requirement
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_page_on_performance_has_the_version_that_is_measured(name):
+    figures = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert f"| {PROGRAMS[name].needs[0].replace('==', ' ')}" in figures
+
+
+def test_what_is_only_measured_is_not_installed_for_the_tests():
+    assert set(PROGRAMS) - set(of_the_suite(large=True)) == {"verifiers_tool_env", "inspect"}
 
 
 SCRIPT = ROOT / "tests" / "interop" / "programs.py"
