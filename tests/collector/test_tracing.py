@@ -149,6 +149,14 @@ def test_samples_become_counters(tmp_path: Path) -> None:
     ]
 
 
+def test_decisions_of_the_pace_are_marks_with_their_reason(tmp_path: Path) -> None:
+    found = traced(tmp_path, sample(1.0, decisions=[(0.25, 4, 8, "try more"), (0.75, 8, 4, "429")]))
+    marks = [
+        (event["name"], event["ts"], event["args"]) for event in found.events if event["name"].startswith("limit ")
+    ]
+    assert marks == [("limit 4 to 8", 250_000, {"why": "try more"}), ("limit 8 to 4", 750_000, {"why": "429"})]
+
+
 def test_throughput_counts_from_the_first_rollout_on_and_never_over_a_moment(tmp_path: Path) -> None:
     first = done(node("rollout", 500_000, 600_000))
     rest = [sample(1.0, kept=5), sample(3.0, kept=10, failed=1), sample(3.001, kept=14), sample(4.0, kept=21, failed=0)]

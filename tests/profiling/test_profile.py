@@ -74,7 +74,7 @@ def test_the_whole_object_has_the_shape_that_everything_else_reads():
     report = profiled(steady(100), CONFIG)
     assert list(report) == [
         *("rollouts", "rows", "failed", "active_s", "rollouts_per_s", "tree", "load", "series", "histograms", "tools"),
-        *("endpoints", "slowest", "notes", "verdict"),
+        *("endpoints", "pace", "slowest", "notes", "verdict"),
     ]
     assert (report["rollouts"], report["failed"], report["notes"]) == (100, 0, [])
     assert report["active_s"] == pytest.approx(0.8142 * (1 + 99 / 4))

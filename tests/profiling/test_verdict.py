@@ -295,6 +295,16 @@ CASES = {
         ("from 3 to 6",),
         of=config(environment={"judge_max_concurrent": 3}, implementation="math_with_judge"),
     ),
+    "a limit per minute of the run": Case(
+        planted(
+            always(0.5, node("model", 0.0, 0.5, [node("limit:requests_per_minute", 0.0, 0.3, requests_per_minute=60)]))
+        ),
+        "requests_per_minute_limit",
+        "queue",
+        {"+requests_per_minute=120": None},
+        ("waiting for requests_per_minute=60", "What that gives is not known: what the provider allows"),
+        ("one of 60 places",),
+    ),
     "connections per host": Case(
         planted(connected("limit_per_host", 4, lambda others: 0.2), slots=60, count=300),
         "connection_limit",

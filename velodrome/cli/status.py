@@ -83,7 +83,7 @@ def run_text(output: Path, state: dict[str, Any]) -> str:
         what = f"process {state['pid']} on {state['host']}, last seen {age} ago"
     began = datetime.fromtimestamp(state["started_at"]).strftime("%Y-%m-%d %H:%M:%S")
     lasted = duration_text((ended or updated) - state["started_at"])
-    numbers: list[Any] = [state.get(name) for name in ("done", "total", "failed", "in_flight", "reward")]
+    numbers: list[Any] = [state.get(name) for name in ("done", "total", "failed", "in_flight", "reward", "limit")]
     counts = RunState(*numbers)
     return f"{output}: {what}\nsince {began} ({lasted})\n{progress_text(counts, state.get('rate') or 0.0)}"
 

@@ -39,7 +39,7 @@ class Surroundings:
         timing["in_flight"] = self.in_flight
         timing["limit"] = self.limit
         if self.decisions:
-            timing["pace"], self.decisions = self.decisions, []
+            timing["pace"], self.decisions = list(map(list, self.decisions)), []
         if self.workers > 1:
             timing["workers"] = self.workers
         if self.read_s >= _LEAST_READ_S:

@@ -287,7 +287,8 @@ class Collector:
     def state(self) -> RunState:
         """How far it is."""
         counts, done = self.counts, self.plan.kept + self.plan.skipped + self.counts.failed
-        return RunState(done, self.plan.rollouts, counts.failed, self._executor.in_flight, counts.mean_reward)
+        limit = self.pace.limit if isinstance(self.pace, Auto) else None
+        return RunState(done, self.plan.rollouts, counts.failed, self._executor.in_flight, counts.mean_reward, limit)
 
     def account(self) -> str:
         """The counts in one line, with the file that they are about."""

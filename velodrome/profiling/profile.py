@@ -8,6 +8,7 @@ counts nowhere.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from math import isfinite
 from typing import Any
 
@@ -24,6 +25,7 @@ Json = dict[str, Any]
 SLOWEST = 10
 _MOST_NOTES = 20
 _MOST_FAILED = 100_000
+_MOST_CHANGES = 200  # of the limit; the last ones are kept
 _NAMES = {
     "queue": "Queue",
     "connection": "Connection",
@@ -63,6 +65,7 @@ class Profile:
         self._series = Series()
         self._in_flight = self._loads = 0
         self._limit: int | None = None
+        self._pace: deque[Json] = deque(maxlen=_MOST_CHANGES)
         self._cpu_sum = self._cpu_max = 0.0
         self._slowest: list[tuple[float, int, Json]] = []
         self._failed: set[int] = set()
@@ -140,6 +143,8 @@ class Profile:
             self._loads += 1
             self._in_flight += in_flight
             self._limit = times.limit
+        if times.pace:
+            self._pace += [{"at": end, "from": a, "to": b, "why": why} for a, b, why in times.pace]
         if cpu is not None:
             self._cpu_sum += cpu
             self._fresh_lags.append(lag_s)
@@ -250,6 +255,7 @@ class Profile:
             "histograms": histograms,
             "tools": [calls.as_json(name[5:]) for name, calls in self._calls.tools()],
             "endpoints": self._calls.endpoints(seconds),
+            "pace": list(self._pace),
             "slowest": [each[2] for each in sorted(self._slowest, key=lambda each: each[:2], reverse=True)],
             "notes": notes,
             "verdict": verdict,

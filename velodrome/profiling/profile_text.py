@@ -16,6 +16,7 @@ Json = dict[str, Any]
 _WIDTH = 100
 _MOST_LINES = 200
 _MOST_NOTES = 20
+_MOST_CHANGES = 10
 _SERIES = (
     ("rollouts_per_s", "rollouts/s", "{:.1f}"),
     ("in_flight", "in flight", "{:.0f}"),
@@ -56,6 +57,7 @@ def profile_report(profile: Json, *, top: int = 10) -> str:
             ("Slowest rollouts", _slowest(profile, top)),
             ("Time of a rollout", [histogram(total["edges_ms"], total["counts"])] if total else []),
             ("Over time", _series(profile)),
+            ("Limit", _pace(profile)),
             ("Notes", [clean(str(note), longest=300) for note in profile["notes"][:_MOST_NOTES]]),
             ("Verdict", [verdict_text(profile["verdict"])]),
         )
@@ -118,6 +120,20 @@ def _series(profile: Json) -> Iterator[str]:
         elif values:
             span = " to ".join(form.format(value) for value in (min(values), max(values)))
             yield f"{label:<13} {sparkline(series[name])}  {span}"
+
+
+def _pace(profile: Json) -> list[str]:
+    """The last changes of the limit, which `auto` made."""
+    changes = profile.get("pace", [])
+    begun = profile["series"].get("start", 0.0)
+    rows = [
+        (f"{each['at'] - begun:.1f} s", str(each["from"]), str(each["to"]), clean(str(each["why"])))
+        for each in changes[-_MOST_CHANGES:]
+    ]
+    if not rows:
+        return []
+    more = [f"and {len(changes) - len(rows)} before"] if len(changes) > len(rows) else []
+    return [table(("after", "from", "to", "why"), rows), *more]
 
 
 def verdict_text(verdict: Json) -> str:

@@ -96,6 +96,18 @@ def _stronger_machine(case: Case) -> Explanation:
     return Explanation("model", "the model", evidence, [make_advice(change)], "model", remark)
 
 
+def _own_rate(case: Case) -> Explanation | None:
+    """A limit of the run on its model calls, which has no places: only who set it knows what the provider allows."""
+    seen, name = case.observed, case.rate
+    if name is None:
+        return None
+    limit = seen.limiters[name].places or 0
+    asked = f"{number(60 * seen.tried_per_s * seen.model_calls)} model calls per minute were made"
+    evidence = [f"{took(seen)}, {ms(seen.queues[name])} of it waiting for {name}={limit}", asked]
+    advice = make_advice(f"raise {name} if the provider allows more", f"+{name}={2 * limit}")
+    return Explanation(f"{name}_limit", name, evidence, [advice], "queue", f"{NOT_KNOWN}: what the provider allows.")
+
+
 def _limiter(case: Case) -> Explanation | None:
     """A limiter says by its span who it is and which setting it has."""
     seen, name = case.observed, case.limiter
@@ -277,6 +289,7 @@ RULES: tuple[Rule, ...] = (
     busy_interpreter,
     busy_server_code,
     busy_server,
+    _own_rate,
     _limiter,
     _straggler,
     _blocking_model,

@@ -15,6 +15,7 @@ from velodrome.profiling.replay import HERE, Capacity
 
 Json = dict[str, Any]
 HELPS = 1.05  # times as many: less is nothing
+PER_MINUTE = "_per_minute"  # how limiters are called that let so many through in a minute, not at once
 QUEUED = 0.05  # of a rollout's time, in a limiter's queue
 LATER = "+defer_verification=true"
 DEFERRED = ("leave verification for later and score the file with velo verify", LATER)
@@ -96,11 +97,20 @@ class Case:
         queued = {
             name: seconds
             for name, seconds in seen.queues.items()
-            if seconds > QUEUED * seen.total_s and seen.tried_per_s * seen.busy_s[name] > IDLE * self.places[name]
+            if seconds > QUEUED * seen.total_s
+            and not name.endswith(PER_MINUTE)
+            and seen.tried_per_s * seen.busy_s[name] > IDLE * self.places[name]
         }
         if CONNECTION in queued:  # what a call takes last: meanwhile it has its place in every other queue
             return CONNECTION
         return max(queued, key=lambda each: queued[each], default=None)
+
+    @cached_property
+    def rate(self) -> str | None:
+        """The limit per minute that is waited for most."""
+        seen = self.observed
+        waits = {name: s for name, s in seen.queues.items() if name.endswith(PER_MINUTE) and s > QUEUED * seen.total_s}
+        return max(waits, key=lambda each: waits[each], default=None)
 
     def doubt(self, times: float, only: Set[str] | None = None) -> str:
         """Why it is not known what so many times the load on these stages would do; empty if it is known."""

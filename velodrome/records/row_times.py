@@ -16,16 +16,18 @@ Parts = tuple[float, float, float, float, float, float, float, float]
 PARTS = ("queue", "connection", "session", "model", "backoff", "tools", "verify", "other")
 WAITS = ("queue", "connection", "backoff")  # spans inside others, whose time is not that of those
 _MOST = 1e9  # of anything that is counted
+_LONGEST_REASON = 100
 
 
 class RowTimes:
     """Where the time of one attempt went, and what surrounded it. None where the row does not say."""
 
-    __slots__ = ("cpu", "in_flight", "lag_s", "limit", "model_calls", "parts", "rate_limited", "read_s", "retries",
-                 "total_s", "tree", "workers", "write_s")  # fmt: skip
+    __slots__ = ("cpu", "in_flight", "lag_s", "limit", "model_calls", "pace", "parts", "rate_limited", "read_s",
+                 "retries", "total_s", "tree", "workers", "write_s")  # fmt: skip
     total_s: float
     parts: Parts  # of the total, in the order of `PARTS`
     tree: list[Any]
+    pace: list[Any]  # changes of the limit since the row before: [from, to, why]
     model_calls: int
     retries: int
     rate_limited: int
@@ -43,6 +45,8 @@ class RowTimes:
         self.total_s, self.parts = _timed_parts(timing)
         tree = get("tree")
         self.tree = tree if type(tree) is list else []
+        pace = get("pace")
+        self.pace = _changes(pace) if pace else []
         workers = get("workers", 1)
         self.workers = workers if type(workers) is int and 1 <= workers < _MOST else 1
         try:
@@ -75,6 +79,15 @@ class RowTimes:
         self.rate_limited, self.read_s = int(number("rate_limited") or 0), number("read_s", LONGEST_S) or 0.0
         self.write_s, self.lag_s = number("write_s", LONGEST_S), number("lag_s", LONGEST_S)
         self.in_flight, self.limit, self.cpu = number("in_flight"), number("limit"), number("cpu")
+
+
+def _changes(pace: Any) -> list[Any]:
+    """Those of a row's changes of the limit that are some."""
+    return [
+        each
+        for each in (pace if type(pace) is list else ())
+        if type(each) is list and list(map(type, each)) == [int, int, str] and len(each[2]) <= _LONGEST_REASON
+    ]
 
 
 def read_times(timing: Json) -> RowTimes | None:

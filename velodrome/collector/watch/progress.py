@@ -31,6 +31,7 @@ class RunState:
     failed: int = 0
     in_flight: int = 0
     reward: float | None = None
+    limit: int | None = None  # on those in flight, where it is found while running
 
 
 class Shown(Protocol):
@@ -70,6 +71,8 @@ class Progress:
         notes = [] if state.reward is None else [f"{self._reward} {state.reward:.3f}"]
         if state.failed:
             notes.append(f"{state.failed} failed")
+        if state.limit is not None:
+            notes.append(f"limit {state.limit}")
         self._bar.n, self._bar.total = state.done, state.total
         self._bar.set_postfix_str(", ".join(notes), refresh=False)
         self._bar.refresh()
@@ -179,6 +182,8 @@ def progress_text(state: RunState, rate: float, reward: str = "reward") -> str:
     if state.reward is not None:
         parts.append(f"{reward} {state.reward:.3f}")
     parts += [f"{state.failed} failed", f"{state.in_flight} in flight"]
+    if state.limit is not None:
+        parts.append(f"limit {state.limit}")
     if rate > 0 and state.total >= state.done:
         parts.append(f"{duration_text((state.total - state.done) / rate)} left")
     return ", ".join(parts)
