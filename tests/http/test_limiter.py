@@ -11,7 +11,7 @@ from contextvars import copy_context
 
 import pytest
 
-from velodrome.http.limiter import Limiter
+from velodrome.http.limiter import Limiter, processes
 from velodrome.timing.spans import root
 
 
@@ -210,3 +210,13 @@ def test_loops_of_several_threads_that_end_while_calls_wait_lose_no_place():
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(thread, range(4)))
     assert [limiter.take_at_once() for _ in range(3)] == [True, True, False]
+
+
+def test_processes_that_do_the_same_work_share_the_places():
+    few, many = Limiter("few", 2), Limiter("many", 10)
+    processes.count = 4
+    try:
+        taken = [sum(limiter.take_at_once() for _ in range(20)) for limiter in (few, many)]
+    finally:
+        processes.count = 1
+    assert taken == [1, 2]

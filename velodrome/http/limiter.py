@@ -4,6 +4,8 @@ First come, first served, in whichever event loop or thread. The wait is a span 
 setting and its value, so that a report can say what to change without knowing this limiter. Not waiting leaves no
 span.
 
+Of several processes that do the same work each has its share of the places.
+
 A place is free, taken, or handed to a waiter that has not run since. A waiter that is cancelled first gives it back;
 a place handed to an event loop that closed first is free again.
 """
@@ -13,9 +15,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from types import TracebackType
 
 from velodrome.timing.spans import put, span
+
+
+@dataclass
+class Processes:
+    """How many processes share the places of limiters with this one."""
+
+    count: int = 1
+
+
+processes = Processes()
 
 
 class Limiter:
@@ -27,6 +40,7 @@ class Limiter:
         self.span = f"limit:{name}"
         self._setting = setting or "places"
         self._free = limit or 0
+        self._shared = False
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         # Ids, since a future keeps its task alive: the task of a closed loop gives its place back when it is collected.
         self._handed: dict[asyncio.AbstractEventLoop, set[int]] = {}
@@ -35,19 +49,20 @@ class Limiter:
 
     def take_at_once(self) -> bool:
         """Take a place if one is free."""
+        return self.limit is None or self._take(self.limit)
+
+    def _take(self, limit: int) -> bool:
         with self._lock:
+            if not self._shared:  # at the first use: a limiter may be made before it is known how many share it
+                self._shared, self._free = True, max(limit // processes.count, 1)
             if self._free:
                 self._free -= 1
                 return True
-        return self.limit is None
+        return False
 
     async def __aenter__(self) -> None:
-        if self.limit is None:
+        if self.limit is None or self._take(self.limit):
             return
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return
         loop = asyncio.get_running_loop()
         place = loop.create_future()
         with span(self.span):

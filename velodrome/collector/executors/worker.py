@@ -29,6 +29,7 @@ from velodrome.collector.executors.outage import Outage
 from velodrome.collector.plan import Job
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.work import RunJob, Work, unpack
+from velodrome.http.limiter import processes
 from velodrome.rates import LeasedRates, Permit, limited
 
 _NO_LIMIT = 1 << 40
@@ -118,7 +119,7 @@ class WorkerCore:
                 scope.connections.limit = init.connections.limit
                 scope.connections.limit_per_host = init.connections.limit_per_host
                 logs_go_to(self._send, init.log_level)
-                self._around.workers = init.workers
+                self._around.workers = processes.count = init.workers
                 run_job = init.work.connect(self._around)
             except Exception as error:  # noqa: BLE001 - the edge of a process: the parent reports it
                 reason = str(error) if isinstance(error, errors.InputError) else errors.describe(error)
