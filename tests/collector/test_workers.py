@@ -154,7 +154,7 @@ def test_what_a_worker_cannot_make_is_one_clear_line(tmp_path: Path):
             return threading.Lock().__reduce_ex__(4)
 
     environment = Locked()
-    with pytest.raises(InputError, match="workers: the agent cannot be sent to another process: .*lock"):
+    with pytest.raises(InputError, match=r"workers: the agent cannot be sent to another process: .*lock"):
         collect(tasks(3), velo.SimpleAgent(model=model, environment=environment), workers=2)
 
 

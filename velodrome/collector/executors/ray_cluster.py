@@ -158,7 +158,7 @@ def _initialised(what: str, *, tries: int = 1, **options: Any) -> Iterator[None]
             try:
                 ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
                 break
-            except Exception as error:  # noqa: BLE001 - whatever Ray says of it
+            except Exception as error:
                 ray.shutdown()
                 if not left:
                     raise InputError(f"ray: {what}: {last_line(error)}") from error
