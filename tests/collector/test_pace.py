@@ -107,6 +107,13 @@ def test_a_limit_that_is_not_used_does_not_grow():
     assert run.pace.limit <= 16
 
 
+def test_a_limit_that_is_never_reached_is_no_reason_for_a_decision():
+    pace = Auto()
+    for number in range(1000):
+        pace.finished(number / 10, in_flight=3, total_s=0.3)
+    assert (pace.limit, pace.decided) == (4, [])
+
+
 def test_it_takes_few_more_than_the_server_can_use():
     run = SimulatedRun(Queueing(always(50)), Auto()).until(1000)
     late = run.limits[len(run.limits) // 2 :]
@@ -134,6 +141,31 @@ def test_errors_of_the_server_never_cut():
         "less throughput",
     }
     assert run.pace.limit >= 40
+
+
+@pytest.mark.parametrize("disturbed", [True, False])
+def test_latency_and_throughput_that_errors_explain_are_no_reason_to_cut(disturbed: bool):
+    """Rollouts take twice as long and half as many finish; with a share of errors among them, nothing is cut."""
+    pace, now = Auto(start=64, most=64), 0.0
+    for _ in range(1000):
+        pace.finished(now := now + 1 / 64, in_flight=pace.limit, total_s=1.0)
+    pace.decided.clear()
+    for number in range(1000):
+        pace.finished(now := now + 1 / 32, in_flight=pace.limit, total_s=2.0, disturbed=disturbed and number % 5 == 0)
+    assert any(each.why == "higher latency, less throughput" for each in pace.decided) is not disturbed
+
+
+def test_a_rise_stops_while_retry_after_runs():
+    pace, now = Auto(), 0.0
+    while pace.limit < 6:
+        pace.finished(now := now + 0.1, in_flight=pace.limit, total_s=0.4)
+    pace.refused(now, in_flight=6, retry_after_s=10.0)
+    for _ in range(99):
+        pace.finished(now := now + 0.1, in_flight=pace.limit, total_s=0.4)
+    assert pace.limit == 6
+    for _ in range(5):
+        pace.finished(now := now + 0.1, in_flight=pace.limit, total_s=0.4)
+    assert pace.limit == 8
 
 
 def test_it_does_not_grow_before_retry_after_is_over():
