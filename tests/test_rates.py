@@ -30,6 +30,9 @@ from velodrome.rates import (
     limited,
     repeated,
 )
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.scope import Scope
+from velodrome.serving.scripted import ScriptedServer
 from velodrome.timing.spans import root
 
 Json = dict[str, Any]
@@ -289,6 +292,40 @@ def test_two_collections_at_once_have_limits_of_their_own():
     assert not waits(second)
 
 
+class Own:
+    """A model class of the user's, which knows nothing of limits."""
+
+    async def respond(self, request: Json) -> Json:
+        return await short_answer(request)
+
+    async def aclose(self) -> None: ...
+
+
+def test_a_call_that_is_sent_again_counts_again():
+    async def run() -> int:
+        limit = RateLimit(6000, None)
+        faults = [{"kind": "status", "status": 503, "times": 2}]
+        async with ScriptedServer(ScriptedModel(answers=["a"], faults=faults)) as server, Scope():
+            clock = SimulatedClock()
+            with limited(RunRates(limit, clock=lambda: clock.now, sleep=clock.sleep)):
+                model = velo.OpenAI(server.url, "m", backoff_s=0.0, endpoint="responses")
+                await model.respond({"input": "a"})
+        return round(50 - limit._requests.level)  # type: ignore[union-attr]
+
+    assert asyncio.run(run()) == 3
+
+
+def test_answers_that_are_replayed_are_no_calls(tmp_path: Path):
+    agent = velo.SimpleAgent(model=Own(), environment=Anything())
+    tasks, store = [f"task {number}" for number in range(130)], tmp_path / "answers"
+    recorded = asyncio.run(velo.collect(tasks, agent, model_cache=store, progress=False))
+    replayed = asyncio.run(
+        velo.collect(tasks, agent, model_cache=store, model_cache_mode="replay", requests_per_minute=60, progress=False)
+    )
+    assert (recorded.kept, replayed.kept) == (130, 130)
+    assert not waits(replayed)
+
+
 def test_a_judge_is_a_model_too():
     class Judged(velo.Environment):
         judge: velo.Model
@@ -297,7 +334,7 @@ def test_a_judge_is_a_model_too():
             await self.judge.ask("good?")  # type: ignore[attr-defined]
             return {"reward": 1.0}
 
-    agent = velo.SimpleAgent(model=short_answer, environment=Judged(judge=short_answer))
+    agent = velo.SimpleAgent(model=short_answer, environment=Judged(judge=Own()))
     run = asyncio.run(
         velo.collect([f"{n}" for n in range(80)], agent, requests_per_minute=6000, parallel=64, progress=False)
     )
