@@ -54,7 +54,12 @@ async def spawn(target: str, init: bytes) -> ChildProcess:
         finally:
             theirs.close()
             os.close(lifeline)
-        reader, writer = await asyncio.open_unix_connection(sock=mine)
+        try:
+            reader, writer = await asyncio.open_unix_connection(sock=mine)
+        except BaseException:  # cancelled
+            process.kill()
+            await process.wait()
+            raise
         undo.pop_all()
     child = ChildProcess(process, reader, writer, ours)
     child.send(init)
@@ -77,6 +82,14 @@ class ChildProcess:
         self._reader = reader
         self._writer = writer
         self._lifeline = lifeline
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        """The end of the process is the end of its frames, also if one that it started holds the connection."""
+        await self._process.wait()
+        self.kill()
+        await asyncio.sleep(_LAST_S)
+        self._reader.feed_eof()
 
     @property
     def running(self) -> bool:
@@ -120,6 +133,7 @@ class ChildProcess:
         finally:
             self.kill()  # also what it left behind
         self.ending = _how(await self._process.wait())
+        self._watching.cancel()
         self._writer.close()
         if self._lifeline >= 0:
             os.close(self._lifeline)
@@ -177,6 +191,8 @@ def main(arguments: list[str]) -> None:
     _, target, connection, lifeline = arguments
     sys.argv = [target]
     _end_with_parent(int(lifeline))
+    for fd in (int(connection), int(lifeline)):
+        os.set_inheritable(fd, False)
     channel = ParentChannel(socket.socket(fileno=int(connection)))
     os.register_at_fork(after_in_child=channel.socket.close)  # a process that it forks must not hold the connection
     module, _, function = target.partition(":")

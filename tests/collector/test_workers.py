@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,14 +136,15 @@ def test_no_more_rollouts_are_in_flight_than_the_run_allows(tmp_path: Path):
     ("trap", "boundary"),
     [({"trap": "verify"}, "verify"), ({"responses_create_params": {"input": "look trap"}}, "tool")],
 )
+@pytest.mark.parametrize("parallel", [2, 6])
 def test_a_task_that_ends_its_workers_fails_at_its_boundary_and_no_other_is_blamed(
-    tmp_path: Path, trap: dict[str, Any], boundary: str
+    tmp_path: Path, trap: dict[str, Any], boundary: str, parallel: int
 ):
     out = tmp_path / "r.jsonl"
     several = tasks(30)
     several[7] |= trap
 
-    run = collect(several, agent(), out=out, workers=2, parallel=6)
+    run = collect(several, agent(), out=out, workers=2, parallel=parallel)
 
     assert (run.kept, run.failed, run.left) == (29, 1, 0)
     (failure,) = run.failures
@@ -208,3 +212,69 @@ def test_rollouts_are_scored_by_workers_too(tmp_path: Path):
 
     assert (run.kept, run.metrics["reward"]) == (20, 1.0)
     assert {orjson.loads(line)["pid"] for line in (tmp_path / "r.verified.jsonl").read_bytes().splitlines()} - {HERE}
+
+
+def started_here() -> list[int]:
+    """The processes that this one has started and that still run."""
+    here = Path(f"/proc/{os.getpid()}/task")
+    pids = [int(pid) for task in here.iterdir() for pid in (task / "children").read_text().split()]
+    return [pid for pid in pids if b"velodrome.children" in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    with suppress(OSError):  # it has ended
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.02, 0.1])
+def test_a_run_that_is_cancelled_while_its_workers_start_leaves_no_process(tmp_path: Path, after_s: float):
+    async def cancelled() -> None:
+        run = asyncio.create_task(velo.collect(tasks(30), agent(), out=tmp_path / "r.jsonl", workers=4, progress=False))
+        await asyncio.sleep(after_s)  # the moment itself, not a wait for something
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    asyncio.run(cancelled())
+
+    until = time.monotonic() + DEADLINE_S  # one that was just being made sees only then that its parent is gone
+    while started_here() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert started_here() == []
+
+
+class Forks(Sums):
+    """Leaves a process behind that holds what it inherited, and ends the worker."""
+
+    def verify(self, task: dict[str, Any], response: Any) -> dict[str, Any]:
+        if task.get("trap") and os.getpid() != HERE:
+            if os.fork() == 0:
+                os.setsid()
+                os.execv("/bin/sleep", ["sleep", "60"])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().verify(task, response)
+
+
+def test_a_process_that_a_worker_leaves_behind_does_not_hold_up_the_run(tmp_path: Path):
+    several = tasks(6)
+    several[2]["trap"] = "fork"
+
+    run = collect(several, velo.SimpleAgent(model=model, environment=Forks()), out=tmp_path / "r.jsonl", workers=2)
+
+    assert (run.kept, run.failed) == (5, 1)
+
+
+async def careless(request: dict[str, Any]) -> Any:
+    logging.getLogger("careless").warning("%d", "not a number")
+    logging.getLogger("careless").warning("half a pair: \ud800")
+    return answer(request)
+
+
+def test_a_careless_log_line_fails_no_rollout(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    agent = velo.SimpleAgent(model=careless, environment=Sums())
+
+    run = collect(tasks(4), agent, out=tmp_path / "r.jsonl", workers=2)
+
+    assert (run.kept, run.failed) == (4, 0)
+    assert "half a pair: \\ud800" in caplog.text

@@ -135,7 +135,7 @@ def test_a_block_that_runs_with_other_settings_is_refused():
 
 def test_without_servers_the_config_is_run_here_and_that_is_said(closed_port: int):
     args = config(closed_port, model(answers=["x"]))
-    note = f"no servers run at 127.0.0.1:{closed_port}: running embedded, all in this process"
+    note = f"no servers run at 127.0.0.1:{closed_port}: running embedded, without servers"
     assert find(args) == (args, Servers(note=note))
 
 
@@ -166,7 +166,7 @@ def test_a_config_of_which_nothing_runs_is_embedded_and_said_to_be():
     with head() as port:
         other = Instance("other", "responses_api_models", "scripted_model", {"answers": ["x"]}, "test")
         _, servers = find(Config({"head_server": {"host": "127.0.0.1", "port": port}}, {"other": other}))
-    assert servers.note == f"none of these servers runs at 127.0.0.1:{port}: running embedded, all in this process"
+    assert servers.note == f"none of these servers runs at 127.0.0.1:{port}: running embedded, without servers"
 
 
 def test_a_head_that_lists_no_servers_is_an_error_without_a_config_and_its_blocks_are_never_run_here():
@@ -242,7 +242,7 @@ def test_the_token_is_sent_and_a_wrong_one_is_one_line():
 def test_another_program_at_the_address_is_named_and_a_config_is_run_here():
     with head(status=404) as port:
         what = f"what answers at 127.0.0.1:{port} is not a Velodrome head server (it answers with status 404)"
-        note = f"{what}: running embedded, all in this process"
+        note = f"{what}: running embedded, without servers"
         assert find(config(port, model(answers=["x"])))[1] == Servers(note=note)
         with pytest.raises(InputError, match="is not a Velodrome head server"):
             find(config(port))

@@ -197,7 +197,8 @@ def fail(made: Attempt, error: RolloutError, meta: Json, timing: Json, task: Jso
     text = str(error)[:_LONGEST_ERROR] + (f" ({error.place})" if place else "")
     made.away = error.away
     if error.__cause__ is not None and log.isEnabledFor(logging.INFO):
-        made.traceback = "".join(traceback.format_exception(error.__cause__))
+        lines = "".join(traceback.format_exception(error.__cause__))
+        made.traceback = lines.encode(errors="backslashreplace").decode()
     made.tokens = int(made.spans.count("tokens"))
     measure(made, timing)
     made.failure = {

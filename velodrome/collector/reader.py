@@ -6,6 +6,7 @@ is read once at the end.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ import orjson
 
 from velodrome.children import ChildProcess, ParentChannel, spawn
 from velodrome.collector.attempt import Attempt
-from velodrome.collector.readings import Readings, RowReader, RunReport
+from velodrome.collector.readings import NotReadYet, Readings, RowReader, RunReport
 from velodrome.profiling.profile_file import make_profile
 from velodrome.records.facts import RowFacts
 
@@ -24,6 +25,7 @@ Json = dict[str, Any]
 
 _MAIN = "velodrome.collector.reader:main"
 _AT_ONCE = 256 * 1024  # bytes in a frame
+_ANSWER_S = 120.0  # for its report; then the output is read here
 _FAR_BEHIND = 256 << 20  # bytes that wait for it
 _OUT_OF_ORDER = 4096  # rows that are held back, because workers finish side by side
 _ROWS, _TREE, _REPORT = b"r", b"t", b"e"
@@ -34,7 +36,11 @@ _KEPT, _FAILED = b"+", b"-"
 async def make_reader(where: str, *, by_task: bool, profiled: bool) -> AsyncIterator[RowReader]:
     """A process that reads rows for as long as the block runs."""
     init = {"where": where, "by_task": by_task, "profiled": profiled}
-    reader = ReaderProcess(await spawn(_MAIN, orjson.dumps(init)))
+    reader: ReaderProcess | NotReadYet
+    try:
+        reader = ReaderProcess(await spawn(_MAIN, orjson.dumps(init)))
+    except OSError:  # no more processes, or no more files
+        reader = NotReadYet()
     try:
         yield reader
     finally:
@@ -67,7 +73,12 @@ class ReaderProcess:
         request = {"config": config, "output": None if output is None else str(output), "failed": failed}
         self._send()
         self._child.send(_REPORT + orjson.dumps(request))
-        answer = None if self._lost else await self._child.receive()
+        if self._lost:
+            return None
+        try:
+            answer = await asyncio.wait_for(self._child.receive(), _ANSWER_S)
+        except TimeoutError:
+            return None
         return None if answer is None else RunReport(**orjson.loads(answer))
 
     async def aclose(self) -> None:

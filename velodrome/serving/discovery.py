@@ -89,7 +89,7 @@ def _places(config: Config, wanted: AbstractSet[str]) -> str:
     """Where the components of a config are if no head has them: at the `url` of their blocks, the others here."""
     elsewhere = sorted(name for name in wanted if "url" in config.instances[name].settings)
     if not elsewhere:
-        return "running embedded, all in this process"
+        return "running embedded, without servers"
     names = ", ".join(elsewhere)
     if len(elsewhere) == len(wanted):
         return f"using the servers at the urls in the config: {names}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 
 from velodrome.children import ChildProcess, spawn
 from velodrome.collector.executors.worker import BoundaryFile, WorkerInit
@@ -22,12 +22,14 @@ async def worker_processes(init: WorkerInit) -> AsyncIterator[Callable[[], Await
     async with packed(init) as data:
 
         async def start() -> WorkerLink:
-            fd, path = tempfile.mkstemp(prefix="velo-worker-")
             try:
-                child = await spawn(_MAIN, data)
+                fd, path = tempfile.mkstemp(prefix="velo-worker-")
+                with ExitStack() as undo:
+                    undo.callback(os.unlink, path)
+                    undo.callback(os.close, fd)
+                    child = await spawn(_MAIN, data)
+                    undo.pop_all()
             except OSError as error:
-                os.close(fd)
-                os.unlink(path)
                 raise ServerError(f"a worker process cannot be started: {error}") from error
             child.send(path.encode())
             return _ProcessLink(child, fd, path)
@@ -48,13 +50,17 @@ class _ProcessLink:
     async def receive(self) -> bytes | None:
         """The next frame; None once it has ended."""
         frame = await self._child.receive()
-        if frame is None and self._fd >= 0:
+        if frame is None:
+            self._forget()
+        return frame
+
+    def _forget(self) -> None:
+        if self._fd >= 0:
             self._boundary = os.pread(self._fd, BoundaryFile.SIZE, 0).decode().strip()
             os.close(self._fd)
             self._fd = -1
             with suppress(FileNotFoundError):  # of one that ended before it opened it
                 os.unlink(self._path)
-        return frame
 
     def ending(self) -> str:
         """How it ended."""
@@ -66,4 +72,7 @@ class _ProcessLink:
 
     async def close(self, grace_s: float) -> None:
         """Give up what it runs and end it."""
-        await self._child.close(grace_s)
+        try:
+            await self._child.close(grace_s)
+        finally:
+            self._forget()

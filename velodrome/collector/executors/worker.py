@@ -212,7 +212,11 @@ class _ToParent(logging.Handler):
         self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._send(event(log=[record.levelno, record.name, self.format(record)]))
+        try:
+            text = self.format(record).encode(errors="backslashreplace").decode()
+            self._send(event(log=[record.levelno, record.name, text]))
+        except Exception:  # noqa: BLE001 - as the handlers of the standard library: logging fails no rollout
+            self.handleError(record)
 
 
 def logs_go_to(send: Any, level: int) -> None:

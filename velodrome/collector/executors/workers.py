@@ -70,6 +70,7 @@ class _Worker:
         self.jobs: dict[int, Job] = {}  # by place
         self.waiting: list[Job] = []  # for the next frame
         self.alone = False  # it runs one suspect, or will
+        self.suspect: int | None = None  # the place of that job
         self.lending: Lending | None = None
 
     def borrow(self) -> None:
@@ -115,7 +116,7 @@ class Workers:
         self._slots = Slots() if numbered else None
         self._slot: dict[int, int] = {}
         self._note, self._expire = note, expire
-        self._notes: set[str] = set()
+        self._notes: dict[str, set[int]] = {}  # which workers said it
         self._returned: deque[Job] = deque()  # to run again
         self._suspects: deque[Job] = deque()  # to run alone
         self._ends: dict[int, tuple[int, int]] = {}  # of workers, by place: in company, alone
@@ -230,19 +231,28 @@ class Workers:
                 worker.alone = True
         for worker in cells:
             if self._suspects and not worker.jobs:
+                worker.suspect = self._suspects[0].place
                 worker.give(self._suspects.popleft())
 
     # ---- the life of a worker
 
     async def _live(self, worker: _Worker) -> None:
         """Start a worker, and again whenever it ends, until the run is over."""
-        while not self._closing:
-            worker.link = link = await self._launch()
-            worker.borrow()
-            while (frame := await link.receive()) is not None:
-                self._take(worker, *read_frame_from_worker(frame))
-            worker.link, worker.ready = None, False
-            worker.borrow()
+        while not self._closing and not self._stopping:
+            link, ended = await self._launch(), False
+            try:
+                if self._closing:
+                    return
+                worker.link = link
+                worker.borrow()
+                while (frame := await link.receive()) is not None:
+                    self._take(worker, *read_frame_from_worker(frame))
+                ended = True
+            finally:
+                worker.link, worker.ready = None, False
+                worker.borrow()
+                if not ended:
+                    await link.close(0.0 if self._closing else _GRACE_S)
             if not self._closing and not self._cancelled:
                 self._bury(worker, link)
 
@@ -256,9 +266,11 @@ class Workers:
         elif "ready" in header:
             worker.ready = True
         elif "note" in header:
-            if header["note"] not in self._notes:  # every worker may have the same to say
-                self._notes.add(header["note"])
+            said_by = self._notes.setdefault(header["note"], set())
+            if not said_by or id(worker) in said_by:  # every worker may have the same to say
+                said_by.clear()
                 self._note(header["note"])
+            said_by.add(id(worker))
         elif "log" in header:
             level, name, text = header["log"]
             logging.getLogger(name).log(level, "%s", text)
@@ -294,21 +306,24 @@ class Workers:
         self._fruitless += not jobs
         if self._fruitless > _FRUITLESS * len(self._workers):
             raise ServerError(f"workers end before they run a rollout; the last one ended with {link.ending()}")
-        what = f"its {len(jobs)} rollouts run again" if len(jobs) > 1 else "its rollout runs again"
-        self._note(f"a worker ended ({link.ending()}); {what if jobs else 'another one takes its place'}")
         if self._stopping:
             self._handed_back += len(jobs)
+            self._note(f"a worker ended ({link.ending()}); of its rollouts {len(jobs)} were not finished")
             jobs = []
+        else:
+            what = f"{len(jobs)} rollouts that it ran are not finished" if jobs else "another one takes its place"
+            self._note(f"a worker ended ({link.ending()}); {what}")
         for job in jobs:
             company, alone = self._ends.get(job.place, (0, 0))
-            self._ends[job.place] = ends = (company + (len(jobs) > 1), alone + (len(jobs) == 1))
+            was_alone = job.place == worker.suspect
+            self._ends[job.place] = ends = (company + (not was_alone), alone + was_alone)
             if ends[1] >= _ALONE:
                 self._finish(_killer(job, link))
             elif sum(ends) >= _COMPANY:
                 self._suspects.append(job)
             else:
                 self._returned.append(job)
-        worker.alone = False
+        worker.alone, worker.suspect = False, None
         self.wake()
 
     def _life_ended(self, life: asyncio.Task[None]) -> None:
