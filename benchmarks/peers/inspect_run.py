@@ -46,7 +46,7 @@ def main() -> None:
         max_samples=job.parallel,
         max_connections=job.parallel,
         temperature=0.7,
-        display="none",  # and no log for live viewing: what its authors advise for fast models
+        display="none",  # and nothing for live viewing: it costs most where the model is fast
         log_realtime=False,
         score_display=False,
         ctl_server=False,
