@@ -134,7 +134,9 @@ class ChildProcess:
             self.kill()  # also what it left behind
         self.ending = _how(await self._process.wait())
         self._watching.cancel()
-        self._writer.close()
+        self._writer.transport.abort()  # nobody reads any more
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import subprocess
+import termios
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 from seed_snippets import BROKEN
 
 SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "print_aggregate_results.py"
@@ -65,17 +71,35 @@ SEED_002_PROGRESS = """ng_collect_rollouts \\
 """
 
 
+def in_terminal(workplace: Any, command: str) -> tuple[int, str, str]:
+    """Run a command whose stderr is a terminal: its exit code, its stdout, and what it wrote on the screen."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 120))
+    with (workplace.folder / "stdout").open("wb") as stdout:
+        process = subprocess.Popen(
+            ["bash", "-c", command], cwd=workplace.folder, env=workplace.environ, stdout=stdout, stderr=slave
+        )
+    os.close(slave)
+    written = b""
+    with suppress(OSError):  # the last of those who had the terminal open has ended
+        while data := os.read(master, 65536):
+            written += data
+    os.close(master)
+    code = process.wait(DEADLINE_S)
+    return code, (workplace.folder / "stdout").read_text(), written.decode()
+
+
 def test_seed_002_shows_the_progress_bar_and_prints_the_metrics(workplace: Any) -> None:
     workplace.scripted()
     workplace.tasks("tasks.jsonl", 100, wrong=27)
 
-    done = workplace.run(SEED_002_PROGRESS)
+    code, stdout, screen = in_terminal(workplace, SEED_002_PROGRESS)
 
-    assert done.returncode == 0, done.stderr
+    assert code == 0, screen
     assert re.search(
-        r"Collecting rollouts: 100%\|█+\| 100/100 \[\d\d:\d\d<\d\d:\d\d, +[\d.]+it/s, reward 0.730\]", done.stderr
+        r"Collecting rollouts: 100%\|█+\| 100/100 \[\d\d:\d\d<\d\d:\d\d, +[\d.]+it/s, reward 0.730\]", screen
     )
-    metrics = json.loads(done.stdout)
+    metrics = json.loads(stdout)
     assert (metrics["reward"], metrics["accuracy"], metrics["avg_tool_calls"]) == (0.73, 0.73, 1.0)
 
 
