@@ -216,14 +216,14 @@ def test_rollouts_are_scored_by_workers_too(tmp_path: Path):
 
 def started_here() -> set[int]:
     """The processes that this one has started and that still run."""
-    here = Path(f"/proc/{os.getpid()}/task")
-    pids = [int(pid) for task in here.iterdir() for pid in (task / "children").read_text().split()]
-    return {pid for pid in pids if b"velodrome.children" in command_line(pid)}
+    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    pids = [int(pid) for children in tasks for pid in contents(children).split()]
+    return {pid for pid in pids if b"velodrome.children" in contents(Path(f"/proc/{pid}/cmdline"))}
 
 
-def command_line(pid: int) -> bytes:
-    with suppress(OSError):  # it has ended
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+def contents(path: Path) -> bytes:
+    with suppress(OSError):  # the thread or the process has ended
+        return path.read_bytes()
     return b""
 
 
