@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
@@ -303,7 +303,7 @@ def test_processes_record_at_once_and_another_replays_without_the_server_or_the_
     assert replay.returncode == 0, said
     kept = {orjson.loads(line)["meta"]["key"] for line in timeless(tmp_path / "again.jsonl")}
     assert len(kept) == 80
-    with sqlite3.connect(tmp_path / "cache" / NAME) as database:
+    with closing(sqlite3.connect(tmp_path / "cache" / NAME)) as database:
         assert database.execute("SELECT count(*) FROM answer").fetchone() == (80,)
     assert b"very-secret" not in b"".join(path.read_bytes() for path in (tmp_path / "cache").iterdir())
 
@@ -321,7 +321,7 @@ def test_an_answer_with_a_secret_of_the_config_in_it_is_not_stored(tmp_path: Pat
             await asyncio.to_thread(each.communicate, timeout=DEADLINE_S)
 
     asyncio.run(record())
-    with sqlite3.connect(tmp_path / "cache" / NAME) as database:
+    with closing(sqlite3.connect(tmp_path / "cache" / NAME)) as database:
         assert database.execute("SELECT count(*) FROM answer").fetchone() == (0,)
 
 
