@@ -130,16 +130,16 @@ class ChildProcess:
             await asyncio.wait_for(self._process.wait(), grace_s)
         except TimeoutError:
             pass
-        finally:
+        finally:  # cancelled, too
             self.kill()  # also what it left behind
-        self.ending = _how(await self._process.wait())
-        self._watching.cancel()
-        self._writer.transport.abort()  # nobody reads any more
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+            self.ending = _how(await self._process.wait())
+            self._watching.cancel()
+            self._writer.transport.abort()  # nobody reads any more
+            with contextlib.suppress(OSError):
+                await self._writer.wait_closed()
+            if self._lifeline >= 0:
+                os.close(self._lifeline)
+                self._lifeline = -1
 
 
 class ParentChannel:

@@ -190,6 +190,29 @@ def test_a_process_is_replaced_after_so_many_calls():
     assert [each["calls"] for each in results] == [1, 2, 1, 2, 1]  # type: ignore[index]
 
 
+def test_a_process_that_is_ready_as_its_environment_closes_is_ended_too():
+    """Its first answer is here and not yet looked at."""
+
+    async def main() -> tuple[list[int], int]:
+        environment = Misbehaves(executor="process", worker_processes=1)
+        await environment.score(await environment.open({}), {"do": ""}, {"output": []})
+        workers = environment.__dict__["_workers"]
+        await workers.aclose()
+        workers.warm()
+        while not workers._new:
+            await asyncio.sleep(0)
+        [child] = workers._new
+        while not child._reader._buffer:
+            await asyncio.sleep(0)
+        await workers.aclose()
+        return [each.child.pid for each in workers._workers], child.pid
+
+    left, pid = asyncio.run(main())
+    assert left == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
 @pytest.mark.parametrize("executor", ["inline", "thread"])
 def test_in_this_process_a_leak_stays(executor: Any):
     """Here with a small one; a crash and an exit end the process: tests/collector/test_cpu_bound.py."""

@@ -154,7 +154,8 @@ class CodeWorkers:
             self._retire(self._idle.pop())
         for child in () if self._waiting else self._new:
             child.kill()
-        await asyncio.gather(*self._starting, *self._closing, return_exceptions=True)
+        while ending := (*self._starting, *self._closing):
+            await asyncio.gather(*ending, return_exceptions=True)
 
     @property
     def _count(self) -> int:
@@ -185,13 +186,16 @@ class CodeWorkers:
             raise
 
     def _offer(self, worker: _CodeWorker) -> None:
-        """To the first that waits for one; else it is idle."""
+        """To the first that waits for one; else it is idle, or ends if all were closed meanwhile."""
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
                 future.set_result(worker)
                 return
-        self._idle.append(worker)
+        if self._is_open:
+            self._idle.append(worker)
+        else:
+            self._retire(worker)
 
     def _start(self) -> None:
         self._run(self._make(), self._starting)
@@ -212,13 +216,13 @@ class CodeWorkers:
             fault = WorkerEnded(f"its process cannot be started: not ready after {_START_S:g} s")
         finally:
             self._new.discard(child)
-        if fault is None:
-            worker = _CodeWorker(child)
-            self._workers.add(worker)
-            self._offer(worker)
-        else:
+        if fault is not None:
             await child.close(0)
             self._refuse(fault)
+            return
+        worker = _CodeWorker(child)
+        self._workers.add(worker)
+        self._offer(worker)
 
     def _refuse(self, fault: WorkerEnded) -> None:
         """There is no worker for those that wait. The next call tries again."""
