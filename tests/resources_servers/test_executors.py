@@ -199,10 +199,10 @@ def test_a_process_that_is_ready_as_its_environment_closes_is_ended_too():
         workers = environment.__dict__["_workers"]
         await workers.aclose()
         workers.warm()
-        while not workers._new:
+        while not workers._new:  # noqa: ASYNC110 - to the step
             await asyncio.sleep(0)
         [child] = workers._new
-        while not child._reader._buffer:
+        while not child._reader._buffer:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await workers.aclose()
         return [each.child.pid for each in workers._workers], child.pid
