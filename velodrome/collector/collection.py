@@ -114,12 +114,9 @@ async def conduct(
             earlier.records = b""  # a million rows take 32 MB; the plan has what it needs
         readings = await stack.enter_async_context(make_readings(collector, place.workers, earlier))
         collector.begin(sink, readings, agents.secrets, say, title if surface.progress else "")
-        for note in (agents.note, *earlier.notes, *sink.notes):
+        for note in (agents.note, *earlier.notes, *sink.notes, _already_there(settings, plan)):
             if note:
                 say(note)
-        if plan.kept:
-            rest = "continuing with the rest" if plan.kept < plan.rollouts else "nothing is left to do"
-            say(f"{settings.output}: {plan.kept} of {plan.rollouts} rollouts are there already; {rest}")
         entry = runfile.begin(recipe, _inputs(settings, plan), agents.config)
         try:
             async with make_executor(collector, work, place) as executor:
@@ -127,12 +124,8 @@ async def conduct(
                     run = await collector.run(executor)
         except StorageError as error:
             raise collector.refused(error) from error
-        if collector.counts.kept and not collector.counts.tokens:
-            warn = say if surface.progress else log.warning  # without a bar, notes are easily missed
-            if collector.budget.max_total_tokens is not None:
-                warn("the model reports no token counts, so max_total_tokens could not stop anything")
-            if settings.tokens_per_minute is not None and isinstance(settings, CollectSettings):
-                warn("the model reports no token counts, so tokens_per_minute could not limit anything")
+        for warning in _uncounted(collector):
+            (say if surface.progress else log.warning)(warning)  # without a bar, notes are easily missed
         if sink.changed is None:
             run = await with_readings(run, collector, agents.config)
             if run.skipped:
@@ -143,6 +136,24 @@ async def conduct(
     if sink.changed is not None:
         raise ChangedError("\n".join((*sink.changes(), collector.account())))
     return run
+
+
+def _already_there(settings: SharedSettings, plan: Plan) -> str:
+    if not plan.kept:
+        return ""
+    rest = "continuing with the rest" if plan.kept < plan.rollouts else "nothing is left to do"
+    return f"{settings.output}: {plan.kept} of {plan.rollouts} rollouts are there already; {rest}"
+
+
+def _uncounted(collector: Collector) -> Iterator[str]:
+    """What a limit on tokens could not do because the model reports none."""
+    settings = collector.settings
+    if collector.counts.tokens or not collector.counts.kept:
+        return
+    if collector.budget.max_total_tokens is not None:
+        yield "the model reports no token counts, so max_total_tokens could not stop anything"
+    if settings.tokens_per_minute is not None and isinstance(settings, CollectSettings):
+        yield "the model reports no token counts, so tokens_per_minute could not limit anything"
 
 
 def make_rates(settings: SharedSettings) -> RunRates | None:
