@@ -25,7 +25,7 @@ HEAVY = (
 
 
 CALLS = {
-    *("check", "collect", "compare", "export", "metrics", "profile", "read"),
+    *("check", "collect", "compare", "export", "merge", "metrics", "profile", "read"),
     *("rollout", "serve", "train", "verify", "view"),
 }
 COMPONENTS = {"Environment", "LocalModel", "OpenAI", "ScriptedModel", "SimpleAgent", "tool"}

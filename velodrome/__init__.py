@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from velodrome import errors
     from velodrome.api.collecting import collect, rollout, verify
-    from velodrome.api.exchanging import export
+    from velodrome.api.exchanging import export, merge
     from velodrome.api.learning import train
     from velodrome.api.measuring import check, compare, metrics, profile
     from velodrome.api.reading import read
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "api.collecting": "collect rollout verify",
-    "api.exchanging": "export",
+    "api.exchanging": "export merge",
     "api.learning": "train",
     "api.measuring": "check compare metrics profile",
     "api.reading": "read",
@@ -59,6 +59,7 @@ __all__ = [
     "compare",
     "errors",
     "export",
+    "merge",
     "metrics",
     "profile",
     "read",

@@ -44,6 +44,7 @@ def run(tasks: Any, live: Any, **settings: Any) -> Any:
         (lambda: velo.check("r.jsonl", skp=["schema"]), "skip"),  # type: ignore[call-arg]
         (lambda: velo.profile("r.jsonl", zzz=1), "rollouts"),  # type: ignore[call-arg]
         (lambda: velo.export("sft", "r.jsonl", "x.jsonl", overwite=True), "overwrite"),
+        (lambda: velo.merge("x.jsonl", "r.jsonl", allow_mix=True), "allow_mixed"),  # type: ignore[call-arg]
         (lambda: velo.serve(Echo(), prot=1), "port"),  # type: ignore[call-arg]
         (lambda: velo.view("r.jsonl", prot=1), "port"),  # type: ignore[call-arg]
         (lambda: velo.train("cartpole", trainer={"bach_size": 3}), "trainer.batch_size"),
@@ -70,6 +71,8 @@ FILES: list[Callable[[Any], Any]] = [
     lambda thing: velo.export("sft", thing, "x.jsonl"),
     lambda thing: velo.export("sft", "r.jsonl", thing),
     lambda thing: velo.export(thing, "r.jsonl", "x.jsonl"),
+    lambda thing: velo.merge(thing, "r.jsonl"),
+    lambda thing: velo.merge("x.jsonl", thing),
     lambda thing: velo.read("r.jsonl").where(thing),
     lambda thing: asyncio.run(velo.verify(thing, Echo())),
     lambda thing: asyncio.run(velo.verify("r.jsonl", config=thing)),
@@ -222,6 +225,7 @@ def test_a_file_that_is_not_there_is_answered_with_the_nearest_beside_it(tmp_pat
         lambda path: velo.read(path),
         lambda path: velo.metrics(path),
         lambda path: velo.export("sft", path, tmp_path / "x.jsonl"),
+        lambda path: velo.merge(tmp_path / "x.jsonl", path),
         lambda path: run(path, agent),
         lambda path: velo.view(path),
     ):

@@ -120,6 +120,38 @@ def test_a_compressed_output_is_continued_too(capsys: pytest.CaptureFixture[str]
     assert ran == ["t5", "t8"]
 
 
+def test_a_pattern_may_find_failures_files_too(capsys: pytest.CaptureFixture[str]):
+    found = sorted(str(path) for path in Path().glob("*.jsonl"))
+    assert found == ["a.jsonl", "b.failures.jsonl", "b.jsonl"]
+    code, counts, said = merge(capsys, "all.jsonl", *found)
+    assert (code, counts["rollouts"], counts["failures"], counts["left_out"], said) == (0, 7, 1, 0, "")
+
+
+def test_from_python_it_is_the_same(capsys: pytest.CaptureFixture[str]):
+    Path("torn.jsonl").write_bytes(lines("a.jsonl")[0][:-40])
+    shards = ["a.jsonl", "b.jsonl", "torn.jsonl"]
+    _, counts, said = merge(capsys, "printed.jsonl", *shards)
+    result = velo.merge("all.jsonl", (Path(shard) for shard in shards))
+    assert {"notes": said.splitlines(), "to": "printed.jsonl", **counts} == {**vars(result), "to": "printed.jsonl"}
+    assert (result.rollouts, result.left_out) == (7, 1)
+    assert lines("all.jsonl") == lines("printed.jsonl")
+    assert velo.merge("one.jsonl", "a.jsonl").rollouts == 4
+
+
+def test_a_mistake_in_python_is_an_input_error():
+    collect("hot.jsonl", TASKS[8:], params={"temperature": 1.0})
+    with pytest.raises(velo.errors.InputError, match=r"hot.jsonl.*\bset allow_mixed\b"):
+        velo.merge("all.jsonl", ["a.jsonl", "hot.jsonl"])
+    assert velo.merge("all.jsonl", ["a.jsonl", "hot.jsonl"], allow_mixed=True).rollouts == 5
+    with pytest.raises(velo.errors.InputError, match=r"missing.jsonl: no such file"):
+        velo.merge("new.jsonl", ["a.jsonl", "missing.jsonl"])
+    with pytest.raises(velo.errors.InputError, match="no files to merge"):
+        velo.merge("new.jsonl", [])
+    with pytest.raises(velo.errors.InputError, match="there already"):
+        velo.merge("all.jsonl", "a.jsonl")
+    assert not list(Path().glob("*new*"))
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -129,6 +161,8 @@ def test_a_compressed_output_is_continued_too(capsys: pytest.CaptureFixture[str]
         (["all.json", "a.jsonl"], "ends in .jsonl"),
         (["used.jsonl", "a.jsonl"], "used.run.json: there already"),
         (["all.jsonl", "busy.jsonl"], "is writing to it"),
+        (["all.jsonl", "b.failures.jsonl"], "a failures file"),
+        (["all.jsonl", "tasks.jsonl"], "a file of tasks"),
     ],
 )
 def test_what_cannot_be_merged_is_one_clear_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]):
@@ -139,6 +173,7 @@ def test_what_cannot_be_merged_is_one_clear_line(words: list[str], says: str, ca
     from velodrome.collector.watch.live_state import process_start
 
     Path("used.run.json").write_text("{}")
+    Path("tasks.jsonl").write_bytes(orjson.dumps(TASKS[0]) + b"\n")
     Path("busy.jsonl").write_bytes(Path("a.jsonl").read_bytes())
     mine = {"pid": os.getpid(), "host": socket.gethostname(), "process_started": process_start(os.getpid())}
     Path("busy.progress.json").write_bytes(orjson.dumps({**mine, "done": 1, "total": 2, "started_at": 0}))

@@ -133,10 +133,7 @@ def read(rollouts: PathLike | Iterable[PathLike], where: str = "") -> Rows:
 
 def checked_files(rollouts: PathLike | Iterable[PathLike]) -> list[Path]:
     """The files to read, or every mistake in them."""
-    members = [rollouts] if isinstance(rollouts, str | os.PathLike) else _members(rollouts, "rollouts files")
-    if wrong := [each for each in members if not isinstance(each, str | os.PathLike)]:
-        raise InputError(f"rollouts: expected the path of a file, not {wrong[0]!r:.80}")
-    paths = [Path(each).expanduser() for each in members]
+    paths = named_files(rollouts)
     problems = [problem for path in paths if (problem := _problem(path)) is not None]
     resolved = [path.resolve() for path in paths]
     problems += dict.fromkeys(f"{path}: named twice" for at, path in enumerate(paths) if resolved[at] in resolved[:at])
@@ -145,6 +142,14 @@ def checked_files(rollouts: PathLike | Iterable[PathLike]) -> list[Path]:
     if problems:
         raise InputError(*problems)
     return paths
+
+
+def named_files(rollouts: PathLike | Iterable[PathLike]) -> list[Path]:
+    """The paths of a file, or of a list of files."""
+    members = [rollouts] if isinstance(rollouts, str | os.PathLike) else _members(rollouts, "rollouts files")
+    if wrong := [each for each in members if not isinstance(each, str | os.PathLike)]:
+        raise InputError(f"rollouts: expected the path of a file, not {wrong[0]!r:.80}")
+    return [Path(each).expanduser() for each in members]
 
 
 def _members(rollouts: Any, what: str) -> list[Any]:

@@ -6,21 +6,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from pydantic import Field
-
+from velodrome.api.exchanging import merge
 from velodrome.cli.verb import Verb, argument, read_flags
-from velodrome.settings.model import Settings
+from velodrome.collector.shards.merging import MergeOptions
 from velodrome.settings.values import FilePath
 from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
 
-class MergeFlags(Settings):
+class MergeFlags(MergeOptions):
     """The flags of `velo merge`."""
 
     out: FilePath = argument(title="OUT", description="the new file; nothing is overwritten")
-    files: tuple[FilePath, ...] = argument((), title="IN", description="rollouts files (.jsonl or .jsonl.zst)")
-    allow_mixed: bool = Field(False, description="merge rollouts made with different settings")
+    files: tuple[FilePath, ...] = argument(title="IN", description="rollouts files (.jsonl or .jsonl.zst)")
 
 
 VERB = Verb(
@@ -39,8 +37,6 @@ examples:
 
 def run(argv: Sequence[str]) -> int:
     """Merge; the counts are JSON on stdout, notes go to stderr."""
-    from velodrome.collector.shards.merging import merge
-
     flags = read_flags(MergeFlags, argv, "velo merge")
     result = merge(flags.out, flags.files, allow_mixed=flags.allow_mixed)
     for note in result.notes:

@@ -15,19 +15,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from velodrome.collector.keys import content_number, entry_of, name_hash
 from velodrome.collector.runfile import RunFile, refuse_mixing
 from velodrome.collector.watch.live_state import lives, read_live_state
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LostLine, read_lines
+from velodrome.records.other_files import other_file
 from velodrome.records.outfile import OutFile
 from velodrome.records.rollout import beside
+from velodrome.settings.files import file_problem
+from velodrome.settings.model import Settings
+from velodrome.settings.values import FilePath
 
 if TYPE_CHECKING:
     import numpy as np
 
 _MOST_NOTES = 20
 _BESIDE = ("failures.jsonl", "run.json", "metrics.json", "profile.json", "progress.json", "keys", "plan")
+
+
+class MergeOptions(Settings):
+    """What is merged, and into what."""
+
+    out: FilePath = Field(description="the new file; nothing is overwritten")
+    files: tuple[FilePath, ...] = Field((), description="rollouts files (.jsonl or .jsonl.zst)")
+    allow_mixed: bool = Field(False, description="merge rollouts made with different settings")
 
 
 @dataclass
@@ -104,12 +118,13 @@ class MergedRows:
         return f"{paths[file]}:{self.lines[row]}"
 
 
-def merge(out: Path, paths: Sequence[Path], *, allow_mixed: bool = False) -> MergeResult:
+def merge(options: MergeOptions) -> MergeResult:
     """Write the rollouts, failures and runs of these outputs as one. Nothing is written if anything is wrong."""
+    out, paths = options.out, _without_failures(options.files)
     _check(out, paths)
     result, rows = MergeResult(), MergedRows()
     states = [_state(path) for path in paths]
-    run = _merged_run(out, paths, allow_mixed=allow_mixed)
+    run = _merged_run(out, paths, allow_mixed=options.allow_mixed)
     for path in paths:
         for number, line in _whole_lines(path, result):
             if not rows.add(number, line):
@@ -139,13 +154,19 @@ def merge(out: Path, paths: Sequence[Path], *, allow_mixed: bool = False) -> Mer
     return result
 
 
+def _without_failures(paths: Sequence[Path]) -> list[Path]:
+    """A failures file that a pattern found is merged with its rollouts file, and is not one itself."""
+    known = {beside(path, "failures.jsonl") for path in paths}
+    return [path for path in paths if path not in known]
+
+
 def _check(out: Path, paths: Sequence[Path]) -> None:
     problems = [] if out.name.endswith((".jsonl", ".jsonl.zst")) else [f"{out}: an output ends in .jsonl or .jsonl.zst"]
     if not paths:
-        problems.append("give the files to merge: velo merge OUT IN … (see velo merge --help)")
+        problems.append("no files to merge: give at least one")
     for path in paths:
-        if not path.is_file():
-            problems.append(f"{path}: no such file")
+        if (problem := file_problem(path) or other_file(path)) is not None:
+            problems.append(problem)
         elif beside(path, "progress.json").exists():
             state = read_live_state(path)
             if "finished_at" not in state and lives(state):
