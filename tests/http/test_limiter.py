@@ -212,8 +212,8 @@ def test_loops_of_several_threads_that_end_while_calls_wait_lose_no_place():
     assert [limiter.take_at_once() for _ in range(3)] == [True, True, False]
 
 
-def test_processes_that_do_the_same_work_share_the_places():
-    few, many = Limiter("few", 2), Limiter("many", 10)
+def test_processes_that_do_the_same_work_divide_the_places_of_what_their_machine_has():
+    few, many = Limiter("few", 2, divided=True), Limiter("many", 10, divided=True)
     processes.count = 4
     try:
         taken = [sum(limiter.take_at_once() for _ in range(20)) for limiter in (few, many)]

@@ -4,7 +4,9 @@ First come, first served, in whichever event loop or thread. The wait is a span 
 setting and its value, so that a report can say what to change without knowing this limiter. Not waiting leaves no
 span.
 
-Of several processes that do the same work each has its share of the places.
+In a worker the places are the run's: it leases them from its parent (`collector/executors/places.py`), keeps what it
+has while nobody else needs it, and asks when it lacks some. That holds for limiters that are made with the components
+of the worker, since they are the same in every worker; one that is made later is the worker's own.
 
 A place is free, taken, or handed to a waiter that has not run since. A waiter that is cancelled first gives it back;
 a place handed to an event loop that closed first is free again.
@@ -18,12 +20,13 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from types import TracebackType
 
+from velodrome.http.leases import join
 from velodrome.timing.spans import put, span
 
 
 @dataclass
 class Processes:
-    """How many processes share the places of limiters with this one."""
+    """How many processes do the same work as this one."""
 
     count: int = 1
 
@@ -32,29 +35,33 @@ processes = Processes()
 
 
 class Limiter:
-    """`limit` places; None is no limit. `setting` is the key that sets it, if there is one."""
+    """`limit` places; None is no limit. `setting` is the key that sets it, if there is one.
 
-    def __init__(self, name: str, limit: int | None, setting: str = "") -> None:
+    `divided`: each worker has a share of the places, and at least one, as with what its machine has.
+    """
+
+    def __init__(self, name: str, limit: int | None, setting: str = "", *, divided: bool = False) -> None:
         self.name = name
         self.limit = limit
         self.span = f"limit:{name}"
         self._setting = setting or "places"
-        self._free = limit or 0
-        self._shared = False
+        self._divided = divided
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         # Ids, since a future keeps its task alive: the task of a closed loop gives its place back when it is collected.
         self._handed: dict[asyncio.AbstractEventLoop, set[int]] = {}
         # Reentrant, since the garbage collector may end a task, and so give back its place, at any moment.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        self._lease = None if limit is None or divided else join(self, f"{name} {self._setting} {limit}")
+        self._free = limit or 0 if self._lease is None else 0
 
     def take_at_once(self) -> bool:
         """Take a place if one is free."""
         return self.limit is None or self._take(self.limit)
 
     def _take(self, limit: int) -> bool:
-        with self._lock:
-            if not self._shared:  # at the first use: a limiter may be made before it is known how many share it
-                self._shared, self._free = True, max(limit // processes.count, 1)
+        with self.lock:
+            if self._divided:  # at the first use: it may be made before it is known how many share it
+                self._divided, self._free = False, max(limit // processes.count, 1)
             if self._free:
                 self._free -= 1
                 return True
@@ -68,12 +75,12 @@ class Limiter:
         with span(self.span):
             put(self._setting, self.limit)
             try:
-                with self._lock:
+                with self.lock:
                     self._waiting[place] = None
                     self._hand_out()
                 await place
             except (asyncio.CancelledError, GeneratorExit):
-                with self._lock:
+                with self.lock:
                     self._waiting.pop(place, None)
                     self._take_back(loop, place)  # it may have been handed one at the same moment
                     self._hand_out()
@@ -88,16 +95,28 @@ class Limiter:
     def give_back(self) -> None:
         """Pass the place on to the first that waits."""
         if self.limit is not None:
-            with self._lock:
+            with self.lock:
                 self._free += 1
-                if self._waiting:
+                if self._waiting or self._lease is not None:
                     self._hand_out()
 
+    def lend(self, granted: int, owed: int, wanted: int) -> None:
+        """The run lends so many more places, and says how many it needs back. Each is used once before."""
+        with self.lock:
+            if self._lease is not None:
+                self._free += granted
+                self._lease.told(granted, 0, 0)
+                self._hand_out()
+                self._lease.told(0, owed, wanted)
+                self._hand_out()
+
     def _hand_out(self) -> None:
-        """Hand the free places to those that wait. The lock is held."""
+        """Hand the free places to those that wait. The lock is held. A worker first gives back what it owes."""
         for loop in list(self._handed):
             if loop.is_closed():
                 self._free += len(self._handed.pop(loop, ()))
+        if self._lease is not None:
+            self._free -= self._lease.pay(self._free)
         while self._free and self._waiting:
             self._free -= 1
             place, _ = self._waiting.popitem(last=False)
@@ -113,6 +132,8 @@ class Limiter:
                     loop.call_soon_threadsafe(_wake, place)
             except RuntimeError:  # it is closed
                 self._take_back(loop, place)
+        if self._lease is not None:
+            self._free -= self._lease.settle(self._free, len(self._waiting))
 
     def _take_back(self, loop: asyncio.AbstractEventLoop, place: asyncio.Future[None]) -> None:
         """Free the place if it was handed to this waiter. The lock is held."""

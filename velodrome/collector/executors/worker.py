@@ -29,6 +29,7 @@ from velodrome.collector.executors.outage import Outage
 from velodrome.collector.plan import Job
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.work import RunJob, Work, unpack
+from velodrome.http.leases import LeasedLimiters, joining
 from velodrome.http.limiter import processes
 from velodrome.rates import LeasedRates, Permit, limited
 
@@ -109,18 +110,20 @@ class WorkerCore:
         self._executor: Inline | None = None
         self._outage: Outage | None = None
         self._rates: LeasedRates | None = None
+        self._limiters = LeasedLimiters(lambda *report: self._send(event(places=report)))
 
     async def run(self, data: bytes) -> None:
         """Until `end`. A work that cannot be set up here is reported, and the worker ends."""
         async with scope.Scope() as call:
             call.rate_limited = lambda retry_after_s: self._send(event(rate_limited=retry_after_s))
             try:
-                init: WorkerInit = unpack(data)
-                scope.connections.limit = init.connections.limit
-                scope.connections.limit_per_host = init.connections.limit_per_host
-                logs_go_to(self._send, init.log_level)
-                self._around.workers = processes.count = init.workers
-                run_job = init.work.connect(self._around)
+                with joining(self._limiters):
+                    init: WorkerInit = unpack(data)
+                    scope.connections.limit = init.connections.limit
+                    scope.connections.limit_per_host = init.connections.limit_per_host
+                    logs_go_to(self._send, init.log_level)
+                    self._around.workers = processes.count = init.workers
+                    run_job = init.work.connect(self._around)
             except Exception as error:  # noqa: BLE001 - the edge of a process: the parent reports it
                 reason = str(error) if isinstance(error, errors.InputError) else errors.describe(error)
                 self._send(event(refused=[reason]))
@@ -176,6 +179,8 @@ class WorkerCore:
         elif "permits" in frame:
             if self._rates is not None:
                 self._rates.grant([Permit(*each) for each in frame["permits"]])
+        elif "places" in frame:
+            self._limiters.lend(*frame["places"])
         elif "stop" in frame:
             self._outage.stop()  # what waits for a server is given up; what runs may finish
         else:

@@ -22,6 +22,7 @@ from velodrome.collector.attempt import Attempt, fail, meta_of
 from velodrome.collector.executors import Jobs
 from velodrome.collector.executors.frames import attempts_in, jobs_frame, read_frame_from_worker
 from velodrome.collector.executors.inline import CLOSING_S, Slots
+from velodrome.collector.executors.places import RunPlaces
 from velodrome.collector.plan import Job
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ServerError, ToolError, VerifyError
 from velodrome.rates import Lending, Permit, run_rates
@@ -73,13 +74,17 @@ class _Worker:
         self.suspect: int | None = None  # the place of that job
         self.lending: Lending | None = None
 
-    def borrow(self) -> None:
-        """Permits for model calls go to the worker that is there now, if the run limits them."""
+    def borrow(self, places: RunPlaces) -> None:
+        """Permits for model calls and places of limiters go to the worker that is there now."""
+        places.leave(self)
         if self.lending is not None:
             self.lending.close()
         rates, link = run_rates(), self.link
         self.lending = None
-        if rates is not None and link is not None:
+        if link is None:
+            return
+        places.join(self, lambda *lent: link.send(orjson.dumps({"places": lent})))
+        if rates is not None:
             self.lending = Lending(
                 rates, lambda permits: link.send(orjson.dumps({"permits": list(map(tuple, permits))}))
             )
@@ -120,6 +125,7 @@ class Workers:
         self._returned: deque[Job] = deque()  # to run again
         self._suspects: deque[Job] = deque()  # to run alone
         self._ends: dict[int, tuple[int, int]] = {}  # of workers, by place: in company, alone
+        self._places = RunPlaces(count)
         self._finished: list[Attempt] = []
         self._started = self._handed_back = self._fruitless = 0
         self._stopping = self._cancelled = self._closing = False
@@ -244,13 +250,13 @@ class Workers:
                 if self._closing:
                     return
                 worker.link = link
-                worker.borrow()
+                worker.borrow(self._places)
                 while (frame := await link.receive()) is not None:
                     self._take(worker, *read_frame_from_worker(frame))
                 ended = True
             finally:
                 worker.link, worker.ready = None, False
-                worker.borrow()
+                worker.borrow(self._places)
                 if not ended:
                     await link.close(0.0 if self._closing else _GRACE_S)
             if not self._closing and not self._cancelled:
@@ -282,6 +288,8 @@ class Workers:
                 call.rate_limited(header["rate_limited"])
         elif "permits" in header and worker.lending is not None:
             worker.lending.ask(header["permits"])
+        elif "places" in header:
+            self._places.trade(worker, *header["places"])
         elif "used" in header and (rates := run_rates()) is not None:
             permit, tokens = header["used"]
             rates.settle(Permit(*permit), tokens)

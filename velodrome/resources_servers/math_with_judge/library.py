@@ -42,7 +42,7 @@ class Library:
     def __init__(self, size: int, cpu_s: float, wall_s: float) -> None:
         self._cpu_s = cpu_s
         self._wall_s = wall_s
-        self._limiter = Limiter("library", size, "verify_processes")
+        self._limiter = Limiter("library", size, "verify_processes", divided=True)
         self._idle: list[Process] = []
         self._all: set[Process] = set()
 
