@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from time import perf_counter
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import orjson
@@ -21,8 +20,9 @@ from velodrome.collector.account import Surroundings, account
 from velodrome.collector.attempt import Attempt, fail, meta_of
 from velodrome.collector.executors import Jobs
 from velodrome.collector.executors.frames import attempts_in, jobs_frame, read_frame_from_worker
-from velodrome.collector.executors.inline import CLOSING_S, Slots
+from velodrome.collector.executors.inline import CLOSING_S
 from velodrome.collector.executors.places import RunPlaces
+from velodrome.collector.executors.running import RunningJobs
 from velodrome.collector.plan import Job
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ServerError, ToolError, VerifyError
 from velodrome.rates import Lending, Permit, run_rates
@@ -100,7 +100,7 @@ class _Worker:
             around.read_s, around.decisions = 0.0, []
 
 
-class Workers:
+class Workers(RunningJobs):
     """An executor over `count` workers. `start` makes one; `note` reports, `expire` stops the run."""
 
     def __init__(
@@ -114,11 +114,9 @@ class Workers:
         note: Callable[[str], None],
         expire: Callable[[str], None],
     ) -> None:
-        self.limit = limit
+        super().__init__(limit=limit, around=around, numbered=numbered)
         self._launch = start
         self._workers = [_Worker() for _ in range(count)]
-        self._around = around
-        self._slots = Slots() if numbered else None
         self._slot: dict[int, int] = {}
         self._note, self._expire = note, expire
         self._notes: dict[str, set[int]] = {}  # which workers said it
@@ -126,64 +124,27 @@ class Workers:
         self._suspects: deque[Job] = deque()  # to run alone
         self._ends: dict[int, tuple[int, int]] = {}  # of workers, by place: in company, alone
         self._places = RunPlaces(count)
-        self._finished: list[Attempt] = []
-        self._started = self._handed_back = self._fruitless = 0
-        self._stopping = self._cancelled = self._closing = False
-        self._error: BaseException | None = None
-        self._woken: asyncio.Future[None] | None = None
-
-    @property
-    def in_flight(self) -> int:
-        """Attempts that were started and not handed back yet."""
-        return self._started - self._handed_back
-
-    async def run(self, jobs: Jobs) -> AsyncGenerator[list[Attempt], None]:
-        """Batches of finished attempts."""
-        lives = [asyncio.create_task(self._live(worker)) for worker in self._workers]
-        for life in lives:
-            life.add_done_callback(self._life_ended)
-        try:
-            while not self._cancelled:
-                self._assign(jobs)
-                if not self.in_flight and (self._stopping or jobs.ended):
-                    return
-                if not self._finished and self._error is None:
-                    self._woken = asyncio.get_running_loop().create_future()
-                    await self._woken
-                if self._error is not None:
-                    raise self._error
-                if self._finished:
-                    yield self.finished()
-        finally:
-            self._woken, self._closing = None, True
-            await self._close(lives)
-
-    def wake(self) -> None:
-        """Look for something to do."""
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        self._fruitless = 0
+        self._closing = False
+        self._lives: list[asyncio.Task[None]] = []
 
     def stop(self) -> None:
         """Start no more jobs. Those that came back from a worker that ended are not run again, either."""
-        self._stopping = True
         self._handed_back += len(self._returned) + len(self._suspects)
         self._returned.clear()
         self._suspects.clear()
         self._tell({"stop": True})
-        self.wake()
+        super().stop()
 
     def cancel(self, *, now: bool = False) -> None:
         """Give up what is in flight; sessions are closed."""
-        self._stopping = self._cancelled = True
         self._tell({"cancel": now})
-        self.wake()
+        super().cancel(now=now)
 
-    def finished(self) -> list[Attempt]:
-        """Take what has finished."""
-        batch, self._finished = self._finished, []
-        self._handed_back += len(batch)
-        self._around.in_flight = self.in_flight
-        return batch
+    def _begin(self) -> None:
+        self._lives = [asyncio.create_task(self._live(worker)) for worker in self._workers]
+        for life in self._lives:
+            life.add_done_callback(self._life_ended)
 
     def _tell(self, message: Json) -> None:
         for worker in self._workers:
@@ -192,15 +153,17 @@ class Workers:
 
     # ---- who gets which job
 
-    def _assign(self, jobs: Jobs) -> None:
+    def _start(self, jobs: Jobs) -> None:
         around = self._around
         around.limit = self.limit
         if self._suspects:
             self._isolate()
         while not self._stopping:
             worker = self._freest()
-            job = None if worker is None else self._next(jobs)
-            if worker is None or job is None:
+            if worker is None:
+                break
+            job = self._returned.popleft() if self._returned else self._next(jobs)
+            if job is None:
                 break
             if self._slots is not None and job.place not in self._slot:
                 self._slot[job.place] = self._slots.take()
@@ -208,17 +171,6 @@ class Workers:
         around.in_flight = self.in_flight
         for worker in self._workers:
             worker.flush(around)
-
-    def _next(self, jobs: Jobs) -> Job | None:
-        if self._returned:
-            return self._returned.popleft()
-        if self.in_flight >= self.limit:
-            return None
-        began = perf_counter()
-        job = jobs.take()
-        self._around.read_s += perf_counter() - began
-        self._started += job is not None
-        return job
 
     def _freest(self) -> _Worker | None:
         """The worker with the fewest jobs. None has more than its share, also while others still start."""
@@ -339,13 +291,14 @@ class Workers:
             self._error = self._error or life.exception()
             self.wake()
 
-    async def _close(self, lives: list[asyncio.Task[None]]) -> None:
+    async def _end(self) -> None:
+        self._closing = True
         links = [worker.link for worker in self._workers if worker.link is not None]
         await asyncio.gather(*(link.close(_GRACE_S) for link in links))
-        _, unfinished = await asyncio.wait(lives, timeout=_GRACE_S)
+        _, unfinished = await asyncio.wait(self._lives, timeout=_GRACE_S)
         for life in unfinished:  # it was being started
             life.cancel()
-        await asyncio.gather(*lives, return_exceptions=True)
+        await asyncio.gather(*self._lives, return_exceptions=True)
 
 
 def _killer(job: Job, link: WorkerLink) -> Attempt:
