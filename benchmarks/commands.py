@@ -18,12 +18,16 @@ VELO = str(Path(sys.executable).parent / "velo")
 
 @dataclass(frozen=True)
 class Ended:
-    """A finished command. `first_s` is when its output file first grew, `first_cpu_s` its CPU time until then."""
+    """A finished command. `first_s` is when its output file first grew, `first_cpu_s` its CPU time until then.
+
+    `growth` is how the output grew after that: seconds, seconds of CPU, bytes, if it was asked for.
+    """
 
     total_s: float
     first_s: float | None
     peak_mb: float
     first_cpu_s: float | None = None
+    growth: tuple[tuple[float, float, int], ...] = ()
 
 
 def measure(module: str, *args: object, cwd: Path) -> Any:
@@ -36,28 +40,33 @@ def measure(module: str, *args: object, cwd: Path) -> Any:
     return orjson.loads(done.stdout)
 
 
-def velo(*args: str, cwd: Path, output: Path | None = None) -> Ended:
-    """Run the installed command, and watch `output` grow if there is one."""
+def velo(*args: str, cwd: Path, output: Path | None = None, every_s: float | None = None) -> Ended:
+    """Run the installed command, and watch `output` grow if there is one: its first line, or every so often."""
     before = _size(output)
     first_s = first_cpu_s = None
+    growth: list[tuple[float, float, int]] = []
     with (cwd / "velo.log").open("wb") as log:
         start = time.perf_counter()
         process = subprocess.Popen([VELO, *args], cwd=cwd, stdout=log, stderr=log)
         ended = 0
         while not ended:
-            watching = output is not None and first_s is None
+            watching = output is not None and (first_s is None or every_s is not None)
             # Not Popen.wait: only wait4 tells what this one child used.
             ended, status, usage = os.wait4(process.pid, os.WNOHANG if watching else 0)
-            if watching and _size(output) > before:
-                first_s, first_cpu_s = time.perf_counter() - start, _cpu_s(process.pid)
-            elif watching:
-                time.sleep(0.002)
+            size = _size(output) if watching else 0
+            if size > before:
+                now_s, cpu_s = time.perf_counter() - start, _cpu_s(process.pid)
+                growth.append((now_s, cpu_s or 0.0, size))
+                if first_s is None:
+                    first_s, first_cpu_s = now_s, cpu_s
+            if watching:
+                time.sleep(0.002 if first_s is None else every_s or 0.0)
         total_s = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"velo {' '.join(args)} failed:\n{(cwd / 'velo.log').read_text()[-4000:]}")
     peak_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return Ended(total_s, first_s, peak_bytes / 1e6, first_cpu_s)
+    return Ended(total_s, first_s, peak_bytes / 1e6, first_cpu_s, tuple(growth))
 
 
 def _cpu_s(pid: int) -> float | None:

@@ -85,6 +85,10 @@ def checks(found: Json) -> list[Check]:
         limit_mb = 150 + 100 * row["rollouts"] / 1e6  # 100 bytes per rollout
         made.append(Check(f"peak memory, {row['rollouts']:,} rollouts", row["collect_peak_mb"], limit_mb, "MB"))
         made.append(Check(f"peak memory, {row['rollouts']:,} resumed", row["resume_peak_mb"], limit_mb, "MB"))
+        if row["rollouts"] == MILLION:
+            what = "1,000,000 rollouts: last tenth over second, rollouts"
+            made.append(Check(f"{what}/s", row["steady"], 0.95, "x", least=True))
+            made.append(Check(f"{what} per second of CPU", row["steady_cpu"], 0.95, "x", least=True))
     if rows:
         how = "" if rows[-1]["rollouts"] == MILLION else " (projected)"
         first_s = scale.projected(rows, "resume_first_s", MILLION)
@@ -122,6 +126,7 @@ def report(found: Json) -> None:
         report_served(found["served"])
     if "scale" in found:
         head = ["rollouts", "bytes a line", "collect s", "peak MB", "resume: first new s", "resume: all s", "peak MB"]
+        head += ["last tenth over second, /s", "per CPU s"]
         print("\nLong collections, scripted model in the process.\n")
         print(table(head, map(_scale_cells, found["scale"])))
         rows = found["scale"]
@@ -203,6 +208,8 @@ def _scale_cells(row: Json) -> list[str]:
         shown(first_s),
         f"{row['resume_total_s']:.2f}",
         f"{row['resume_peak_mb']:.0f}",
+        f"{row['steady']:.2f}",
+        f"{row['steady_cpu']:.2f}",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Memory of a long collection, and how soon a long one continues: `velo collect`, stopped at N, then run again.
+"""Memory and pace of a long collection, and how soon it continues: `velo collect`, stopped at N, then run again.
 
 The model is scripted and in the process, so that a million rollouts take minutes. The later commands, three of them,
 find N rollouts in the output and may run a few tasks more; their median counts, because a wait is wall time.
@@ -7,7 +7,8 @@ find N rollouts in the output and may run a few tasks more; their median counts,
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import workload
@@ -27,7 +28,8 @@ def _one(folder: Path, size: int, say: Callable[[str], None]) -> Json:
     tasks, output = folder / "tasks.jsonl", folder / "rollouts.jsonl"
     workload.write_tasks(tasks, range(size + _RESUMES * _NEW_TASKS))
     command = ["collect", *workload.scripted_settings(), f"+input_jsonl_fpath={tasks}", f"+output_jsonl_fpath={output}"]
-    made = velo(*command, f"+limit={size}", cwd=folder)
+    made = velo(*command, f"+limit={size}", cwd=folder, output=output, every_s=0.05)
+    steady, steady_cpu = (steadiness(made.growth, by) for by in (0, 1))
     line_bytes = output.stat().st_size / size
     again = [
         velo(*command, f"+limit={size + more * _NEW_TASKS}", cwd=folder, output=output)
@@ -41,19 +43,33 @@ def _one(folder: Path, size: int, say: Callable[[str], None]) -> Json:
         left.unlink()
     say(
         f"{size:>9,} rollouts: {made.total_s:.1f} s, peak {made.peak_mb:.0f} MB; resumed: first new rollout after "
-        f"{first_s:.2f} s ({first_cpu_s:.2f} s of CPU), all over after {total_s:.2f} s, peak {peak_mb:.0f} MB"
+        f"{first_s:.2f} s ({first_cpu_s:.2f} s of CPU), all over after {total_s:.2f} s, peak {peak_mb:.0f} MB; "
+        f"last tenth over second, rollouts/s {steady:.2f}, per second of CPU {steady_cpu:.2f}"
     )
     return {
         "rollouts": size,
         "line_bytes": line_bytes,
         "collect_s": made.total_s,
         "collect_peak_mb": made.peak_mb,
+        "steady": steady,
+        "steady_cpu": steady_cpu,
         "resume_first_s": first_s,
         "resume_all_first_s": [each.first_s or 0.0 for each in again],
         "resume_first_cpu_s": first_cpu_s,
         "resume_total_s": total_s,
         "resume_peak_mb": peak_mb,
     }
+
+
+def steadiness(growth: Sequence[tuple[float, float, int]], by: int) -> float:
+    """The pace of the last tenth of the output over that of its second tenth, by the clock (0) or by CPU (1)."""
+    sizes = [each[2] for each in growth]
+
+    def took(tenth: int) -> float:
+        first, last = (bisect_left(sizes, part * sizes[-1] / 10) for part in (tenth - 1, tenth))
+        return (growth[last][by] - growth[first][by]) / (sizes[last] - sizes[first])
+
+    return took(2) / took(10)
 
 
 def slope(rows: list[Json], name: str) -> float:

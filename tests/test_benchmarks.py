@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import scale
 from benchmarks.peers.process_tree import Look, figures, memory_mb, tree
 from benchmarks.summary import Check, concluded
 
@@ -64,3 +65,11 @@ def test_the_processes_that_a_peer_starts_are_counted_with_it():
         assert len(processes) == 2
         assert memory_mb(processes) > memory_mb({process.pid: 0.0}) > 0
         process.communicate()
+
+
+def test_a_collection_that_slows_down_is_not_steady():
+    steady = [(step * 1.0, step * 0.5, step * 100) for step in range(1, 101)]
+    slowing = [(now * 2 if size > 9_000 else now, cpu, size) for now, cpu, size in steady]
+    assert scale.steadiness(steady, 0) == scale.steadiness(steady, 1) == 1.0
+    assert scale.steadiness(slowing, 0) < 0.5
+    assert scale.steadiness(slowing, 1) == 1.0
