@@ -91,6 +91,10 @@ def test_every_kind_of_bad_row_is_told_at_once_and_the_same_kind_once(workplace:
 DAPO = "resources_servers/math_with_judge/data/dapo17k_bytedtsinghua_train.jsonl"
 COMMANDS = {
     "no input": ("ng_collect_rollouts +output_jsonl_fpath=rollouts.jsonl", "no input: give +input_jsonl_fpath"),
+    "copies without workers": (
+        "ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl +speculate=true",
+        "speculate: copies run on another worker; add num_workers, or executor=ray",
+    ),
     "missing input": ("ng_collect_rollouts +input_jsonl_fpath=nowhere.jsonl", "nowhere.jsonl: no such file"),
     "data to be fetched": (
         f"ng_collect_rollouts +input_jsonl_fpath={DAPO}",

@@ -62,6 +62,7 @@ async def collect(
     params: Json | None = None,
     seed: int | None = None,
     stop_task_when: Literal["solved", "settled"] | None = None,
+    speculate: bool = False,
     defer: bool = False,
     overwrite: bool = False,
     allow_mixed: bool = False,

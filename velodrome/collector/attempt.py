@@ -92,6 +92,9 @@ async def attempt(
         if raising:
             raise
         fail(made, error, meta, account(spans, around), job.task)
+    except asyncio.CancelledError as error:
+        error.tokens = int(spans.count("tokens"))  # type: ignore[attr-defined]  # they were paid for, too
+        raise
     return made
 
 

@@ -124,12 +124,19 @@ async def conduct(
                     run = await collector.run(executor)
         except StorageError as error:
             raise collector.refused(error) from error
+        if run.copies:
+            say(
+                "speculate: {made} copies of the last rollouts, {won} were first; cost: {tokens} tokens".format(
+                    **run.copies
+                )
+            )
         for warning in _uncounted(collector):
             (say if surface.progress else log.warning)(warning)  # without a bar, notes are easily missed
         if sink.changed is None:
             run = await with_readings(run, collector, agents.config)
             if run.skipped:
                 run.metrics["rollouts/skipped"] = run.skipped
+            run.metrics.update({f"copies/{name}": count for name, count in run.copies.items()})
         if sink.changed is None and settings.output is not None:
             entry.update(finished_at=round(time.time(), 3), **run.counts())
             run = replace(run, unwritten=tuple(left_beside(settings.output, run, runfile)))

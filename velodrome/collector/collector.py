@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from velodrome.collector.account import Surroundings
@@ -132,7 +132,8 @@ class Collector:
             if self._drain is not None:
                 self._drain.cancel()
         self.sink.finish()
-        return self.result()
+        self.counts.tokens += executor.copies.uncounted()
+        return replace(self.result(), copies=executor.copies.counts())
 
     async def _receive(self, executor: Executor) -> None:
         """Take what is finished. What is finished when the run is cancelled or given up is written, too."""
@@ -191,7 +192,7 @@ class Collector:
         else:
             written = self._keep(attempt, attempt.line)
         counts = self.counts
-        counts.tokens += attempt.tokens
+        counts.tokens += attempt.tokens + self._executor.copies.uncounted()
         if self.watchers:
             done = make_done(attempt, written, error)
             for watcher in self.watchers:

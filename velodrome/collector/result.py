@@ -49,6 +49,9 @@ class Run:
     lines: list[bytes] = field(default_factory=list)  # without an output
     failed_attempts: list[Json] = field(default_factory=list)  # without an output
     skipped: int = 0  # repeats of tasks that were decided (`stop_task_when`)
+    copies: dict[str, int] = field(
+        default_factory=dict
+    )  # made, won, and the tokens of attempts that lost (`speculate`)
 
     def __post_init__(self) -> None:
         reasons = "".join(f"; {count} x {reason}" for reason, count in list(self.reasons.items())[:1])
@@ -81,7 +84,8 @@ class Run:
     def counts(self) -> Json:
         """The counts, for the run file."""
         counts = {name: getattr(self, name) for name in ("requested", "kept", "failed", "left", "stopped")}
-        return {**counts, "skipped": self.skipped} if self.skipped else counts
+        more = {"skipped": self.skipped, "copies": self.copies}
+        return counts | {name: value for name, value in more.items() if value}
 
     def summary(self) -> str:
         """The counts in one line."""

@@ -73,6 +73,9 @@ class CollectSettings(SharedSettings):
         None,
         description="no more repeats of a task once one has reward 1.0 (solved), or two differ in reward (settled)",
     )
+    speculate: bool = Field(
+        False, description="with workers: the last rollouts that take long run twice, and the first result counts"
+    )
     defer: bool = Field(False, alias="defer_verification", description="leave the reward for velo verify")
     max_total_tokens: Count | None = Field(None, description="a budget: stop after so many tokens")
     sync_every_s: Amount = Field(1.0, description="how often the output is synced to disk")

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from velodrome.collector.attempt import Attempt
+from velodrome.collector.executors.copies import Copies
 from velodrome.collector.plan import Job
 
 
@@ -26,6 +27,7 @@ class Executor(Protocol):
     """Runs jobs, `limit` at a time. A new job starts only after the attempts before it were taken."""
 
     limit: int
+    copies: Copies
 
     @property
     def in_flight(self) -> int:

@@ -15,7 +15,7 @@ from velodrome.collector.collector import Collector
 from velodrome.collector.executors import Executor
 from velodrome.collector.executors.inline import Inline
 from velodrome.collector.executors.outage import Outage
-from velodrome.collector.settings import SharedSettings
+from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.work import Work
 from velodrome.errors import InputError
 from velodrome.rates import REQUESTS, TOKENS
@@ -37,6 +37,8 @@ class WorkerPlace:
 async def make_place(settings: SharedSettings) -> AsyncIterator[WorkerPlace]:
     """Where the rollouts of a run are made, for as long as the block runs."""
     if settings.executor == "local":
+        if speculates(settings) and settings.workers == 1:
+            raise InputError("speculate: copies run on another worker; add num_workers, or executor=ray")
         if settings.ray_address is not None or settings.ray_actors != "auto":
             raise InputError("ray_address and ray_actors go with executor=ray; add it, or leave them out")
         workers = _count(settings, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
@@ -59,6 +61,11 @@ async def make_place(settings: SharedSettings) -> AsyncIterator[WorkerPlace]:
         yield WorkerPlace(cluster.actors, partial(ray_workers, cluster=cluster))
 
 
+def speculates(settings: SharedSettings) -> bool:
+    """Whether the last rollouts get copies."""
+    return isinstance(settings, CollectSettings) and settings.speculate
+
+
 def _count(settings: SharedSettings, cores: int | None) -> int:
     """How many processes; 1 is this one alone."""
     if settings.workers != "auto":
@@ -70,6 +77,8 @@ def _count(settings: SharedSettings, cores: int | None) -> int:
 async def make_executor(collector: Collector, work: Work, place: WorkerPlace) -> AsyncIterator[Executor]:
     """The executor for as long as the block runs."""
     settings, watched, workers = collector.settings, bool(collector.watchers), place.workers
+    if speculates(settings) and workers == 1:
+        collector.note("speculate: there is one worker here, so no copies are made")
     if place.open is None:
         outage = Outage(settings.server_wait_s, collector.note, collector.stop.request)
         run_job = work.connect(collector.around)
@@ -92,4 +101,5 @@ async def make_executor(collector: Collector, work: Work, place: WorkerPlace) ->
             numbered=watched,
             note=collector.note,
             expire=collector.stop.request,
+            speculate=speculates(settings),
         )

@@ -21,7 +21,7 @@ _MOMENT_S = 0.1
 class Inline(RunningJobs):
     """One task per attempt. `attempt` runs one job; only a fault of ours raises from it, and that ends the run.
 
-    `dropped` gets a job that waited for a server when the run was stopped.
+    `dropped` gets a job that was given up, or waited for a server when the run was stopped, and the tokens it used.
     """
 
     def __init__(
@@ -32,13 +32,13 @@ class Inline(RunningJobs):
         limit: int,
         around: Surroundings | None = None,
         numbered: bool = False,
-        dropped: Callable[[Job], None] = lambda job: None,
+        dropped: Callable[[Job, int], None] = lambda job, tokens: None,
     ) -> None:
         super().__init__(limit=limit, around=around, numbered=numbered)
         self._dropped = dropped
         self._attempt = attempt
         self._outage = outage
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Job] = {}
         self._scope: scope.Scope | None = None
 
     def stop(self) -> None:
@@ -52,6 +52,12 @@ class Inline(RunningJobs):
             self._scope.hurry()
         super().cancel(now=now)
 
+    def drop(self, place: int) -> None:
+        """Give up the job of this place."""
+        for task, job in self._tasks.items():
+            if job.place == place:
+                task.cancel()
+
     def _begin(self) -> None:
         self._scope = scope.current()
         if self._scope is not None:
@@ -62,7 +68,7 @@ class Inline(RunningJobs):
         while (job := self._next(jobs)) is not None:
             around.limit, around.in_flight = self.limit, self.in_flight
             task = asyncio.create_task(self._run(job))
-            self._tasks.add(task)
+            self._tasks[task] = job
             task.add_done_callback(self._ended)
 
     async def _end(self) -> None:
@@ -89,13 +95,16 @@ class Inline(RunningJobs):
                 tokens += attempt.tokens
                 outage.begin(unreachable := away)
             self._handed_back += 1
-            self._dropped(job)
+            self._dropped(job, tokens)
+        except asyncio.CancelledError as error:
+            self._dropped(job, tokens + getattr(error, "tokens", 0))
+            raise
         finally:
             if self._slots is not None:
                 self._slots.give_back(slot)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             self._handed_back += 1
         else:

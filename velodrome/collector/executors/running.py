@@ -14,6 +14,7 @@ from time import perf_counter
 from velodrome.collector.account import Surroundings
 from velodrome.collector.attempt import Attempt
 from velodrome.collector.executors import Jobs
+from velodrome.collector.executors.copies import Copies
 from velodrome.collector.plan import Job
 
 
@@ -25,6 +26,7 @@ class RunningJobs:
 
     def __init__(self, *, limit: int, around: Surroundings | None = None, numbered: bool = False) -> None:
         self.limit = limit
+        self.copies = Copies()
         self._around = around or Surroundings()
         self._slots = Slots() if numbered else None
         self._finished: list[Attempt] = []

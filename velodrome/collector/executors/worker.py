@@ -149,8 +149,11 @@ class WorkerCore:
         def beat(cpu: float, lag_s: float) -> None:
             self._around.cpu, self._around.lag_s = cpu, lag_s
 
+        def dropped(job: Job, tokens: int) -> None:
+            send(dropped=(job.place, tokens))
+
         self._outage = Outage(init.server_wait_s, lambda text: send(note=text), lambda reason: send(stop=reason))
-        executor = Inline(run_job, self._outage, limit=_NO_LIMIT, dropped=lambda job: send(dropped=job.place))
+        executor = Inline(run_job, self._outage, limit=_NO_LIMIT, dropped=dropped)
         self._executor = executor
         for frame in self._early:
             self.feed(frame)
@@ -181,6 +184,8 @@ class WorkerCore:
                 self._rates.grant([Permit(*each) for each in frame["permits"]])
         elif "places" in frame:
             self._limiters.lend(*frame["places"])
+        elif "drop" in frame:
+            self._executor.drop(frame["drop"])
         elif "stop" in frame:
             self._outage.stop()  # what waits for a server is given up; what runs may finish
         else:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from math import inf
 from typing import Any, Protocol
 
 import orjson
@@ -19,6 +20,7 @@ from velodrome import scope
 from velodrome.collector.account import Surroundings, account
 from velodrome.collector.attempt import Attempt, fail, meta_of
 from velodrome.collector.executors import Jobs
+from velodrome.collector.executors.copies import Copies
 from velodrome.collector.executors.frames import attempts_in, jobs_frame, read_frame_from_worker
 from velodrome.collector.executors.inline import CLOSING_S
 from velodrome.collector.executors.places import RunPlaces
@@ -101,7 +103,10 @@ class _Worker:
 
 
 class Workers(RunningJobs):
-    """An executor over `count` workers. `start` makes one; `note` reports, `expire` stops the run."""
+    """An executor over `count` workers. `start` makes one; `note` reports, `expire` stops the run.
+
+    `speculate` gives the last jobs that take long a copy.
+    """
 
     def __init__(
         self,
@@ -113,8 +118,11 @@ class Workers(RunningJobs):
         numbered: bool,
         note: Callable[[str], None],
         expire: Callable[[str], None],
+        speculate: bool = False,
     ) -> None:
         super().__init__(limit=limit, around=around, numbered=numbered)
+        self.copies = Copies(wanted=speculate)
+        self._look_again: asyncio.TimerHandle | None = None
         self._launch = start
         self._workers = [_Worker() for _ in range(count)]
         self._slot: dict[int, int] = {}
@@ -146,8 +154,8 @@ class Workers(RunningJobs):
         for life in self._lives:
             life.add_done_callback(self._life_ended)
 
-    def _tell(self, message: Json) -> None:
-        for worker in self._workers:
+    def _tell(self, message: Json, workers: Iterable[_Worker] | None = None) -> None:
+        for worker in self._workers if workers is None else workers:
             if worker.link is not None:
                 worker.link.send(orjson.dumps(message))
 
@@ -167,14 +175,34 @@ class Workers(RunningJobs):
                 break
             if self._slots is not None and job.place not in self._slot:
                 self._slot[job.place] = self._slots.take()
+            self.copies.begin(job.place, asyncio.get_running_loop().time())
             worker.give(job)
+        if self.copies.wanted and not self._stopping and not self._suspects and jobs.ended:
+            self._copy_last()
         around.in_flight = self.in_flight
         for worker in self._workers:
             worker.flush(around)
 
-    def _freest(self) -> _Worker | None:
+    def _copy_last(self) -> None:
+        """Give the jobs that take long a copy, while there is room for it."""
+        loop = asyncio.get_running_loop()
+        if self._look_again is not None:
+            self._look_again.cancel()
+        while self.in_flight + self.copies.running < self.limit:
+            place, wait_s = self.copies.due(loop.time(), self._started)
+            if place is None:
+                self._look_again = loop.call_later(wait_s, self.wake) if wait_s < inf else None
+                return
+            owner = next(worker for worker in self._workers if place in worker.jobs)
+            worker = self._freest(owner)
+            if worker is None:
+                return
+            self.copies.make(place, worker)
+            worker.give(owner.jobs[place])
+
+    def _freest(self, without: _Worker | None = None) -> _Worker | None:
         """The worker with the fewest jobs. None has more than its share, also while others still start."""
-        able = [worker for worker in self._workers if worker.ready and not worker.alone]
+        able = [worker for worker in self._workers if worker.ready and not worker.alone and worker is not without]
         freest = min(able, key=lambda worker: len(worker.jobs), default=None)
         share = -(-self.limit // len(self._workers))
         return freest if freest is not None and len(freest.jobs) < share else None
@@ -218,7 +246,7 @@ class Workers(RunningJobs):
         if "attempts" in header:
             for attempt in attempts_in(header, lines, worker.jobs):
                 del worker.jobs[attempt.place]
-                self._finish(attempt)
+                self._finish(attempt, worker)
             self._fruitless = 0
             worker.alone = worker.alone and bool(worker.jobs or self._suspects)
         elif "ready" in header:
@@ -246,13 +274,28 @@ class Workers(RunningJobs):
             permit, tokens = header["used"]
             rates.settle(Permit(*permit), tokens)
         elif "dropped" in header:
-            worker.jobs.pop(header["dropped"], None)
-            self._handed_back += 1
+            place, tokens = header["dropped"]
+            worker.jobs.pop(place, None)
+            self._handed_back += not self._is_lost(place, tokens)
         elif "refused" in header:
             raise InputError(*header["refused"])
         self.wake()
 
-    def _finish(self, attempt: Attempt) -> None:
+    def _is_lost(self, place: int, tokens: int = 0) -> bool:
+        """Whether nothing is lost with an attempt that brought nothing: its job is decided, or runs elsewhere too."""
+        return self.copies.is_lost(place, tokens, alone=not self._holders(place))
+
+    def _holders(self, place: int) -> list[_Worker]:
+        return [worker for worker in self._workers if place in worker.jobs]
+
+    def _finish(self, attempt: Attempt, worker: _Worker | None = None) -> None:
+        """Take the result of a job. If it had a copy, the other attempt is given up."""
+        place, kept = attempt.place, attempt.line is not None
+        if self.copies.made and (self.copies.decided(place) or not kept) and self._is_lost(place, attempt.tokens):
+            return
+        self.copies.decide(place, worker, attempt.total_s, kept=kept)
+        if self.copies.decided(place):
+            self._tell({"drop": place}, self._holders(place))
         if self._slots is not None:
             attempt.slot = self._slot.pop(attempt.place, 0)
             self._slots.give_back(attempt.slot)
@@ -264,6 +307,7 @@ class Workers(RunningJobs):
         jobs, worker.jobs = list(worker.jobs.values()), {}
         worker.waiting.clear()
         self._fruitless += not jobs
+        jobs = [job for job in jobs if not self._is_lost(job.place)]
         if self._fruitless > _FRUITLESS * len(self._workers):
             raise ServerError(f"workers end before they run a rollout; the last one ended with {link.ending()}")
         if self._stopping:
@@ -274,6 +318,7 @@ class Workers(RunningJobs):
             what = f"{len(jobs)} rollouts that it ran are not finished" if jobs else "another one takes its place"
             self._note(f"a worker ended ({link.ending()}); {what}")
         for job in jobs:
+            self.copies.leave_out(job.place)
             company, alone = self._ends.get(job.place, (0, 0))
             was_alone = job.place == worker.suspect
             self._ends[job.place] = ends = (company + (not was_alone), alone + was_alone)
@@ -293,8 +338,29 @@ class Workers(RunningJobs):
 
     async def _end(self) -> None:
         self._closing = True
-        links = [worker.link for worker in self._workers if worker.link is not None]
-        await asyncio.gather(*(link.close(_GRACE_S) for link in links))
+        if self._look_again is not None:
+            self._look_again.cancel()
+        try:
+            await self._wait_for_lost()
+        finally:
+            held_up = self._lost()
+            links = [(worker.link, worker in held_up) for worker in self._workers if worker.link is not None]
+            await asyncio.gather(*(link.close(0.0 if is_held_up else _GRACE_S) for link, is_held_up in links))
+            await self._end_lives()
+
+    async def _wait_for_lost(self) -> None:
+        """Attempts that were given up say what they cost, unless they hold up their worker."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + CLOSING_S
+        while self._lost() and not self._cancelled and (left_s := until - loop.time()) > 0:
+            self._woken = loop.create_future()
+            await asyncio.wait([self._woken], timeout=left_s)
+
+    def _lost(self) -> list[_Worker]:
+        """The workers with an attempt whose job is decided."""
+        return [worker for worker in self._workers if any(map(self.copies.decided, worker.jobs))]
+
+    async def _end_lives(self) -> None:
         _, unfinished = await asyncio.wait(self._lives, timeout=_GRACE_S)
         for life in unfinished:  # it was being started
             life.cancel()
