@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import velodrome as velo
-from tests.collector.worker_runs import HERE, collect, model, tasks, together
+from tests.collector.worker_runs import HERE, Answering, Sums, collect, model, model_server, tasks, together
 from velodrome.http.limiter import Limiter
 
 
@@ -77,3 +77,11 @@ def test_a_judge_has_its_places_with_workers_too(tmp_path: Path):
     run = collect(tasks(30), velo.SimpleAgent(model=model, environment=environment), workers=2)
 
     assert (run.kept, run.metrics["reward"]) == (30, 1.0)
+
+
+def test_a_live_model_is_sent_to_workers_which_share_its_places():
+    with model_server() as url:
+        model = velo.OpenAI(url, "m", endpoint="responses", max_concurrent=1)
+        run = collect(tasks(60), velo.SimpleAgent(model=model, environment=Sums()), workers=2)
+
+    assert (run.kept, run.metrics["reward"], Answering.most) == (60, 1.0, 1)

@@ -5,6 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +97,41 @@ def rows(path: Path) -> dict[str, dict[str, Any]]:
         del row["response"]["id"], row["pid"]
         result[meta["key"]] = row
     return result
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers model calls, one per connection, and notes how many there are at once."""
+
+    inside = most = 0
+
+    def do_POST(self) -> None:
+        Answering.inside += 1
+        Answering.most = max(Answering.most, Answering.inside)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        text = {"type": "output_text", "text": "yes", "annotations": []}
+        message = {"type": "message", "role": "assistant", "status": "completed", "content": [text]}
+        body = orjson.dumps({"id": "r", "object": "response", "status": "completed", "output": [message]})
+        time.sleep(0.005)  # the call itself
+        Answering.inside -= 1
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def model_server(port: int = 0) -> Iterator[str]:
+    """A model server on loopback; its URL."""
+    Answering.most = 0
+    with ThreadingHTTPServer(("127.0.0.1", port), Answering) as server:
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1"
+        finally:
+            server.shutdown()
+            serving.join()

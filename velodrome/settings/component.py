@@ -54,6 +54,10 @@ class Component:
     def __reduce__(self) -> tuple[Any, ...]:
         if type(self).__init__ is not Component.__init__:
             return cast(tuple[Any, ...], super().__reduce_ex__(4))
+        return self._as_settings()
+
+    def _as_settings(self) -> tuple[Any, ...]:
+        """What makes another one like this, for pickle."""
         settings = {name: getattr(self, name) for name in settings_of(type(self)).model_fields}
         return _made_again, (type(self), {**settings, **self.undeclared})
 
