@@ -58,7 +58,7 @@ def test_a_rollout_that_hangs_is_finished_by_its_copy_and_the_file_is_the_same(w
     assert content(workplace.rows()) == content(workplace.rows("calm.jsonl"))
     assert "requested 60 = kept 60 + failed 0" in done.stderr
     metrics = json.loads(done.stdout)
-    line = re.search(r"speculate: (\d+) copies .*, (\d+) .*: (\d+) tokens", done.stderr)
+    line = re.search(r"speculate: (\d+) .*, (\d+) .*: (\d+) tokens", done.stderr)
     assert line is not None
     assert list(map(int, line.groups())) == [metrics[f"copies/{name}"] for name in ("made", "won", "tokens")]
     assert metrics["copies/won"] >= 1

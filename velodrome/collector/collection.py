@@ -125,11 +125,8 @@ async def conduct(
         except StorageError as error:
             raise collector.refused(error) from error
         if run.copies:
-            say(
-                "speculate: {made} copies of the last rollouts, {won} were first; cost: {tokens} tokens".format(
-                    **run.copies
-                )
-            )
+            made, won, tokens = run.copies.values()
+            say(f"speculate: {made} of the last rollouts got a copy, {won} copies were first; lost: {tokens} tokens")
         for warning in _uncounted(collector):
             (say if surface.progress else log.warning)(warning)  # without a bar, notes are easily missed
         if sink.changed is None:
