@@ -123,6 +123,9 @@ _ROLES = frozenset((None, "system", "developer", "user", "assistant", "tool", "f
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 _LIMITS = ("max_output_tokens", "max_tokens", "max_completion_tokens")
+_PLAIN = frozenset(("type", "role", "content"))  # the fields of most messages
+# Not unions: making one takes longer than the check.
+_TEXT, _OBJECT, _NUMBER = (str, type(None)), (dict, type(None)), (int, float)
 
 
 class RequestFlaw(NamedTuple):
@@ -178,7 +181,7 @@ def _shape_flaw(params: Json, conversation: str = "input") -> RequestFlaw | None
 
 
 def _setting_flaw(params: Json) -> RequestFlaw | None:
-    if not isinstance(params.get("model", ""), str | None):
+    if not isinstance(params.get("model", ""), _TEXT):
         return RequestFlaw("model", f"must be a text, not {params['model']!r:.40}")
     if not all(isinstance(each, str) for each in params.get("include") or ()):
         return RequestFlaw("include", "must be a list of texts")
@@ -194,7 +197,7 @@ def _setting_flaw(params: Json) -> RequestFlaw | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, _NUMBER) and not isinstance(value, bool)
 
 
 def _not_objects(name: str) -> RequestFlaw:
@@ -213,7 +216,7 @@ def _tool_flaw(tool: Json) -> RequestFlaw | None:
         return RequestFlaw("function", "must be an object")
     if not isinstance(function.get("name"), str) or not function["name"]:
         return RequestFlaw(f"{where}name", "must be a text that is not empty")
-    if not isinstance(function.get("parameters"), dict | None):
+    if not isinstance(function.get("parameters"), _OBJECT):
         return RequestFlaw(f"{where}parameters", "must be an object")
     return None
 
@@ -239,8 +242,10 @@ def item_flaw(item: Any) -> RequestFlaw | None:
         return _content_flaw("output", item.get("output"), any_value=True)
     if kind not in ("message", "reasoning"):
         return None
+    if item.keys() <= _PLAIN and isinstance(item.get("role"), str) and isinstance(item.get("content"), str):
+        return None
     for name in ("role", "refusal"):
-        if not isinstance(item.get(name, ""), str | None):
+        if not isinstance(item.get(name, ""), _TEXT):
             return RequestFlaw(name, "must be a text")
     if not _objects(item.get("annotations")):
         return _not_objects("annotations")

@@ -122,13 +122,14 @@ def error_in(body: bytes) -> RolloutError | None:
 
 def spans_header(tree: Span) -> str:
     """A tree of spans as one header line: whose process it was, when on this machine's clock, and the tree."""
-    shape = spans.as_node(tree, tree.start)
-    for smaller in (spans.folded, _counted):
-        if len(orjson.dumps(shape)) <= _HEADER_BYTES:
-            break
-        shape = smaller(shape)
-    head = {"host": host(), "pid": os.getpid(), "at_us": round(tree.start * 1e6), "tree": shape}
+    head = {"host": host(), "pid": os.getpid(), "at_us": round(tree.start * 1e6)}
+    head["tree"] = spans.as_node(tree, tree.start)
     encoded = orjson.dumps(head)
+    for smaller in (spans.folded, _counted):
+        if len(encoded) <= _HEADER_BYTES:
+            break
+        head["tree"] = smaller(head["tree"])
+        encoded = orjson.dumps(head)
     return encoded.decode() if encoded.isascii() else json.dumps(head)  # a header is ASCII; models make up names
 
 

@@ -19,6 +19,7 @@ Node = list[Any]  # [name, start in µs, length in µs, counts, children]: a spa
 MOST_NODES = 200  # of one tree; more are folded by name
 DEEPEST = 40
 LONGEST_US = 1e14
+_NUMBER = (int, float)  # not a union: making one takes longer than the check
 
 _open: ContextVar[Span | None] = ContextVar("velodrome_span", default=None)
 
@@ -206,16 +207,17 @@ def from_node(node: Node, origin: float, clock: Clock, deepest: int = DEEPEST) -
     sane = isinstance(name, str) and name and 0 <= length < LONGEST_US and abs(start) < LONGEST_US
     if not sane or deepest <= 0 or len(children) > 10 * MOST_NODES:
         raise ValueError(name)
-    span = Span(name, clock)
-    span.start = origin + start / 1e6
-    span.end = span.start + length / 1e6
-    span.counts = {str(key): _finite(value) for key, value in counts.items()} or None
+    span = Span.__new__(Span)  # `__init__` would ask the clock
+    span.name, span.clock, span.children = name, clock, ()
+    span.start = begin = origin + start / 1e6
+    span.end = begin + length / 1e6
+    span.counts = {str(key): _finite(value) for key, value in counts.items()} if counts else None
     if children:
         span.children = [from_node(child, origin, clock, deepest - 1) for child in children]
     return span
 
 
 def _finite(value: Any) -> float:
-    if isinstance(value, int | float) and abs(value) < 1e15:
+    if isinstance(value, _NUMBER) and abs(value) < 1e15:
         return value
     raise ValueError(value)

@@ -51,8 +51,7 @@ def resources_routes(server: str, resources: Resources, sessions: Sessions, tool
     async def call(request: Request, arguments: Any, ticket: Ticket | None) -> Response:
         name = request.path_params["name"]
         with blame(ToolError, name):
-            async with sessions.session(ticket, {}) as handle:
-                text = await resources.call(handle, name, arguments)
+            text = await sessions.use(ticket, {}, lambda handle: resources.call(handle, name, arguments))
         return Response(text.encode("utf-8", "replace"), media_type=TEXT)
 
     async def verify(request: Request, body: Json, ticket: Ticket | None) -> Response:
@@ -62,8 +61,7 @@ def resources_routes(server: str, resources: Resources, sessions: Sessions, tool
         _check_output(response.get("output"))
         task = {name: value for name, value in body.items() if name != "response"}
         with blame(VerifyError, "verify"):
-            async with sessions.session(ticket, task) as handle:
-                score = await resources.score(handle, task, response)
+            score = await sessions.use(ticket, task, lambda handle: resources.score(handle, task, response))
             return json_response(score if wire.BRIEF in request.headers else body | score)
 
     async def close(request: Request, body: Json, ticket: Ticket | None) -> Response:

@@ -12,9 +12,10 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.requests import Request
 
@@ -24,6 +25,7 @@ from velodrome.errors import RolloutError, ToolError, blame, describe
 from velodrome.serving.apps.peers import Peers
 from velodrome.serving.apps.routes import BadRequest
 
+Got = TypeVar("Got")
 log = logging.getLogger(__name__)
 
 COOKIE = "velodrome_session"
@@ -99,15 +101,13 @@ class Sessions:
         self._used[ticket.handle] = time.monotonic()
         return ticket.handle
 
-    @asynccontextmanager
-    async def session(self, ticket: Ticket | None, task: Json) -> AsyncIterator[str]:
-        """The handle of a ticket; a caller without one has a session for this one call."""
+    async def use(self, ticket: Ticket | None, task: Json, call: Callable[[str], Awaitable[Got]]) -> Got:
+        """The result of a call with the handle of a ticket; without one it has a session of its own."""
         if ticket is not None:
-            yield self.handle(ticket)
-            return
+            return await call(self.handle(ticket))
         handle = await self._resources.open(task)
         try:
-            yield handle
+            return await call(handle)
         finally:
             await self._resources.close(handle)
 

@@ -32,13 +32,14 @@ from velodrome.timing.exposition import PATH as METRICS
 from velodrome.timing.spans import Span, put, root
 
 Background = Callable[[], AbstractAsyncContextManager[None]]
+Direct = dict[str, tuple[Handler, dict[str, str]]]
 log = logging.getLogger(__name__)
 
 _FAULT = 500
 _NOT_ALLOWED, _NOT_JSON = 405, 415
 _BUSY = 0.5  # of a core: below that a process bounds nothing
 _MOST_LOGGED = 200
-_SEED = seeds.HEADER.encode()
+_SEED, _SPANS = seeds.HEADER.encode(), wire.SPANS.encode()
 _logged: set[str] = set()  # lines at fault that are in the log
 
 
@@ -93,14 +94,23 @@ def make_app(
     measures.identify(status.kind, status.implementation)
     measures.declare(*(route.path for route in every if "{" not in route.path))
     measures.declare(*(f"/{tool['name']}" for tool in tools))
-    return Guard(Router(every, lifespan=lifespan), limits, measures)
+    return Guard(Router(every, lifespan=lifespan), limits, measures, _direct(every, tools))
+
+
+def _direct(routes: Sequence[Route], tools: Sequence[Json]) -> Direct:
+    """The handlers of POST by their whole path, a tool's with its name: what is called most passes no router."""
+    handlers = {route.path: route.endpoint.handle for route in routes if "POST" in (route.methods or ())}
+    names = [tool["name"] for tool in tools if "/{name}" in handlers and "/" not in tool["name"]]
+    direct: Direct = {f"/{name}": (handlers["/{name}"], {"name": name}) for name in names}
+    return direct | {path: (handler, {}) for path, handler in handlers.items() if "{" not in path}
 
 
 class Guard:
     """The one middleware: refuse strangers, continue the caller's trace, answer errors as JSON, count the request."""
 
-    def __init__(self, app: ASGIApp, limits: RequestLimits, measures: Measures) -> None:
+    def __init__(self, app: ASGIApp, limits: RequestLimits, measures: Measures, direct: Direct) -> None:
         self._app = app
+        self._direct = direct
         self._measures = measures
         self._limits = limits
         self._expected = None if limits.token is None else f"Bearer {limits.token}".encode()
@@ -123,10 +133,17 @@ class Guard:
         try:
             refusal = self._refusal(scope)
             if refusal is None:
+                headers = dict(scope["headers"])
                 try:
-                    seed = seeds.RolloutSeed(_header(scope, _SEED))
-                    with trace.Trace(_header(scope, b"traceparent")), seed:
-                        await self._app(scope, receive, noted)
+                    with trace.Trace(_text(headers, b"traceparent")), seeds.RolloutSeed(_text(headers, _SEED)):
+                        direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
+                        if direct is None:
+                            await self._app(scope, receive, noted)
+                        else:
+                            handle, scope["path_params"] = direct
+                            answer = await handle(Request(scope, receive, send))
+                            status = answer.status_code
+                            await answer(scope, receive, send)
                     return
                 except (BadRequest, VelodromeError, HTTPException) as error:
                     refusal = self._error_response(scope, error)
@@ -187,11 +204,9 @@ def _in_messages_shape(error: Response) -> Response:
     return Response(orjson.dumps(body), error.status_code, headers)
 
 
-def _header(scope: Scope, wanted: bytes) -> str | None:
-    for name, value in scope["headers"]:
-        if name == wanted:
-            return str(value, "latin-1")
-    return None
+def _text(headers: dict[bytes, bytes], name: bytes) -> str | None:
+    value = headers.get(name)
+    return None if value is None else str(value, "latin-1")
 
 
 def timed(server: str, handle: Handler, *, always: bool = False, core: Core = CORE) -> Handler:
@@ -216,7 +231,7 @@ def timed(server: str, handle: Handler, *, always: bool = False, core: Core = CO
             if core.share >= _BUSY:
                 put("busy_pct", round(100 * core.share))
         if worth_sending(tree) and not isinstance(answer, StreamingResponse):
-            answer.headers[wire.SPANS] = wire.spans_header(tree)
+            answer.raw_headers.append((_SPANS, wire.spans_header(tree).encode()))
         return answer
 
     return handler
