@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.collector.executors.places import RunPlaces
 from velodrome.http.leases import LeasedLimiters, joining
@@ -72,7 +73,7 @@ async def until(met: Callable[[], bool]) -> None:
 
 
 def play(scene: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scene, 60))
+    asyncio.run(asyncio.wait_for(scene, DEADLINE_S))
 
 
 @pytest.mark.parametrize(("workers", "limit"), [(2, 1), (3, 2), (2, 3), (4, 16), (3, 100)])

@@ -38,15 +38,19 @@ def content(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_run_whose_processes_are_killed_again_and_again_leaves_what_an_undisturbed_one_leaves(workplace: Any):
+@pytest.mark.parametrize("more", ["", " +speculate=true"])
+def test_a_run_whose_processes_are_killed_again_and_again_leaves_what_an_undisturbed_one_leaves(
+    workplace: Any, more: str
+):
     workplace.scripted(latency_s=0.004)
     workplace.tasks("tasks.jsonl", 300)
     assert workplace.run(COLLECT.replace("OUT", "calm.jsonl")).returncode == 0
     chance, kills, parents = random.Random(11), 0, 0
     path = workplace.folder / "rollouts.jsonl"
+    disturbed = COLLECT.replace("OUT", "rollouts.jsonl") + more
 
     for _ in range(40):
-        process = start(workplace, COLLECT.replace("OUT", "rollouts.jsonl"))
+        process = start(workplace, disturbed)
         while process.poll() is None:
             wait_for_bytes(path, path.stat().st_size if path.exists() else 0, process)
             time.sleep(chance.random() * 0.1)  # the random moment itself, not a wait for something
@@ -62,7 +66,7 @@ def test_a_run_whose_processes_are_killed_again_and_again_leaves_what_an_undistu
         if process.returncode == 0:
             break
 
-    assert workplace.run(COLLECT.replace("OUT", "rollouts.jsonl")).returncode == 0
+    assert workplace.run(disturbed).returncode == 0
     assert kills - parents >= 3
     assert parents >= 1
     assert content(workplace.rows()) == content(workplace.rows("calm.jsonl"))
