@@ -112,6 +112,11 @@ def test_without_workers_it_is_refused_and_nothing_runs(tmp_path: Path):
     assert not (tmp_path / "r.jsonl").exists()
 
 
+def test_with_a_recording_it_is_refused_as_the_answers_of_two_attempts_would_mix(tmp_path: Path):
+    with pytest.raises(InputError, match=r"speculate: .*model_cache"):
+        collect(tasks(6), agent(tmp_path), workers=2, speculate=True, model_cache=tmp_path / "answers")
+
+
 def due(copies: Copies, now: float, started: int = 100) -> int | None:
     return copies.due(now, started)[0]
 

@@ -36,9 +36,9 @@ class WorkerPlace:
 @asynccontextmanager
 async def make_place(settings: SharedSettings) -> AsyncIterator[WorkerPlace]:
     """Where the rollouts of a run are made, for as long as the block runs."""
+    if isinstance(settings, CollectSettings) and settings.speculate:
+        _refuse_copies(settings)
     if settings.executor == "local":
-        if speculates(settings) and settings.workers == 1:
-            raise InputError("speculate: copies run on another worker; add num_workers, or executor=ray")
         if settings.ray_address is not None or settings.ray_actors != "auto":
             raise InputError("ray_address and ray_actors go with executor=ray; add it, or leave them out")
         workers = _count(settings, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
@@ -64,6 +64,16 @@ async def make_place(settings: SharedSettings) -> AsyncIterator[WorkerPlace]:
 def speculates(settings: SharedSettings) -> bool:
     """Whether the last rollouts get copies."""
     return isinstance(settings, CollectSettings) and settings.speculate
+
+
+def _refuse_copies(settings: CollectSettings) -> None:
+    """Raise if copies cannot be made."""
+    if settings.executor == "local" and settings.workers == 1:
+        raise InputError("speculate: copies run on another worker; add num_workers, or executor=ray")
+    if settings.model_cache is not None and settings.model_cache_mode in ("record", "auto"):
+        raise InputError(
+            "speculate: a rollout and its copy would store different answers in model_cache; leave out one"
+        )
 
 
 def _count(settings: SharedSettings, cores: int | None) -> int:
