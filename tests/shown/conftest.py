@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from looking import Looking, look_at
 from patience import DEADLINE_S
+from ray_nodes import SUMS, RayNodes, ray_nodes
 from trace_viewer import browser
 
 BIN = Path(sys.executable).parent
@@ -107,3 +108,26 @@ def looking(chromium: Any) -> Iterator[Callable[..., Looking]]:
     """A viewer of its own over some files."""
     with ExitStack() as stack:
         yield lambda *files: stack.enter_context(look_at(chromium, *files))
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[RayNodes]:
+    """A Ray cluster of two nodes."""
+    with ray_nodes() as result:
+        result.add()
+        result.add()
+        yield result
+
+
+@pytest.fixture
+def own(workplace: Workplace) -> Workplace:
+    """A folder with an environment of the user's own."""
+    workplace.scripted(latency_s=0.1)
+    agent = workplace.folder / "agent.yaml"
+    agent.write_text(agent.read_text().replace("    calculator: {", "    sums: {"))
+    workplace.write("resources_servers/sums/app.py", SUMS)
+    workplace.write("resources_servers/sums/answer.txt", "36")
+    workplace.tasks("tasks.jsonl", 120)
+    workplace.environ["HOME"] = str(workplace.folder / "home")
+    (workplace.folder / "home").mkdir()
+    return workplace

@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 from patience import DEADLINE_S
-from ray_nodes import RayNodes, processes_of, ray_nodes
+from ray_nodes import RayNodes, processes_of
 from test_killed_workers import content
 from test_nothing_lost import start, wait_for_bytes
 
@@ -27,47 +26,8 @@ COLLECT = (
     " +num_repeats=2 +seed=5"
 )
 PACKAGE = Path(errors.__file__).parent
-ENVIRONMENT = '''
-from pathlib import Path
-
-import velodrome as velo
-
-
-class Sums(velo.Environment):
-    """Its answer is in a file beside this one."""
-
-    @velo.tool
-    def calculator(self, expression: str) -> str:
-        """Calculate."""
-        return Path(__file__).with_name("answer.txt").read_text()
-
-    def verify(self, task, response):
-        return {"reward": float(task["expected_answer"] in response.text)}
-'''
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[RayNodes]:
-    with ray_nodes() as result:
-        result.add()
-        result.add()
-        yield result
-
-
-@pytest.fixture
-def own(workplace: Any) -> Any:
-    """A folder with an environment of the user's own."""
-    workplace.scripted(latency_s=0.1)
-    agent = workplace.folder / "agent.yaml"
-    agent.write_text(agent.read_text().replace("    calculator: {", "    sums: {"))
-    workplace.write("resources_servers/sums/app.py", ENVIRONMENT)
-    workplace.write("resources_servers/sums/answer.txt", "36")
-    workplace.tasks("tasks.jsonl", 120)
-    workplace.environ["HOME"] = str(workplace.folder / "home")
-    (workplace.folder / "home").mkdir()
-    return workplace
 
 
 def on(nodes: RayNodes, workplace: Any) -> str:

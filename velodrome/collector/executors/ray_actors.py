@@ -12,7 +12,7 @@ import gc
 import os
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any
@@ -22,7 +22,7 @@ from velodrome.collector.executors.ray_cluster import RayCluster, last_line, ver
 from velodrome.collector.executors.worker import WorkerCore, WorkerInit
 from velodrome.collector.executors.workers import WorkerLink
 from velodrome.collector.work import packed
-from velodrome.errors import InputError
+from velodrome.errors import InputError, ServerError
 
 _EMPTY_S = 0.25  # after which a pull returns with nothing
 _BATCH_S = 0.005  # how long a finished rollout waits for others, for one actor; more actors, less often
@@ -45,7 +45,7 @@ async def ray_workers(init: WorkerInit, cluster: RayCluster) -> AsyncIterator[Ca
         idle: list[Any] = [make.remote(batch_s) for _ in range(cluster.actors)]
 
         async def start() -> WorkerLink:
-            return _ActorLink(idle.pop(), stored, idle)
+            return _ActorLink(idle.pop(), stored, idle, cluster.lost)
 
         yield start
 
@@ -53,10 +53,11 @@ async def ray_workers(init: WorkerInit, cluster: RayCluster) -> AsyncIterator[Ca
 class _ActorLink:
     """An actor that runs a worker, from its start to its loss. Then the actor is there for another start."""
 
-    def __init__(self, actor: Any, stored: Any, idle: list[Any]) -> None:
+    def __init__(self, actor: Any, stored: Any, idle: list[Any], lost: asyncio.Future[None]) -> None:
         self._actor = actor
         self._stored = stored
         self._idle = idle
+        self._lost = lost  # the cluster is, as an error
         self._life = f"velo-{os.getpid()}-{next(_lives)}-{secrets.token_hex(4)}"
         self._frames: deque[bytes] = deque()
         self._unsent: list[bytes] = []
@@ -79,7 +80,7 @@ class _ActorLink:
         """The next frame; None once the actor is lost, or ended its worker."""
         while not self._frames and self._ending is None:
             try:
-                await (self._pull() if self._begun else self._begin())
+                await _unless(self._lost, self._pull() if self._begun else self._begin())
             except Exception as error:  # noqa: BLE001 - whatever a call fails with, its actor is not to be relied on
                 self._end(_reason(error))
         return self._frames.popleft() if self._frames else None
@@ -128,13 +129,25 @@ class _ActorLink:
         return ""
 
     async def close(self, grace_s: float) -> None:
-        """Give up what it runs and end it."""
+        """Give up what it runs and end it. Without the head node only its own node can."""
         import ray
 
+        if self._lost.done():
+            return
         if self._begun and self._ending is None:
             with suppress(Exception):  # it is ended anyway
                 await asyncio.wait_for(_result(self._actor.end.remote(self._life)), grace_s)
         ray.kill(self._actor)
+
+
+async def _unless(lost: asyncio.Future[None], call: Coroutine[Any, Any, None]) -> None:
+    """Wait for a call; raise if the cluster is lost before."""
+    task = asyncio.ensure_future(call)
+    try:
+        await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        task.cancel()
+    await (task if task.done() else lost)
 
 
 async def _result(call: Any) -> Any:
@@ -160,7 +173,7 @@ class RolloutActor:
         if life != self._life:
             await self.end(self._life)
             self._life, self._frames = life, deque()
-            self._core = WorkerCore(self._put, _no_wait, self._keep)
+            self._core = WorkerCore(self._put, _no_wait, self._keep, _refusal)
             self._work = asyncio.create_task(self._core.run(data))
             self._work.add_done_callback(lambda _: self._woken.set())
         return ""
@@ -211,6 +224,12 @@ class RolloutActor:
         return self._core, self._work
 
 
+def _refusal(reason: str) -> str:
+    from ray.util import get_node_ip_address
+
+    return f"ray: node {get_node_ip_address()}: {reason}; hint: what your code imports must be on every node"
+
+
 async def _no_wait() -> None:
     """Frames wait in the actor; there are never more than the rollouts it was given."""
 
@@ -218,6 +237,6 @@ async def _no_wait() -> None:
 def _reason(error: Exception) -> str:
     from ray.exceptions import RayActorError
 
-    if isinstance(error, InputError):
+    if isinstance(error, InputError | ServerError):
         raise error
     return "its process or its node was lost" if isinstance(error, RayActorError) else last_line(error)

@@ -17,16 +17,18 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from velodrome import errors
 from velodrome.collector.executors.shipping import shipped_code
-from velodrome.errors import InputError, describe
+from velodrome.errors import InputError, ServerError, describe
 from velodrome.serving.connect import source_digest
+from velodrome.serving.process.probe import listens
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ _REACH_S = 10.0  # for a cluster to answer at its address
 _NODES_S = 30.0  # for nodes to say what they have; one that is late is asked again by its first actor
 _STORE_BYTES = 200 << 20  # of a cluster that is started here: frames pass through it, nothing stays
 _STARTS = 3  # of a cluster here: on a busy machine a node may not be up within the 30 s that Ray gives it
+_WATCH_S = 2.0  # between two looks at the head node
+_RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"  # after so long without the head Ray ends the process, by itself
 _LONGEST_FOLDER = 40  # the sockets below it have names of up to 107 characters
 
 
@@ -44,6 +48,7 @@ class RayCluster:
     actors: int
     cpus_each: float
     is_here: bool  # started by this process, on this machine
+    lost: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def host(self) -> str:
@@ -70,7 +75,29 @@ async def ray_cluster(address: str | None, actors: int | str, most: int | None) 
 
         cpus = int(ray.cluster_resources().get("CPU", 0))
         number = max(min(cpus, most or cpus), 1) if actors == "auto" else int(actors)
-        yield RayCluster(number, 1.0 if number <= cpus else 0.0, address is None)
+        cluster = RayCluster(number, 1.0 if number <= cpus else 0.0, address is None)
+        watch = asyncio.create_task(_watch_head(ray.get_runtime_context().gcs_address, cluster.lost))
+        try:
+            yield cluster
+        finally:
+            watch.cancel()
+
+
+async def _watch_head(address: str, lost: asyncio.Future[None]) -> None:
+    """Wait until the head node does not answer for half the time that Ray waits for it."""
+    limit_s = float(os.environ.get(_RECONNECT) or 60) / 2
+    host, _, port = address.rpartition(":")
+    answered = monotonic()
+    while monotonic() < answered + limit_s:
+        if await listens(host.strip("[]"), int(port), timeout_s=limit_s):
+            answered = monotonic()
+        await asyncio.sleep(min(_WATCH_S, limit_s / 4))
+    lost.set_exception(
+        ServerError(
+            f"ray: the head node at {address} does not answer any more; what is finished is in the output; "
+            "hint: start the cluster again, and give the same command"
+        )
+    )
 
 
 @contextmanager
@@ -105,16 +132,50 @@ def _started_here() -> Iterator[None]:
 @contextmanager
 def _connected(address: str) -> Iterator[None]:
     """The cluster at an address. Its token is where the user's environment says, else where Ray keeps it."""
-    usual = Path.home() / ".ray" / "auth_token"
-    named = [name for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH") if os.environ.get(name)]
-    values = {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE") or ("token" if named or usual.exists() else "disabled")}
-    if not named and values["RAY_AUTH_MODE"] == "token":
-        values["RAY_AUTH_TOKEN_PATH"] = str(usual)
+    mode, place = os.environ.get("RAY_AUTH_MODE", ""), Path.home() / ".ray" / "auth_token"
+    token = next((name for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH") if os.environ.get(name)), "")
+    values = {"RAY_AUTH_MODE": mode or ("token" if token or place.exists() else "disabled")}
+    if values["RAY_AUTH_MODE"] == "token" and token != "RAY_AUTH_TOKEN":
+        place = Path(os.environ[token]) if token else place
+        values["RAY_AUTH_TOKEN_PATH"] = token = str(place)
+        _refuse_no_token(place)
     with _environment(values), shipped_code() as folder:
         _imported()
+        _refuse_wrong_token(address, token)
         code = None if folder is None else {"working_dir": str(folder)}
         with _initialised(f"ray_address {address}: no connection", address=address, runtime_env=code):
             yield
+
+
+def _refuse_no_token(path: Path) -> None:
+    """Ray itself would end the process."""
+    try:
+        problem = "" if path.read_text().strip() else "it is empty"
+    except (OSError, ValueError) as error:
+        problem = describe(error)
+    if problem:
+        raise InputError(f"ray: no token in {path}: {problem}; hint: RAY_AUTH_TOKEN_PATH names the file of the token")
+
+
+def _refuse_wrong_token(address: str, token: str) -> None:
+    """Ray itself would try for 20 seconds, with a line of its own for each."""
+    import grpc
+    from ray import _raylet
+    from ray._private.services import canonicalize_bootstrap_address
+
+    core: Any = _raylet
+    header = [*core.AuthenticationTokenLoader.instance().get_token_for_http_header().items()]
+    try:
+        with grpc.insecure_channel(canonicalize_bootstrap_address(address)) as channel:
+            channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=_REACH_S, metadata=header)
+    except grpc.RpcError as error:
+        if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+            problem = f"refuses the token of {token}" if header else "wants a token, and there is none"
+            raise InputError(
+                f"ray_address {address}: the cluster {problem}; hint: RAY_AUTH_TOKEN_PATH names the file of its token"
+            ) from None
+    except (ConnectionError, ValueError) as error:  # no cluster on this machine; ray.init says so
+        log.debug("%s", error)
 
 
 @contextmanager
@@ -161,7 +222,7 @@ def _initialised(what: str, *, tries: int = 1, **options: Any) -> Iterator[None]
             except Exception as error:
                 ray.shutdown()
                 if not left:
-                    raise InputError(f"ray: {what}: {last_line(error)}") from error
+                    raise InputError(f"ray: {what}: {_reason(error)}") from error
     finally:
         if handler is not None:  # Ray's own would end this process at once
             with suppress(ValueError):  # not in the main thread, where Ray sets none
@@ -170,6 +231,13 @@ def _initialised(what: str, *, tries: int = 1, **options: Any) -> Iterator[None]
         yield
     finally:
         ray.shutdown()
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no connection. Ray tells versions in several lines."""
+    if "Version mismatch" not in str(error):
+        return last_line(error)
+    return f"{' '.join(str(error).split())}; hint: install the same versions on every node"
 
 
 def _refuse_unreachable(address: str) -> None:

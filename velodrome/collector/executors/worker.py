@@ -94,7 +94,8 @@ async def _listen(reader: asyncio.StreamReader, core: WorkerCore) -> None:
 class WorkerCore:
     """The worker, whatever carries its frames: `send` takes one for the parent, `drain` waits until there is room.
 
-    `boundary` keeps the name of the boundary that a rollout is in which runs alone.
+    `boundary` keeps the name of the boundary that a rollout is in which runs alone. `refusal` words the reason why the
+    work cannot be set up here.
     """
 
     def __init__(
@@ -102,8 +103,9 @@ class WorkerCore:
         send: Callable[[bytes], None],
         drain: Callable[[], Awaitable[None]],
         boundary: Callable[[errors.Boundary], None],
+        refusal: Callable[[str], str] = str,
     ) -> None:
-        self._send, self._drain, self._boundary = send, drain, boundary
+        self._send, self._drain, self._boundary, self._refusal = send, drain, boundary, refusal
         self._around = Surroundings()
         self._waiting = Waiting()
         self._early: list[bytes] = []  # frames that came before there was somebody to take them
@@ -126,7 +128,7 @@ class WorkerCore:
                     run_job = init.work.connect(self._around)
             except Exception as error:  # noqa: BLE001 - the edge of a process: the parent reports it
                 reason = str(error) if isinstance(error, errors.InputError) else errors.describe(error)
-                self._send(event(refused=[reason]))
+                self._send(event(refused=[self._refusal(reason)]))
                 await self._drain()
                 return
             self._send(event(ready=True))
