@@ -1,4 +1,7 @@
-"""`+speculate=true` as a user has it: a rollout that hangs on its first run is finished by a copy, here and on Ray."""
+"""`+speculate=true` as a user has it: a rollout that hangs on its first run is finished by a copy, here and on Ray.
+
+Its environment has a limiter with one place, which workers and actors share.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,14 @@ import os
 from pathlib import Path
 
 import velodrome as velo
+from velodrome.http.limiter import Limiter
 
 
 class Sums(velo.Environment):
     """The first process that verifies the task of a file beside this one removes the file, and hangs."""
+
+    def setup(self):
+        self._place = Limiter("database", 1)
 
     @velo.tool
     def calculator(self, expression: str) -> str:
@@ -32,8 +39,18 @@ class Sums(velo.Environment):
         try:
             os.unlink(Path(__file__).with_name(task["id"]))
         except FileNotFoundError:
-            return {"reward": float(task["expected_answer"] in response.text)}
-        await asyncio.sleep(1000)
+            pass
+        else:
+            await asyncio.sleep(1000)
+        async with self._place:
+            mark = Path(__file__).with_name(f"inside-{task['id']}")
+            mark.touch()
+            try:
+                inside = len(list(mark.parent.glob("inside-*")))
+                await asyncio.sleep(0.002)
+            finally:
+                mark.unlink()
+        return {"reward": float(task["expected_answer"] in response.text), "inside": inside}
 '''
 
 
@@ -56,6 +73,7 @@ def test_a_rollout_that_hangs_is_finished_by_its_copy_and_the_file_is_the_same(w
 
     assert done.returncode == 0, done.stderr
     assert content(workplace.rows()) == content(workplace.rows("calm.jsonl"))
+    assert {row["inside"] for row in workplace.rows()} == {1}
     assert "requested 60 = kept 60 + failed 0" in done.stderr
     metrics = json.loads(done.stdout)
     line = re.search(r"speculate: (\d+) .*, (\d+) .*: (\d+) tokens", done.stderr)
