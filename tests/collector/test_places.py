@@ -172,6 +172,20 @@ def test_the_places_of_a_worker_that_ends_are_free_again():
     play(scene())
 
 
+def test_a_limiter_that_outlives_its_worker_has_places_of_its_own():
+    async def scene() -> None:
+        leases = LeasedLimiters(lambda *message: None)
+        with joining(leases):
+            limiter = Limiter("database", 2)
+        waiting = asyncio.create_task(limiter.__aenter__())
+        await asyncio.sleep(0)
+        leases.close()
+        await waiting
+        assert [limiter.take_at_once() for _ in range(2)] == [True, False]
+
+    play(scene())
+
+
 def test_limiters_of_one_name_are_told_apart_and_one_that_is_made_later_is_the_workers_own():
     async def scene() -> None:
         sent: list[tuple[Any, ...]] = []

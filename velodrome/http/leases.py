@@ -25,6 +25,10 @@ class Borrower(Protocol):
         """The run lends so many places more, and says how many it needs back."""
         ...
 
+    def keep(self) -> None:
+        """Nobody lends any more."""
+        ...
+
 
 class Lease:
     """What one limiter has borrowed and lacks. Its lock is held whenever this is used."""
@@ -98,6 +102,11 @@ class LeasedLimiters:
     def lend(self, name: str, granted: int, owed: int, wanted: int) -> None:
         """The run has sent this for a limiter."""
         self._limiters[name].lend(granted, owed, wanted)
+
+    def close(self) -> None:
+        """The worker has ended. A limiter of a module may be there for another one in this process (Ray)."""
+        for limiter in self._limiters.values():
+            limiter.keep()
 
 
 _joined: ContextVar[LeasedLimiters | None] = ContextVar("velodrome_leases", default=None)

@@ -110,6 +110,12 @@ class Limiter:
                 self._lease.told(0, owed, wanted)
                 self._hand_out()
 
+    def keep(self) -> None:
+        """Nobody lends any more: the places are its own."""
+        with self.lock:
+            self._lease, self._free = None, self.limit or 0
+            self._hand_out()
+
     def _hand_out(self) -> None:
         """Hand the free places to those that wait. The lock is held. A worker first gives back what it owes."""
         for loop in list(self._handed):

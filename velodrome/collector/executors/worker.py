@@ -143,6 +143,7 @@ class WorkerCore:
                     await self._run_jobs(init, run_job)
             finally:
                 await init.work.aclose()
+                self._limiters.close()
 
     async def _run_jobs(self, init: WorkerInit, run_job: RunJob) -> None:
         def send(**fields: Any) -> None:
