@@ -122,13 +122,13 @@ def error_in(body: bytes) -> RolloutError | None:
 
 def spans_header(tree: Span) -> str:
     """A tree of spans as one header line: whose process it was, when on this machine's clock, and the tree."""
-    head = {"host": host(), "pid": os.getpid(), "at_us": round(tree.start * 1e6)}
-    head["tree"] = spans.as_node(tree, tree.start)
+    shape = spans.as_node(tree, tree.start)
+    head: Json = {"host": host(), "pid": os.getpid(), "at_us": round(tree.start * 1e6), "tree": shape}
     encoded = orjson.dumps(head)
     for smaller in (spans.folded, _counted):
         if len(encoded) <= _HEADER_BYTES:
             break
-        head["tree"] = smaller(head["tree"])
+        head["tree"] = shape = smaller(shape)
         encoded = orjson.dumps(head)
     return encoded.decode() if encoded.isascii() else json.dumps(head)  # a header is ASCII; models make up names
 

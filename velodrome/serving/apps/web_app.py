@@ -25,7 +25,17 @@ from velodrome.errors import RolloutError, TaskError, VelodromeError
 from velodrome.serving import wire
 from velodrome.serving.apps.measures import CORE, Core, Measures
 from velodrome.serving.apps.openapi import description_routes
-from velodrome.serving.apps.routes import JSON, TEXT, BadRequest, Handler, RequestLimits, get, json_response, limit
+from velodrome.serving.apps.routes import (
+    JSON,
+    TEXT,
+    BadRequest,
+    Endpoint,
+    Handler,
+    RequestLimits,
+    get,
+    json_response,
+    limit,
+)
 from velodrome.settings import mask_text
 from velodrome.timing import trace
 from velodrome.timing.exposition import PATH as METRICS
@@ -99,7 +109,8 @@ def make_app(
 
 def _direct(routes: Sequence[Route], tools: Sequence[Json]) -> Direct:
     """The handlers of POST by their whole path, a tool's with its name: what is called most passes no router."""
-    handlers = {route.path: route.endpoint.handle for route in routes if "POST" in (route.methods or ())}
+    posts = [(route.path, route.endpoint) for route in routes if "POST" in (route.methods or ())]
+    handlers = {path: endpoint.handle for path, endpoint in posts if isinstance(endpoint, Endpoint)}
     names = [tool["name"] for tool in tools if "/{name}" in handlers and "/" not in tool["name"]]
     direct: Direct = {f"/{name}": (handlers["/{name}"], {"name": name}) for name in names}
     return direct | {path: (handler, {}) for path, handler in handlers.items() if "{" not in path}
