@@ -230,8 +230,8 @@ def test_a_call_is_charged_what_it_used_and_a_failure_nothing():
         if wait_s:
             _, permit = limit.take(now := now + wait_s)
         limit.settle(permit, used)
-    # 40 were left of 50; then there is a debt of 160, and the next is expected to cost as much as the mean does now
-    assert waits == pytest.approx([0.0, 0.0, (160 + 10 + 190 / 22) / 100, 0.0])
+    # 190 were left of 200; then there is a debt of 10, and the next is expected to cost as much as the mean does now
+    assert waits == pytest.approx([0.0, 0.0, (10 + 10 + 190 / 22) / 100, 0.0])
 
 
 def test_a_wait_is_a_span_that_names_its_setting():

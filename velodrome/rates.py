@@ -1,10 +1,8 @@
 """Limits on the model calls of a run: so many requests, so many tokens per minute, for all that call models together.
 
-`RateLimit` is the bookkeeping: arithmetic on a clock that it is given. `RunRates` waits for it, where the run is;
-`LeasedRates` waits in a worker, which gets permits from there in blocks. A model's `respond` is `counted`.
-
-What a call costs in tokens is known when it is answered. Until then it counts as much as calls did of late; the
-difference is settled afterwards. A wait is a span `limit:requests_per_minute` or `limit:tokens_per_minute`.
+`RateLimit` is the bookkeeping. `RunRates` waits for it, where the run is; `LeasedRates` waits in a worker, which gets
+permits from there in blocks. A model's `respond` is `counted`, its `stream` is a `counted_stream`. A wait is a span
+`limit:requests_per_minute` or `limit:tokens_per_minute`.
 """
 
 from __future__ import annotations
@@ -12,91 +10,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import aclosing, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
+from velodrome.rate_limit import PATIENCE_S, REQUESTS, TOKENS, Permit, RateLimit
 from velodrome.timing.spans import put, span
 
+__all__ = ["REQUESTS", "TOKENS", "LeasedRates", "Lending", "Permit", "RateLimit", "RunRates", "limited", "run_rates"]
+__all__ += ["counted", "counted_below", "counted_stream", "counting", "repeated"]
+
 Json = dict[str, Any]
-
-REQUESTS, TOKENS = "requests_per_minute", "tokens_per_minute"
-_MINUTE_S = 60.0
-_BURST_S = 0.5  # that may be saved up while nothing is asked: a minute has at most 60.5 seconds' worth
-_ENOUGH = 20  # calls whose cost is known, before their mean is used
-_WEIGHT = 0.005  # of the last call in what the next one is expected to cost
-
-
-class Permit(NamedTuple):
-    """Leave for one call: the tokens that were counted for it, and which limit it waited for, if any.
-
-    `guessed`: too little was known of what calls cost.
-    """
-
-    tokens: float = 0.0
-    waited_for: str = ""
-    guessed: bool = False
-
-
-class Bucket:
-    """Fills steadily, up to `_BURST_S`; what is taken beyond that is a debt that the next ones wait for."""
-
-    def __init__(self, per_minute: float, least: float) -> None:
-        self.per_s = per_minute / _MINUTE_S
-        self._most = max(self.per_s * _BURST_S, least)
-        self.level = self._most
-        self._at: float | None = None
-
-    def wait_s(self, now: float, amount: float) -> float:
-        """How long until so much can be taken; a larger amount than fits waits for a full bucket."""
-        if self._at is not None:
-            self.level = min(self._most, self.level + (now - self._at) * self.per_s)
-        self._at = now
-        return max(0.0, (min(amount, self._most) - self.level) / self.per_s)
-
-
-class RateLimit:
-    """Requests and tokens of a run, by the clock of the caller. None is no limit."""
-
-    def __init__(self, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
-        self.limits = {REQUESTS: requests_per_minute, TOKENS: tokens_per_minute}
-        self._requests = None if requests_per_minute is None else Bucket(requests_per_minute, 1.0)
-        self._tokens = None if tokens_per_minute is None else Bucket(tokens_per_minute, 0.0)
-        self._known = 0  # calls whose cost is known
-        self._mean = self._largest = 0.0
-
-    @property
-    def _cost(self) -> float:
-        """What a call is expected to cost: at first much, so that few are let through before it is known."""
-        if self._known >= _ENOUGH or self._tokens is None:
-            return self._mean
-        return self._largest if self._known else self._tokens.per_s
-
-    def take(self, now: float) -> tuple[float, Permit]:
-        """A permit for one call; or how long to wait before asking again, and for which limit."""
-        wait_s, why, cost = 0.0, "", self._cost
-        for bucket, amount, name in ((self._requests, 1.0, REQUESTS), (self._tokens, cost, TOKENS)):
-            if bucket is not None and (least_s := bucket.wait_s(now, amount)) > wait_s:
-                wait_s, why = least_s, name
-        if wait_s > 1e-9:  # else a rounding error of the clock
-            return wait_s, Permit(0.0, why)
-        if self._requests is not None:
-            self._requests.level -= 1
-        if self._tokens is not None:
-            self._tokens.level -= cost
-        return 0.0, Permit(cost, guessed=self._known < _ENOUGH)
-
-    def settle(self, permit: Permit, tokens: int | None) -> None:
-        """The call of this permit has used so many tokens; None if it failed, or was one more try."""
-        if self._tokens is not None:
-            left = permit.tokens - (tokens or 0)
-            self._tokens.level += min(left, 0.0) if permit.guessed else left  # a guess leaves no savings to spend
-            if tokens is not None:
-                self._known += 1
-                self._mean += max(_WEIGHT, 1 / self._known) * (tokens - self._mean)
-                self._largest = max(self._largest, tokens)
 
 
 class CallRates(Protocol):
@@ -150,7 +76,7 @@ class RunRates:
                 if not wait_s:
                     return permit._replace(waited_for=waited_for)
                 waited_for = permit.waited_for
-                await self._sleep(wait_s)
+                await self._sleep(min(wait_s, PATIENCE_S))
 
     def settle(self, permit: Permit, tokens: int | None) -> None:
         self._limit.settle(permit, tokens)
@@ -198,11 +124,10 @@ class LeasedRates:
         self._ask = ask
         self._used = used
         self._waiting: deque[asyncio.Future[Permit]] = deque()
-        self._spare: list[Permit] = []  # of calls that were cancelled
         self._asking = 0
 
     def take_at_once(self) -> Permit | None:
-        return self._spare.pop() if self._spare else None
+        return None
 
     async def take(self) -> Permit:
         place: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
@@ -210,7 +135,12 @@ class LeasedRates:
         self._asking += 1
         if self._asking == 1:  # with those that ask at the same moment
             asyncio.get_running_loop().call_soon(self._ask_for_all)
-        return await place
+        try:
+            return await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self._give_back(place.result())
+            raise
 
     def _ask_for_all(self) -> None:
         count, self._asking = self._asking, 0
@@ -224,7 +154,11 @@ class LeasedRates:
             if self._waiting:
                 self._waiting.popleft().set_result(permit)
             else:
-                self._spare.append(permit)
+                self._give_back(permit)
+
+    def _give_back(self, permit: Permit) -> None:
+        """Who asked for it was cancelled. Kept for later, it would be a call too many in a later minute."""
+        self._used(permit._replace(unused=True), None)
 
     def settle(self, permit: Permit, tokens: int | None) -> None:
         if self.limits[TOKENS] is not None:
@@ -232,10 +166,12 @@ class LeasedRates:
 
 
 _rates: ContextVar[CallRates | None] = ContextVar("velodrome_rates", default=None)
-_calling: ContextVar[bool] = ContextVar("velodrome_model_call", default=False)
+_calling: ContextVar[_Call | None] = ContextVar("velodrome_model_call", default=None)
 
 Respond = Callable[[Json], Awaitable[Json]]
+Stream = Callable[[Json], AsyncGenerator[Json, None]]
 _Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Json]])
+_Stream = TypeVar("_Stream", bound=Callable[..., AsyncGenerator[Json, None]])
 
 
 @contextmanager
@@ -273,6 +209,18 @@ def counted_below(respond: _Method) -> _Method:
     return respond
 
 
+def counted_stream(stream: _Stream) -> _Stream:
+    """The same for a model's `stream`."""
+
+    @wraps(stream)
+    def count(self: Any, request: Json) -> AsyncGenerator[Json, None]:
+        if _rates.get() is None:
+            return stream(self, request)
+        return _stream_through(partial(stream, self), request)
+
+    return cast(_Stream, count)
+
+
 def counting(respond: Respond) -> Respond:
     """For those who call a model that may be anybody's: its `respond`, which waits for the limits of the run."""
     if _rates.get() is None or hasattr(respond, "counts_calls"):
@@ -280,27 +228,69 @@ def counting(respond: Respond) -> Respond:
     return partial(_through, respond)
 
 
+class _Call:
+    """One call under way, with the permit that it was sent with."""
+
+    def __init__(self, rates: CallRates, permit: Permit) -> None:
+        self.rates = rates
+        self.permit = permit
+
+    @classmethod
+    async def begin(cls) -> _Call | None:
+        """Wait for a permit. None without a limit, and for a call inside another, which is part of that."""
+        rates = _rates.get()
+        if rates is None or _calling.get() is not None:
+            return None
+        return cls(rates, rates.take_at_once() or await _wait(rates))
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        token = _calling.set(self)
+        try:
+            yield
+        finally:
+            _calling.reset(token)
+
+
 async def _through(respond: Respond, request: Json) -> Json:
-    """One call. One inside another is part of that."""
-    rates = _rates.get()
-    if rates is None or _calling.get():
+    """One call."""
+    call = await _Call.begin()
+    if call is None:
         return await respond(request)
-    permit, tokens = rates.take_at_once() or await _wait(rates), None
-    token = _calling.set(True)
     try:
-        response = await respond(request)
-        tokens = _tokens(response)
-        return response
-    finally:
-        _calling.reset(token)
-        rates.settle(permit, tokens)
+        with call.under_way():
+            response = await respond(request)
+    except Exception:
+        call.rates.settle(call.permit, None)
+        raise
+    call.rates.settle(call.permit, _tokens(response))  # not if it was cancelled: it may have been answered
+    return response
+
+
+async def _stream_through(stream: Stream, request: Json) -> AsyncGenerator[Json, None]:
+    """One call whose answer is streamed. What it used is in its last event; if it is given up, the mean counts."""
+    call, begun, tokens = await _Call.begin(), False, None
+    async with aclosing(stream(request)) as events:
+        try:
+            while True:
+                with call.under_way() if call is not None else nullcontext():  # not while the reader has the event
+                    event = await anext(events, None)
+                if event is None:
+                    return
+                begun, tokens = True, _tokens(event.get("response"))
+                yield event
+        finally:
+            if call is not None and (tokens is not None or not begun):
+                call.rates.settle(call.permit, tokens)
 
 
 async def repeated() -> None:
-    """Wait as for another call: the one that is made here is sent again."""
-    rates = _rates.get()
-    if rates is not None and _calling.get():
-        rates.settle(rates.take_at_once() or await _wait(rates), None)
+    """Wait as for another call: the one that is made here is sent again, and what it costs is used from now on."""
+    call = _calling.get()
+    if call is not None:
+        call.rates.settle(call.permit, None)
+        call.permit = Permit()  # while it waits it has none
+        call.permit = call.rates.take_at_once() or await _wait(call.rates)
 
 
 async def _wait(rates: CallRates) -> Permit:

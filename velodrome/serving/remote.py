@@ -16,7 +16,7 @@ import orjson
 from velodrome import http, seeds
 from velodrome.contracts import Json
 from velodrome.errors import AgentError, CallError, ModelError, RolloutError, ToolError, VerifyError
-from velodrome.rates import counted
+from velodrome.rates import counted, counted_stream
 from velodrome.records.events import whole
 from velodrome.resources_servers.environment import no_such_tool
 from velodrome.responses_api_models.openai_model.streams import is_stream, response_stream
@@ -125,6 +125,7 @@ class HttpModel(RemoteServer):
             raise ModelError(f'{self.url}: the response has no "output" list')
         return answer
 
+    @counted_stream
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The server's events as they come; from a server that answers whole, those of its answer."""
         body = orjson.dumps({**seeded(request), "stream": True})

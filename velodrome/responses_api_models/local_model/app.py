@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ModelError
-from velodrome.rates import counted
+from velodrome.rates import counted, counted_stream
 from velodrome.records.events import ENDS
 from velodrome.responses_api_models import conversion, tokens
 from velodrome.responses_api_models.chunks import ChatStream
@@ -94,6 +94,7 @@ class LocalModel(Component):
         response: Json = last["response"]
         return response
 
+    @counted_stream
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The same answer while it is made; a constrained tool call comes once it is whole."""
         request = seeded(request)

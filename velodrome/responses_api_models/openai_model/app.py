@@ -22,7 +22,7 @@ from velodrome import http
 from velodrome.contracts import Conversation, Json
 from velodrome.errors import CallError, ModelError, blame
 from velodrome.http.limiter import Limiter
-from velodrome.rates import counted
+from velodrome.rates import counted, counted_stream
 from velodrome.records import events
 from velodrome.records.conversation import answer_flaw, flaw
 from velodrome.responses_api_models import tokens
@@ -187,6 +187,7 @@ class OpenAI(Component):
                 if probing:
                     choice.end_probe()
 
+    @counted_stream
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The events of one answer as the server makes them; an answer that comes whole becomes events at once."""
         request = seeded(request)
