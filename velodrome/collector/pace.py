@@ -3,9 +3,11 @@
 The number is fixed, or found while running (`auto`). It is arithmetic on what is reported: no clock, no tasks.
 
 `auto` compares limits by the throughput of whole windows. It starts small and doubles while that brings more rollouts
-per second. Then it tries more and fewer from time to time, and keeps what is as fast with fewer in flight. After a 429
-the limit that met it is a ceiling: it searches below it, and tries it again now and then. A limit rises by one with
-each rollout that finishes, so that a server never gets a burst of calls.
+per second: a glance is enough if that is clear, else a longer window decides. Then it tries more and fewer from time to
+time, and keeps what is as fast with fewer in flight. After a 429 the limit that met it is a ceiling: it searches below
+it, and returns soon to one that was kept before. A new one is tried while few calls were refused so far; more is risked
+with less in flight than there once was, as a server may be able to do more again. A limit rises by one with each
+rollout that finishes, so that a server never gets a burst of calls.
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ from velodrome.collector.executors import Executor
 DEFAULT_PARALLEL = 16
 MOST_DECISIONS = 200
 
-_FEWEST_STARTING, _FEWEST = 24, 64  # rollouts in a window, and
-_ROUNDS = 4  # times all that are in flight, once it has settled
+_ROUNDS = 4  # of all that are in flight, in a window
+_FEWEST_GLANCE, _FEWEST, _FEWEST_COMPARED = 16, 24, 64  # rollouts in it: at a glance, to keep a limit, to compare two
+_CLEAR = 0.6  # of the gain that could be at most, as logarithms: a glance is enough, and
+_WORSE = 0.9  # of the throughput, too
 _LEAST_GAIN = 0.1  # of throughput for more in flight, both as logarithms
 _NO_LOSS = 0.97  # of the throughput: fewer in flight must keep this much
 _SMALL = 1.2  # a step up to this cannot be told from chance by its throughput
@@ -36,6 +40,10 @@ _PATIENCE = 2  # windows before trying again what brought nothing
 _MOST_PATIENCE = 16
 _SLOWER = 1.5
 _DISTURBED = 0.1  # a share of rollouts that met errors, from which on a window is no reason to cut
+_FEWEST_IN_FLIGHT = 4  # not fewer are tried: with one too many in flight it shows at once that a server can do more
+_RISK, _MOST_RISK = 0.009, 20.0  # refusals that may be risked: so many per rollout, and saved up
+_PRICE = 4.0  # refusals that a limit can cost which was not kept before
+_FADE = 0.0005  # per round, of the most that was kept
 
 
 class Decision(NamedTuple):
@@ -70,6 +78,7 @@ class _Window:
         self.count = self.disturbed = self.refused = self.timed = 0
         self.latency_sum = 0.0
         self.full = False  # whether as many as allowed were in flight
+        self.settled = False  # whether a glance was not enough
 
     def add(self, latency_s: float, *, disturbed: bool, waited: bool) -> None:
         self.count += 1
@@ -105,6 +114,9 @@ class Auto:
         self._step = 2.0
         self._ceiling: int | None = None  # the limit that met 429
         self._cuts = 0  # for 429, in a row
+        self._risk = _PRICE  # refusals that may be risked now
+        self._proven = 0  # the most that was kept for a window, and has met no 429 as it was tried again
+        self._peak = 0.0  # the most that was kept; it fades
         self._more_in, self._more_patience = 0, 1  # windows until more are tried
         self._fewer_in = self._fewer_patience = _PATIENCE
         self._slower = False  # whether latency rose without throughput
@@ -113,17 +125,20 @@ class Auto:
     def refused(self, now: float, *, in_flight: int, retry_after_s: float = 0.0) -> None:
         """One call was answered 429; it is reported when that happens, not when its rollout is finished."""
         self._told_until = max(self._told_until, now + retry_after_s)
+        self._risk = max(0.0, self._risk - 1)
         if in_flight > self.limit:
             return  # of a limit that was cut already
         self._window.refused += 1
         trying = self._target > self._base
-        if self._window.refused < max(2.0, (0.02 if trying else 0.06) * self.limit):
+        if self._window.refused < (0.02 if trying else 0.06) * self.limit:
             return
-        self._starting, self._step, self._rate, self._latency_s = False, 1.03, 0.0, 0.0
+        self._starting, self._rate, self._latency_s = False, 0.0, 0.0
         self._ceiling = max(self.limit, self._base + 1)
         if trying:
+            self._proven = min(self._proven, self._ceiling - 1)
             self._base = max(1, min(self._base, int(0.95 * self.limit)))
         else:
+            self._proven = min(self._proven, self.limit)
             share = min(0.5, 0.04 * 2**self._cuts)
             self._base = max(1, min(self.limit - 1, int(self.limit * (1 - share))))
             self._cuts += 1
@@ -134,6 +149,8 @@ class Auto:
         self, now: float, *, in_flight: int, total_s: float, backoff_s: float = 0.0, disturbed: bool = False
     ) -> None:
         """One rollout is finished; so many were in flight with it. `disturbed`: it met errors other than 429."""
+        self._peak = max(self._base, self._peak * (1 - _FADE / self.limit))
+        self._risk = min(_MOST_RISK, self._risk + _RISK * self._peak / self.limit)
         if self.limit < self._target and in_flight >= self.limit and now >= self._told_until:
             self.limit += 1
         if self.limit != self._target or in_flight > self.limit:
@@ -145,13 +162,24 @@ class Auto:
         window.add(total_s - backoff_s, disturbed=disturbed, waited=backoff_s > 0)
         window.full = window.full or in_flight >= self.limit
         lasted = now - window.opened
-        fewest = max(self.limit, _FEWEST_STARTING) if self._starting else max(_ROUNDS * self.limit, _FEWEST)
-        if window.count >= fewest and lasted >= self._window_s:
+        if window.count >= self._fewest and lasted >= self._window_s:
             self._window = _Window()
             self._window.opened = now
             if window.full:
                 self._cuts = 0
                 self._decide(now, window, window.count / lasted)
+
+    @property
+    def _fewest(self) -> int:
+        """Rollouts in this window. Below a ceiling refusals count, not throughput, so few are enough."""
+        least = _ROUNDS * self.limit
+        if self._ceiling is not None:
+            return least
+        if self.limit == self._base:
+            return max(least, _FEWEST)
+        if self.limit < _SMALL * self._base:
+            return max(least, _FEWEST_COMPARED)
+        return max(2 * self.limit, _FEWEST_COMPARED) if self._window.settled else max(self.limit, _FEWEST_GLANCE)
 
     def _decide(self, now: float, window: _Window, rate: float) -> None:
         if self.limit > self._base:
@@ -163,30 +191,52 @@ class Auto:
 
     def _judge_more(self, window: _Window, rate: float) -> None:
         times, chance = self.limit / self._base, 1 / sqrt(window.count)
+        comparable = times >= _SMALL and self._rate > 0
+        glance = comparable and self._ceiling is None and not window.refused and not window.settled
+        if glance and _WORSE * self._rate < rate < self._rate * times**_CLEAR:
+            self._window.settled = True
+            return
         least: float = times**_LEAST_GAIN
-        least = max(1.0, least - 0.7 * chance) if self._starting else max(least, 1 + 0.2 * chance)
+        if self._ceiling is not None:
+            least -= 0.7 * chance
+        else:
+            least = max(1.0, least - 0.7 * chance) if self._starting else max(least, 1 + 0.2 * chance)
         if window.refused:
             self._ceiling = self.limit
             self._wait_below(self._ceiling)
             self._change(self._base, "429")
-        elif times >= _SMALL and rate < self._rate * least:
+        elif comparable and rate < self._rate * least:
             self._starting, self._step = False, 1.5
             self._more_in = self._more_patience = min(2 * self._more_patience, 4)
             self._change(self._base, "no more throughput")
         else:
             self._base, self._rate, self._latency_s = self.limit, rate, window.latency_s
-            if self._ceiling is None or self.limit >= self._ceiling:
-                self._ceiling = None
-                self._step = min(2.0 if self._starting else max(1.5, self._step), 2 * self._step - 1)
-                self._more_patience = 1
-                self._change(self._next(), "more throughput")
+            self._go_on(times, glance=not window.settled)
+
+    def _go_on(self, times: float, *, glance: bool) -> None:
+        """So many times as many in flight were better, or met no 429."""
+        if self._ceiling is not None and self.limit <= self._proven:
+            self._ceiling = max(self._ceiling, self._proven + 1 + self._proven // 33)
+        if self._ceiling is not None and self.limit < self._ceiling:
+            if self._next() < self._ceiling:
+                self._change(self._next(), "no 429")
             else:
                 self._wait_below(self._ceiling)
+            return
+        self._ceiling = None
+        self._step = 2.0 if self._starting else min(2.0 if glance else 1.5, 2 * times - 1)
+        self._more_in, self._more_patience = 1, 1
+        if times >= _SMALL:
+            self._change(self._next(), "more throughput")
 
     def _judge_fewer(self, window: _Window, rate: float) -> None:
         if rate >= _NO_LOSS * self._rate and not window.is_disturbed:
-            self._base, self._latency_s = self.limit, window.latency_s  # the rate stays: small losses must not add up
+            self._base, self._latency_s = self.limit, window.latency_s
+            self._rate = max(self._rate, rate)  # small losses must not add up
             self._fewer_in = self._fewer_patience = 1
+            self._more_in = max(2, self._more_in)
+            if self.limit > _FEWEST_IN_FLIGHT:
+                self._change(min(self.limit - 1, ceil(0.8 * self.limit)), "try fewer")
         else:
             self._fewer_in = self._fewer_patience = min(2 * self._fewer_patience, _MOST_PATIENCE)
             if self._slower:
@@ -195,9 +245,10 @@ class Auto:
 
     def _hold(self, now: float, window: _Window, rate: float) -> None:
         """The limit to keep was measured again."""
+        self._proven = max(self._proven, self.limit)
         rate_before, latency_before = self._rate, self._latency_s
         slower = latency_before and window.latency_s > _SLOWER * latency_before
-        if slower and rate < 0.9 * rate_before and not window.is_disturbed:
+        if slower and rate < (1 - max(0.1, 1 / sqrt(window.count))) * rate_before and not window.is_disturbed:
             if self._slower:
                 self._rate = rate
                 to = max(self.limit // 2, ceil(1.1 * rate * latency_before))
@@ -213,10 +264,21 @@ class Auto:
         self._fewer_in -= 1
         if now < self._told_until:
             return
-        if self._starting or self._more_in <= 0:
+        if self._starting or (self._more_in <= 0 and self._may_risk):
             self._change(self._next(), "try more")
-        elif self._fewer_in <= 0 and self._ceiling is None and not window.is_disturbed:
-            self._change(int(0.8 * self.limit), "try fewer")
+        elif (
+            self._fewer_in <= 0 and self._ceiling is None and not window.is_disturbed and self.limit > _FEWEST_IN_FLIGHT
+        ):
+            self._change(min(self.limit - 1, ceil(0.8 * self.limit)), "try fewer")
+
+    @property
+    def _may_risk(self) -> bool:
+        """Whether the next limit may be tried, though it can meet 429."""
+        if self._ceiling is None or self._next() < self._ceiling:
+            return True
+        if self._next() <= self._proven:
+            return self._risk >= 1
+        return self._risk >= _PRICE
 
     def _next(self) -> int:
         """The next limit to try above the one to keep."""
@@ -226,9 +288,8 @@ class Auto:
         return max(self._base + 1, int(to))
 
     def _wait_below(self, ceiling: int) -> None:
-        """How long to keep the limit: the more a refusal would cost, the longer."""
-        beyond = self._next() >= ceiling
-        self._more_in = max(2, min(4, ceil(50 * (self._next() / self._base - 1)))) if beyond else 1
+        """Keep the limit for a window, or for two if the next is the one that met 429."""
+        self._more_in = 1 if self._next() < ceiling else 2
 
     def _change(self, to: int, why: str) -> None:
         to = max(1, min(self._most, to))
