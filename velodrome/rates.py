@@ -166,7 +166,7 @@ class LeasedRates:
 
 
 _rates: ContextVar[CallRates | None] = ContextVar("velodrome_rates", default=None)
-_calling: ContextVar[_Call | None] = ContextVar("velodrome_model_call", default=None)
+_calling: ContextVar[_LimitedCall | None] = ContextVar("velodrome_model_call", default=None)
 
 Respond = Callable[[Json], Awaitable[Json]]
 Stream = Callable[[Json], AsyncGenerator[Json, None]]
@@ -228,7 +228,7 @@ def counting(respond: Respond) -> Respond:
     return partial(_through, respond)
 
 
-class _Call:
+class _LimitedCall:
     """One call under way, with the permit that it was sent with."""
 
     def __init__(self, rates: CallRates, permit: Permit) -> None:
@@ -236,7 +236,7 @@ class _Call:
         self.permit = permit
 
     @classmethod
-    async def begin(cls) -> _Call | None:
+    async def begin(cls) -> _LimitedCall | None:
         """Wait for a permit. None without a limit, and for a call inside another, which is part of that."""
         rates = _rates.get()
         if rates is None or _calling.get() is not None:
@@ -254,7 +254,7 @@ class _Call:
 
 async def _through(respond: Respond, request: Json) -> Json:
     """One call."""
-    call = await _Call.begin()
+    call = await _LimitedCall.begin()
     if call is None:
         return await respond(request)
     try:
@@ -269,7 +269,7 @@ async def _through(respond: Respond, request: Json) -> Json:
 
 async def _stream_through(stream: Stream, request: Json) -> AsyncGenerator[Json, None]:
     """One call whose answer is streamed. What it used is in its last event; if it is given up, the mean counts."""
-    call, begun, tokens = await _Call.begin(), False, None
+    call, begun, tokens = await _LimitedCall.begin(), False, None
     async with aclosing(stream(request)) as events:
         try:
             while True:
