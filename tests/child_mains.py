@@ -42,6 +42,11 @@ def end(channel: ParentChannel) -> None:
         raise RuntimeError("no")
 
 
+def speak(channel: ParentChannel) -> None:
+    """Send a frame, and end without reading any."""
+    channel.send(b"last words")
+
+
 def spin(channel: ParentChannel) -> None:
     """Start a process that holds the file of the init open, then hold the interpreter's lock."""
     held = os.open(channel.receive() or os.devnull, os.O_WRONLY)

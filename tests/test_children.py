@@ -56,6 +56,18 @@ def test_what_it_sent_before_its_end_arrives_and_then_how_it_ended(run, way: byt
 
 
 @LOOPS
+def test_what_it_sent_arrives_also_if_it_ended_with_unread_frames_before_anybody_received(run):
+    async def main() -> list[bytes | None]:
+        child = await spawn("child_mains:speak", b"unread")
+        await child._process.wait()
+        while not (child._reader._eof or child._reader.exception()):  # noqa: ASYNC110 - to the step
+            await asyncio.sleep(0)
+        return [await child.receive(), await child.receive()]
+
+    assert run(main()) == [b"last words", None]
+
+
+@LOOPS
 def test_a_child_that_does_not_end_is_killed_after_its_grace_with_what_it_started(run, tmp_path: Path):
     os.mkfifo(tmp_path / "held")
     held = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)

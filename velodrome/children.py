@@ -55,7 +55,7 @@ async def spawn(target: str, init: bytes) -> ChildProcess:
             theirs.close()
             os.close(lifeline)
         try:
-            reader, writer = await asyncio.open_unix_connection(sock=mine)
+            reader, writer = await _connect(mine)
         except BaseException:  # cancelled
             process.kill()
             await process.wait()
@@ -64,6 +64,27 @@ async def spawn(target: str, init: bytes) -> ChildProcess:
     child = ChildProcess(process, reader, writer, ours)
     child.send(init)
     return child
+
+
+class _Received(asyncio.StreamReader):
+    """What came before a connection broke is there to be read; asyncio's own reader forgets it.
+
+    A child that ends with unread frames breaks the connection.
+    """
+
+    def set_exception(self, exc: Exception) -> None:
+        if isinstance(exc, ConnectionError):
+            self.feed_eof()
+        else:
+            super().set_exception(exc)
+
+
+async def _connect(connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    loop = asyncio.get_running_loop()
+    reader = _Received()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await loop.create_unix_connection(lambda: protocol, sock=connection)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 class ChildProcess:
@@ -107,7 +128,10 @@ class ChildProcess:
         return self._writer.transport.get_write_buffer_size()
 
     async def receive(self) -> bytes | None:
-        """The next frame; None once the child has ended and every frame it sent whole has been received."""
+        """The next frame; None once the child has ended and every frame that came whole has been received.
+
+        A frame that the child sent just before its end is lost if one was sent to it after that.
+        """
         data = await read_frame(self._reader)
         if data is None:
             await self._wait(_LAST_S)
@@ -115,6 +139,8 @@ class ChildProcess:
 
     def kill(self) -> None:
         """End the child and everything it started, at once. `receive` reports the end."""
+        if self.ending is not None:
+            return  # its number may be another's by now
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
