@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -87,13 +86,6 @@ def test_every_server_answers_and_the_head_knows_them(session: Any):
         assert (status, report["name"], report["pid"]) == (200, name, each["pid"])
     status, result = running.http(f"{results['calculator_simple_agent']['url']}/run", running.TASK)
     assert (status, result["reward"], result["expected_answer"]) == (200, 1.0, "36")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the policy is Linux's")
-def test_a_worker_waits_for_a_free_core_when_a_request_arrives(session: Any):
-    pids = [pid for each in session.instances().values() for pid in each["pids"]]
-    assert {os.sched_getscheduler(pid) for pid in pids} == {os.SCHED_BATCH}
 
 
 @pytest.mark.slow

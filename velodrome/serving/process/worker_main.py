@@ -39,7 +39,6 @@ _orphaned = threading.Event()
 
 def main() -> int:
     """Serve until stopped. The exit code is 2 if the user's configuration cannot be served."""
-    _wait_for_a_free_core()
     channel = Channel()
     brief = channel.brief()
     threading.Thread(target=_await_orphanhood, args=(channel,), daemon=True).start()
@@ -183,17 +182,6 @@ class Masked(io.TextIOBase):
 
     def fileno(self) -> int:
         return self._stream.fileno()
-
-
-def _wait_for_a_free_core() -> None:
-    """Let whoever runs finish when a request arrives; the share of CPU stays the same.
-
-    Servers and collector wake each other all the time. With fewer cores than processes, one that interrupts another at
-    every message finds one message to read; one that waits finds several, for fewer switches.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a sandbox may forbid it
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _await_orphanhood(channel: Channel) -> None:
