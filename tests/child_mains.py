@@ -47,6 +47,13 @@ def speak(channel: ParentChannel) -> None:
     channel.send(b"last words")
 
 
+def ignore_all(channel: ParentChannel) -> None:
+    """Say that it is there, and read nothing more."""
+    channel.receive()
+    channel.send(b"here")
+    threading.Event().wait()
+
+
 def spin(channel: ParentChannel) -> None:
     """Start a process that holds the file of the init open, then hold the interpreter's lock."""
     held = os.open(channel.receive() or os.devnull, os.O_WRONLY)

@@ -85,6 +85,22 @@ def test_a_child_that_does_not_end_is_killed_after_its_grace_with_what_it_starte
 
 
 @LOOPS
+def test_a_child_that_is_to_end_gets_no_frame_any_more_and_is_not_waited_for_if_that_is_cancelled(run):
+    async def main() -> str | None:
+        child = await spawn("child_mains:ignore_all", b"")
+        await child.receive()
+        closing = asyncio.ensure_future(child.close(DEADLINE_S))
+        await asyncio.sleep(0)
+        child.send(b"too late")
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        return child.ending
+
+    assert run(main()) == "signal SIGKILL"
+
+
+@LOOPS
 def test_a_kill_is_reported_to_whoever_receives(run):
     async def main() -> tuple[bytes | None, str | None]:
         child = await spawn("child_mains:spin", b"")
@@ -169,3 +185,22 @@ def test_an_interpreter_that_cannot_be_started_is_an_os_error_and_leaves_nothing
     command = [sys.executable, "-c", NOWHERE]  # a process in which no other test opens files meanwhile
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     assert done.stdout.split("\n") == ["not started", "0", ""]
+
+
+def test_a_child_starts_also_if_its_parent_has_more_than_a_thousand_files_open():
+    script = """
+import asyncio, os, resource
+from velodrome.children import spawn
+
+async def main():
+    child = await spawn("child_mains:echo", b"init")
+    print((await child.receive()).decode())
+    await child.close()
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (2000, 2000))
+files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+asyncio.run(main())
+"""
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("init\n", "")

@@ -103,6 +103,7 @@ class ChildProcess:
         self._reader = reader
         self._writer = writer
         self._lifeline = lifeline
+        self._wanted = True  # frames for it
         self._watching = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
@@ -118,8 +119,8 @@ class ChildProcess:
         return self.ending is None and self._process.returncode is None
 
     def send(self, data: bytes) -> None:
-        """Send one frame. To a child that has ended nothing is sent; `receive` reports the end."""
-        if not self._writer.is_closing():
+        """Send one frame. To a child that has ended, or is to end, nothing is sent; `receive` reports the end."""
+        if self._wanted and not self._writer.is_closing():
             write_frame(self._writer, data)
 
     @property
@@ -146,6 +147,7 @@ class ChildProcess:
 
     async def close(self, grace_s: float = 1.0) -> None:
         """End it: its `receive` returns None, and after `grace_s` it is killed with everything it started."""
+        self._wanted = False
         if self.ending is None and not self._writer.is_closing():
             with contextlib.suppress(OSError):
                 self._writer.write_eof()
@@ -235,7 +237,9 @@ def _end_with_parent(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # it went before the kernel knew
+    gone = select.poll()
+    gone.register(lifeline)  # not `select.select`, which takes no number above 1,023
+    if gone.poll(0):  # it went before the kernel knew
         os.killpg(0, signal.SIGKILL)
 
 

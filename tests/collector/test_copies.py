@@ -151,3 +151,26 @@ def test_one_copy_per_rollout_and_none_of_what_must_run_alone():
     copies.begin(1, now=5.0)
     copies.leave_out(2)
     assert due(copies, 99.0, started=1000) is None
+
+
+def test_a_copy_that_failed_or_whose_worker_ended_makes_room_for_the_next():
+    copies = Copies(wanted=True)
+    for place in range(3):
+        copies.begin(place, 0.0)
+    copies.decide(0, "first", 1.0, kept=True)
+    assert copies.due(9.0, 3) == (1, 0.0)
+    copies.make(1, "second")
+    assert copies.due(9.0, 3)[0] is None  # one at once
+    assert copies.is_lost(1, 5, alone=False)
+    assert copies.due(9.0, 3) == (2, 0.0)
+
+
+def test_a_rollout_that_ran_again_after_both_attempts_ended_is_not_won_by_a_copy():
+    copies = Copies(wanted=True)
+    copies.begin(1, 0.0)
+    copies.make(1, "second")
+    assert copies.is_lost(1, 0, alone=False)
+    assert not copies.is_lost(1, 0, alone=True)
+    copies.leave_out(1)
+    copies.decide(1, "second", 1.0, kept=True)
+    assert copies.counts() == {"made": 1, "won": 0, "tokens": 0}

@@ -74,6 +74,13 @@ def make_copy(owner: type, settings: Mapping[str, Any]) -> WorkerCopy:
     for name, value in settings.items():
         with blame(InputError, f"{owner.__name__}.{name} cannot be sent to another process (executor: process)"):
             cloudpickle.dumps(value)
+    try:
+        inspect.signature(owner).bind(**settings)
+    except TypeError as error:
+        raise InputError(
+            f"{owner.__name__}: executor: process makes copies from its settings, which its __init__ does not take"
+            f" ({error}); hint: declare settings as attributes, prepare in setup()"
+        ) from error
     by_value = file is None or "<locals>" in owner.__qualname__
     hints = _resolved_hints(owner) if by_value else contextlib.nullcontext()
     with blame(InputError, f"{owner.__name__} cannot be sent to another process (executor: process)"), hints:

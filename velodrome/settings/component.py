@@ -16,7 +16,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Union, cast, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, Field, PlainValidator, create_model
 
@@ -33,11 +33,18 @@ _models: dict[type, type[Settings]] = {}
 class Component:
     """A class whose annotated attributes are its settings.
 
-    A copy in another process is made again from the settings, so it has the state of a new one. A component that is
-    `shared` is not copied: it stays where it is, and is called from there.
+    A copy in another process is made again from the settings, or from the arguments of an `__init__` of its own, so it
+    has the state of a new one. A component that is `shared` is not copied: it stays where it is, and is called from
+    there.
     """
 
     shared: ClassVar[bool] = False
+
+    def __new__(cls, *args: Any, **settings: Any) -> Self:
+        made = super().__new__(cls)
+        if cls.__init__ is not Component.__init__:
+            made._arguments = args, settings  # type: ignore[attr-defined]  # of few
+        return made
 
     def __init__(self, **settings: Any) -> None:
         model = settings_of(type(self))
@@ -45,6 +52,10 @@ class Component:
         for name in model.model_fields:
             setattr(self, name, getattr(checked, name))
         self.undeclared: Mapping[str, Any] = checked.model_extra or {}
+        if inspect.iscoroutinefunction(self.setup):
+            raise InputError(
+                f"{type(self).__name__}: setup is called before anything runs: write `def`, not `async def`"
+            )
         self._prepare()
         self.setup()
 
@@ -53,13 +64,13 @@ class Component:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if type(self).__init__ is not Component.__init__:
-            return cast(tuple[Any, ...], super().__reduce_ex__(4))
+            return _made_again, (type(self), *self._arguments)  # type: ignore[attr-defined]
         return self._as_settings()
 
     def _as_settings(self) -> tuple[Any, ...]:
         """What makes another one like this, for pickle."""
         settings = {name: getattr(self, name) for name in settings_of(type(self)).model_fields}
-        return _made_again, (type(self), {**settings, **self.undeclared})
+        return _made_again, (type(self), (), {**settings, **self.undeclared})
 
     def setup(self) -> None:
         """Prepare whatever depends on the settings. Called once, at the end of the constructor."""
@@ -68,8 +79,8 @@ class Component:
         """What a kind of component does before `setup`, which belongs to its author."""
 
 
-def _made_again(owner: type[Component], settings: Mapping[str, Any]) -> Component:
-    return owner(**settings)
+def _made_again(owner: type[Component], arguments: tuple[Any, ...], settings: Mapping[str, Any]) -> Component:
+    return owner(*arguments, **settings)
 
 
 def settings_of(owner: type) -> type[Settings]:

@@ -25,13 +25,14 @@ class Copies:
         self._counted = 0  # of the tokens
         self._took: deque[float] = deque(maxlen=_LATELY)
         self._began: dict[int, float] = {}  # when each job began that runs and may get a copy, the oldest first
-        self._holders: dict[int, Hashable] = {}  # which worker has the copy, or had it
+        self._holders: dict[int, Hashable] = {}  # which worker has the copy, or had it; None once both are gone
+        self._twice: set[int] = set()  # jobs that run twice now
         self._decided: set[int] = set()
 
     @property
     def running(self) -> int:
         """How many run now."""
-        return len(self._holders.keys() & self._began.keys())
+        return len(self._twice)
 
     def begin(self, place: int, now: float) -> None:
         """A job begins, or begins again."""
@@ -42,6 +43,8 @@ class Copies:
     def leave_out(self, place: int) -> None:
         """A job does not run any more, or must not be copied."""
         self._began.pop(place, None)
+        if place in self._holders:
+            self._holders[place] = None
 
     def due(self, now: float, started: int) -> tuple[int | None, float]:
         """The job to copy now; or None, and after how many seconds to ask again."""
@@ -55,9 +58,11 @@ class Copies:
         """This worker gets the copy."""
         self.made += 1
         self._holders[place] = worker
+        self._twice.add(place)
 
     def is_lost(self, place: int, tokens: int, *, alone: bool) -> bool:
         """Whether an attempt that brought nothing is of no interest: its job is decided, or runs elsewhere."""
+        self._twice.discard(place)
         if place not in self._holders or (alone and place not in self._decided):
             return False
         self.tokens += tokens
@@ -74,6 +79,7 @@ class Copies:
             self._took.append(took_s)
             if place in self._holders:
                 self._decided.add(place)
+                self._twice.discard(place)
                 self.won += kept and self._holders[place] == worker
 
     def uncounted(self) -> int:

@@ -134,10 +134,12 @@ class _ActorLink:
 
         if self._lost.done():
             return
-        if self._begun and self._ending is None:
-            with suppress(Exception):  # it is ended anyway
-                await asyncio.wait_for(_result(self._actor.end.remote(self._life)), grace_s)
-        ray.kill(self._actor)
+        try:
+            if self._begun and self._ending is None:
+                with suppress(Exception):  # it is ended anyway
+                    await asyncio.wait_for(_result(self._actor.end.remote(self._life)), grace_s)
+        finally:
+            ray.kill(self._actor)
 
 
 async def _unless(lost: asyncio.Future[None], call: Coroutine[Any, Any, None]) -> None:

@@ -135,6 +135,7 @@ class Workers(RunningJobs):
         self._fruitless = 0
         self._closing = False
         self._lives: list[asyncio.Task[None]] = []
+        self._endings: list[asyncio.Task[None]] = []
 
     def stop(self) -> None:
         """Start no more jobs. Those that came back from a worker that ended are not run again, either."""
@@ -145,8 +146,10 @@ class Workers(RunningJobs):
         super().stop()
 
     def cancel(self, *, now: bool = False) -> None:
-        """Give up what is in flight; sessions are closed."""
+        """Give up what is in flight; sessions are closed. `now`: workers that end already are not waited for."""
         self._tell({"cancel": now})
+        for ending in self._endings if now else ():
+            ending.cancel()
         super().cancel(now=now)
 
     def _begin(self) -> None:
@@ -345,8 +348,11 @@ class Workers(RunningJobs):
         finally:
             held_up = self._lost()
             links = [(worker.link, worker in held_up) for worker in self._workers if worker.link is not None]
-            await asyncio.gather(*(link.close(0.0 if is_held_up else _GRACE_S) for link, is_held_up in links))
+            self._endings = [asyncio.create_task(_end_link(link, 0.0 if held else _GRACE_S)) for link, held in links]
+            ends = await asyncio.gather(*self._endings, return_exceptions=True)
             await self._end_lives()
+            for fault in (end for end in ends if isinstance(end, Exception)):
+                raise fault
 
     async def _wait_for_lost(self) -> None:
         """Attempts that were given up say what they cost, unless they hold up their worker."""
@@ -365,6 +371,10 @@ class Workers(RunningJobs):
         for life in unfinished:  # it was being started
             life.cancel()
         await asyncio.gather(*self._lives, return_exceptions=True)
+
+
+async def _end_link(link: WorkerLink, grace_s: float) -> None:
+    await link.close(grace_s)
 
 
 def _killer(job: Job, link: WorkerLink) -> Attempt:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import inspect
 import random
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -173,7 +174,10 @@ def _script(kind: str, source: Any) -> Script:
         return _by_turn(source, "answers")
     if kind == "file":
         return _by_prompt(Path(source))
-    return source if callable(source) else _by_function(source)
+    function = source if callable(source) else _by_function(source)
+    if inspect.iscoroutinefunction(function):
+        raise InputError("scripted_model: function is called without waiting: write `def`, not `async def`")
+    return function
 
 
 def _by_turn(answers: Any, where: str) -> Script:
