@@ -65,10 +65,6 @@ class Component:
     def __reduce__(self) -> tuple[Any, ...]:
         if type(self).__init__ is not Component.__init__:
             return _made_again, (type(self), *self._arguments)  # type: ignore[attr-defined]
-        return self._as_settings()
-
-    def _as_settings(self) -> tuple[Any, ...]:
-        """What makes another one like this, for pickle."""
         settings = {name: getattr(self, name) for name in settings_of(type(self)).model_fields}
         return _made_again, (type(self), (), {**settings, **self.undeclared})
 

@@ -348,7 +348,7 @@ class Workers(RunningJobs):
         finally:
             held_up = self._lost()
             links = [(worker.link, worker in held_up) for worker in self._workers if worker.link is not None]
-            self._endings = [asyncio.create_task(_end_link(link, 0.0 if held else _GRACE_S)) for link, held in links]
+            self._endings = [asyncio.create_task(link.close(0.0 if held else _GRACE_S)) for link, held in links]
             ends = await asyncio.gather(*self._endings, return_exceptions=True)
             await self._end_lives()
             for fault in (end for end in ends if isinstance(end, Exception)):
@@ -371,10 +371,6 @@ class Workers(RunningJobs):
         for life in unfinished:  # it was being started
             life.cancel()
         await asyncio.gather(*self._lives, return_exceptions=True)
-
-
-async def _end_link(link: WorkerLink, grace_s: float) -> None:
-    await link.close(grace_s)
 
 
 def _killer(job: Job, link: WorkerLink) -> Attempt:

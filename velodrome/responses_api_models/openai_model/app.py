@@ -132,9 +132,6 @@ class OpenAI(Component):
     def __init__(self, base_url: Any = None, model: str | None = None, **settings: Any) -> None:
         super().__init__(base_url=base_url, model=model, **settings)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self._as_settings() if type(self).__init__ is OpenAI.__init__ else super().__reduce__()
-
     def setup(self) -> None:
         """One address per endpoint, or several replicas of it."""
         self._at: dict[Endpoint, http.Target | http.Replicas] = {
