@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 CONSUMERS := $(VENV)/.consumers
 TRAIN := $(VENV)/.train
 BENCH := $(VENV)/.bench
+REASONING := $(VENV)/.reasoning
 WORKERS ?= 3  # on two cores: many tests wait for processes
 
 .PHONY: help setup train-setup interop-setup interop demo test everywhere quick check format bench bench-peers bench-train clean
@@ -45,6 +46,11 @@ $(TRAIN): $(READY)
 	@$(BIN)/python -c 'from velodrome.training.envs.env_names import KINDS, no_wheel; why = no_wheel(KINDS["mettagrid"]); why and print(why)'
 	@touch $(TRAIN)
 
+$(REASONING): $(READY)
+	@echo "adding reasoning-gym (once; it compiles a small library)"
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[reasoning-gym]"
+	@touch $(REASONING)
+
 interop-setup: $(READY)
 	@$(BIN)/python tests/interop/programs.py
 
@@ -56,7 +62,7 @@ interop: $(READY) $(CONSUMERS)
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
 
-test: $(READY) $(CONSUMERS) $(TRAIN)
+test: $(READY) $(CONSUMERS) $(TRAIN) $(REASONING)
 	@$(BIN)/velo model pull > /dev/null
 	@$(BIN)/python scripts/test_needs.py
 	@$(BIN)/python tests/interop/programs.py

@@ -119,6 +119,26 @@ class Environment(Component):
         """The score: a number, or a dict with `reward`. Sync or async; a parameter `session` is optional."""
         raise NotImplementedError
 
+    @classmethod
+    def example_settings(cls) -> Json:
+        """The settings `velo test` makes it with where no config is given, such as a function for a judge."""
+        return {}
+
+    def reference_answer(self, task: Json) -> Any:
+        """An answer that earns 1.0, for `velo test`; None if there is none.
+
+        An answer is the final text, or a list with one entry per model call: a text, or a dict with `tool_calls`
+        (each `{"name": …, "arguments": {…}}`) and perhaps `text`.
+        """
+
+    def wrong_answers(self, task: Json) -> Json:
+        """Answers that earn less than 1.0, by the name of the mistake."""
+        return {}
+
+    def cheats(self, task: Json) -> Json:
+        """Answers that try to get the reward without the work, by name. They earn 0."""
+        return {}
+
     async def open(self, task: Json) -> str:
         """Start a session for this task and return its handle."""
         handle = str(next(self._handles))
