@@ -22,6 +22,7 @@ CONFIGS = {
     "example_single_tool_call": "example_single_tool_call.yaml",
     "example_session_state_mgmt": "example_session_state_mgmt.yaml",
     "math_with_judge": "bytedtsinghua_dapo17k.yaml",
+    "mcqa": "mcqa.yaml",
 }
 
 

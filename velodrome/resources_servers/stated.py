@@ -1,0 +1,143 @@
+r"""What an answer states as its result: in `\boxed{…}`, after "Answer:", or on its last line.
+
+The rule: an answer is read the same way whatever is expected, so that naming many candidates never helps. Every step is
+linear in the length of the text, of which only the end is read.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from velodrome.errors import TaskError
+from velodrome.resources_servers.answer import TAIL
+
+T = TypeVar("T")
+
+SHOWN = 500
+BRACES = re.compile(r"\\[{}]|\\f?boxed\s?\{|\{|\}")
+LABEL = re.compile(r"(?<![\w-])answer[ \t]{0,3}[*_]{0,3}[ \t]?(?P<sign>is\b|:|=)[ \t:=*_]*", re.IGNORECASE)
+BEFORE = re.compile(r"(?:(?:so|the|my|final|correct|right|therefore|thus|,)\s*)*+", re.IGNORECASE)  # of the next label
+TAG = r"(?:system|developer|grader|judge|verifier|admin)"
+TAGGED = re.compile(rf"<(?P<tag>{TAG})\b[^<>]{{0,200}}>", re.IGNORECASE)
+NOT_SAID = re.compile(rf"^[^\w\n]*+{TAG}\b.*$", re.IGNORECASE | re.MULTILINE)
+INVISIBLE = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+WRAPPING = re.compile(r"\\(?:text|mathrm|mathbf|textbf|mbox|mathit)\s?\{([^{}]*)\}")
+EDGES = " \t\r\n*_`$\"'“”‘’"
+
+
+def readable(text: str) -> str:
+    """The end of an answer, normalised, without its reasoning and without text that poses as somebody else's."""
+    tail = unicodedata.normalize("NFKC", text[-TAIL:])[-TAIL:]
+    tail = tail.rpartition("</think>")[2].partition("<|")[0]
+    for name in ("<!--", *dict.fromkeys(match.group() for match in TAGGED.finditer(tail))):
+        end = "-->" if name == "<!--" else f"</{TAGGED.match(name)['tag']}>"  # type: ignore[index]
+        tail = _without(tail, name, end)
+    return NOT_SAID.sub("", INVISIBLE.sub("", tail))
+
+
+def _without(text: str, start: str, end: str) -> str:
+    """The text without what is between these marks; without an end, to the end."""
+    first, *others = text.split(start)
+    return first + "".join(part.partition(end)[2] for part in others)
+
+
+def boxed(text: str) -> list[str]:
+    r"""The contents of every `\boxed{…}` that is closed; of one within another the inner."""
+    contents, depth = [], 0
+    start, outside = None, 0  # where the box began, and how deep it is
+    for match in BRACES.finditer(text):
+        token = match.group()
+        if token in ("\\{", "\\}"):
+            continue
+        if token != "}":
+            if "boxed" in token:
+                start, outside = match.end(), depth
+            depth += 1
+        elif depth:
+            depth -= 1
+            if start is not None and depth == outside:
+                contents.append(text[start : match.start()])
+                start = None
+    return contents
+
+
+def labelled(text: str) -> list[str]:
+    """What follows "Answer:", or else "the answer is", each to the end of its line or the next of them."""
+    contents: dict[bool, list[str]] = {True: [], False: []}
+    labels = list(LABEL.finditer(text))
+    for at, label in enumerate(labels):
+        end = labels[at + 1].start() if at + 1 < len(labels) else len(text)
+        content = text[label.end() : end].partition("\n")[0]
+        if not BEFORE.fullmatch(content.strip(EDGES + ".:")):
+            contents[label["sign"] in (":", "=")].append(content)
+    return contents[True] or contents[False]
+
+
+def last_line(text: str) -> list[str]:
+    """The last line that is not empty, or none."""
+    return [line for line in text.splitlines() if line.strip(EDGES + ".")][-1:]
+
+
+FORMS: Mapping[str, Callable[[str], list[str]]] = {"boxed": boxed, "label": labelled, "last_line": last_line}
+
+
+def statements(text: str, forms: Sequence[str]) -> list[str]:
+    """The statements of the first of these forms that the text has."""
+    said = readable(text)
+    for form in forms:
+        contents = FORMS[form](said)
+        if contents:
+            return [bare(content) for content in contents]
+    return []
+
+
+def bare(content: str) -> str:
+    """A statement without markup and quotes around it, and without the full stop at its end."""
+    content = WRAPPING.sub(r"\1", content).replace("\\(", "").replace("\\)", "").replace("{,}", ",")
+    return content.strip(EDGES).lstrip("#> ").strip(EDGES).removesuffix(".").strip(EDGES)
+
+
+def agreed(values: Sequence[T | None], several: str) -> T | None:
+    """The one value that is stated. With several of them, none, or with `last` the last."""
+    if not values or values[-1] is None:
+        return None
+    if several == "refuse" and any(value is not None and value != values[-1] for value in values):
+        return None
+    return values[-1]
+
+
+def words(text: str) -> str:
+    """A text for comparison: case, space, punctuation and a leading article do not count; `C++`, `C#` and `-5` stay."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    kept = "".join(" " if _is_gap(folded, at) else char for at, char in enumerate(folded))
+    parts = kept.split()
+    return " ".join(parts[1:] if len(parts) > 1 and parts[0] in ("the", "a", "an") else parts)
+
+
+def _is_gap(text: str, at: int) -> bool:
+    char = text[at]
+    if char.isalnum():
+        return False
+    if char == "-" and (at == 0 or not text[at - 1].isalnum()) and text[at + 1 : at + 2].isdigit():
+        return False
+    return char not in "#%@&" and unicodedata.category(char)[0] in "PZC"
+
+
+def shown(value: str | None) -> str | None:
+    """A text for the score: short, and without what is not valid Unicode."""
+    return None if value is None else value[:SHOWN].encode(errors="replace").decode()
+
+
+def need(task: Mapping[str, Any], name: str, kinds: type | tuple[type, ...], what: str) -> Any:
+    """A field of the task, or an error that names it."""
+    value = task.get(name)
+    if value is None:
+        raise TaskError(f'no "{name}" in the task; it is {what}')
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+        raise TaskError(f'"{name}" must be {what}, not {str(value)[:80]!r}')
+    return value
