@@ -11,11 +11,12 @@ import pytest
 from pages import CODE, PAGES, PROGRAMS, blocks, command_lines, name_of, prose
 
 from velodrome.cli.main import MODULES, VERBS
+from velodrome.cli.nemo_gym import COMMANDS
 from velodrome.settings.model import setting_names
 from velodrome.settings.names import KINDS
 from velodrome.settings.overrides import parse
 
-ALIASES = {"ng_collect_rollouts": "collect", "ng_run": "run", "ng_viewer": "view"}
+ALIASES = {name: each.opens.split()[0] for name, each in COMMANDS.items()}
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -58,7 +59,8 @@ def mistakes(words: list[str]) -> list[str]:
         return []
     if verb not in VERBS:
         return [f"no verb {verb}"]
-    known = known_settings(verb)
+    takes = COMMANDS[program].takes if program in COMMANDS else None
+    known = known_settings(verb) if takes is None else {*takes, "config_paths", "head_server"}
     problems: list[str] = []
     args = [word for word in rest if word[:1] in "+~" and "…" not in word and "<" not in word]
     changes, _ = parse(args, problems)

@@ -11,10 +11,12 @@ from pydantic import Field
 
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
+from velodrome.exchange.data.collating import collate
 from velodrome.exchange.data.preparing import PrepareOptions, prepare
 from velodrome.exchange.data.validate import survey
+from velodrome.settings import load
 from velodrome.settings.model import Settings
-from velodrome.settings.values import FilePath, Text
+from velodrome.settings.values import FilePath, Names, Text
 from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
@@ -36,10 +38,21 @@ class ValidateFlags(Settings):
     as_json: bool = Field(False, alias="json", description="print the statistics as JSON")
 
 
+class CollateFlags(Settings):
+    """The flags of `velo data collate`."""
+
+    to: FilePath = Field(title="FOLDER", description="the folder for TYPE.jsonl, one file per type")
+    types: Names = Field((), title="TYPES", description="the types of data sets: type,type [train,validation]")
+    overwrite: bool = Field(False, description="replace existing files")
+
+
 VERB = Verb(
-    usage="velo data prepare SOURCE --to TASKS --prompt TEXT [flags]\nvelo data validate FILE [--json]",
-    about="Prepare tasks from a data set, or print statistics of a file of tasks and every line that is not a task.",
-    settings={"flags of prepare": PrepareFlags, "flags of validate": ValidateFlags},
+    usage="velo data prepare SOURCE --to TASKS --prompt TEXT [flags]\nvelo data validate FILE [--json]\n"
+    "velo data collate --to FOLDER [--types TYPES] +config_paths=[FILE,…]      (also: ng_prepare_data)",
+    about="""\
+Prepare tasks from a data set; print statistics of a file of tasks and every line that is not a task; or put the data
+sets that the agents of a config list into one file per type, each task with its agent.""",
+    settings={"flags of prepare": PrepareFlags, "flags of validate": ValidateFlags, "flags of collate": CollateFlags},
     more="""docs/data.md describes templates and checks.
 
 examples:
@@ -48,7 +61,9 @@ examples:
   velo data prepare verl.parquet --to tasks.jsonl --prompt "{prompt}" --answer reward_model.ground_truth
   velo data prepare hf:openai/gsm8k:test --to tasks.jsonl --prompt "{question}" --limit 100 --shuffle --seed 7
   velo data validate tasks.jsonl
-  velo data validate tasks.jsonl --json | jq .prompt_characters""",
+  velo data validate tasks.jsonl --json | jq .prompt_characters
+  velo data collate --to data/all --types example \\
+      "+config_paths=[resources_servers/calculator/configs/calculator.yaml]\"""",
 )
 
 
@@ -59,7 +74,9 @@ def run(argv: Sequence[str]) -> int:
     if what == "validate":
         flags = read_flags(ValidateFlags, rest, "velo data validate")
         return _validate(flags.file, as_json=flags.as_json)
-    raise InputError(f"velo data prepare or validate, not {what!r:.40} (see velo data --help)")
+    if what == "collate":
+        return _collate(rest)
+    raise InputError(f"velo data prepare, validate or collate, not {what!r:.40} (see velo data --help)")
 
 
 def _prepare(flags: PrepareFlags) -> int:
@@ -67,6 +84,16 @@ def _prepare(flags: PrepareFlags) -> int:
     for note in result.notes:
         print(f"{one_line(note)}; left out", file=sys.stderr)
     print(printed_json({"rows": result.rows, "tasks": result.written, "bad": result.bad, "to": str(flags.to)}))
+    return 0
+
+
+def _collate(words: Sequence[str]) -> int:
+    flags = read_flags(CollateFlags, [word for word in words if word[:1] not in "+~"], "velo data collate")
+    config = load([word for word in words if word[:1] in "+~"], scoring=True)
+    result = collate(config, flags.to, flags.types or ("train", "validation"), overwrite=flags.overwrite)
+    for note in result.notes:
+        print(one_line(note), file=sys.stderr)
+    print(printed_json(result.tasks))
     return 0
 
 

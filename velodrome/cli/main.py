@@ -33,6 +33,7 @@ VERBS = {
     "train": "teach a small policy by a scripted teacher, then PPO; also tools/run.py",
     "config": "print the resolved configuration, secrets masked",
     "envs": "list the environments there are",
+    "test": "whether an environment keeps the rules: answers, cheats, tools, sessions",
     "model": "pull and list local models, serve a scripted one",
 }
 
@@ -77,6 +78,17 @@ def _run(argv: Sequence[str] | None) -> int:
         print(version("velodrome"))
         return 0
     verb, *rest = words
+    if verb.startswith("ng_"):
+        from velodrome.cli.nemo_gym import opened
+
+        try:
+            words = opened(verb, rest)
+        except InputError as error:
+            _print_error(error, verbose, verb)
+            return 2
+        if not words:
+            return 0
+        verb, *rest = words
     if verb not in VERBS:
         from difflib import get_close_matches
 
@@ -146,19 +158,9 @@ def _trace(error: BaseException) -> None:
     print(mask_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
 
 
-def collect_rollouts() -> int:
-    """`ng_collect_rollouts`: the same as `velo collect`."""
-    return main(["collect", *sys.argv[1:]])
-
-
-def run_servers() -> int:
-    """`ng_run`: the same as `velo run`."""
-    return main(["run", *sys.argv[1:]])
-
-
-def view_rollouts() -> int:
-    """`ng_viewer`: the same as `velo view`."""
-    return main(["view", *sys.argv[1:]])
+def other_command() -> int:
+    """A name that NeMo Gym's users type (`ng_run`, …), which is that of the script."""
+    return main([os.path.basename(sys.argv[0]).removesuffix(".exe"), *sys.argv[1:]])
 
 
 if __name__ == "__main__":
