@@ -25,10 +25,10 @@ HEAVY = (
 
 
 CALLS = {
-    *("check", "collect", "compare", "export", "merge", "metrics", "profile", "read"),
+    *("check", "collect", "compare", "examine", "export", "merge", "metrics", "profile", "read"),
     *("rollout", "serve", "train", "verify", "view"),
 }
-COMPONENTS = {"Environment", "LocalModel", "OpenAI", "ScriptedModel", "SimpleAgent", "tool"}
+COMPONENTS = {"Environment", "LocalModel", "OpenAI", "ScriptedModel", "SimpleAgent", "TurnEnvironment", "tool"}
 RECORDS = {"Response", "Rollout", "Task", "ToolCall"}
 PROTOCOLS = {"Agent", "Model", "Resources"}
 

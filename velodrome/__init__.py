@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from velodrome import errors
     from velodrome.api.collecting import collect, rollout, verify
+    from velodrome.api.examining import examine
     from velodrome.api.exchanging import export, merge
     from velodrome.api.learning import train
     from velodrome.api.measuring import check, compare, metrics, profile
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from velodrome.records.conversation import Response, ToolCall
     from velodrome.records.views import Rollout, Task
     from velodrome.resources_servers.environment import Environment, tool
+    from velodrome.resources_servers.turn_environment import TurnEnvironment
     from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
     from velodrome.responses_api_models.local_model.app import LocalModel
     from velodrome.responses_api_models.openai_model.app import OpenAI
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "api.collecting": "collect rollout verify",
+    "api.examining": "examine",
     "api.exchanging": "export merge",
     "api.learning": "train",
     "api.measuring": "check compare metrics profile",
@@ -35,6 +38,7 @@ _HOMES = {
     "records.conversation": "Response ToolCall",
     "records.views": "Rollout Task",
     "resources_servers.environment": "Environment tool",
+    "resources_servers.turn_environment": "TurnEnvironment",
     "responses_api_agents.simple_agent.app": "SimpleAgent",
     "responses_api_models.local_model.app": "LocalModel",
     "responses_api_models.openai_model.app": "OpenAI",
@@ -54,10 +58,12 @@ __all__ = [
     "SimpleAgent",
     "Task",
     "ToolCall",
+    "TurnEnvironment",
     "check",
     "collect",
     "compare",
     "errors",
+    "examine",
     "export",
     "merge",
     "metrics",

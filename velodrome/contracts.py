@@ -135,6 +135,22 @@ class Resources(Protocol):
 
 
 @runtime_checkable
+class Turns(Protocol):
+    """What `Resources` may have besides: turns of their own, between those of the model."""
+
+    async def begin(self, session: str, task: Json) -> Json | None:
+        """The first turn (`/reset`): `observation`, a text, messages or None, and `info`. None: there are no turns."""
+        ...
+
+    async def advance(self, session: str, action: str) -> Json:
+        """The answer to what the model said (`/step`): `observation`, `reward`, `terminated`, `truncated`, `info`.
+
+        The model's own mistakes are observations too. Raises `ToolError`.
+        """
+        ...
+
+
+@runtime_checkable
 class Agent(Protocol):
     """Runs one task to its end."""
 
@@ -211,6 +227,13 @@ def as_resources(thing: Any) -> Resources:
 
 
 CONVERTERS = {Model: as_model, Agent: as_agent, Resources: as_resources}  # how a setting of one of these types is read
+
+
+def observed(observation: Any) -> list[Json]:
+    """An observation as messages: a text is the user's, None is nobody's."""
+    if isinstance(observation, list):
+        return observation
+    return [{"role": "user", "content": observation}] if observation else []
 
 
 def as_task(task: str | Json) -> Json:

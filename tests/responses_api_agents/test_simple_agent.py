@@ -144,7 +144,7 @@ def test_a_task_with_nothing_to_ask_is_blamed_on_the_input_and_instructions_are_
     assert (error.boundary, str(error)) == (
         "input",
         'the task has nothing to ask ("input" is empty); simple_agent brings no prompt of its own, so give the task '
-        "one, or an agent that does",
+        "one, or an agent or an environment that does",
     )
     assert (desk.opened, desk.open_now) == (1, set())
     agent, _ = make("It is 3")

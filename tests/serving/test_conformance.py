@@ -12,7 +12,7 @@ from typing import Any
 import hosted as hosting
 import pytest
 
-from velodrome import Environment, http, tool
+from velodrome import Environment, TurnEnvironment, http, tool
 from velodrome.errors import AgentError, ModelError, RolloutError, ToolError, VerifyError
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.resources_servers.example_single_tool_call.app import ExampleSingleToolCall
@@ -200,6 +200,70 @@ def test_the_weather_and_the_maths_answer_the_same(where: int) -> None:
     resources(where, ExampleSingleToolCall, weather)
     scores = resources(where, fast, maths)
     assert [score["reward"] for score in scores] == [1.0, 0.0]
+
+
+class Riddle(TurnEnvironment):
+    """Turns that go wrong by the task's word."""
+
+    def reset(self, task: dict[str, Any], session: dict[str, Any]) -> object:
+        if task.get("how") == "reset":
+            raise RuntimeError("no board")
+        session["how"] = task.get("how")
+        return [{"role": "system", "content": "Play."}, {"role": "user", "content": "Höher ☃"}], {"seed": 1}
+
+    @tool
+    def hint(self, session: dict[str, Any]) -> str:
+        """A hint."""
+        return str(session["how"])
+
+    def step(self, action: str, session: dict[str, Any]) -> object:
+        if session["how"] == "step":
+            raise RuntimeError("the board fell")
+        if session["how"] == "lies":
+            return "x", float("nan"), False, False, {}
+        if action == "illegal":
+            raise ValueError("not there")
+        return {"moves": action}, 0.5, action == "end", action == "stop", {"last": action}
+
+
+def test_turns_are_the_same_and_their_faults_are_blamed_the_same(where: int) -> None:
+    async def one(riddle: Any, how: str | None) -> list[Any]:
+        task = {"responses_create_params": {"input": []}, "how": how}
+        session = await riddle.open(task)
+        result = [await outcome(riddle.begin(session, task))]
+        if isinstance(result[0], dict):
+            actions = ("north", "illegal", "end", "again")
+            result += [await outcome(riddle.advance(session, action)) for action in actions]
+            result += [await outcome(riddle.call(session, name, {})) for name in ("hint", "step")]
+            result.append(await outcome(riddle.score(session, task, answer("x"))))
+        await riddle.close(session)
+        return result
+
+    async def use(riddle: Any) -> Any:
+        hows = [None, "reset", "step", "lies"] * 8
+        return await asyncio.gather(*(one(riddle, how) for how in hows)), await riddle.deferrable()
+
+    result, deferrable = resources(where, Riddle, use)
+    assert deferrable is False
+    first, north, illegal, end, again, hint, wrong, score = result[0]
+    assert (first["observation"][1]["content"], first["info"]) == ("Höher ☃", {"seed": 1})
+    assert (north["observation"], illegal["observation"]) == ('{"moves":"north"}', "error: not there")
+    assert (end["terminated"], again[0], hint, score) == (True, ToolError, "None", {"reward": 1.0, "last": "end"})
+    assert wrong == 'error: there is no tool "step"; there are: hint'
+    assert [each[0][:2] for each in result[1:2]] == [(ToolError, "tool")]
+    assert [each[1][:2] for each in result[2:4]] == [(ToolError, "tool")] * 2
+
+
+def test_a_server_without_turns_says_so_and_turns_need_a_session(where: int) -> None:
+    async def use(component: Any) -> Any:
+        return await component.begin(await component.open({}), {}) if hasattr(component, "begin") else None
+
+    async def without_session(riddle: Any) -> Any:
+        return await outcome(riddle.begin("", {}))
+
+    assert resources(where, Calculator, use) is None
+    kind, _, text = at(where, "resources_servers", HttpResources, Riddle, without_session)
+    assert (kind, "/seed_session" in text) == (ToolError, True)
 
 
 SCRIPT = [

@@ -242,14 +242,20 @@ def tool_text(output: Any) -> str:
 
 
 def final_text(items: list[Json]) -> str:
-    """The text after the last tool result: the answer, or nothing if there is none."""
+    """The text after the last tool result or turn of somebody else: the answer, or nothing if there is none.
+
+    What somebody else said after the model's last turn changes nothing.
+    """
     texts: list[str] = []
     for item in reversed(items):
         kind = item.get("type", "message")
         if kind == "function_call_output":
             break
-        if kind == "message" and item.get("role", "assistant") == "assistant":
-            texts.append(text_of(item.get("content")))
+        if kind == "message":
+            if item.get("role", "assistant") == "assistant":
+                texts.append(text_of(item.get("content")))
+            elif texts:
+                break
     return "".join(reversed(texts))
 
 

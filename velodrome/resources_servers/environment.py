@@ -109,6 +109,11 @@ class Environment(Component):
             self._copy = make_copy(owner, {**self.config, "executor": "inline", "cache": False})
         self._closing_late: set[asyncio.Task[None]] = set()
 
+    @property
+    def sessions(self) -> Mapping[str, Any]:
+        """The states of the sessions that are open, by their handles."""
+        return MappingProxyType(self._sessions)
+
     def seed_session(self, task: Json) -> Any:
         """The state one rollout starts with. Sync or async."""
 
@@ -237,7 +242,7 @@ class Environment(Component):
         except ValidationError as error:
             return f"error: {complaint(error)}"
         except ValueError as error:
-            return f"error: {_one_line(error)}"
+            return f"error: {one_line(error)}"
         with result_of(called.function):
             return tool_text(called.name, result, self.max_tool_output_bytes)
 
@@ -367,5 +372,6 @@ def no_such_tool(name: str, tools: Collection[str]) -> str:
     return f'error: there is no tool "{shown}"; {offered}'
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """What the model is told of an error."""
     return " ".join(str(error).split())[:1000] or type(error).__name__

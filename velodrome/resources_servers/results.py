@@ -26,7 +26,7 @@ OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 def tool_text(name: str, result: Any, limit_bytes: int) -> str:
     """A tool's result as the model sees it: a string as it is, anything else as JSON."""
     if not isinstance(result, str):
-        encoded = _json(name, result)
+        encoded = json_bytes(name, result)
         if len(encoded) <= limit_bytes:
             return encoded.decode()
         return _cut(encoded, limit_bytes)
@@ -39,7 +39,8 @@ def tool_text(name: str, result: Any, limit_bytes: int) -> str:
     return result if len(encoded) <= limit_bytes else _cut(encoded, limit_bytes)
 
 
-def _json(name: str, result: Any) -> bytes:
+def json_bytes(name: str, result: Any) -> bytes:
+    """What the user's code of that name returned, as JSON."""
     try:
         encoded = orjson.dumps(result, default=_plain, option=OPTIONS)
     except orjson.JSONEncodeError as error:

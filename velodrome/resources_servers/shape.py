@@ -15,7 +15,13 @@ from velodrome.errors import InputError, defined_at
 from velodrome.resources_servers.schema import Hook, Tool, make_tool
 
 MARK = "__velodrome_tool__"
-HOOKS = {"verify": ("task", "response"), "seed_session": ("task",), "close_session": ("session",)}
+HOOKS = {
+    "verify": ("task", "response"),
+    "seed_session": ("task",),
+    "close_session": ("session",),
+    "reset": ("task",),
+    "step": ("action",),
+}
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -60,11 +66,12 @@ def make_shape(owner: type, base: type) -> Shape:
         tools[made.name] = made
     _refuse_misspelt(owner, base)
     return Shape(
-        tools, _hook(owner, base, "verify"), _hook(owner, base, "seed_session"), _hook(owner, base, "close_session")
+        tools, hook(owner, base, "verify"), hook(owner, base, "seed_session"), hook(owner, base, "close_session")
     )
 
 
-def _hook(owner: type, base: type, name: str) -> Hook | None:
+def hook(owner: type, base: type, name: str) -> Hook | None:
+    """The method of that name, unless it is still that of `base`."""
     function = getattr(owner, name)
     if function is getattr(base, name):
         return None
@@ -91,13 +98,13 @@ def no_verify(owner: type) -> str:
 
 def _refuse_misspelt(owner: type, base: type) -> None:
     """A hook under a name that is nearly right would never be called."""
-    for hook in ("seed_session", "close_session"):
-        if getattr(owner, hook) is getattr(base, hook):
+    for name_of_hook in ("seed_session", "close_session"):
+        if getattr(owner, name_of_hook) is getattr(base, name_of_hook):
             own = [
                 name
                 for name, value in vars(owner).items()
                 if callable(value) and not hasattr(value, MARK) and not hasattr(base, name)
             ]
-            near = get_close_matches(hook, own, 1, cutoff=0.85)
+            near = get_close_matches(name_of_hook, own, 1, cutoff=0.85)
             if near:
-                raise InputError(f'{owner.__name__}.{near[0]} is never called; did you mean "{hook}"?')
+                raise InputError(f'{owner.__name__}.{near[0]} is never called; did you mean "{name_of_hook}"?')

@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
+from velodrome.contracts import Turns
 from velodrome.errors import InputError
 from velodrome.serving.apps.agent_app import agent_routes
 from velodrome.serving.apps.measures import Measures
@@ -76,7 +77,8 @@ async def server_app(
     else:
         tools = await component.tools()
         keeps = bool(getattr(component, "keeps_sessions", True))
-        status.extra |= {"deferrable": await component.deferrable(), "sessions": keeps}
+        turns = {"turns": True} if isinstance(component, Turns) else {}
+        status.extra |= {"deferrable": await component.deferrable(), "sessions": keeps, **turns}
         sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), workers, session_ttl_s)
         status.live["open_sessions"] = sessions.__len__
         measures.count_sessions(sessions.__len__)

@@ -18,7 +18,9 @@ from velodrome.contracts import Json
 from velodrome.errors import AgentError, CallError, ModelError, RolloutError, ToolError, VerifyError
 from velodrome.rates import counted, counted_stream
 from velodrome.records.events import whole
+from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.resources_servers.environment import no_such_tool
+from velodrome.resources_servers.turn_results import STEP_PARTS, reset_fields, step_fields
 from velodrome.responses_api_models.openai_model.streams import is_stream, response_stream
 from velodrome.seeds import seeded
 from velodrome.serving import wire
@@ -27,6 +29,7 @@ from velodrome.timing import spans
 
 REPEATED = http.Retry(max_retries=5, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0)
 _ROUTES = frozenset(("seed_session", "verify", "close_session", "aggregate_metrics"))  # a model may not call them
+_TURNS = frozenset(("reset", "step"))  # of a server that has turns
 _ECHOED = ("responses_create_params", "response")  # which other verifiers give back beside the score
 _MAX_NAME = 256
 _MAX_TARGETS = 1000  # models make up names
@@ -168,7 +171,8 @@ class HttpResources(RemoteServer):
 
     async def call(self, session: str, name: str, arguments: Any) -> str:
         """Run one tool. A refusal (4xx) that names no boundary goes to the model as the tool's answer."""
-        if name in _ROUTES or name in ("", ".", "..") or "/" in name or len(name) > _MAX_NAME:
+        taken = name in _ROUTES or (name in _TURNS and (await self._report()).get("turns"))
+        if taken or name in ("", ".", "..") or "/" in name or len(name) > _MAX_NAME:
             return no_such_tool(name, [str(each.get("name")) for each in await self.tools()])
         try:
             reply = await self._post(f"/{quote(name, safe='')}", arguments, ToolError, ONCE, _cookie(session))
@@ -178,6 +182,18 @@ class HttpResources(RemoteServer):
                 return f"error: {cause.excerpt}"
             raise
         return _text(reply)
+
+    async def begin(self, session: str, task: Json) -> Json | None:
+        """The first turn; None from a server that says nothing of turns."""
+        if not (await self._report()).get("turns"):
+            return None
+        turn = decoded(await self._post("/reset", task, ToolError, ONCE, _cookie(session)), ToolError)
+        return reset_fields((turn.get("observation"), turn.get("info")), MAX_LINE_BYTES)
+
+    async def advance(self, session: str, action: str) -> Json:
+        """The turn after what the model said."""
+        turn = decoded(await self._post("/step", {"action": action}, ToolError, ONCE, _cookie(session)), ToolError)
+        return step_fields(tuple(turn.get(name) for name in STEP_PARTS), MAX_LINE_BYTES)
 
     async def score(self, session: str, task: Json, response: Json) -> Json:
         headers = {**_cookie(session), wire.BRIEF: "yes"}

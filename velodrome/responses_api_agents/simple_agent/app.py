@@ -1,5 +1,6 @@
 """Ask the model, run the tools it calls, send it the results, until it answers; then verify.
 
+In an environment that takes turns the answer is an action, and it continues until the environment ends it.
 The tool calls of one turn run side by side. The model's own mistakes are answered to the model; a fault of somebody
 else ends the rollout with that boundary's error, which carries the conversation so far. The session is closed
 whatever happens.
@@ -16,7 +17,7 @@ from typing import Any
 import orjson
 
 from velodrome import scope
-from velodrome.contracts import Conversation, Json, Model, Resources, as_task
+from velodrome.contracts import Conversation, Json, Model, Resources, Turns, as_task
 from velodrome.errors import (
     AgentError,
     ModelError,
@@ -30,10 +31,11 @@ from velodrome.errors import (
 )
 from velodrome.rates import counting
 from velodrome.records.bounds import usage_flaw
-from velodrome.records.conversation import output_flaw
+from velodrome.records.conversation import final_text, output_flaw
 from velodrome.records.response_fields import complete, distinct_ids, stopped
 from velodrome.relay import Put, relayed
 from velodrome.responses_api_agents.simple_agent.narration import Narration
+from velodrome.responses_api_agents.simple_agent.play import Play
 from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
 from velodrome.timing.deadline import deadline
@@ -46,7 +48,10 @@ _NUMBER = (int, float)  # not a union: making one takes longer than the check
 
 
 class SimpleAgent(Component):
-    """Model, tools, model … then verify: at most `max_steps` model calls, all within `timeout_s`."""
+    """Model, tools, model … then verify: at most `max_steps` model calls, all within `timeout_s`.
+
+    What a limit stops is verified as it is; `meta.outcome` of the row names the limit. `timeout_s` is a failure.
+    """
 
     model: Model = Field(
         validation_alias="model_server", description="the model: `{type: responses_api_models, name: INSTANCE}`"
@@ -55,7 +60,11 @@ class SimpleAgent(Component):
         validation_alias="resources_server", description="the environment: `{type: resources_servers, name: INSTANCE}`"
     )
     max_steps: int = Field(32, ge=1, description="model calls in one rollout")
-    timeout_s: float = Field(3600.0, gt=0, description="one rollout")
+    max_total_tokens: int | None = Field(
+        None, ge=1, description="tokens of one rollout, of all its model calls, after which no further one begins"
+    )
+    max_time_s: float | None = Field(None, gt=0, description="the time of one rollout after which no model call begins")
+    timeout_s: float = Field(3600.0, gt=0, description="one rollout; one that takes longer fails")
     offer_tools: bool = Field(
         True, description="offer all tools of the environment to a task that does not say which it wants"
     )
@@ -63,6 +72,7 @@ class SimpleAgent(Component):
     def setup(self) -> None:
         """Sessions are timed only where the environment has any."""
         self._keeps_sessions = bool(getattr(self.environment, "keeps_sessions", True))
+        self._turns = self.environment if isinstance(self.environment, Turns) else None
         self._offered: list[Json] | None = None
 
     async def run(self, task: str | Json, *, verify: bool = True) -> Json:
@@ -86,13 +96,22 @@ class SimpleAgent(Component):
         with self._session_span(), blame(ToolError, "seed_session"):
             session = await self.environment.open(task)
         try:
-            response = await self._converse(session, request, items)
+            play = None if self._turns is None else Play(self._turns, session)
+            if play is not None:
+                first = await play.begin(task)
+                if first is None:
+                    play = None
+                elif first:
+                    request = {**request, "input": [*prompt_of(request), *first]}
+            response = await self._converse(session, request, items, play=play)
             result = {**task, "responses_create_params": request}
             if verify:
                 with span("verify"), blame(VerifyError, "verify"):
                     result |= await self.environment.score(session, task, response)
         finally:
             await self._close(session)
+        if play is not None:
+            result |= play.fields
         result["response"] = response
         return result
 
@@ -118,7 +137,7 @@ class SimpleAgent(Component):
         with blame(ToolError, "seed_session"):
             session = await self.environment.open({"responses_create_params": request})
         try:
-            return await self._converse(session, request, items, narration)
+            return await self._converse(session, request, items, narration)  # the caller speaks for the user
         finally:
             await self._close(session)
 
@@ -131,19 +150,24 @@ class SimpleAgent(Component):
         return {**params, "tools": self._offered} if self._offered else params
 
     async def _converse(
-        self, session: str, request: Json, items: list[Json], narration: Narration | None = None
+        self,
+        session: str,
+        request: Json,
+        items: list[Json],
+        narration: Narration | None = None,
+        play: Play | None = None,
     ) -> Json:
-        prompt = request["input"]
-        if not prompt and not request.get("instructions"):
+        history = prompt_of(request)
+        if not history and not request.get("instructions"):
             raise TaskError(
                 'the task has nothing to ask ("input" is empty); simple_agent brings no prompt of its own, '
-                "so give the task one, or an agent that does"
+                "so give the task one, or an agent or an environment that does"
             )
-        history = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         usage: Json = {}
         made: Json = {}  # by the model, of the items so far
         first: Json | None = None  # whose id and time are those of the whole
         ask = counting(self.model.respond if narration is None else narration.respond)
+        began = asyncio.get_running_loop().time() if self.max_time_s else 0.0
         for step in range(self.max_steps):
             with span("model"), blame(ModelError, "model call"):
                 response = await ask(seeded({**request, "input": Conversation([*history, *items], made)}))
@@ -155,21 +179,40 @@ class SimpleAgent(Component):
             items += new
             first = first or response
             calls = [item for item in new if item.get("type") == "function_call"]
-            if not calls or response.get("status") == "incomplete":
+            if response.get("status") == "incomplete" or (not calls and play is None):
                 break
-            if len(calls) == 1:
-                results = [await self._answer(session, calls[0])]
-            else:
-                with span("tools"):
-                    results = await self._answer_all(session, calls)
-            items += results if narration is None else await narration.results(results)
-            if step + 1 == self.max_steps:
-                response = {**stopped(response, "max_steps"), "status": "incomplete"}
+            if calls:
+                results = await self._results(session, calls)
+                items += results if narration is None else await narration.results(results)
+            elif play is not None:
+                items += await play.answer(final_text(new))
+            limit = self._limit(play, step, usage, began)
+            if limit is not None:
+                response = {**stopped(response, limit), "status": "incomplete"} if limit else response
+                break
         head = first or response
         whole = {**response, "id": head.get("id"), "created_at": head.get("created_at"), "output": items}
         whole = complete({**whole, "usage": usage}, request)
         whole["output"] = distinct_ids(whole["output"], whole["id"])
         return whole
+
+    def _limit(self, play: Play | None, step: int, usage: Json, began: float) -> str | None:
+        """Why no further model call begins: the word for a limit, "" at the end of the turns, else None."""
+        if play is not None and play.over:
+            return "truncated" if play.truncated and not play.terminated else ""
+        if step + 1 == self.max_steps:
+            return "max_steps"
+        if self.max_total_tokens is not None and total_tokens(usage) >= self.max_total_tokens:
+            return "max_total_tokens"
+        if self.max_time_s is not None and asyncio.get_running_loop().time() - began >= self.max_time_s:
+            return "max_time_s"
+        return None
+
+    async def _results(self, session: str, calls: list[Json]) -> list[Json]:
+        if len(calls) == 1:
+            return [await self._answer(session, calls[0])]
+        with span("tools"):
+            return await self._answer_all(session, calls)
 
     async def _answer_all(self, session: str, calls: list[Json]) -> list[Json]:
         try:
@@ -214,6 +257,15 @@ class SimpleAgent(Component):
 
     async def aclose(self) -> None:
         """Nothing of its own to close."""
+
+
+def prompt_of(request: Json) -> list[Json]:
+    """The prompt of a request as messages."""
+    prompt = request["input"]
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}] if prompt else []
+    messages: list[Json] = prompt
+    return messages
 
 
 def checked(response: Any, usage: Json) -> list[Json]:

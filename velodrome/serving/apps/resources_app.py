@@ -1,4 +1,4 @@
-"""The routes of an environment: `/seed_session`, one for each tool, `/verify`, `/close_session`.
+"""The routes of an environment: `/seed_session`, `/reset` and `/step`, one for each tool, `/verify`, `/close_session`.
 
 A session lives in the worker that opened it. Its cookie says which one that is; a request that reached another worker
 is passed on, so any number of workers can share one port.
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from velodrome import http
-from velodrome.contracts import Json, Resources
+from velodrome.contracts import Json, Resources, Turns
 from velodrome.errors import CallError, ToolError, VerifyError, blame
 from velodrome.records.conversation import flaw
 from velodrome.serving import wire
@@ -39,6 +39,8 @@ from velodrome.serving.apps.web_app import timed
 _PASS_ON = http.Retry(max_retries=0, timeout_s=3600.0, total_timeout_s=3600.0)
 _VERIFY: Json = {"type": "object", "required": ["response"], "properties": {"response": OBJECT}}
 _REWARD: Json = {"type": "object", "required": ["reward"], "properties": {"reward": {"type": "number"}}}
+
+_STEP: Json = {"type": "object", "required": ["action"], "properties": {"action": {"type": "string"}}}
 
 
 def resources_routes(server: str, resources: Resources, sessions: Sessions, tools: list[Json]) -> list[Route]:
@@ -80,8 +82,37 @@ def resources_routes(server: str, resources: Resources, sessions: Sessions, tool
         post("/verify", verified, "A task with its response: the score.", body=_VERIFY, answer=_REWARD),
         post("/close_session", in_session(sessions, close), "Forget the session of the cookie."),
         aggregate_route(),
+        *(turn_routes(server, resources, sessions) if isinstance(resources, Turns) else ()),
         post("/{name}", any_name, kinds=(TEXT,)),
     ]
+
+
+def turn_routes(server: str, turns: Turns, sessions: Sessions) -> list[Route]:
+    """The turns of a session, by Gymnasium's names."""
+
+    async def reset(request: Request, task: Json, ticket: Ticket | None) -> Response:
+        with blame(ToolError, "reset"):
+            return json_response(await turns.begin(_open(sessions, ticket), task))
+
+    async def step(request: Request, body: Json, ticket: Ticket | None) -> Response:
+        action = body.get("action")
+        if not isinstance(action, str):
+            raise BadRequest(422, f'"action" must be a text, not {action!r:.40}', param="action")
+        with blame(ToolError, "step"):
+            return json_response(await turns.advance(_open(sessions, ticket), action))
+
+    first = "The first observation of the task, in the session of the cookie."
+    then = "What the model did: observation, reward, terminated, truncated, info."
+    return [
+        post("/reset", timed(server, in_session(sessions, reset)), first),
+        post("/step", timed(server, in_session(sessions, step)), then, body=_STEP),
+    ]
+
+
+def _open(sessions: Sessions, ticket: Ticket | None) -> str:
+    if ticket is None:
+        raise BadRequest(400, "turns belong to a session; send the cookie of /seed_session")
+    return sessions.handle(ticket)
 
 
 def _check_output(output: Any) -> None:
