@@ -191,8 +191,12 @@ def unknown(what: str, name: str, names: list[str]) -> str:
 
 def component_class(instance: Instance, cwd: Path) -> type[Any]:
     """The class that an instance's block names."""
-    module = _module(instance, cwd)
-    methods = METHODS[instance.kind]
+    return only_component(_module(instance, cwd), instance.kind)
+
+
+def only_component(module: ModuleType, kind: str) -> type[Any]:
+    """The one public class of a module that is a component of this kind."""
+    methods = METHODS[kind]
     classes = [
         thing
         for name, thing in vars(module).items()
@@ -203,7 +207,7 @@ def component_class(instance: Instance, cwd: Path) -> type[Any]:
     ]
     if len(classes) != 1:
         what = "no class" if not classes else f"{len(classes)} classes ({', '.join(each.__name__ for each in classes)})"
-        wanted = _WANTED.get(instance.kind, f"with the methods {', '.join(methods)}")
+        wanted = _WANTED.get(kind, f"with the methods {', '.join(methods)}")
         raise InputError(f"{module.__file__}: {what} {wanted}; there must be exactly one")
     return classes[0]
 
@@ -249,11 +253,11 @@ def early_mistakes(instances: Iterable[Instance], cwd: Path) -> list[str]:
 def _module(instance: Instance, cwd: Path) -> ModuleType:
     entry = entry_file(instance, cwd)
     if not entry.is_relative_to(_PACKAGE):
-        return _own_module(entry, f"velodrome_component_{instance.kind}_{instance.implementation}", cwd)
+        return load_file(entry, f"velodrome_component_{instance.kind}_{instance.implementation}", cwd)
     return importlib.import_module(f"velodrome.{instance.kind}.{instance.implementation}.{entry.stem}")
 
 
-def _own_module(path: Path, name: str, cwd: Path) -> ModuleType:
+def load_file(path: Path, name: str, cwd: Path) -> ModuleType:
     """A module of the user's. The files beside it can be imported from it, as `.other` or by their path from `cwd`."""
     if str(cwd) not in sys.path:
         sys.path.append(str(cwd))

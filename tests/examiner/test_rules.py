@@ -1,0 +1,96 @@
+"""The examiner's own parts: how answers are played, what is fuzzed, what is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from itertools import islice
+from typing import Any
+
+import pytest
+
+import velodrome
+from velodrome import Environment, tool
+from velodrome.errors import InputError
+from velodrome.examiner.playing import AnswerCase, Player, moves
+from velodrome.examiner.tool_fuzz import fuzzed
+
+Json = dict[str, Any]
+
+
+class Echo(Environment):
+    """Pays for the word that the task wants, said after a look at the tool."""
+
+    @tool
+    async def look(self, place: str) -> str:
+        """Look somewhere."""
+        return f"{{{place}}}"
+
+    async def verify(self, task: Json, response: Any) -> Json:
+        looked = any(call.name == "look" for call in response.tool_calls)
+        right = response.text == task["word"]
+        return {"reward": float(right and looked), "calls": len(response.tool_calls), "wall_s": random.random()}
+
+    def reference_answer(self, task: Json) -> Any:
+        return [{"tool_calls": [{"name": "look", "arguments": {"place": "here"}}], "text": "hm"}, task["word"]]
+
+    def wrong_answers(self, task: Json) -> Json:
+        return {"did not look": task["word"], "braces": "{tool_result}"}
+
+    def cheats(self, task: Json) -> Json:
+        return {"says that it looked": f"I looked: {task['word']}"}
+
+
+TASKS = [{"id": f"t{n}", "responses_create_params": {"input": f"say w{n}"}, "word": f"w{n}"} for n in range(3)]
+
+
+def test_an_environment_that_keeps_the_rules_passes_all_of_them():
+    report = asyncio.run(velodrome.examine(Echo, TASKS, strict=True))
+    assert {name: result.status for name, result in report.rules.items() if result.status != "passed"} == {}
+    assert report.passed
+    assert [cost.name for cost in report.costs] == ["verify", "tool:look"]
+    assert str(report).startswith("Echo: passed (3 tasks, ")
+
+
+def test_an_answer_is_played_move_by_move_and_its_braces_are_literal():
+    case = AnswerCase(TASKS[0], "t0", "wrong", "braces", ["{tool_result}"])
+    play = asyncio.run(Player(Echo()).play(case))
+    assert play.outcome == {"reward": 0.0, "calls": 0}
+    texts = [move["content"] for move in islice(moves(["a", "b"]), 4)]
+    assert texts == ["a", "b", "b", "b"]
+    with pytest.raises(InputError, match="an answer is a text, or a list"):
+        list(islice(moves([7]), 1))
+
+
+def test_what_cannot_be_checked_is_said_and_is_a_failure_only_if_strict():
+    class Bare(Environment):
+        async def verify(self, task: Json, response: Any) -> float:
+            return float(response.text == "yes!")
+
+    loose = asyncio.run(velodrome.examine(Bare(), TASKS))
+    assert loose.passed
+    assert loose.unchecked == ["references", "wrong-answers", "cheats"]
+    assert "not checked: references, wrong-answers, cheats" in str(loose)
+    strict = asyncio.run(velodrome.examine(Bare(), TASKS, strict=True))
+    assert strict.failed == loose.unchecked
+    nothing = asyncio.run(velodrome.examine(Bare()))
+    assert "data" in nothing.unchecked
+
+
+def test_fuzzed_arguments_follow_the_schema_now_and_then_and_are_the_same_for_the_same_seed():
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "of": {"$ref": "#/$defs/kind"}, "l": {"type": "array"}},
+        "required": ["n", "of"],
+        "$defs": {"kind": {"enum": ["x", "y"]}},
+    }
+    made = [fuzzed(schema, random.Random(n), n) for n in range(48)]
+    assert made == [fuzzed(schema, random.Random(n), n) for n in range(48)]
+    assert any(isinstance(each, dict) and isinstance(each.get("n"), int) and each.get("of") == "x" for each in made)
+    assert any(not isinstance(each, dict) for each in made)
+    assert any(isinstance(each, dict) and "n" not in each for each in made)
+
+
+def test_a_rule_that_does_not_exist_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match='did you mean "cheats"'):
+        asyncio.run(velodrome.examine(Echo, TASKS, only=["cheat"]))

@@ -1,0 +1,73 @@
+"""`velo test`: whether an environment keeps the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from velodrome.cli.streams import reassured
+from velodrome.cli.verb import Verb, argument, read_flags
+from velodrome.errors import InputError
+from velodrome.examiner.examination import MOST_TASKS, RULES, examine_subject, known_rules
+from velodrome.examiner.subject import named_subject
+from velodrome.settings.model import Settings
+from velodrome.settings.values import Count, FilePath, Names
+from velodrome.timing.invisible import escaped, printed_json
+from velodrome.timing.report import for_stream
+
+BROKEN = 3  # the exit code for a broken rule, as for findings of velo check
+
+
+class ExamFlags(Settings):
+    """The flags of `velo test`."""
+
+    name: str | None = argument(None, title="NAME", description="an environment: its name, folder, or file.py:Class")
+    tasks: FilePath | None = Field(None, description="tasks to use, in place of data/example.jsonl")
+    most_tasks: Count = Field(MOST_TASKS, description="how many tasks are answered; the data are checked as a whole")
+    only: Names | None = Field(None, title="A,B", description="these rules and no others")
+    strict: bool = Field(False, description="fail also if a rule could not be checked")
+    as_json: bool = Field(False, alias="json", description="print the report as JSON")
+    listed: bool = Field(False, alias="list", description="list every rule")
+
+
+VERB = Verb(
+    usage="velo test NAME [flags] [+key=value …]\nvelo test --list",
+    about="""\
+Judge an environment: its reference answers, wrong answers, cheats and tools, many rollouts at once, served and
+embedded. With +config_paths=[…] NAME is an instance of that config.""",
+    settings={"flags": ExamFlags},
+    more="""exit code: 0 passed, 2 a mistake in the input, 3 a rule is broken
+
+docs/environments.md#rules says of each rule what it plays and what it expects.
+
+examples:
+  velo test calculator
+  velo test resources_servers/weather --strict
+  velo test weather.py:Weather --tasks tasks.jsonl
+  velo test my_math "+config_paths=[my_math.yaml,judge.yaml]" --only references,cheats
+  velo test calculator --json | jq .passed""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    overrides = [word for word in argv if word.startswith(("+", "~"))]
+    flags = read_flags(ExamFlags, [word for word in argv if word not in overrides], "velo test")
+    if flags.listed:
+        width = max(map(len, RULES))
+        print("\n".join(f"{name:<{width}}  {rule.about}" for name, rule in RULES.items()))
+        return 0
+    if not flags.name:
+        raise InputError("no environment: give one, as in velo test calculator (see velo envs)")
+    known_rules(flags.only or ())
+    with reassured(f"examining {escaped(flags.name)}"):
+        subject = named_subject(flags.name, overrides, flags.tasks)
+        work = examine_subject(subject, only=flags.only, most_tasks=flags.most_tasks, strict=flags.strict)
+        report = asyncio.run(work)
+    if flags.as_json:
+        print(printed_json(report.as_json()))
+    else:
+        print(for_stream("\n".join(map(escaped, report.lines())), sys.stdout))
+    return 0 if report.passed else BROKEN

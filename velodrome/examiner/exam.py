@@ -1,0 +1,91 @@
+"""One examination: an environment, its tasks, and the answers that are played to it.
+
+Each answer is played once alone; the rules read that, and compare it with what they play themselves.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from itertools import cycle, islice
+from typing import Any
+
+from velodrome.contracts import prompt_text
+from velodrome.errors import InputError, blame
+from velodrome.examiner.playing import AnswerCase, PlayedAnswer, Player
+from velodrome.examiner.subject import Subject
+
+Json = dict[str, Any]
+
+IN_FLIGHT = 64
+SAMPLE = 24
+_NOISE = "".join(map(chr, (*range(256), 0x2028, 0x202E, 0xFEFF, 0xFFFD, 0x1F600, 0x10FFFF)))
+
+
+class Exam:
+    """What the rules are given."""
+
+    def __init__(self, subject: Subject, environment: Any, most_tasks: int) -> None:
+        self.subject = subject
+        self.environment = environment
+        self.tasks = [row for row in subject.rows if row.task is not None][:most_tasks]
+        with blame(InputError, f"{subject.name}: its answers"):
+            self.cases = [case for row in self.tasks for case in self._cases(row.task or {}, row.task_id)]
+        self.rollouts = 0
+        self._alone: list[PlayedAnswer] = []
+
+    async def alone(self) -> list[PlayedAnswer]:
+        """Each answer, one after the other, played when this is first needed."""
+        if not self._alone:
+            player = Player(self.environment)
+            self._alone = [await player.play(case) for case in self.cases]
+            self.rollouts += len(self._alone)
+        return self._alone
+
+    async def of_kind(self, kind: str) -> list[PlayedAnswer]:
+        return [play for play in await self.alone() if play.case.kind == kind]
+
+    async def sample(self) -> list[PlayedAnswer]:
+        """Some of them, of every kind: half of them references."""
+        plays = await self.alone()
+        chance = random.Random(0)
+        references = [play for play in plays if play.case.kind == "reference"]
+        others = [play for play in plays if play.case.kind != "reference"]
+        chosen = chance.sample(references, min(SAMPLE // 2, len(references)))
+        return chosen + chance.sample(others, min(SAMPLE - len(chosen), len(others)))
+
+    async def crowd(self) -> list[PlayedAnswer]:
+        """As many as are played at once: the sample, over and over."""
+        return list(islice(cycle(await self.sample()), IN_FLIGHT))
+
+    def _cases(self, task: Json, task_id: str) -> Iterator[AnswerCase]:
+        reference = self._hook("reference_answer", task)
+        if reference is not None:
+            yield AnswerCase(task, task_id, "reference", "", reference)
+        for kind, hook in (("wrong", "wrong_answers"), ("cheat", "cheats")):
+            answers = self._hook(hook, task) or {}
+            if not isinstance(answers, Mapping):
+                raise InputError(f"{hook}: expected answers by name, not {answers!r:.80}")
+            for name, answer in answers.items():
+                yield AnswerCase(task, task_id, kind, str(name), answer)
+        for name, text in garbage(task, task_id).items():
+            yield AnswerCase(task, task_id, "garbage", name, text)
+
+    def _hook(self, name: str, task: Json) -> Any:
+        hook = getattr(self.environment, name, None)
+        return None if hook is None else hook(task)
+
+
+def garbage(task: Json, task_id: str) -> dict[str, str]:
+    """Texts that answer no task, the same for the same task."""
+    chance = random.Random(task_id)
+    words = ["lorem", "answer", "therefore", "####", "boxed", "yes", "none", "%s", "{}", "\\"]
+    return {
+        "empty": "",
+        "blank": " \n\t ",
+        "random text": " ".join(chance.choices(words, k=40)),
+        "binary": "".join(chance.choices(_NOISE, k=400)),
+        "very long": "la " * 100_000,
+        "unclosed JSON": '{"answer": [{"a": ["' + "[" * 200,
+        "the prompt": prompt_text(task["responses_create_params"]) or "?",
+    }

@@ -1,0 +1,173 @@
+"""The whole examination: every rule, the cost of a call, and the report."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from velodrome.errors import InputError
+from velodrome.examiner.answer_rules import Cheats, Garbage, References, WrongAnswers
+from velodrome.examiner.data_rules import DataRule
+from velodrome.examiner.exam import Exam
+from velodrome.examiner.playing import PlayedAnswer
+from velodrome.examiner.repeat_rules import Deterministic, OrderAndLoad, ServedRule
+from velodrome.examiner.rule import Rule, RuleResult
+from velodrome.examiner.session_rules import SessionsRule
+from velodrome.examiner.subject import Subject
+from velodrome.examiner.tool_fuzz import ToolsRule
+from velodrome.scope import Scope
+from velodrome.settings.names import hint
+from velodrome.timing.report import counted
+from velodrome.timing.spans import Span
+
+Json = dict[str, Any]
+
+RULES: dict[str, type[Rule]] = {
+    rule.name: rule
+    for rule in (
+        DataRule,
+        References,
+        WrongAnswers,
+        Garbage,
+        Cheats,
+        Deterministic,
+        OrderAndLoad,
+        ToolsRule,
+        SessionsRule,
+        ServedRule,
+    )
+}
+MOST_TASKS = 24
+MOST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class CallCost:
+    """What one call takes, in milliseconds: the middle and the longest of those that were timed."""
+
+    name: str
+    calls: int
+    wall_ms: float
+    longest_ms: float
+    cpu_ms: float | None
+
+    def as_json(self) -> Json:
+        return {name: getattr(self, name) for name in ("calls", "wall_ms", "longest_ms", "cpu_ms")}
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What an examination came to: `passed`, the result of each rule by name, and what calls cost."""
+
+    name: str
+    tasks: int
+    rollouts: int
+    rules: dict[str, RuleResult]
+    costs: Sequence[CallCost]
+    strict: bool = False
+
+    @property
+    def failed(self) -> list[str]:
+        """The rules that are broken; with `strict` also those that could not be checked."""
+        bad = ("failed", "not checked") if self.strict else ("failed",)
+        return [name for name, result in self.rules.items() if result.status in bad]
+
+    @property
+    def unchecked(self) -> list[str]:
+        return [name for name, result in self.rules.items() if result.status == "not checked"]
+
+    @property
+    def passed(self) -> bool:
+        return not self.failed
+
+    def as_json(self) -> Json:
+        """The report as `velo test --json` prints it."""
+        rules = {
+            name: {
+                "status": result.status,
+                "about": RULES[name].about,
+                "note": result.unchecked or result.note,
+                "findings": [finding.as_json() for finding in result.findings],
+            }
+            for name, result in self.rules.items()
+        }
+        return {
+            "environment": self.name,
+            "passed": self.passed,
+            "not_checked": self.unchecked,
+            "tasks": self.tasks,
+            "rollouts": self.rollouts,
+            "rules": rules,
+            "cost": {cost.name: cost.as_json() for cost in self.costs},
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """The report as text: one line per rule, its findings below it, and the costs."""
+        verdict = f"failed: {', '.join(self.failed)}" if self.failed else "passed"
+        unchecked = f"; not checked: {', '.join(self.unchecked)}" if self.unchecked and not self.strict else ""
+        yield f"{self.name}: {verdict}{unchecked} ({counted(self.tasks, 'task')}, {counted(self.rollouts, 'rollout')})"
+        width = max(map(len, self.rules), default=0)
+        for name, result in self.rules.items():
+            note = f"not checked: {result.unchecked}" if result.unchecked else f"{RULES[name].about} ({result.note})"
+            yield f"  {result.status:<11}  {name:<{width}}  {note}"
+            for finding in result.findings[:MOST_SHOWN]:
+                yield f"{'':<{width + 15}}  {' '.join(str(finding).split())}"
+            if len(result.findings) > MOST_SHOWN:
+                yield f"{'':<{width + 15}}  and {len(result.findings) - MOST_SHOWN} more"
+        for cost in self.costs:
+            cpu = "" if cost.cpu_ms is None else f"{cost.cpu_ms:.3f} ms of CPU, "
+            wall = f"{cost.wall_ms:.3f} ms, longest {cost.longest_ms:.3f} ms"
+            yield f"  cost  {cost.name}: {cpu}{wall} ({counted(cost.calls, 'call')})"
+
+
+async def examine_subject(
+    subject: Subject, *, only: Sequence[str] | None = None, most_tasks: int = MOST_TASKS, strict: bool = False
+) -> Examination:
+    """Every rule, or `only` these, on one environment."""
+    known_rules(only or ())
+    rules = [RULES[name]() for name in RULES if only is None or name in only]
+    async with Scope():
+        environment = subject.make()
+        try:
+            exam = Exam(subject, environment, most_tasks)
+            results = {rule.name: await rule.examine(exam) for rule in rules}
+            repeated = [play for rule in rules if isinstance(rule, Deterministic) for play in rule.plays]
+            costs = list(call_costs(await exam.alone(), repeated))
+            return Examination(subject.name, len(exam.tasks), exam.rollouts, results, costs, strict)
+        finally:
+            if subject.owned and hasattr(environment, "aclose"):
+                await environment.aclose()
+
+
+def known_rules(names: Iterable[str]) -> None:
+    """Raise an `InputError` for a name that is not a rule."""
+    problems = [f'no rule is called "{name}"{hint(name, RULES)}' for name in names if name not in RULES]
+    if problems:
+        raise InputError(*problems, f"the rules are {', '.join(RULES)}")
+
+
+def call_costs(plays: Sequence[PlayedAnswer], cpu_plays: Sequence[PlayedAnswer]) -> Iterator[CallCost]:
+    """The costs of `verify` and of each tool: wall time from some plays, CPU from others, which a CPU clock timed."""
+    wall, cpu = _lengths(plays), _lengths(cpu_plays)
+    for name in sorted(wall, key=lambda name: (name != "verify", name)):
+        middle = statistics.median(cpu[name]) if cpu.get(name) else None
+        yield CallCost(name, len(wall[name]), statistics.median(wall[name]), max(wall[name]), middle)
+
+
+def _lengths(plays: Sequence[PlayedAnswer]) -> dict[str, list[float]]:
+    lengths: dict[str, list[float]] = defaultdict(list)
+    for play in plays:
+        for span in play.times.walk():
+            if span.name == "verify" or span.name.startswith("tool:"):
+                lengths[span.name].append(_milliseconds(span))
+    return lengths
+
+
+def _milliseconds(span: Span) -> float:
+    return span.seconds * 1e3

@@ -1,0 +1,116 @@
+"""The rule on sessions: each rollout has its own, and none is left over.
+
+What is counted belongs to this process: open sessions and their states, files, threads and child processes. Pools may
+fill at first, so growth is counted after a first round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from velodrome.examiner.exam import IN_FLIGHT, Exam
+from velodrome.examiner.playing import Player, play_together
+from velodrome.examiner.rule import Rule, RuleFinding, RuleResult, differences
+
+ROUNDS = 2
+_SLACK = IN_FLIGHT // 4  # of pools that fill slowly, per kind
+_LOOKS, _LOOK_S = 40, 0.05
+_PLAIN = (str, bytes, int, float, bool, type(None), frozenset, type)
+
+
+class SessionsRule(Rule):
+    """Many rollouts of different tasks at once, and what remains of them."""
+
+    name = "sessions"
+    about = f"sessions neither mix nor leak with {IN_FLIGHT} rollouts in flight"
+
+    async def examine(self, exam: Exam) -> RuleResult:
+        crowd = await exam.crowd()
+        if not crowd:
+            return RuleResult(unchecked="there are no tasks")
+        cases = [play.case for play in crowd]
+        environment = exam.environment
+        states: dict[int, Any] = {}
+        player = Player(environment, watch=lambda: states.update(_states(environment)))
+        findings = differences(crowd, await play_together(player, cases), "interleaved")
+        before = _counts(environment)
+        for _ in range(ROUNDS - 1):
+            findings += differences(crowd, await play_together(player, cases), "interleaved again")
+        findings += await self._growth(environment, before)
+        findings += _kept(states)
+        exam.rollouts += ROUNDS * len(cases)
+        return RuleResult(findings, f"{ROUNDS * len(cases)} rollouts, {IN_FLIGHT} at once")
+
+    async def _growth(self, environment: Any, before: Counter[str]) -> list[RuleFinding]:
+        """What there is more of than before, once it had a moment to end."""
+        for look in range(_LOOKS):
+            grown = _counts(environment) - before
+            grown = Counter({name: count for name, count in grown.items() if count > _allowed(name)})
+            if not grown:
+                return []
+            await asyncio.sleep(_LOOK_S if look else 0)
+        return [RuleFinding("", "", f"{count} more {name} after {IN_FLIGHT} rollouts") for name, count in grown.items()]
+
+
+def _allowed(name: str) -> int:
+    return 0 if name == "open sessions" else _SLACK
+
+
+def _states(environment: Any) -> dict[int, Any]:
+    """The states of open sessions, by identity; of those that can be told apart."""
+    states = getattr(environment, "sessions", {}).values()
+    return {id(state): state for state in states if not isinstance(state, _PLAIN)}
+
+
+def _kept(states: dict[int, Any]) -> list[RuleFinding]:
+    """A finding if somebody still holds the states of most sessions, all of which are closed."""
+    mine = list(states.values())
+    states.clear()
+    gc.collect()
+    held = sum(_references(mine))
+    if held * 2 <= max(len(mine), IN_FLIGHT):  # threads hold the last one they had
+        return []
+    return [RuleFinding("", "", f"the states of {held} of {len(mine)} closed sessions are still held by something")]
+
+
+def _references(states: Sequence[Any]) -> Iterator[bool]:
+    """Of each state, whether anything but this list holds it."""
+    for number in range(len(states)):
+        yield sys.getrefcount(states[number]) > 2
+
+
+def _counts(environment: Any) -> Counter[str]:
+    return Counter(
+        {
+            "open sessions": len(getattr(environment, "sessions", ())),
+            "open files": _entries("/proc/self/fd") or _entries("/dev/fd"),
+            "threads": threading.active_count(),
+            "child processes": len(children()),
+        }
+    )
+
+
+def _entries(folder: str) -> int:
+    try:
+        return len(os.listdir(folder))
+    except OSError:
+        return 0
+
+
+def children() -> set[int]:
+    """The ids of this process's children, where the system says."""
+    found: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        try:
+            found.update(map(int, path.read_text().split()))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,191 @@
+"""The rule on tools: whatever a model sends, a tool answers with a text that is not too long.
+
+The arguments are made from the tool's JSON schema, then spoilt: of other types, huge, nested, odd, missing, too many.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from velodrome.errors import RolloutError, describe
+from velodrome.examiner.exam import Exam
+from velodrome.examiner.rule import Rule, RuleFinding, RuleResult
+
+Json = dict[str, Any]
+
+CALLS = 48  # of each tool
+PER_SESSION = 12
+_NOTICE = 200  # bytes that say what was cut
+_DEEP = 60
+
+ODD_TEXTS = (
+    "",
+    " ",
+    "\x00",
+    "\n\r\t\x1b[31m",
+    "'; DROP TABLE x; --",
+    "../../../../etc/passwd",
+    "{} %s {0} $HOME `id`",
+    "日本語 \u202eزبان 👩‍👩‍👧 \U0010ffff",
+    "((((((((((",
+    "NaN",
+    "-1e999",
+    "[" * 400,
+    "9**9**9",
+    "a" * 100_000,
+)
+ODD_NUMBERS = (0, -1, 1, 2**31, -(2**63), 10**18, 10**30, 0.1, -0.0, 1e308, 5e-324)
+ODD_THINGS = (None, True, False, [], {}, [None], {"": None}, [[[]]], ["a", 1, {}], {"a": {"b": ["c"]}})
+
+
+class ToolsRule(Rule):
+    """Calls of every tool, in sessions of the example tasks."""
+
+    name = "tools"
+    about = "tools answer any arguments with text, within limits, and never fail"
+
+    async def examine(self, exam: Exam) -> RuleResult:
+        tools = await exam.environment.tools()
+        if not exam.tasks:
+            return RuleResult(unchecked="there are no tasks")
+        findings: list[RuleFinding] = []
+        for tool in tools:
+            findings += await self._fuzz(exam, tool)
+        return RuleResult(findings, f"{CALLS} calls each of {len(tools)}" if tools else "it has none")
+
+    async def _fuzz(self, exam: Exam, tool: Json) -> list[RuleFinding]:
+        chance = random.Random(str(tool["name"]))
+        findings: list[RuleFinding] = []
+        for start in range(0, CALLS, PER_SESSION):
+            row = exam.tasks[chance.randrange(len(exam.tasks))]
+            session = await exam.environment.open(row.task)
+            try:
+                for number in range(start, start + PER_SESSION):
+                    arguments = fuzzed(tool.get("parameters") or {}, chance, number)
+                    seen = await _complaint(exam.environment, session, str(tool["name"]), arguments)
+                    if seen:
+                        findings.append(RuleFinding(row.task_id, f"{tool['name']}({arguments!r:.120})", seen))
+            finally:
+                await exam.environment.close(session)
+        return findings
+
+
+async def _complaint(environment: Any, session: str, name: str, arguments: Any) -> str:
+    """What is wrong with the answer to a call; empty if nothing is."""
+    try:
+        text = await environment.call(session, name, arguments)
+    except RolloutError as error:
+        place = f" ({error.place})" if error.place else ""
+        return f"{type(error).__name__}: {describe(error)[:300]}{place}"
+    if not isinstance(text, str):
+        return f"the result is {type(text).__name__}, not a text"
+    limit = getattr(environment, "max_tool_output_bytes", None)
+    size = len(text.encode("utf-8", "replace"))
+    if limit is not None and size > limit + _NOTICE:
+        return f"{size} bytes of text, more than max_tool_output_bytes={limit}"
+    return ""
+
+
+def fuzzed(schema: Json, chance: random.Random, number: int) -> Any:
+    """The arguments of the call of this number: some as the schema wants them, most of them spoilt."""
+    arguments = _valid(schema, schema, chance)
+    spoil = _SPOILERS[number % len(_SPOILERS)]
+    return spoil(arguments, chance)
+
+
+def _valid(schema: Any, whole: Json, chance: random.Random, depth: int = 0) -> Any:
+    """A value as a JSON schema describes it, as far as this reads schemas."""
+    if not isinstance(schema, dict) or depth > 8:
+        return None
+    if "$ref" in schema:
+        target: Any = whole
+        for part in str(schema["$ref"]).removeprefix("#/").split("/"):
+            target = target.get(part, {}) if isinstance(target, dict) else {}
+        return _valid(target, whole, chance, depth + 1)
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return chance.choice(schema["enum"])
+    for name in ("anyOf", "oneOf", "allOf"):
+        if schema.get(name):
+            return _valid(chance.choice(schema[name]), whole, chance, depth + 1)
+    kind = schema.get("type")
+    kind = chance.choice(kind) if isinstance(kind, list) and kind else kind
+    if kind == "object" or "properties" in schema:
+        required = schema.get("required", ())
+        return {
+            name: _valid(each, whole, chance, depth + 1)
+            for name, each in schema.get("properties", {}).items()
+            if name in required or chance.random() < 0.7
+        }
+    if kind == "array":
+        return [_valid(schema.get("items"), whole, chance, depth + 1) for _ in range(chance.randrange(4))]
+    return _plain_value(kind, schema, chance)
+
+
+def _plain_value(kind: Any, schema: Json, chance: random.Random) -> Any:
+    if kind in ("integer", "number"):
+        low, high = schema.get("minimum", -100), schema.get("maximum", 100)
+        value = chance.uniform(float(low), float(high))
+        return round(value) if kind == "integer" else value
+    if kind == "boolean":
+        return chance.random() < 0.5
+    if kind == "null":
+        return None
+    return chance.choice(("a", "Oslo", "2 + 3", "name@example.com", "2026-01-31", *ODD_TEXTS[:8]))
+
+
+def _as_it_is(arguments: Any, chance: random.Random) -> Any:
+    return arguments
+
+
+def _with(values: tuple[Any, ...]) -> Callable[[Any, random.Random], Any]:
+    """One argument replaced by something odd."""
+
+    def spoil(arguments: Any, chance: random.Random) -> Any:
+        name = chance.choice(sorted(arguments)) if arguments else "x"
+        return {**arguments, name: chance.choice(values)}
+
+    return spoil
+
+
+def _all_texts(arguments: Any, chance: random.Random) -> Any:
+    return {name: chance.choice(ODD_TEXTS) for name in arguments}
+
+
+def _without_one(arguments: Any, chance: random.Random) -> Any:
+    gone = chance.choice(sorted(arguments)) if arguments else ""
+    return {name: value for name, value in arguments.items() if name != gone}
+
+
+def _with_another(arguments: Any, chance: random.Random) -> Any:
+    return {**arguments, chance.choice(("session", "self", "x", "", "__class__")): chance.choice(ODD_THINGS)}
+
+
+def _nested(arguments: Any, chance: random.Random) -> Any:
+    deep: Any = "deep"
+    for _ in range(_DEEP):
+        deep = [deep] if chance.random() < 0.5 else {"a": deep}
+    return _with((deep,))(arguments, chance)
+
+
+def _not_an_object(arguments: Any, chance: random.Random) -> Any:
+    return chance.choice((*ODD_THINGS, "text", 7, list(arguments.values())))
+
+
+_SPOILERS = (
+    _as_it_is,
+    _all_texts,
+    _with(ODD_TEXTS),
+    _as_it_is,
+    _with(ODD_NUMBERS),
+    _with(ODD_THINGS),
+    _all_texts,
+    _without_one,
+    _with_another,
+    _nested,
+    _not_an_object,
+    _with(ODD_TEXTS),
+)
