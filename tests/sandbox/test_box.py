@@ -1,0 +1,121 @@
+"""What a box does for its user: files in and out, programs run and asked, limits named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import pytest
+
+from velodrome.sandbox import Limits, Ran, Sandbox, SandboxEnded, Sandboxes
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def a_box(limits: Limits | None = None, **files: str) -> AsyncIterator[Sandbox]:
+    boxes = Sandboxes(limits=limits or Limits(wall_s=60, cpu_s=60), warm=0)
+    try:
+        yield await boxes.open({name.replace("_", "."): text for name, text in files.items()})
+    finally:
+        await boxes.aclose()
+
+
+def in_a_box(act: Callable[[Sandbox], Awaitable[T]], limits: Limits | None = None, **files: str) -> T:
+    async def do() -> T:
+        async with a_box(limits, **files) as box:
+            return await act(box)
+
+    return asyncio.run(do())
+
+
+def python(code: str, limits: Limits | None = None, stdin: str = "") -> Ran:
+    return in_a_box(lambda box: box.run(["python3", "main.py"], stdin=stdin), limits, main_py=code)
+
+
+def test_a_program_gets_its_files_and_its_input_and_its_output_comes_back():
+    ran = python("import sys\nprint(input().upper())\nprint('careful', file=sys.stderr)\nsys.exit(3)", stdin="hello\n")
+    assert (ran.stdout, ran.stderr, ran.exit_code, ran.stopped) == ("HELLO\n", "careful\n", 3, "")
+    assert ran.cpu_s > 0
+
+
+def test_a_signal_is_a_negative_exit_code():
+    assert python("import os; os.kill(os.getpid(), 11)").exit_code == -11
+
+
+def test_a_program_that_does_not_exist_is_an_exit_code():
+    ran = in_a_box(lambda box: box.run(["no-such-program"]))
+    assert ran.exit_code == 127
+    assert "no-such-program" in ran.stderr
+
+
+def test_bytes_that_are_no_text_are_replaced():
+    assert python("import sys; sys.stdout.buffer.write(b'a\\xffb')").stdout == "a\ufffdb"
+
+
+def test_a_megabyte_goes_in_and_comes_out():
+    text = "x" * (1 << 20)
+    ran = python("import sys; sys.stdout.write(sys.stdin.read())", stdin=text)
+    assert (len(ran.stdout), ran.stopped) == (len(text), "")
+
+
+def test_a_program_that_reads_no_input_ends():
+    assert python("print(1)", stdin="x" * (1 << 20)).stdout == "1\n"
+
+
+def test_files_remain_from_run_to_run_and_are_seen_outside():
+    async def act(box: Sandbox) -> object:
+        await box.write("deep/er/in.txt", "one")
+        await box.run(["sh", "-c", "cat deep/er/in.txt > out.txt; echo two >> out.txt"])
+        return await box.read("out.txt"), await box.files(), await box.read("none.txt"), await box.read("out.txt", 2)
+
+    assert in_a_box(act) == (b"onetwo\n", ["out.txt", "deep/er/in.txt"], None, b"on")
+
+
+@pytest.mark.parametrize("path", ["../out", "/tmp/out", "", ".", "a/../../b", "a//b"])
+def test_a_path_outside_the_scratch_is_refused(path: str):
+    async def act(box: Sandbox) -> bytes | None:
+        with pytest.raises(OSError):
+            await box.write(path, "x")
+        return await box.read(path)
+
+    assert in_a_box(act) is None
+
+
+def test_a_program_is_asked_line_by_line():
+    async def act(box: Sandbox) -> object:
+        program = await box.start(["python3", "-u", "main.py"])
+        answers = [await program.ask(b"x = 20\n"), await program.ask(b"x += 1\n")]
+        return answers, (await program.stop()).stopped
+
+    code = "import sys\nscope = {}\nfor line in sys.stdin: exec(line, scope); print(scope.get('x'))"
+    assert in_a_box(act, main_py=code) == ([b"20\n", b"21\n"], "ended")
+
+
+def test_a_program_that_takes_too_long_or_ends_says_so():
+    async def act(box: Sandbox) -> list[str]:
+        stopped = []
+        for code in ("import time; time.sleep(1000)", "input(); raise SystemExit(4)"):
+            program = await box.start(["python3", "-c", code])
+            with pytest.raises(SandboxEnded) as raised:
+                await program.ask(b"\n", timeout_s=1.0 if "sleep" in code else 60)
+            stopped.append((raised.value.stopped, raised.value.ran.exit_code))
+        return stopped
+
+    assert in_a_box(act) == [("time", -9), ("", 4)]
+
+
+def test_each_box_has_files_of_its_own_and_a_closed_one_is_over():
+    async def act() -> object:
+        boxes = Sandboxes(warm=1)
+        one, two = await boxes.open({"a": "1"}), await boxes.open({"b": "2"})
+        seen = await one.files(), await two.files()
+        await one.close()
+        with pytest.raises(SandboxEnded):
+            await one.run(["true"])
+        await boxes.aclose()
+        return seen
+
+    assert asyncio.run(act()) == (["a"], ["b"])

@@ -1,0 +1,139 @@
+"""One sandbox as its user sees it: files in and out, programs run one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+
+from velodrome.sandbox.allowed import STOPPED, Limits, Ran, SandboxEnded
+from velodrome.sandbox.link import BoxReply, Link
+
+_GRACE_S = 5.0  # beyond the limit, before the box is killed from outside
+_LISTING = 1 << 20
+
+
+class Sandbox:
+    """A fresh scratch folder, which is the working directory of what runs in it and the only place it can write to."""
+
+    def __init__(self, link: Link, limits: Limits, closed: Callable[[Sandbox], None], own_user: bool) -> None:
+        self._link, self._limits, self._closed, self._own_user = link, limits, closed, own_user
+
+    async def run(self, argv: Sequence[str], stdin: str | bytes = "", limits: Limits | None = None) -> Ran:
+        """Run a program to its end; then everything it started is killed."""
+        limits = limits or self._limits
+        answer = self._begin(argv, _bytes(stdin), limits, talks=False)
+        try:
+            async with asyncio.timeout(limits.wall_s + _GRACE_S):
+                return _ran(await answer)
+        except TimeoutError:
+            await self.close()
+            return Ran("", "", -9, "time", limits.wall_s, 0.0)
+        except SandboxEnded as error:
+            return error.ran
+        except asyncio.CancelledError:
+            self._link.send("end", STOPPED.index("ended"))
+            raise
+
+    async def start(self, argv: Sequence[str], limits: Limits | None = None) -> BoxProgram:
+        """Start a program to talk to, line by line."""
+        return BoxProgram(self._link, self._begin(argv, b"", limits or self._limits, talks=True), self.close)
+
+    def _begin(self, argv: Sequence[str], stdin: bytes, limits: Limits, *, talks: bool) -> asyncio.Future[BoxReply]:
+        if self._link.ended:
+            raise SandboxEnded("the sandbox has ended")
+        values = asdict(limits) | {"own_user": self._own_user}
+        return self._link.ask("start", list(argv), stdin, values, talks, room=limits.output_bytes)
+
+    async def write(self, path: str, data: str | bytes) -> None:
+        """Write a file in the scratch; OSError if that is not possible there."""
+        reply = await self._link.ask("write", path, _bytes(data))
+        if reply.code:
+            raise OSError(reply.code, os.strerror(reply.code), path)
+
+    async def read(self, path: str, limit: int = 1 << 20) -> bytes | None:
+        """The first bytes of a regular file in the scratch, up to a limit; None if there is none. Follows no links."""
+        reply = await self._link.ask("read", path, limit, room=limit)
+        return None if reply.code else reply.first[:limit]
+
+    async def files(self) -> list[str]:
+        """The paths of all regular files in the scratch, in order."""
+        reply = await self._link.ask("files", _LISTING, room=_LISTING)
+        return [os.fsdecode(name) for name in reply.first.split(b"\0") if name]
+
+    async def close(self) -> None:
+        """Kill everything in the box, and forget its files."""
+        self._closed(self)
+        await self._link.close()
+
+    async def __aenter__(self) -> Sandbox:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+class BoxProgram:
+    """A running program that is asked line by line. While it runs, nothing else runs in its box."""
+
+    def __init__(self, link: Link, end: asyncio.Future[BoxReply], close_box: Callable[[], Awaitable[None]]) -> None:
+        self._link, self._end, self._close_box = link, end, close_box
+        self._said = bytearray()
+        self._news = asyncio.Event()
+        link.on_lines = self._hear
+        end.add_done_callback(lambda _: self._news.set())
+
+    def _hear(self, data: bytes) -> None:
+        self._said += data
+        self._news.set()
+
+    async def ask(self, line: bytes, timeout_s: float = 5.0) -> bytes:
+        """Send a line and return the next line of its output. It is stopped if that takes too long."""
+        if not self._end.done():
+            self._link.send("tell", line)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while b"\n" not in self._said:
+                    if self._end.done():
+                        raise SandboxEnded("the program has ended", await self._outcome())
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            ran = await self._stop(STOPPED.index("time"))
+            raise SandboxEnded(f"no answer within {timeout_s:g} s", ran) from None
+        size = self._said.index(b"\n") + 1
+        answer = bytes(self._said[:size])
+        del self._said[:size]
+        return answer
+
+    async def stop(self) -> Ran:
+        """End the program and all it started."""
+        return await self._stop(STOPPED.index("ended"))
+
+    async def _stop(self, reason: int) -> Ran:
+        if not self._end.done():
+            self._link.send("end", reason)
+            try:
+                async with asyncio.timeout(_GRACE_S):
+                    await asyncio.wait([self._end])
+            except TimeoutError:
+                await self._close_box()
+        return await self._outcome()
+
+    async def _outcome(self) -> Ran:
+        try:
+            ran = _ran(await self._end)
+        except SandboxEnded as error:
+            ran = error.ran
+        return Ran(self._said.decode(errors="replace"), ran.stderr, ran.exit_code, ran.stopped, ran.wall_s, ran.cpu_s)
+
+
+def _ran(reply: BoxReply) -> Ran:
+    stopped = STOPPED[reply.stopped] if reply.stopped < len(STOPPED) else "ended"
+    out, err = (part.decode(errors="replace") for part in (reply.first, reply.rest))
+    return Ran(out, err, reply.code, stopped, reply.wall_s, reply.cpu_s)
+
+
+def _bytes(data: str | bytes) -> bytes:
+    return data.encode(errors="surrogatepass") if isinstance(data, str) else data

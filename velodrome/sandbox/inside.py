@@ -1,0 +1,328 @@
+"""The first process of a sandbox: runs programs and moves files for the host, which talks to it through its stdin.
+
+It runs inside, from the compiled code of three modules (link.py sends it), and imports little: its start is part of the
+start of each box. As process 1 of its namespace it cannot be killed by the programs it runs, and as it is not
+dumpable they cannot read or change it. Requests are marshalled tuples (the host is trusted); replies are numbers and
+bytes, because the host trusts nothing that comes out of a box.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import marshal
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+import time
+from typing import Any
+
+from velodrome.sandbox.process_tree import cpu_used, others, usage
+from velodrome.sandbox.scratch import list_files, read_file, write_file
+
+REPLY = struct.Struct("<IBiBddII")  # request, kind, code, stopped, wall_s, cpu_s, bytes of the body: first part, rest
+DONE, LINES = 0, 1
+TIME, CPU, MEMORY, OUTPUT, DISK, PROCESSES = 1, 2, 3, 4, 5, 6
+KILL, XCPU, XFSZ = 9, 24, 25
+HOST = 0
+TICK_S = 0.02
+MAX_INODES = 20_000  # of the scratch: an empty file costs kernel memory, too
+OPEN_FILES = 256
+FULL = 1 << 14  # less than this is free: the scratch is full
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 4, 38, 36
+
+
+class Running:
+    """A program that runs: its pipes, its limits, and what it wrote so far."""
+
+    def __init__(self, request: int, argv: list[str], stdin: bytes, limits: dict[str, Any], talks: bool) -> None:
+        self.request, self.limits, self.talks = request, limits, talks
+        self.stdin, self.out, self.err = memoryview(stdin), bytearray(), bytearray()
+        self.sent = 0  # bytes of a talking program since it was last spoken to
+        self.stopped = 0
+        self.status: int | None = None
+        self.started = time.monotonic()
+        self.cpu_before = cpu_used(resource.RUSAGE_CHILDREN)
+        given, self.input = os.pipe()
+        self.output, gives = os.pipe()
+        self.errors, complains = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            _become(argv, (given, gives, complains), limits)
+        for end in (given, gives, complains):
+            os.close(end)
+        for end in (self.input, self.output, self.errors):
+            os.set_blocking(end, False)
+        self.ended = os.pidfd_open(self.pid)
+
+    def descriptors(self) -> list[tuple[int, int]]:
+        """What to wait for, and for what."""
+        pairs = [(self.output, select.POLLIN), (self.errors, select.POLLIN), (self.ended, select.POLLIN)]
+        if self.stdin:
+            pairs.append((self.input, select.POLLOUT))
+        return [pair for pair in pairs if pair[0] >= 0]
+
+    def feed(self) -> None:
+        try:
+            self.stdin = self.stdin[os.write(self.input, self.stdin) :]
+        except BlockingIOError:
+            return
+        except OSError:  # it reads no more
+            self.stdin = memoryview(b"")
+        if not self.stdin and not self.talks:
+            self.shut("input")
+
+    def shut(self, name: str) -> None:
+        end = getattr(self, name)
+        if end >= 0:
+            os.close(end)
+            setattr(self, name, -1)
+
+    def collect(self, name: str) -> bool:
+        """Read what has come from one pipe. False if there is nothing more, now or for ever."""
+        try:
+            data = os.read(getattr(self, name), 1 << 16)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.shut(name)
+            return False
+        room = self.limits["output_bytes"] - len(self.out) - len(self.err) - self.sent
+        if len(data) > room:
+            self.stopped = self.stopped or OUTPUT
+            data = data[:room]
+        if self.talks and name == "output":
+            self.sent += len(data)
+            send(self.request, LINES, data)
+        else:
+            (self.out if name == "output" else self.err).extend(data)
+        return room > 0
+
+    def finish(self) -> None:
+        """End everything that runs here, and report."""
+        kill_all(self)
+        for name in ("output", "errors"):
+            while getattr(self, name) >= 0 and self.collect(name):
+                pass
+        for name in ("input", "output", "errors", "ended"):
+            self.shut(name)
+        code = os.waitstatus_to_exitcode(self.status) if self.status is not None else -KILL
+        if not self.stopped:
+            self.stopped = _reason(code, self.err)
+        wall_s = time.monotonic() - self.started
+        cpu_s = cpu_used(resource.RUSAGE_CHILDREN) - self.cpu_before
+        send(self.request, DONE, bytes(self.out), bytes(self.err), code, self.stopped, wall_s, cpu_s)
+
+    def watch(self) -> None:
+        """Compare what all processes here use together with the limits."""
+        count, memory, cpu_s = usage()
+        if count > self.limits["processes"]:
+            self.stopped = PROCESSES
+        elif memory > self.limits["memory_mb"] << 20:
+            self.stopped = MEMORY
+        elif cpu_s + cpu_used(resource.RUSAGE_CHILDREN) - self.cpu_before > self.limits["cpu_s"]:
+            self.stopped = CPU
+        elif not self.talks and time.monotonic() - self.started > self.limits["wall_s"]:
+            self.stopped = TIME
+        else:
+            disk = os.statvfs(".")
+            if disk.f_files - disk.f_ffree > MAX_INODES and os.getpid() == 1:
+                self.stopped = DISK
+
+
+def _become(argv: list[str], ends: tuple[int, int, int], limits: dict[str, Any]) -> None:
+    """Turn a forked child into the program."""
+    try:
+        os.setsid()
+        os.umask(0o022)
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python; its programs are to start with the defaults
+            signal.signal(ignored, signal.SIG_DFL)
+        for number, end in enumerate(ends):
+            os.dup2(end, number)
+        cpu_s = int(limits["cpu_s"]) + 1
+        _limit(resource.RLIMIT_CORE, 0)
+        _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+        _limit(resource.RLIMIT_FSIZE, limits["disk_mb"] << 20)
+        _limit(resource.RLIMIT_AS, limits["memory_mb"] << 20)
+        _limit(resource.RLIMIT_CPU, cpu_s, cpu_s + 1)
+        if os.getpid() != 1 and limits["own_user"]:  # else it would count what the user runs elsewhere
+            _limit(resource.RLIMIT_NPROC, limits["processes"] + 16)
+        os.execvpe(argv[0], argv, ENVIRONMENT)
+    except (OSError, ValueError) as error:
+        os.write(2, f"sandbox: cannot run {argv[0]!r}: {error}\n".encode(errors="replace"))
+    finally:
+        os._exit(127)
+
+
+def _limit(which: int, soft: int, hard: int | None = None) -> None:
+    ceiling = resource.getrlimit(which)[1]
+    wanted = soft if hard is None else hard
+    hard = wanted if ceiling == resource.RLIM_INFINITY else min(wanted, ceiling)
+    resource.setrlimit(which, (min(soft, hard), hard))
+
+
+def _reason(code: int, errors: bytearray) -> int:
+    """The limit that made a program end by itself, as far as that shows."""
+    if code == -XCPU:
+        return CPU
+    disk = os.statvfs(".")
+    if code == -XFSZ or (os.getpid() == 1 and disk.f_bavail * disk.f_bsize < FULL):
+        return DISK
+    return MEMORY if code and errors.rstrip().endswith(b"MemoryError") else 0
+
+
+def kill_all(job: Running) -> None:
+    """End all processes here but this one, and wait until they are gone."""
+    while True:
+        for pid in [-1] if os.getpid() == 1 else others():
+            try:
+                os.kill(pid, KILL)
+            except ProcessLookupError:
+                pass
+        try:
+            while True:
+                _note(job, *os.waitpid(-1, 0 if os.getpid() == 1 else os.WNOHANG))
+        except ChildProcessError:
+            return
+        except InterruptedError:
+            pass
+
+
+def _note(job: Running, pid: int, status: int) -> None:
+    if not pid:
+        time.sleep(0.001)
+        raise InterruptedError
+    if pid == job.pid:
+        job.status = status
+
+
+def reap(job: Running) -> None:
+    """Take the exit codes of those that have ended."""
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            if pid == job.pid:
+                job.status = status
+    except ChildProcessError:
+        pass
+
+
+def send(
+    request: int,
+    kind: int,
+    first: bytes = b"",
+    rest: bytes = b"",
+    code: int = 0,
+    stopped: int = 0,
+    wall_s: float = 0.0,
+    cpu_s: float = 0.0,
+) -> None:
+    data = memoryview(REPLY.pack(request, kind, code, stopped, wall_s, cpu_s, len(first), len(rest)) + first + rest)
+    while data:
+        data = data[os.write(HOST, data) :]
+
+
+def receive() -> Any:
+    """One request of the host; the end of the host is the end of the box."""
+    size = int.from_bytes(_exactly(4), "little")
+    return marshal.loads(_exactly(size))
+
+
+def _exactly(size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        more = os.read(HOST, min(size - len(data), 1 << 20))
+        if not more:
+            os._exit(0)
+        data += more
+    return bytes(data)
+
+
+def obey(job: Running | None) -> Running | None:
+    """Do what one request asks, and say what runs now."""
+    request, what, *values = receive()
+    try:
+        if what == "start":
+            if job is not None:
+                raise OSError(16, "another program runs in this box")
+            return Running(request, *values)
+        if what == "tell" and job is not None:
+            job.stdin, job.sent = memoryview(bytes(job.stdin) + values[0]), 0
+        elif what == "end" and job is not None:
+            job.stopped = values[0]
+        elif what == "write":
+            write_file(*values)
+            send(request, DONE)
+        elif what == "read":
+            send(request, DONE, read_file(*values))
+        elif what == "files":
+            send(request, DONE, list_files(*values))
+    except OSError as error:
+        send(request, DONE, code=error.errno or 5)
+    return job
+
+
+def serve() -> None:
+    """Wait for requests, and look after the program that runs."""
+    job: Running | None = None
+    looked = 0.0
+    while True:
+        poll = select.poll()
+        poll.register(HOST, select.POLLIN)
+        for end, events in job.descriptors() if job else ():
+            poll.register(end, events)
+        ready = {end for end, _ in poll.poll(TICK_S * 1000 if job else None)}
+        if HOST in ready:
+            job = obey(job)
+        if job is None:
+            continue
+        if job.input in ready or not (job.stdin or job.talks or job.input < 0):
+            job.feed()
+        for name in ("output", "errors"):
+            if getattr(job, name) in ready:
+                job.collect(name)
+        if job.ended in ready:
+            reap(job)
+        now = time.monotonic()
+        if job.status is None and not job.stopped and now - looked > TICK_S:
+            reap(job)
+            job.watch()
+            looked = time.monotonic()
+            looked += 4 * (looked - now)  # looking takes at most a fifth of the time
+        if job.stopped or job.status is not None:
+            job.finish()
+            job = None
+
+
+def enter(scratch: str, user: int) -> None:
+    """Give up what this process could do and its programs must not."""
+    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")  # a box ends before anything of the host does
+    if user:
+        os.chown(scratch, user, user)
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(PR_SET_PDEATHSIG, KILL, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 is immune to signals it has no handler for
+    os.chdir(scratch)
+
+
+ENVIRONMENT: dict[str, str] = {}
+
+
+def main() -> None:
+    settings = receive()
+    ENVIRONMENT.update(settings.pop("environment"))
+    enter(**settings)
+    sys.stdout = sys.stderr = None  # type: ignore[assignment]
+    send(0, DONE)
+    serve()

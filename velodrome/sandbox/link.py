@@ -1,0 +1,175 @@
+"""The host's end of the socket to a box: requests out, replies in, each of bounded size.
+
+What comes out of a box may have been made by a hostile program. It is taken as numbers and bytes, never as code, and
+a reply that does not fit the form, or is larger than what was asked for, ends the box.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import marshal
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+from velodrome.sandbox import inside, process_tree, scratch
+from velodrome.sandbox.allowed import SandboxEnded
+
+_BOOTSTRAP = """
+import marshal, os, sys
+def take(size):
+    data = b""
+    while len(data) < size:
+        more = os.read(0, size - len(data))
+        if not more:
+            os._exit(0)
+        data += more
+    return data
+for name, code in marshal.loads(take(int.from_bytes(take(4), "little"))):
+    module = sys.modules[name] = type(sys)(name)
+    exec(code, module.__dict__)
+module.main()
+"""  # receives the compiled code of what runs inside, and runs it
+_START_S = 30.0  # on a busy machine, too
+_MORE = 1 << 16  # bytes a reply may have beyond what was asked for
+
+
+class BoxReply(NamedTuple):
+    code: int
+    stopped: int
+    wall_s: float
+    cpu_s: float
+    first: bytes
+    rest: bytes
+
+
+class Link:
+    """One box as a process and a socket. `on_lines` gets what a program says that is talked to."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.process = process
+        self.reader, self.writer = reader, writer
+        self.on_lines: Callable[[bytes], None] = lambda data: None
+        self.room = _MORE
+        self._requests = 0
+        self._waiting: dict[int, asyncio.Future[BoxReply]] = {}
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+        self.ended = False
+
+    @classmethod
+    async def open(
+        cls, start: Callable[[str, socket.socket], subprocess.Popen[bytes]], settings: dict[str, Any]
+    ) -> Link:
+        """A link to a new box; SandboxEnded if it does not come up."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = start(_BOOTSTRAP, theirs)
+            except BaseException:
+                ours.close()
+                raise
+        link = cls(process, *await asyncio.open_connection(sock=ours, limit=1 << 20))
+        try:
+            up = link._expect(0)
+            link.writer.write(_framed(_code()) + _framed(settings))
+            async with asyncio.timeout(_START_S):
+                await up
+        except BaseException as error:
+            await link.close()
+            if isinstance(error, TimeoutError):
+                raise SandboxEnded("the sandbox did not start") from None
+            raise
+        return link
+
+    def send(self, what: str, *values: Any) -> int:
+        self._requests += 1
+        if not self.ended:
+            self.writer.write(_framed((self._requests, what, *values)))
+        return self._requests
+
+    def ask(self, what: str, *values: Any, room: int = 0) -> asyncio.Future[BoxReply]:
+        """Send a request; its reply may have this many bytes."""
+        self.room = max(self.room, room + _MORE)
+        return self._expect(self.send(what, *values))
+
+    def _expect(self, request: int) -> asyncio.Future[BoxReply]:
+        answer: asyncio.Future[BoxReply] = asyncio.get_running_loop().create_future()
+        if self.ended:
+            answer.set_exception(SandboxEnded("the sandbox has ended"))
+        else:
+            self._waiting[request] = answer
+        return answer
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                head = await self.reader.readexactly(inside.REPLY.size)
+                request, kind, code, stopped, wall_s, cpu_s, first, rest = inside.REPLY.unpack(head)
+                if first + rest > self.room:
+                    break
+                body = await self.reader.readexactly(first + rest)
+                if kind == inside.LINES:
+                    self.on_lines(body)
+                    continue
+                answer = self._waiting.pop(request, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(BoxReply(code, stopped, wall_s, cpu_s, body[:first], body[first:]))
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        self.process.kill()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(SandboxEnded("the sandbox has ended"))
+                answer.exception()  # it is no mistake if nobody waits any more
+        self._waiting.clear()
+
+    async def close(self) -> None:
+        """Kill the box, and return when nothing of it is left."""
+        self._end()
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+        await _ended(self.process)
+
+
+async def _ended(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    watched = os.pidfd_open(process.pid)
+    loop.add_reader(watched, gone.set)
+    try:
+        await gone.wait()
+    finally:
+        loop.remove_reader(watched)
+        os.close(watched)
+    process.wait()
+
+
+@cache
+def _code() -> list[tuple[str, CodeType]]:
+    modules = (process_tree, scratch, inside)
+    return [
+        (module.__name__, compile(Path(str(module.__file__)).read_text(encoding="utf-8"), module.__name__, "exec"))
+        for module in modules
+    ]
+
+
+def _framed(value: Any) -> bytes:
+    data = marshal.dumps(value)
+    return len(data).to_bytes(4, "little") + data

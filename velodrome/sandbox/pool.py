@@ -1,0 +1,62 @@
+"""Boxes on demand, a few of them started ahead: a program then waits for its own start only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Mapping
+
+from velodrome.sandbox import bubblewrap
+from velodrome.sandbox.allowed import Limits
+from velodrome.sandbox.box import Sandbox
+from velodrome.sandbox.link import Link
+from velodrome.sandbox.visible import PLACE
+
+
+class Sandboxes:
+    """Opens boxes. `warm` is how many are kept ready (None: one per core) once the first was opened."""
+
+    def __init__(self, limits: Limits | None = None, warm: int | None = None, allow_unsafe: bool = False) -> None:
+        self.limits = limits or Limits()
+        self.warm = (os.cpu_count() or 1) if warm is None else warm
+        self.allow_unsafe = allow_unsafe
+        self._ready: deque[asyncio.Task[Sandbox]] = deque()
+        self._open: set[Sandbox] = set()
+
+    async def open(self, files: Mapping[str, str | bytes] | None = None) -> Sandbox:
+        """A fresh box with these files."""
+        box = await self._next()
+        try:
+            for path, data in (files or {}).items():
+                await box.write(path, data)
+        except BaseException:
+            await box.close()
+            raise
+        return box
+
+    async def _next(self) -> Sandbox:
+        task = self._ready.popleft() if self._ready else asyncio.create_task(self._start())
+        try:
+            return await task
+        finally:
+            while len(self._ready) < self.warm:
+                self._ready.append(asyncio.create_task(self._start()))
+
+    async def _start(self) -> Sandbox:
+        user = bubblewrap.user()
+        environment = {"PATH": f"{PLACE}:/bin", "HOME": bubblewrap.SCRATCH, "LANG": "C.UTF-8"}
+        settings = {"scratch": bubblewrap.SCRATCH, "user": user, "environment": environment}
+        link = await Link.open(lambda code, end: bubblewrap.start(code, end, self.limits.disk_mb), settings)
+        box = Sandbox(link, self.limits, self._open.discard, own_user=True)
+        self._open.add(box)
+        return box
+
+    async def aclose(self) -> None:
+        """Close every box, the warm ones too."""
+        for task in self._ready:
+            task.cancel()
+        await asyncio.gather(*self._ready, return_exceptions=True)
+        self._ready.clear()
+        for box in list(self._open):
+            await box.close()

@@ -1,0 +1,76 @@
+"""The files of a box, read and written from inside it, without following a link. Runs inside a sandbox."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+FOLDER = READ | os.O_DIRECTORY
+
+
+def _open_parent(path: str, create: bool) -> tuple[int, str]:
+    """The folder of a path, opened without following links, and the name in it."""
+    *folders, name = path.split("/")
+    if not name or any(part in ("", ".", "..") for part in folders) or name in (".", "..") or "\0" in path:
+        raise OSError(22, "not a path inside the sandbox")
+    folder = os.open(".", FOLDER)
+    for part in folders:
+        try:
+            if create:
+                try:
+                    os.mkdir(part, 0o755, dir_fd=folder)
+                except FileExistsError:
+                    pass
+            inner = os.open(part, FOLDER, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = inner
+    return folder, name
+
+
+def write_file(path: str, data: bytes) -> None:
+    folder, name = _open_parent(path, create=True)
+    try:
+        try:
+            os.unlink(name, dir_fd=folder)  # also a link or a pipe that a program left there
+        except FileNotFoundError:
+            pass
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    finally:
+        os.close(file)
+
+
+def read_file(path: str, limit: int) -> bytes:
+    folder, name = _open_parent(path, create=False)
+    try:
+        file = os.open(name, READ, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(22, "not a regular file")
+        data = bytearray()
+        while len(data) < limit and (more := os.read(file, min(1 << 20, limit - len(data)))):
+            data += more
+        return bytes(data)
+    finally:
+        os.close(file)
+
+
+def list_files(limit: int) -> bytes:
+    """The paths of all regular files, each ended by a zero byte, as many as fit."""
+    names = bytearray()
+    for folder, folders, files in os.walk(b"."):
+        folders.sort()
+        for name in sorted(files):
+            path = os.path.join(folder, name)
+            if stat.S_ISREG(os.lstat(path).st_mode) and len(names) + len(path) < limit:
+                names += path[2:] + b"\0"
+    return bytes(names)
