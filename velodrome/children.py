@@ -8,6 +8,9 @@
 `function` is synchronous; the first frame it receives is `init`. A child that wants asyncio opens its streams on
 `channel.socket` and uses `read_frame` and `write_frame`. What the bytes mean is the caller's business.
 
+`start_program` does the same for somebody else's command: its stdin and stdout are one stream, and what it
+last wrote to stderr is kept.
+
 The rule: no child outlives its parent. It leads a process group of its own. A pipe that the parent alone can write to
 ends the whole group when the parent is gone, however it went; the kernel sees to that, so code that holds the
 interpreter's lock ends too. Nothing is forked from a process with threads: the interpreter is started again, with the
@@ -27,6 +30,8 @@ import socket
 import struct
 import sys
 import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 _HEADER = struct.Struct("!Q")
@@ -34,6 +39,25 @@ _LAST_S = 1.0  # from the end of the connection to the end of the process
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from velodrome.children import main; main(sys.argv)"
 )
+# What `_end_with_parent` does, then the command in place of the interpreter: the pipe stays open in it.
+_EXEC = """
+import fcntl, os, select, signal, sys
+lifeline = int(sys.argv[1])
+if hasattr(fcntl, "F_SETSIG"):
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+    gone = select.poll()
+    gone.register(lifeline)
+    if gone.poll(0):
+        os.killpg(0, signal.SIGKILL)
+try:
+    os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    sys.exit(f"{sys.argv[2]}: {error.strerror}")
+"""
+_LAST_LINES = 20
+_LONGEST_LINE = 2000
 
 
 async def spawn(target: str, init: bytes) -> ChildProcess:
@@ -79,9 +103,11 @@ class _Received(asyncio.StreamReader):
             super().set_exception(exc)
 
 
-async def _connect(connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(
+    connection: socket.socket, limit: int = 1 << 16
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
-    reader = _Received()
+    reader = _Received(limit)
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await loop.create_unix_connection(lambda: protocol, sock=connection)
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
@@ -165,6 +191,103 @@ class ChildProcess:
             self._writer.transport.abort()  # nobody reads any more
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
+            if self._lifeline >= 0:
+                os.close(self._lifeline)
+                self._lifeline = -1
+
+
+async def start_program(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, line_bytes: int = 1 << 16
+) -> Program:
+    """Start a command that ends with this process. One that cannot be started says so in its last words."""
+    lifeline, ours = os.pipe()
+    mine, theirs = socket.socketpair()
+    words, said = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-c", _EXEC, str(lifeline), *command),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=said,
+            env=dict(env),
+            cwd=cwd,
+            pass_fds=(lifeline,),
+            start_new_session=True,
+        )
+    except BaseException:  # cancelled, or no such folder
+        for number in (ours, words):
+            os.close(number)
+        mine.close()
+        raise
+    finally:
+        theirs.close()
+        for number in (lifeline, said):
+            os.close(number)
+    reader, writer = await _connect(mine, line_bytes)
+    return Program(process, reader, writer, ours, words)
+
+
+class Program:
+    """A command of somebody else's: `reader` is its stdout, `writer` its stdin."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        lifeline: int,
+        words: int,
+    ) -> None:
+        self.pid = process.pid
+        self.reader = reader
+        self.writer = writer
+        self.ending: str | None = None  # "exit code 3"; None while it runs
+        self._process = process
+        self._lifeline = lifeline
+        self._lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._listening = asyncio.ensure_future(self._listen(words))
+
+    @property
+    def last_words(self) -> str:
+        """The last line it wrote to stderr."""
+        return next((line for line in reversed(self._lines) if line.strip()), "")
+
+    async def _listen(self, words: int) -> None:
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(words, "rb", 0))
+        try:
+            rest = b""
+            while chunk := await reader.read(1 << 16):
+                *whole, rest = (rest + chunk)[-(1 << 16) :].split(b"\n")
+                self._lines += [line.decode(errors="replace")[:_LONGEST_LINE] for line in whole]
+            self._lines.append(rest.decode(errors="replace")[:_LONGEST_LINE])
+        finally:
+            transport.close()
+
+    async def ended(self) -> str:
+        """Wait for its end; how it ended, with its last words."""
+        code = await self._process.wait()
+        await asyncio.wait({self._listening}, timeout=_LAST_S)
+        self.ending = _how(code)
+        return f"{self.ending}: {self.last_words}" if self.last_words else self.ending
+
+    async def close(self, grace_s: float = 2.0) -> None:
+        """End it: its stdin ends, and after `grace_s` it is killed with everything it started."""
+        if self._lifeline < 0:
+            return
+        with contextlib.suppress(OSError):
+            self.writer.write_eof()
+        try:
+            await asyncio.wait_for(self._process.wait(), grace_s)
+        except TimeoutError:
+            pass
+        finally:  # cancelled, too
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)  # also what it left behind
+            await self.ended()
+            self._listening.cancel()  # what left the group may hold its stderr
+            self.writer.transport.abort()
             if self._lifeline >= 0:
                 os.close(self._lifeline)
                 self._lifeline = -1
