@@ -23,6 +23,7 @@ CONFIGS = {
     "example_session_state_mgmt": "example_session_state_mgmt.yaml",
     "math_with_judge": "bytedtsinghua_dapo17k.yaml",
     "mcqa": "mcqa.yaml",
+    "equivalence_rule": "equivalence_rule.yaml",
     "mcp_tools": "mcp_tools.yaml",
 }
 

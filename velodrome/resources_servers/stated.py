@@ -23,21 +23,28 @@ BEFORE = re.compile(r"(?:(?:so|the|my|final|correct|right|therefore|thus|,)\s*)*
 TAG = r"(?:system|developer|grader|judge|verifier|admin)"
 TAGGED = re.compile(rf"<(?P<tag>{TAG})\b[^<>]{{0,200}}>", re.IGNORECASE)
 NOT_SAID = re.compile(rf"^[^\w\n]*+{TAG}\b.*$", re.IGNORECASE | re.MULTILINE)
+RAISED = re.compile(r"[⁰¹²³⁴-⁹⁺⁻]+")
+HALVES = re.compile(r"[¼-¾⅐-⅞]")
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
 WRAPPING = re.compile(r"\\(?:text|mathrm|mathbf|textbf|mbox|mathit)\s?\{([^{}]*)\}")
-EDGES = " \t\r\n*_`$\"'“”‘’"
+EDGES = " \t\r\n*_`\"'“”‘’"
 
 
 def readable(text: str) -> str:
     """The end of an answer, normalised, without its reasoning and without text that poses as somebody else's."""
-    tail = unicodedata.normalize("NFKC", text[-TAIL:])[-TAIL:]
+    tail = unicodedata.normalize("NFKC", HALVES.sub(r" \g<0>", RAISED.sub(_power, text[-TAIL:])))[-TAIL:]
     tail = tail.rpartition("</think>")[2].partition("<|")[0]
     for name in ("<!--", *dict.fromkeys(match.group() for match in TAGGED.finditer(tail))):
         end = "-->" if name == "<!--" else f"</{TAGGED.match(name)['tag']}>"  # type: ignore[index]
         tail = _without(tail, name, end)
     return NOT_SAID.sub("", INVISIBLE.sub("", tail))
+
+
+def _power(match: re.Match[str]) -> str:
+    """`10³` is `10^3`; the usual normal form would make it 103."""
+    return "^" + unicodedata.normalize("NFKC", match.group())
 
 
 def _without(text: str, start: str, end: str) -> str:
@@ -99,7 +106,8 @@ def statements(text: str, forms: Sequence[str]) -> list[str]:
 def bare(content: str) -> str:
     """A statement without markup and quotes around it, and without the full stop at its end."""
     content = WRAPPING.sub(r"\1", content).replace("\\(", "").replace("\\)", "").replace("{,}", ",")
-    return content.strip(EDGES).lstrip("#> ").strip(EDGES).removesuffix(".").strip(EDGES)
+    content = content.strip(EDGES).lstrip("# ").strip(EDGES).removesuffix(".").strip(EDGES)
+    return content.strip("$" + EDGES) if len(content) > 1 and content[0] == content[-1] == "$" else content
 
 
 def agreed(values: Sequence[T | None], several: str) -> T | None:

@@ -1,0 +1,1 @@
+"""Equality by rule: numbers, units, sets, lists, dates and texts."""
