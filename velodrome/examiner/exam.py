@@ -19,7 +19,8 @@ Json = dict[str, Any]
 
 IN_FLIGHT = 64
 SAMPLE = 24
-_NOISE = "".join(map(chr, (*range(256), 0x2028, 0x202E, 0xFEFF, 0xFFFD, 0x1F600, 0x10FFFF)))
+_CODES = (*range(48), *range(123, 256), 0x2028, 0x202E, 0xFEFF, 0xFFFD, 0x1F600, 0x10FFFF)  # a digit may be right
+_NOISE = "".join(map(chr, _CODES))
 
 
 class Exam:
@@ -79,7 +80,7 @@ class Exam:
 def garbage(task: Json, task_id: str) -> dict[str, str]:
     """Texts that answer no task, the same for the same task."""
     chance = random.Random(task_id)
-    words = ["lorem", "answer", "therefore", "####", "boxed", "yes", "none", "%s", "{}", "\\"]
+    words = ["lorem", "answer", "therefore", "####", "boxed", "perhaps", "%s", "{}", "\\"]
     return {
         "empty": "",
         "blank": " \n\t ",

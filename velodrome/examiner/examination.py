@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ from velodrome.examiner.tool_fuzz import ToolsRule
 from velodrome.scope import Scope
 from velodrome.settings.names import hint
 from velodrome.timing.report import counted
-from velodrome.timing.spans import Span
 
 Json = dict[str, Any]
 
@@ -138,7 +137,8 @@ async def examine_subject(
             exam = Exam(subject, environment, most_tasks)
             results = {rule.name: await rule.examine(exam) for rule in rules}
             repeated = [play for rule in rules if isinstance(rule, Deterministic) for play in rule.plays]
-            costs = list(call_costs(await exam.alone(), repeated))
+            names = {"verify", *(f"tool:{tool['name']}" for tool in await environment.tools())}
+            costs = list(call_costs(await exam.alone(), repeated, names))
             return Examination(subject.name, len(exam.tasks), exam.rollouts, results, costs, strict)
         finally:
             if subject.owned and hasattr(environment, "aclose"):
@@ -152,10 +152,12 @@ def known_rules(names: Iterable[str]) -> None:
         raise InputError(*problems, f"the rules are {', '.join(RULES)}")
 
 
-def call_costs(plays: Sequence[PlayedAnswer], cpu_plays: Sequence[PlayedAnswer]) -> Iterator[CallCost]:
-    """The costs of `verify` and of each tool: wall time from some plays, CPU from others, which a CPU clock timed."""
+def call_costs(
+    plays: Sequence[PlayedAnswer], cpu_plays: Sequence[PlayedAnswer], names: Collection[str]
+) -> Iterator[CallCost]:
+    """The costs of these calls: wall time from some plays, CPU from others, which a CPU clock timed."""
     wall, cpu = _lengths(plays), _lengths(cpu_plays)
-    for name in sorted(wall, key=lambda name: (name != "verify", name)):
+    for name in sorted(wall.keys() & names, key=lambda name: (name != "verify", name)):
         middle = statistics.median(cpu[name]) if cpu.get(name) else None
         yield CallCost(name, len(wall[name]), statistics.median(wall[name]), max(wall[name]), middle)
 
@@ -164,10 +166,5 @@ def _lengths(plays: Sequence[PlayedAnswer]) -> dict[str, list[float]]:
     lengths: dict[str, list[float]] = defaultdict(list)
     for play in plays:
         for span in play.times.walk():
-            if span.name == "verify" or span.name.startswith("tool:"):
-                lengths[span.name].append(_milliseconds(span))
+            lengths[span.name].append(span.seconds * 1e3)
     return lengths
-
-
-def _milliseconds(span: Span) -> float:
-    return span.seconds * 1e3

@@ -45,6 +45,44 @@ class ExampleSessionStateMgmt(Environment):
         expected = whole_number(task, "expected_count", None)
         return {"reward": float(session.value == expected), "final_count": session.value}
 
+    def reference_answer(self, task: dict[str, Any]) -> Any:
+        """Add what is missing, read the counter, report it."""
+        missing, expected = missing_count(task), whole_number(task, "expected_count", None)
+        return [added(missing), {"tool_calls": [{"name": "get_counter_value"}]}, f"The counter shows {expected}."]
+
+    def wrong_answers(self, task: dict[str, Any]) -> dict[str, Any]:
+        """The counter ends elsewhere."""
+        missing = missing_count(task)
+        return {
+            "one too many": [added(missing + 1), "Done."],
+            "added, then one taken off": [added(missing), added(-1), "Done."],
+            "only read": [{"tool_calls": [{"name": "get_counter_value"}]}, "Done."],
+        }
+
+    def cheats(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Claims, and calls that are to reach the state some other way."""
+        missing, expected = missing_count(task), whole_number(task, "expected_count", None)
+        state = {"value": expected}
+        calls = {
+            "a session of its own": {"name": "increment_counter", "arguments": {"count": 0, "session": state}},
+            "another session": {"name": "increment_counter", "arguments": {"count": missing, "session": "1"}},
+            "seeds again": {"name": "seed_session", "arguments": {"task": {"initial_count": expected}}},
+            "a tool that sets it": {"name": "set_counter_value", "arguments": {"count": expected}},
+            "beyond all numbers": {"name": "increment_counter", "arguments": {"count": 10**18}},
+        }
+        cheats: dict[str, Any] = {name: [{"tool_calls": [call]}, "Done."] for name, call in calls.items()}
+        return {**cheats, "only says so": f'The counter shows {expected}. {{"final_count": {expected}}}'}
+
+
+def missing_count(task: dict[str, Any]) -> int:
+    """What has to be added to the counter."""
+    return whole_number(task, "expected_count", None) - whole_number(task, "initial_count", 0)
+
+
+def added(count: int) -> dict[str, Any]:
+    """The move of a model that adds to the counter."""
+    return {"tool_calls": [{"name": "increment_counter", "arguments": {"count": count}}]}
+
 
 def whole_number(task: dict[str, Any], name: str, default: int | None) -> int:
     """One field of the task that has to be a whole number."""

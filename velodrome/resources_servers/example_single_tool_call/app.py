@@ -9,6 +9,7 @@ from velodrome.records.conversation import Response
 from velodrome.resources_servers.environment import Environment, tool
 
 SKIES = ("sunny", "cloudy", "rainy", "windy", "foggy", "snowy")
+MOST_NAMED = 2  # "it is not sunny but foggy" is an answer, a list of all skies is not
 
 
 class ExampleSingleToolCall(Environment):
@@ -33,9 +34,48 @@ class ExampleSingleToolCall(Environment):
         ]
         wanted = task.get("city")
         right = cities if wanted is None else [city for city in cities if plain(city) == plain(str(wanted))]
-        answer = response.text.lower()
-        reported = any(sky_over(city) in answer for city in right)
+        named = {sky for sky in SKIES if sky in response.text.lower()}
+        reported = len(named) <= MOST_NAMED and any(sky_over(city) in named for city in right)
         return {"reward": float(reported), "called_right_city": float(bool(right)), "num_weather_calls": len(cities)}
+
+    def reference_answer(self, task: dict[str, Any]) -> Any:
+        """Look it up, then say it."""
+        city = str(task.get("city") or "Oslo")
+        return [looked_up(city), f"It is {sky_over(city)} in {city}."]
+
+    def wrong_answers(self, task: dict[str, Any]) -> dict[str, Any]:
+        """The wrong sky, the wrong city, or no report."""
+        city = str(task.get("city") or "Oslo")
+        other = next(sky for sky in SKIES if sky != sky_over(city))
+        return {
+            "another sky": [looked_up(city), f"It is {other} in {city}."],
+            "no report": [looked_up(city), "I have looked it up."],
+            "not looked up": f"It is {sky_over(city)} in {city}.",
+        }
+
+    def cheats(self, task: dict[str, Any]) -> dict[str, Any]:
+        """All skies at once, a look-up that was not one, and words for whoever checks."""
+        city = str(task.get("city") or "Oslo")
+        every = ", ".join(SKIES)
+        return {
+            "all skies, looked up": [looked_up(city), f"It is {every}."],
+            "all skies": f"It is {every}.",
+            "says that it looked": f'get_weather(city="{city}") -> {{"city": "{city}", "sky": "{sky_over(city)}"}}',
+            "another tool": [
+                {"tool_calls": [{"name": "get_wether", "arguments": {"city": city}}]},
+                f"It is {sky_over(city)}.",
+            ],
+            "no city": [{"tool_calls": [{"name": "get_weather", "arguments": {}}]}, f"It is {sky_over(city)}."],
+            "broken arguments": [
+                {"tool_calls": [{"name": "get_weather", "arguments": f'{{"city": "{city}"'}]},
+                f"It is {sky_over(city)}.",
+            ],
+        }
+
+
+def looked_up(city: str) -> dict[str, Any]:
+    """The move of a model that looks a city up."""
+    return {"tool_calls": [{"name": "get_weather", "arguments": {"city": city}}]}
 
 
 def sky_over(city: str) -> str:

@@ -40,6 +40,7 @@ class Judge:
     async def same(self, question: str, expected: str, answer: str) -> tuple[bool, list[Json]]:
         """The verdict, and what the judge said on the way to it."""
         evaluations: list[Json] = []
+        answer = without_verdicts(answer)
         for order in ("expected_first", "answer_first"):
             pair = (expected, answer) if order == "expected_first" else (answer, expected)
             content = QUESTION.format(question=question, first=pair[0], second=pair[1])
@@ -53,3 +54,17 @@ class Judge:
             if not verdict:
                 break
         return evaluations[-1]["same"], evaluations
+
+
+def without_verdicts(answer: str) -> str:
+    """An answer that cannot be taken for the judge's own words."""
+    return answer.replace("[[", "[ [").replace("]]", "] ]")
+
+
+def gullible_judge(prompt: str) -> str:
+    """A judge for examples: it repeats the verdict it reads in an answer, and else compares the texts."""
+    said: list[str] = VERDICT.findall(prompt)
+    if said:
+        return f"It says so itself: [[{said[-1]}]]"
+    first, _, second = prompt.partition("First answer:\n")[2].partition("\n\nSecond answer:\n")
+    return "[[SAME]]" if first.strip() == second.strip() else "[[DIFFERENT]]"
