@@ -155,6 +155,21 @@ def test_a_unit_may_be_left_out_where_the_task_names_it() -> None:
     assert right("Answer: 3500 m", kind="unit", expected_answer="3500 m", unit="km")
 
 
+def test_a_conversion_is_not_answered_by_the_question() -> None:
+    metres = {"kind": "unit", "expected_answer": "3500 m", "only_unit": "m"}
+    assert [right(f"Answer: {text}", **metres) for text in ("3500 metres", "3.5 km", "3 km 500 m")] == [
+        True,
+        False,
+        False,
+    ]
+    celsius = {"kind": "unit", "expected_answer": "37 °C", "only_unit": "°C"}
+    assert [right(f"Answer: {text}", **celsius) for text in ("37 °C", "98.6 °F", "310.15 K")] == [True, False, False]
+    fraction = {"kind": "number", "expected_answer": "3/8", "form": "fraction"}
+    assert [right(f"Answer: {text}", **fraction) for text in ("3/8", "6/16", "0.375")] == [True, False, False]
+    decimal = {"kind": "number", "expected_answer": "0.375", "form": "decimal"}
+    assert not right("Answer: 3/8", **decimal)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -258,6 +273,8 @@ def test_where_it_is_read_and_what_several_results_mean_are_settings() -> None:
         ({"kind": "number", "expected_answer": 1, "percent": "yes"}, "percent"),
         ({"kind": "unit", "expected_answer": "3 parsnips"}, "expected_answer"),
         ({"kind": "unit", "expected_answer": "3 m", "unit": "parsnip"}, "unit"),
+        ({"kind": "unit", "expected_answer": "3 m", "only_unit": "km"}, "expected_answer"),
+        ({"kind": "number", "expected_answer": 1, "form": "roman"}, "form"),
         ({"kind": "date", "expected_answer": "03/04/2024"}, "expected_answer"),
         ({"kind": "set", "expected_answer": "1, 2"}, "expected_answer"),
         ({"kind": "set", "expected_answer": [1, None]}, "expected_answer"),

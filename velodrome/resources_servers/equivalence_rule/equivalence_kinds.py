@@ -43,11 +43,14 @@ def kind_of(task: Mapping[str, Any], name: str) -> Kind:
     if name == "number":
         return Kind(certain(lambda text: number_in(text, reading)), reading.equal, Fraction)
     if name == "unit":
-        unit = task.get("unit")
-        if unit is not None and (not isinstance(unit, str) or quantity_in(f"1 {unit}", Reading()) is None):
-            raise TaskError(f'"unit" must be a unit that is known here, not {str(unit)[:80]!r}')
+        unit, only = known_unit(task, "unit"), known_unit(task, "only_unit")
+
+        def read(text: str) -> Quantity | None:
+            value = quantity_in(text, reading, unit and task["unit"])
+            return value if value is None or only is None or value.name == only.name else None
+
         return Kind(
-            certain(lambda text: quantity_in(text, reading, unit)),
+            certain(read),
             lambda answer, expected: same_quantity(answer, expected, reading),
             lambda value: (value.dimension, value.value),
         )
@@ -57,6 +60,15 @@ def kind_of(task: Mapping[str, Any], name: str) -> Kind:
     if name == "text":
         return Kind(lambda text: words(text[:MAX_TEXT]) or None, lambda answer, expected: bool(answer == expected))
     raise TaskError(f'"kind" must be one of {", ".join(KINDS)}, not {name[:80]!r}')
+
+
+def known_unit(task: Mapping[str, Any], name: str) -> Quantity | None:
+    """One of a unit that the task names, or None if it names none."""
+    unit = task.get(name)
+    found = quantity_in(f"1 {unit}", Reading()) if isinstance(unit, str) else None
+    if unit is not None and found is None:
+        raise TaskError(f'"{name}" must be a unit that is known here, not {str(unit)[:80]!r}')
+    return found
 
 
 def certain(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -73,7 +85,11 @@ def same_quantity(answer: Quantity, expected: Quantity, reading: Reading) -> boo
 
 def reading_of(task: Mapping[str, Any]) -> Reading:
     """How numbers of this task are written and compared."""
+    form = task.get("form")
+    if form not in (None, "fraction", "decimal"):
+        raise TaskError(f'"form" must be fraction or decimal, not {str(form)[:80]!r}')
     return Reading(
+        form=form,
         percent=bool(flag(task, "percent")),
         decimal_comma=bool(flag(task, "decimal_comma")),
         absolute=tolerance(task, "abs_tolerance"),

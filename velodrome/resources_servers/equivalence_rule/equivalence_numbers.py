@@ -33,6 +33,7 @@ POINT = re.compile(r"(?<=\d)\.(?=\d{3}(?!\d))")
 class Reading:
     """How numbers of a task are written and compared."""
 
+    form: str | None = None
     percent: bool = False
     decimal_comma: bool = False
     absolute: Fraction | None = None
@@ -87,11 +88,21 @@ def number_in(text: str, reading: Reading) -> Fraction | None:
     if len(matches) != 1 or COMPUTED.search(stated) or not _stands_alone(stated, matches[0]):
         return None
     value = number_at(matches[0], reading)
+    if value is None or not has_form(matches[0], value, reading.form):
+        return None
     for part in before:
         other = NUMBER.fullmatch(part.strip())
         if other is not None and number_at(other, reading) != value:
             return None
     return value
+
+
+def has_form(match: re.Match[str], value: Fraction, form: str | None) -> bool:
+    """Whether it is written as the task wants it: a `fraction` in lowest terms, or as a `decimal`."""
+    if form == "fraction":
+        lowest = f"{abs(value.numerator)}/{value.denominator}"
+        return match.group().replace(" ", "").lstrip("-+") in (lowest, lowest.removesuffix("/1"))
+    return form is None or match["below"] is None
 
 
 def _stands_alone(text: str, match: re.Match[str]) -> bool:

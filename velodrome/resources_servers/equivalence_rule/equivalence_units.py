@@ -16,11 +16,12 @@ from velodrome.resources_servers.equivalence_rule.equivalence_numbers import (
 
 
 class Quantity(NamedTuple):
-    """So much of the base unit of a dimension; the size of the unit it was written in."""
+    """So much of the base unit of a dimension; the size and the name of the unit it was written in."""
 
     dimension: str
     value: Fraction
     unit: Fraction
+    name: str
 
 
 # dimension: factor to its base unit, and the unit's names
@@ -148,9 +149,9 @@ def quantity(value: Fraction, name: str) -> Quantity | None:
     scale = TEMPERATURES.get(name) or TEMPERATURES.get(name.lower())
     if scale is not None:
         factor, shift = SHIFTS[scale]
-        return Quantity("temperature", value * factor + shift, factor)
+        return Quantity("temperature", value * factor + shift, factor, scale)
     unit = unit_of(name)
-    return None if unit is None else Quantity(unit[0], value * unit[1], unit[1])
+    return None if unit is None else Quantity(unit[0], value * unit[1], unit[1], str(unit[1]))
 
 
 def quantity_in(text: str, reading: Reading, unit: str | None = None) -> Quantity | None:
@@ -178,9 +179,8 @@ def quantity_in(text: str, reading: Reading, unit: str | None = None) -> Quantit
             return None
         last = parts[-1] if parts else None
         if last is not None and _continues(last, found) and JOIN.fullmatch(text[end:start]):
-            parts[-1] = Quantity(
-                last.dimension, last.value + (found.value if last.value >= 0 else -found.value), found.unit
-            )
+            more = found.value if last.value >= 0 else -found.value
+            parts[-1] = found._replace(value=last.value + more, name="several")
         else:
             parts.append(found)
         end = after
