@@ -24,6 +24,7 @@ CONFIGS = {
     "math_with_judge": "bytedtsinghua_dapo17k.yaml",
     "mcqa": "mcqa.yaml",
     "equivalence_rule": "equivalence_rule.yaml",
+    "equivalence_llm_judge": "equivalence_llm_judge.yaml",
     "mcp_tools": "mcp_tools.yaml",
 }
 
