@@ -13,12 +13,13 @@ from starlette.types import ASGIApp
 from velodrome.contracts import Turns
 from velodrome.errors import InputError
 from velodrome.serving.apps.agent_app import agent_routes
+from velodrome.serving.apps.mcp_app import McpEndpoint
 from velodrome.serving.apps.measures import Measures
 from velodrome.serving.apps.model_app import ServedModel, model_routes
 from velodrome.serving.apps.peers import Peers
 from velodrome.serving.apps.resources_app import resources_routes
 from velodrome.serving.apps.routes import JSON, TEXT, RequestLimits, get
-from velodrome.serving.apps.sessions import SESSION_TTL_S, Seal, Sessions
+from velodrome.serving.apps.sessions import MAX_SESSIONS, SESSION_TTL_S, Seal, Sessions
 from velodrome.serving.apps.web_app import Background, Status, make_app
 from velodrome.serving.connect import METHODS
 from velodrome.serving.process.listen import LOOPBACK, listening, reachable
@@ -61,6 +62,7 @@ async def server_app(
     peers: Sequence[str] = (),
     worker: int = 0,
     session_ttl_s: float = SESSION_TTL_S,
+    max_sessions: int = MAX_SESSIONS,
     profile: ProcessProfile | None = None,
 ) -> ASGIApp:
     """The app of a component. `key` signs its sessions; `peers` are the private URLs of all its workers."""
@@ -79,12 +81,19 @@ async def server_app(
         keeps = bool(getattr(component, "keeps_sessions", True))
         turns = {"turns": True} if isinstance(component, Turns) else {}
         status.extra |= {"deferrable": await component.deferrable(), "sessions": keeps, **turns}
-        sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), workers, session_ttl_s)
+        sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), workers, session_ttl_s, max_sessions)
         status.live["open_sessions"] = sessions.__len__
         measures.count_sessions(sessions.__len__)
-        background = sessions.swept
-        routes = resources_routes(status.name, component, sessions, tools)
+        mcp = McpEndpoint(status.name, component, sessions, tools)
+        background = partial(_both, sessions.swept, mcp.running)
+        routes = [*mcp.routes(), *resources_routes(status.name, component, sessions, tools)]
     summary = "The profile of all workers so far, or of one; 404 if none is kept."
     worker_number = {"name": "worker", "in": "query", "schema": {"type": "integer", "minimum": 0}}
     routes.append(get("/stats", stats(profile, workers), summary, kinds=(JSON, TEXT), parameters=(worker_number,)))
     return make_app(status, routes, limits, measures, tools=tools, background=background)
+
+
+@asynccontextmanager
+async def _both(first: Background, second: Background) -> AsyncIterator[None]:
+    async with first(), second():
+        yield

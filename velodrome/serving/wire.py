@@ -24,6 +24,7 @@ VERIFY = "x-velodrome-verify"  # "no" on /run: leave the score out
 BRIEF = "x-velodrome-brief"  # on /verify: answer with the score alone
 SPANS = "x-velodrome-spans"  # on an answer: where the time went; on a request: wanted with an error, too
 MESSAGES = "/v1/messages"
+MCP = "/mcp"
 
 _KINDS: dict[str, type[RolloutError]] = {
     kind.__name__: kind for kind in (ModelError, ToolError, VerifyError, AgentError, TaskError)

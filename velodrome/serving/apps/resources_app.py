@@ -142,8 +142,8 @@ def in_session(
 
 async def pass_on(request: Request, body: Any, target: http.Target) -> Response:
     """Let the worker that holds the session answer."""
-    passed = ("cookie", "authorization", "x-api-key", wire.BRIEF, wire.SPANS)
-    headers = {name: request.headers[name] for name in passed if name in request.headers}
+    passed = ("cookie", "authorization", "x-api-key", "accept", wire.BRIEF, wire.SPANS)
+    headers = {name: value for name, value in request.headers.items() if name in passed or name.startswith("mcp-")}
     there = http.Target(target.label.rstrip("/") + quote(request.scope["path"]))
     try:
         reply = await http.shared().post(there, orjson.dumps(body), _PASS_ON, headers=headers)

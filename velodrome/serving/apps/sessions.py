@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 COOKIE = "velodrome_session"
 SESSION_TTL_S = 6 * 3600.0
+MAX_SESSIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +67,39 @@ class Seal:
 class Sessions:
     """The sessions of one worker: cookies out, handles in, and abandoned ones closed after their time."""
 
-    def __init__(self, resources: Resources, seal: Seal, peers: Peers, ttl_s: float) -> None:
+    def __init__(self, resources: Resources, seal: Seal, peers: Peers, ttl_s: float, most: int = MAX_SESSIONS) -> None:
         self._resources = resources
         self._seal = seal
         self._worker = peers.own
         self._start = secrets.token_hex(8)
         self._peers = [http.Target(url) for url in peers.urls]
         self._ttl_s = ttl_s
+        self._most = most
         self._used: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._used)
 
     async def open(self, task: Json) -> str:
+        if len(self._used) >= self._most:
+            raise BadRequest(
+                503, f"{self._most} sessions are open (max_sessions): close one with /close_session, or wait"
+            )
         with blame(ToolError, "seed_session"):
             handle = await self._resources.open(task)
         self._used[handle] = time.monotonic()
         return self._seal.close(Ticket(handle, self._worker, self._start))
 
-    def ticket(self, request: Request) -> Ticket | None:
-        """The session a request belongs to; None if it brings no cookie."""
+    def ticket(self, request: Request, *, bearer: bool = False) -> Ticket | None:
+        """The session a request belongs to; None if it brings no cookie, nor, with `bearer`, its value as a token."""
         value = request.cookies.get(COOKIE)
+        if value is None and bearer:
+            value = request.headers.get("Authorization", "").removeprefix("Bearer ") or None
         if value is None:
             return None
         ticket = self._seal.open(value)
         if ticket is None:
-            raise BadRequest(401, "the session cookie was not made by this server")
+            raise BadRequest(401, f"the session {'token' if bearer else 'cookie'} was not made by this server")
         return ticket
 
     def handle(self, ticket: Ticket) -> str:

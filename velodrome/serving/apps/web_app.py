@@ -174,6 +174,8 @@ class Guard:
             return plain_response(refused.status, refused.message, kind)
         if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):  # it reveals nothing that matters
             return None
+        if scope["path"] == wire.MCP:  # the token there is a session's
+            return None
         keys = {b"authorization": b"", b"x-api-key": b"Bearer "}  # the second is how clients of Anthropic's send it
         sent = [keys[name] + value for name, value in scope["headers"] if name in keys]
         if any(hmac.compare_digest(each, self._expected) for each in sent):

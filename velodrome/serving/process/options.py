@@ -49,6 +49,8 @@ class ServingOptions(ProfilingOptions, ConnectionLimits):
     )
     max_body_bytes: Count = Field(64 * 1024 * 1024, description="the largest request body")
     body_timeout_s: Amount = Field(60.0, description="how long a request's body may take to arrive")
+    session_ttl_s: Amount = Field(21600.0, description="how long a session of an environment may be idle")
+    max_sessions: Count = Field(10_000, description="the most open sessions of one worker of an environment")
     start_timeout_s: Amount = Field(120.0, description="how long a server may take to become ready")
     health_timeout_s: Amount = Field(30.0, description="how long a server may take to answer a health check")
     health_misses: Count = Field(4, description="missed health checks in a row before a server is restarted")

@@ -145,7 +145,15 @@ async def _app(
     if own.name in components.sources:
         status.extra["source"] = components.sources[own.name]
     return await server_app(
-        status, component, limits, key=bytes.fromhex(brief.key), peers=brief.peers, worker=brief.index, profile=profile
+        status,
+        component,
+        limits,
+        key=bytes.fromhex(brief.key),
+        peers=brief.peers,
+        worker=brief.index,
+        session_ttl_s=options.session_ttl_s,
+        max_sessions=options.max_sessions,
+        profile=profile,
     )
 
 
