@@ -26,7 +26,8 @@ def every_metric() -> Iterator[str]:
     yield "rollouts/skipped"  # of the run, which knows what it did not do
     yield from (f"copies/{name}" for name in Copies(wanted=True).counts())
     for key in tally.metrics(failed=1):
-        yield "Any numeric field" if key == "some_number" else re.sub(r"pass@\d+$", "pass@k", key)
+        name = re.sub(r"^stopped/.*", "stopped/OUTCOME", re.sub(r"pass@\d+$", "pass@k", key))
+        yield "Any numeric field" if key == "some_number" else name
 
 
 def test_every_metric_that_can_be_printed_has_a_heading_and_every_heading_is_one():

@@ -93,7 +93,14 @@ def test_a_rollout_of_nemo_gym_becomes_one_of_ours(tmp_path: Path):
             "response": {"id": "resp_1", "model": "policy_model", "content": "It is 95."},
             "usage": USAGE,
             **SCORE,
-            "meta": {"key": f"{CONTENT}/2", **numbers, "agent": "math_agent", "schema": 1, "scored": ["reward"]},
+            "meta": {
+                "key": f"{CONTENT}/2",
+                **numbers,
+                "agent": "math_agent",
+                "schema": 1,
+                "outcome": "finished",
+                "scored": ["reward"],
+            },
         }
     ]
 
@@ -325,7 +332,14 @@ def test_a_request_with_its_answer_becomes_a_rollout_that_waits_for_its_score(tm
         "response": {"id": "chatcmpl-1", "model": "gpt-x-1", "status": "completed", "content": "2"},
         "usage": {"input_tokens": 9, "output_tokens": 1, "total_tokens": 10, **details},
         "reward": None,
-        "meta": {**numbers, "agent": "mine", "schema": 1, "verification": "deferred", "scored": []},
+        "meta": {
+            **numbers,
+            "agent": "mine",
+            "schema": 1,
+            "verification": "deferred",
+            "outcome": "finished",
+            "scored": [],
+        },
     }
 
 

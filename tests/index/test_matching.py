@@ -33,5 +33,8 @@ def test_rollouts_are_found_by_why_they_were_stopped_early(tmp_path: Path):
         "stop:max": [2, 3],
         "-stop:max": [1],
         "stop!=max_steps": [1, 3],
+        "outcome:steps": [2],
+        "outcome=finished": [1],
+        "outcome!=finished": [2, 3],
     }.items():
         assert [number for number, _ in matching_lines(path, filter_)] == lines

@@ -47,10 +47,10 @@ def test_a_row_holds_the_task_the_conversation_once_and_the_score():
         "tags": ["a"],
         "reward": 1.0,
         "accuracy": 1,
-        "meta": {"key": "t/0", "agent": "a", "scored": ["reward", "accuracy"]},
+        "meta": {"key": "t/0", "agent": "a", "outcome": "finished", "scored": ["reward", "accuracy"]},
     }
     line = encode(make_rollout(TASK, result(reward=1.0), dict(META)))
-    assert line.endswith(b',"meta":{"key":"t/0","agent":"a","scored":["reward"]}}\n')
+    assert line.endswith(b',"meta":{"key":"t/0","agent":"a","outcome":"finished","scored":["reward"]}}\n')
 
 
 def test_a_deferred_reward_is_null_whatever_the_task_has():
@@ -126,6 +126,7 @@ def test_another_score_replaces_all_of_the_one_before():
             "key": "t/0",
             "agent": "a",
             "timing": {"total_s": 2.0, "verify_s": 0.5, "verify_later_s": 0.25},
+            "outcome": "finished",
             "scored": ["reward", "tags"],
             "shadowed": {"tags": ["a"]},
         },
@@ -174,3 +175,44 @@ def test_a_key_is_a_task_and_a_repeat(key: str, parts: tuple[str, int]):
 )
 def test_files_that_go_with_a_rollouts_file_stand_beside_it(name: str, expected: str):
     assert beside(Path("d") / name, "failures.jsonl") == Path("d") / expected
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "stop", "outcome"),
+    [
+        ("completed", None, None, "finished"),
+        ("completed", None, "max_steps", "finished"),  # a label of the user's
+        (None, None, None, "finished"),
+        ("incomplete", None, "max_steps", "steps"),
+        ("incomplete", None, "max_turns", "steps"),
+        ("incomplete", {"reason": "max_output_tokens"}, None, "tokens"),
+        ("incomplete", {"reason": "max_output_tokens"}, "max_steps", "tokens"),
+        ("incomplete", None, "max_rollout_tokens", "tokens"),
+        ("incomplete", None, "max_rollout_s", "time"),
+        ("incomplete", None, "truncated", "truncated"),
+        ("incomplete", {"reason": "content_filter"}, None, "content_filter"),
+        ("incomplete", None, "a word of some server", "incomplete"),
+        ("incomplete", {"reason": 5}, None, "incomplete"),
+        ("failed", None, None, "incomplete"),
+    ],
+)
+def test_no_limit_looks_like_a_clean_finish_in_new_rows_and_in_old_ones(
+    status: Any, details: Any, stop: Any, outcome: str
+):
+    response = {**RESPONSE, "status": status, "incomplete_details": details, "metadata": {"stop": stop}}
+    row = make_rollout(TASK, {**result(reward=1.0), "response": response}, dict(META))
+    assert (row["meta"]["outcome"], RowFacts(row).outcome) == (outcome, outcome)
+    del row["meta"]["outcome"]
+    assert RowFacts(row).outcome == outcome
+    assert RowFacts({**row, "meta": {**row["meta"], "outcome": ["finished"]}}).outcome == outcome
+
+
+def test_the_turns_of_a_rollout_outlive_another_score():
+    played = {"step_rewards": [0.0, 1.0], "terminated": True, "truncated": False}
+    task = {**TASK, "terminated": "mine"}
+    row = again(make_rollout(task, {**task, **result(reward=1.0, stale=1), **played}, dict(META)))
+    assert task_of(row) == task
+    new = rescored(row, task_of(row), {"reward": 0.5}, verify_s=0.25)
+    assert {name: new[name] for name in played} == played
+    assert ("stale" in new, new["meta"]["scored"]) == (False, ["reward", *played])
+    assert task_of(new) == task

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -229,3 +231,13 @@ def test_a_class_without_step_and_a_tool_with_a_turns_name_are_refused() -> None
         with pytest.raises(InputError) as caught:
             make()
         assert says in str(caught.value)
+
+
+def test_the_documented_game_is_played_as_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
+    (code,) = re.findall(r"```python\n(from velodrome import TurnEnvironment\n\n\nclass Guess.*?)```", page, re.DOTALL)
+    scope: Json = {"__name__": "documented"}
+    exec(compile(code, "docs/environments.md", "exec", dont_inherit=True), scope)
+    *_, illegal, right, score = play(scope["Guess"](), "20", "what?", "7", task={"secret": 7})
+    assert illegal["observation"].startswith("error: invalid literal")
+    assert (right["observation"], score) == ("Right.", {"reward": 1.0, "left": 4})

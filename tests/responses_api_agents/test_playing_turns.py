@@ -121,8 +121,8 @@ def test_what_the_environment_or_a_limit_stops_is_verified_and_is_no_clean_finis
     assert (stop(truncated), truncated["truncated"], truncated["reward"]) == (("incomplete", "truncated"), True, -0.5)
     steps = play("1", max_steps=3)
     assert (stop(steps), steps["truncated"], steps["step_rewards"]) == (("incomplete", "max_steps"), False, [-0.25] * 3)
-    tokens = play("1", max_total_tokens=9)
-    assert stop(tokens) == ("incomplete", "max_total_tokens")
+    tokens = play("1", max_rollout_tokens=9)
+    assert stop(tokens) == ("incomplete", "max_rollout_tokens")
     assert 0 < len(tokens["step_rewards"]) < 4
     assert tokens["response"]["usage"]["total_tokens"] >= 9
 
@@ -143,10 +143,10 @@ def test_after_its_time_no_further_model_call_begins_and_what_there_is_is_verifi
         loop.ahead += 40.0
         return "1"
 
-    agent = SimpleAgent(model=model, environment=Guess(most=9), max_time_s=100.0)
+    agent = SimpleAgent(model=model, environment=Guess(most=9), max_rollout_s=100.0)
     with asyncio.Runner(loop_factory=Ahead) as runner:
         result = runner.run(agent.run(TASK))
-    assert (stop(result), len(result["step_rewards"])) == (("incomplete", "max_time_s"), 3)
+    assert (stop(result), len(result["step_rewards"])) == (("incomplete", "max_rollout_s"), 3)
 
 
 def test_a_cut_off_answer_is_not_played():

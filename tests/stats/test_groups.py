@@ -324,5 +324,5 @@ def test_groups_by_status_are_those_of_the_response(tmp_path: Path):
 
 def test_an_empty_file_has_no_numbers(tmp_path: Path):
     result = grouped(tmp_path, [], by="agent")
-    assert result["run"] == {"rollouts": 0, "tasks": 0, "fields": {}, "rates": {}}
+    assert result["run"] == {"rollouts": 0, "tasks": 0, "outcomes": {}, "fields": {}, "rates": {}}
     assert (result["groups"], result["notes"]) == ([], [])

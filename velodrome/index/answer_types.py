@@ -27,6 +27,7 @@ class Entry:
     prompt: str
     answer: str
     numbers: dict[str, float] = field(default_factory=dict)
+    outcome: str = ""  # how it ended; of a failure nothing
 
     @property
     def line(self) -> int:

@@ -25,7 +25,7 @@ Column = NDArray[Any]
 Positions = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-INTEGERS = ("number", "state", "task", "agent", "status", "stop")  # the last four are ids of tables of names
+INTEGERS = ("number", "state", "task", "agent", "status", "stop", "outcome")  # from the task on, ids of names
 MOST_FIELDS = 256
 PASS_REWARD = 1.0
 _CHUNK_ROWS = 2048

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from velodrome.errors import InputError
 
-VERSION = 7
+VERSION = 8
 BUSY_S = 30.0
 _SMALL_BYTES = 12_000_000  # checking an index up to this size takes a fifth of a second
 
@@ -28,7 +28,7 @@ _TABLES = """
 CREATE TABLE note (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE entry (
     number INTEGER PRIMARY KEY, offset INTEGER, within INTEGER, size INTEGER, crc INTEGER,
-    key TEXT, prompt, answer TEXT, numbers TEXT, state INTEGER, task INTEGER, agent INTEGER
+    key TEXT, prompt, answer TEXT, numbers TEXT, state INTEGER, task INTEGER, agent INTEGER, outcome INTEGER
 );
 CREATE INDEX entry_key ON entry (key);
 CREATE TABLE field (id INTEGER PRIMARY KEY, name TEXT UNIQUE);

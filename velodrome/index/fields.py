@@ -41,7 +41,7 @@ FIELDS = (
     Field("finished_at", attrgetter("finished_at")),
 )
 FIELD_NAMES = tuple(field.name for field in FIELDS)
-TEXT_FIELDS = ("key", "task", "agent", "status", "stop", "error", "state")
+TEXT_FIELDS = ("key", "task", "agent", "status", "stop", "outcome", "error", "state")
 TASK_FIELDS = ("n", "pass_rate", "mean_reward")  # of all rollouts of a task
 RESERVED = frozenset((*FIELD_NAMES, *TEXT_FIELDS, *TASK_FIELDS, "number"))
 _LARGEST_EXTRA = 256  # fields of one row

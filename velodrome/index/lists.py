@@ -18,10 +18,12 @@ from velodrome.index.paging import Order
 from velodrome.index.query import Query, Sort
 
 _ENTRY = (
-    "SELECT e.number, e.key, t.name, a.name, e.state, f.message, coalesce(p.prompt, e.prompt), e.answer, e.numbers"
+    "SELECT e.number, e.key, t.name, a.name, o.name, e.state, f.message, coalesce(p.prompt, e.prompt), e.answer,"
+    " e.numbers"
     " FROM json_each(?) wanted CROSS JOIN entry e ON e.number = wanted.value"
     " LEFT JOIN entry p ON typeof(e.prompt) = 'integer' AND p.number = e.prompt LEFT JOIN task t ON t.id = e.task"
-    " LEFT JOIN word a ON a.id = e.agent LEFT JOIN failure f ON f.number = e.number"
+    " LEFT JOIN word a ON a.id = e.agent LEFT JOIN word o ON o.id = e.outcome"
+    " LEFT JOIN failure f ON f.number = e.number"
 )
 
 
@@ -60,11 +62,11 @@ def read_entries(connection: sqlite3.Connection, numbers: Sequence[int]) -> list
     """These entries, in this order; one that does not exist is left out."""
     entries = []
     for row in connection.execute(_ENTRY, (orjson.dumps(numbers).decode(),)):
-        number, key, task, agent, state, error, prompt, answer, stored = row
+        number, key, task, agent, outcome, state, error, prompt, answer, stored = row
         try:
             values, extra = orjson.loads(stored)
             own = {name: value for name, value in zip(FIELD_NAMES, values, strict=True) if value is not None}
-            entries.append(Entry(number, key, task, agent, STATES[state], error, prompt, answer, own | extra))
+            entries.append(Entry(number, key, task, agent, STATES[state], error, prompt, answer, own | extra, outcome))
         except (ValueError, IndexError, TypeError):
             raise database.Damaged("an entry is not what was stored") from None
     return entries

@@ -42,6 +42,7 @@ class ParsedRow(NamedTuple):
     agent: str
     status: str
     stop: str  # why it was stopped early
+    outcome: str
     state: int
     values: list[float | None]
     extra: dict[str, float]
@@ -88,7 +89,7 @@ def parse(lines: Iterable[Line], *, failed: bool = False) -> ParsedLines:
         state = _FAILED if failed else _DEFERRED if facts.deferred and facts.reward is None else _KEPT
         agent, status, stop = (text[:_LONGEST_NAME] for text in (facts.agent, facts.status, facts.stopped_by))
         error = facts.error[:_LONGEST_ERROR].strip() if failed else ""
-        parsed.rows.append(ParsedRow(entry, key, task, agent, status, stop, state, values, extra, error))
+        parsed.rows.append(ParsedRow(entry, key, task, agent, status, stop, facts.outcome, state, values, extra, error))
     return parsed
 
 

@@ -101,10 +101,11 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
         "agent": _ids(connection, "word", [row.agent for row in rows]),
         "status": _ids(connection, "word", [row.status for row in rows]),
         "stop": _ids(connection, "word", [row.stop for row in rows]),
+        "outcome": _ids(connection, "word", [row.outcome for row in rows]),
     }
-    ids = zip(whole["state"], whole["task"], whole["agent"], strict=True)
+    ids = zip(*(whole[name] for name in ("state", "task", "agent", "outcome")), strict=True)
     entries = (row.entry + own for row, own in zip(rows, ids, strict=True))
-    connection.executemany(f"INSERT OR REPLACE INTO entry VALUES ({', '.join('?' * 12)})", entries)
+    connection.executemany(f"INSERT OR REPLACE INTO entry VALUES ({', '.join('?' * 13)})", entries)
     columns: dict[str, Column] = {name: np.array(values, np.int64) for name, values in whole.items()}
     values = zip(*(row.values for row in rows), strict=True)
     columns |= {name: np.array(column, np.float64) for name, column in zip(FIELD_NAMES, values, strict=True)}

@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar, overload
 from velodrome.records.bounds import MAX_TOKENS, is_count
 from velodrome.records.conversation import text_of, token_flaws
 from velodrome.records.mending import HOSTILE, LATEST_S, LONGEST_S, mended
+from velodrome.records.outcomes import OUTCOMES, outcome_of, stop_reason
 from velodrome.records.row_times import RowTimes, read_times
 
 Json = dict[str, Any]
@@ -34,6 +35,7 @@ _LARGEST_INT = 2**64  # JSON's whole numbers have 64 bits; the lenient parser ma
 _LONGEST_REPEAT = 18  # digits
 _NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
 _ABSENT: Json = {}
+_OUTCOMES = [*OUTCOMES]  # not a set: a row may have anything there
 _OBJECT = frozenset({dict})
 _NO_NAMES: tuple[str, ...] = ()
 
@@ -206,16 +208,16 @@ class RowFacts:
 
     @property
     def stopped_by(self) -> str:
-        """Why an incomplete response ended: OpenAI's reason, else `metadata.stop`, unless that is the request's own."""
-        if self.status != "incomplete":
+        """Why an incomplete response ended, in the words of the server or the agent; "" if it did not."""
+        return stop_reason(self.row["response"], self.params) if self.status == "incomplete" else ""
+
+    @property
+    def outcome(self) -> str:
+        """`finished`, or what stopped it, one of `OUTCOMES`; "" of a failure, which has a boundary."""
+        if self.failed:
             return ""
-        response = self.row["response"]
-        reason = _member(response.get("incomplete_details"), "reason")
-        if type(reason) is not str:
-            reason = _member(response.get("metadata"), "stop")
-            if reason == _member(self.params.get("metadata"), "stop"):
-                return ""
-        return reason if type(reason) is str else ""
+        outcome = self.meta.get("outcome")
+        return outcome if outcome in _OUTCOMES else outcome_of(self.row.get("response") or _ABSENT, self.params)
 
     @property
     def token_flaws(self) -> list[str]:
@@ -370,10 +372,6 @@ def is_episode(row: Json) -> bool:
 
 def _are_objects(values: Any) -> bool:
     return type(values) is list and _OBJECT.issuperset(map(type, values))
-
-
-def _member(part: Any, name: str) -> Any:
-    return part.get(name) if type(part) is dict else None
 
 
 def _function(call: Json) -> Json:

@@ -13,12 +13,14 @@ import orjson
 
 from velodrome.records import conversation
 from velodrome.records.jsonl import loads
+from velodrome.records.outcomes import outcome_of
 from velodrome.records.response_fields import complete
 
 Json = dict[str, Any]
 
 SCHEMA = 1
 OWN_FIELDS = ("output", "response", "usage", "meta")
+TURN_FIELDS = ("step_rewards", "terminated", "truncated")  # of the turns themselves, whoever scores them
 _ENCODE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 
 
@@ -45,6 +47,7 @@ def make_rollout(task: Json, result: Json, meta: Json, *, deferred: bool = False
     if deferred:
         row["reward"] = None
         meta["verification"] = "deferred"
+    meta["outcome"] = outcome_of(response, row["responses_create_params"])
     meta["scored"] = scored
     _shadow(meta, task, scored)
     row["meta"] = meta
@@ -77,6 +80,8 @@ def task_of(row: Json) -> Json:
 
 def rescored(row: Json, task: Json, score: Json, *, verify_s: float) -> Json:
     """The row with another score in place of the one it had."""
+    played = [name for name in TURN_FIELDS if name in row and name in row["meta"].get("scored", ())]
+    score = {**score, **{name: row[name] for name in played}}
     fields = {name: value for name, value in score.items() if name not in (*OWN_FIELDS, "responses_create_params")}
     kept = {name: value for name, value in task.items() if name not in OWN_FIELDS}
     meta = {name: value for name, value in row["meta"].items() if name != "verification"}

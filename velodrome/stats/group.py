@@ -16,6 +16,7 @@ import orjson
 from pydantic import AfterValidator, Field
 
 from velodrome.records.facts import RowFacts
+from velodrome.records.outcomes import OUTCOMES
 from velodrome.records.task import hashed
 from velodrome.settings.model import Settings
 from velodrome.settings.values import Counts, Names, Text
@@ -46,7 +47,7 @@ class MetricsSettings(Settings):
     """What to compute."""
 
     by: Text | None = Field(
-        None, title="FIELD", description="agent, task, status, or any field of the rows (info.level reaches inside)"
+        None, title="FIELD", description="agent, task, status, outcome, or any field of the rows (info.level reaches inside)"
     )
     fields: Names | None = Field(None, title="NAMES", description="only these numbers, and the reward (reward,tokens)")
     ks: Counts | None = Field(
@@ -136,6 +137,7 @@ class RolloutGroup:
         self.rows = 0
         self.deferred = 0
         self.incomplete = 0
+        self.outcomes = dict.fromkeys(OUTCOMES, 0)
         self.tasks: dict[str, int] = {}
         self.cells = FirstNames(MOST_FIELDS, Cell, field_order)
         self.tried = array("i")  # by place: of tasks, and of rows without a key, which are each their own
@@ -146,6 +148,7 @@ class RolloutGroup:
         self.rows += 1
         self.deferred += facts.deferred
         self.incomplete += facts.status == "incomplete"
+        self.outcomes[facts.outcome] += 1
         place = self._place(facts.task)
         reward = numbers.get("reward")
         if facts.task is not None and reward is not None:
@@ -205,6 +208,7 @@ class RolloutGroup:
         summary: Json = {"rollouts": self.rows, "tasks": len(self.tasks)}
         counts = {"deferred": self.deferred, "incomplete": self.incomplete}
         summary |= {name: count for name, count in counts.items() if count}
+        summary["outcomes"] = {name: count for name, count in self.outcomes.items() if count}
         names = sorted(self.cells, key=field_order)
         summary["fields"] = {name: self.cells[name].summary(name, level) for name in names}
         summary["rates"] = {

@@ -29,6 +29,8 @@ _FOLD_EVERY = 1024  # rows
 
 
 def picker(by: str) -> Callable[[Json, str | None], str]:
+    if by == "outcome":
+        return lambda row, task: RowFacts(row).outcome
     if by == "task":
         return lambda row, task: NONE if task is None else task[:_LONGEST_NAME]
     path = _PATHS.get(by) or by.split(".")

@@ -16,6 +16,7 @@ from typing import Any
 
 from velodrome.records.bounds import MAX_TOKENS
 from velodrome.records.facts import RowFacts
+from velodrome.records.outcomes import FINISHED, OUTCOMES
 from velodrome.records.rows import Unread, read_facts, read_failures
 from velodrome.stats.exact import Mean, mean_of
 from velodrome.stats.stretches import Stretches
@@ -33,6 +34,7 @@ class Tally:
         self.rows = 0
         self.deferred = 0
         self.incomplete = 0
+        self.outcomes = dict.fromkeys(OUTCOMES, 0)
         self.tool_calls = 0
         self._input_tokens = self._output_tokens = self.total_tokens = 0
         self._means: dict[str, Mean] = {"reward": Mean()}
@@ -65,6 +67,7 @@ class Tally:
         self.total_tokens += facts.total_tokens or 0
         self.deferred += facts.deferred
         self.incomplete += facts.status == "incomplete"
+        self.outcomes[facts.outcome] += 1
         self._scored_later = self._scored_later or "verify_later_s" in facts.timing
         if facts.finished_at is not None:
             self._active.add(facts.finished_at - (facts.total_s or 0.0), facts.finished_at)
@@ -105,6 +108,9 @@ class Tally:
             metrics["rollouts/deferred"] = self.deferred
         if self.incomplete:
             metrics["rollouts/incomplete"] = self.incomplete
+        for outcome, count in self.outcomes.items():
+            if count and outcome != FINISHED:
+                metrics[f"stopped/{outcome}"] = count
         metrics["tokens/input"] = self._input_tokens
         metrics["tokens/output"] = self._output_tokens
         metrics["tokens/total"] = self.total_tokens

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from velodrome.records.outcomes import FINISHED
 from velodrome.stats.intervals import FEWEST, FEWEST_NUMBERS
 from velodrome.timing.report import clean, counted, table
 
@@ -29,7 +30,12 @@ _COLUMNS = ("group", "metric", "n", "mean", "low", "high", *_SPREAD, "median_err
 def metrics_report(result: Json, *, fields: Sequence[str] = ()) -> str:
     """The run, then a line for each group; of groups, other numbers than the reward only where `fields` names them."""
     level = _level(result)
-    parts = [_title(result), _fields_table(result["run"], level), _rates_table(result["run"], level)]
+    parts = [
+        _title(result),
+        _outcomes(result["run"]["outcomes"]),
+        _fields_table(result["run"], level),
+        _rates_table(result["run"], level),
+    ]
     if result["groups"]:
         parts.append(f"by {clean(result['by'])}")
         parts.append(_groups_table(result, "reward", level))
@@ -55,6 +61,18 @@ def _title(result: Json) -> str:
     odd = [f"{result['run'][name]} {name}" for name in ("deferred", "incomplete") if name in result["run"]]
     parts = [_counted(result["run"]), f"{counts['rollouts/failed']} failed", *odd]
     return f"{', '.join(parts)}; passed is a reward of {result['pass_at']:g} or more"
+
+
+def _outcomes(outcomes: Json) -> str:
+    """Which rollouts the numbers below count, where limits stopped some."""
+    stopped = {name: count for name, count in outcomes.items() if name != FINISHED}
+    if not stopped:
+        return ""
+    by = ", ".join(f"{name} {count:,}" for name, count in stopped.items())
+    return (
+        f"counted: {outcomes.get(FINISHED, 0):,} finished and {sum(stopped.values()):,} stopped by a limit ({by});"
+        " means and pass@k are over both, --by outcome sets them apart"
+    )
 
 
 def _counted(group: Json) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from velodrome.records.facts import RowFacts, is_episode
 from velodrome.records.mending import mended
+from velodrome.records.outcomes import BETWEEN_TURNS
 from velodrome.timing.invisible import escaped
 from velodrome.viewer.episode_text import episode_lines
 from velodrome.viewer.parts.dialogue import ShownMessage, conversation, pretty
@@ -48,7 +49,8 @@ def transcript(row: Json) -> str:
     if is_episode(row):
         lines += ["[episode]", *(f"  {line}" for line in episode_lines(row))]
     if facts.status == "incomplete":
-        lines.append(f"  (cut off: {one_line(facts.stopped_by or 'no reason given')})")
+        what = "stopped" if facts.stopped_by in BETWEEN_TURNS else "cut off"
+        lines.append(f"  ({what}: {one_line(facts.stopped_by or 'no reason given')})")
     if failed:
         attempt = f", attempt {row['attempt']}" if "attempt" in row else ""
         lines += _block(f"failed · {row['boundary']}{attempt}", str(row.get("error", "")))

@@ -233,6 +233,7 @@ def test_parquet_is_a_row_of_ids_numbers_and_texts(shop: Any):
         "model": "m",
         "status": "completed",
         "stop": None,
+        "outcome": "finished",
         "reward": 0.5,
         "finished_at": 1794775197.5,
         "input_tokens": 20,

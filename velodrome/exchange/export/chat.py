@@ -19,6 +19,7 @@ from velodrome.contracts import Json
 from velodrome.exchange.decimals import decimal
 from velodrome.records.conversation import text_of
 from velodrome.records.facts import RowFacts
+from velodrome.records.outcomes import BETWEEN_TURNS
 from velodrome.responses_api_models.turns import chat_messages, nested
 
 Arguments = Literal["object", "text"]
@@ -65,11 +66,16 @@ def prompt(row: Json, style: Style) -> list[Json]:
 
 
 def completion(row: Json, style: Style) -> list[Json]:
-    """What the agent made of it, tool results included."""
+    """What the agent made of it, tool results and turns of the user included, up to the model's last turn.
+
+    What the environment said after that answers nothing and is left out.
+    """
     asked = row["responses_create_params"].get("input")
     messages = _chat(row["output"], style, len(asked) if isinstance(asked, list) else 1)
     if not messages or messages[0]["role"] != "assistant":
         raise Unfit("it has no answer" if not messages else "its output does not begin with the model")
+    while messages[-1]["role"] not in ("assistant", "tool"):
+        messages.pop()
     return messages
 
 
@@ -115,7 +121,16 @@ def with_tools(record: Json, row: Json, *, listed: bool = False) -> Json:
 def ended(row: Json, messages: list[Json]) -> list[Json]:
     """The same, unless the model was cut off in its last turn, which a chat template would end for it."""
     if messages[-1]["role"] == "assistant" and row["response"].get("status") == "incomplete":
-        raise Unfit(f"its last turn was cut off ({RowFacts(row).stopped_by or 'incomplete'})")
+        reason = RowFacts(row).stopped_by
+        if reason not in BETWEEN_TURNS:
+            raise Unfit(f"its last turn was cut off ({reason or 'incomplete'})")
+    return messages
+
+
+def alone(messages: list[Json]) -> list[Json]:
+    """The same, unless somebody else speaks in it: a trainer that learns the whole of it would learn that too."""
+    if any(message["role"] not in ("assistant", "tool") for message in messages):
+        raise Unfit("it has turns of the user, which would be learned as if the model had said them")
     return messages
 
 

@@ -42,7 +42,7 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     style = settings.style
 
     def build(row: Json) -> tuple[float, list[Json], list[Json], list[Json]]:
-        answer = chat.loadable(chat.ended(row, chat.completion(row, style)), style)
+        answer = chat.loadable(chat.ended(row, chat.alone(chat.completion(row, style))), style)
         return scored(row), answer, chat.loadable(chat.prompt(row, style), style), chat.tools(row)
 
     def convert(unit: Unit) -> Iterator[Json]:

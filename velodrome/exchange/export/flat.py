@@ -17,7 +17,7 @@ from velodrome.records.conversation import text_of
 from velodrome.records.facts import TOKENS, RowFacts
 from velodrome.responses_api_models.turns import nested
 
-_ABOUT = ("source", "key", "task", "agent", "model", "status", "stop")
+_ABOUT = ("source", "key", "task", "agent", "model", "status", "stop", "outcome")
 _TEXTS = (*_ABOUT, "system", "prompt", "answer", "expected_answer")
 _COUNTS = ("repeat", "task_index", "input_tokens", "output_tokens", "total_tokens", "tool_calls", "turns", "retries")
 _SECONDS = ("total_s", "model_s", "tools_s", "verify_s", "queue_s")
@@ -51,6 +51,7 @@ def _columns(row: Json, style: chat.Style) -> Json:
         "model": facts.model or None,
         "status": facts.status or None,
         "stop": facts.stopped_by or None,
+        "outcome": facts.outcome or None,
         "reward": _number(facts.reward),
         "finished_at": _number(facts.finished_at),
         **{name: getattr(facts, name) for name in TOKENS},
@@ -123,6 +124,7 @@ FORMAT = Format(
     fields={
         "source": "the rollouts file it is from; its path if several have one name",
         "key, task, repeat, task_index, agent, model, status": "which rollout it is and how it ended",
+        "outcome": "`finished`, or the limit that stopped it: `steps`, `tokens`, `time`, `truncated`, `content_filter`",
         "stop": "why it was stopped early: `max_steps`, `max_output_tokens`, `content_filter`; null if it was not",
         "reward": "null while verification is deferred",
         "input_tokens, output_tokens, total_tokens, tool_calls, turns, retries": "counts",

@@ -60,10 +60,10 @@ class SimpleAgent(Component):
         validation_alias="resources_server", description="the environment: `{type: resources_servers, name: INSTANCE}`"
     )
     max_steps: int = Field(32, ge=1, description="model calls in one rollout")
-    max_total_tokens: int | None = Field(
+    max_rollout_tokens: int | None = Field(
         None, ge=1, description="tokens of one rollout, of all its model calls, after which no further one begins"
     )
-    max_time_s: float | None = Field(None, gt=0, description="the time of one rollout after which no model call begins")
+    max_rollout_s: float | None = Field(None, gt=0, description="the time of one rollout after which no model call begins")
     timeout_s: float = Field(3600.0, gt=0, description="one rollout; one that takes longer fails")
     offer_tools: bool = Field(
         True, description="offer all tools of the environment to a task that does not say which it wants"
@@ -167,7 +167,7 @@ class SimpleAgent(Component):
         made: Json = {}  # by the model, of the items so far
         first: Json | None = None  # whose id and time are those of the whole
         ask = counting(self.model.respond if narration is None else narration.respond)
-        began = asyncio.get_running_loop().time() if self.max_time_s else 0.0
+        began = asyncio.get_running_loop().time() if self.max_rollout_s else 0.0
         for step in range(self.max_steps):
             with span("model"), blame(ModelError, "model call"):
                 response = await ask(seeded({**request, "input": Conversation([*history, *items], made)}))
@@ -202,10 +202,10 @@ class SimpleAgent(Component):
             return "truncated" if play.truncated and not play.terminated else ""
         if step + 1 == self.max_steps:
             return "max_steps"
-        if self.max_total_tokens is not None and total_tokens(usage) >= self.max_total_tokens:
-            return "max_total_tokens"
-        if self.max_time_s is not None and asyncio.get_running_loop().time() - began >= self.max_time_s:
-            return "max_time_s"
+        if self.max_rollout_tokens is not None and total_tokens(usage) >= self.max_rollout_tokens:
+            return "max_rollout_tokens"
+        if self.max_rollout_s is not None and asyncio.get_running_loop().time() - began >= self.max_rollout_s:
+            return "max_rollout_s"
         return None
 
     async def _results(self, session: str, calls: list[Json]) -> list[Json]:

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Query, Sort
 from velodrome.records.facts import RowFacts
+from velodrome.records.outcomes import BETWEEN_TURNS
 from velodrome.timing.report import duration
 from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.pages.rollouts_page import parsed
@@ -121,7 +122,10 @@ def _about(entry: Entry) -> list[Markup]:
 
 def _cut_off(row: Json) -> str:
     facts = RowFacts(row)
-    return f"Cut off before its end: {facts.stopped_by or 'no reason given'}" if facts.status == "incomplete" else ""
+    if facts.status != "incomplete":
+        return ""
+    what = "Stopped" if facts.stopped_by in BETWEEN_TURNS else "Cut off"
+    return f"{what} before its end: {facts.stopped_by or 'no reason given'}"
 
 
 def expected_answer(row: Json) -> Folded | None:

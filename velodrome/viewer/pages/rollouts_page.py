@@ -24,6 +24,7 @@ _FILTERS = (
     ("passed", "reward>=1"),
     ("not passed", "reward<1"),
     ("mixed tasks", "0<pass_rate<1"),
+    ("stopped", "state:kept outcome!=finished"),
     ("failed", "state:failed"),
     ("deferred", "state:deferred"),
 )
@@ -108,7 +109,7 @@ def columns(links: Links, q: str, sort: Sort) -> list[Column]:
     if sort.field not in ("number", "reward", *(field for _, field in names)):
         names.append((sort.field, sort.field))
     fixed = [heading("reward", "reward", ""), Column("task"), Column("answer")]
-    return fixed + [heading(label, field) for label, field in names]
+    return [*fixed, *(heading(label, field) for label, field in names), Column("outcome", "num", show=_outcome)]
 
 
 def order_by(sort: Sort, field: str) -> str | None:
@@ -116,6 +117,10 @@ def order_by(sort: Sort, field: str) -> str | None:
     if sort.field != field:
         return None
     return "descending" if sort.descending else "ascending"
+
+
+def _outcome(entry: Entry) -> str:
+    return entry.outcome or NONE
 
 
 def _cell(field: str, entry: Entry) -> str:

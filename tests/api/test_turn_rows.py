@@ -1,0 +1,148 @@
+"""Rows of rollouts with turns, collected and then read by everything that reads rows."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from velodrome import SimpleAgent, TurnEnvironment
+from velodrome.api.collecting import collect
+from velodrome.api.exchanging import export
+from velodrome.api.measuring import check, metrics
+from velodrome.api.reading import read
+from velodrome.cli.main import main
+from velodrome.errors import InputError
+from velodrome.records.facts import RowFacts
+from velodrome.viewer.transcript import transcript
+
+Json = dict[str, Any]
+
+
+class Guess(TurnEnvironment):
+    """Guess a number within four turns."""
+
+    def reset(self, task: Json, session: Json) -> str:
+        session.update(secret=task["secret"], left=4)
+        return f"Guess a number up to {task['most']}."
+
+    async def step(self, action: str, session: Json) -> Any:
+        session["left"] -= 1
+        if int(action) == session["secret"]:
+            return "Right.", 1.0, True, False, {"solved": True}
+        word = "Too low." if int(action) < session["secret"] else "Too high."
+        return word, 0.0, False, session["left"] == 0, {"solved": False}
+
+
+async def counts_up(request: Json) -> Json:
+    """A model that guesses 1, 2, 3, … and has token ids."""
+    turn = 1 + sum(item.get("role") == "assistant" for item in request["input"])
+    prompt = list(range(3 * turn))
+    ids = {"prompt_token_ids": prompt, "generation_token_ids": [turn], "generation_log_probs": [-0.5]}
+    message = {"type": "message", "content": str(turn), **ids}
+    return {"output": [message], "usage": {"input_tokens": len(prompt), "output_tokens": 1}}
+
+
+TASKS = [
+    {"id": "easy", "responses_create_params": {"input": []}, "secret": 2, "most": 9},
+    {
+        "id": "hard",
+        "responses_create_params": {"input": [{"role": "system", "content": "Play."}]},
+        "secret": 9,
+        "most": 9,
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("turns") / "rollouts.jsonl"
+    agent = SimpleAgent(model=counts_up, environment=Guess())
+    run = asyncio.run(collect(TASKS, agent=agent, out=path, repeats=2))
+    assert (run.kept, run.failed) == (4, 0)
+    return path
+
+
+def rows(path: Path) -> dict[str, Json]:
+    return {row["meta"]["key"]: row for row in map(orjson.loads, path.read_bytes().splitlines())}
+
+
+def test_a_row_has_the_turns_of_both_the_rewards_of_steps_and_its_outcome(path: Path):
+    easy, hard = rows(path)["easy/0"], rows(path)["hard/0"]
+    assert easy["responses_create_params"]["input"] == [{"role": "user", "content": "Guess a number up to 9."}]
+    talk = [(message["role"], message["content"]) for message in easy["output"]]
+    assert talk == [("assistant", "1"), ("user", "Too low."), ("assistant", "2"), ("user", "Right.")]
+    assert (easy["step_rewards"], easy["terminated"], easy["truncated"]) == ([0.0, 1.0], True, False)
+    assert (easy["reward"], easy["solved"], easy["response"]["content"]) == (1.0, True, "2")
+    assert (easy["meta"]["outcome"], hard["meta"]["outcome"]) == ("finished", "truncated")
+    assert (hard["step_rewards"], hard["terminated"], hard["truncated"]) == ([0.0] * 4, False, True)
+    assert easy["meta"]["timing"]["tools_s"] >= 0
+    names = {span[0] for span in easy["meta"]["timing"]["tree"]}
+    assert names >= {"tool:reset", "tool:step", "model"}
+
+
+def test_facts_and_transcripts_take_them(path: Path):
+    facts = RowFacts(rows(path)["easy/0"])
+    assert (facts.turns, facts.tool_calls, facts.answer, facts.token_flaws) == (2, 0, "2", [])
+    text = transcript(rows(path)["hard/0"])
+    assert "[assistant]\n  1\n[user]\n  Too low.\n" in text
+    assert "(stopped: truncated)" in text
+    assert "step_rewards: [0.0,0.0,0.0,0.0]" in text
+
+
+def test_checks_have_nothing_to_say_of_their_form(path: Path):
+    harmless = {"constant-reward", "few-rollouts"}
+    found = {finding.check: finding for finding in check(path)}
+    assert {name for name in found if found[name].severity == "error"} == set()
+    assert found.keys() & {"no-token-ids", "malformed", "empty-answer", "truncated", "out-of-steps"} <= harmless
+
+
+def exported(path: Path, format_: str, **options: Any) -> tuple[list[Json], Any]:
+    to = path.with_name(f"{format_}.jsonl")
+    result = export(format_, path, to, overwrite=True, **options)
+    return [orjson.loads(line) for line in to.read_bytes().splitlines()], result
+
+
+def test_training_data_ends_with_the_model_and_keeps_the_turns_of_the_user(path: Path):
+    (sft, _), _ = exported(path, "sft")
+    said = ["Guess a number up to 9.", "1", "Too low.", "2"]
+    assert [message["content"] for message in sft["messages"]] == said
+    assert [message["role"] for message in sft["messages"]] == ["user", "assistant", "user", "assistant"]
+    (stopped, *_), _ = exported(path, "sft", where="outcome:truncated")
+    assert stopped["messages"][-1] == {"role": "assistant", "content": "4"}
+    (axolotl, *_), _ = exported(path, "axolotl")
+    assert [message["content"] for message in orjson.loads(axolotl["messages"])] == said
+    (sharegpt, *_), _ = exported(path, "sharegpt")
+    assert [turn["from"] for turn in sharegpt["conversations"]] == ["human", "gpt", "human", "gpt"]
+
+
+def test_groups_have_the_ids_of_the_models_turns_alone(path: Path):
+    (easy, hard), _ = exported(path, "grpo")
+    assert [turn["generation_token_ids"] for turn in easy["turns"][0]] == [[1], [2]]
+    assert (easy["rewards"], hard["statuses"], hard["stops"]) == ([1.0, 1.0], ["incomplete"] * 2, ["truncated"] * 2)
+
+
+def test_preferences_would_learn_the_user_and_are_not_made(path: Path):
+    with pytest.raises(InputError, match="turns of the user"):
+        exported(path, "dpo")
+
+
+def test_they_are_found_by_their_outcome(path: Path):
+    assert [row["meta"]["key"] for row in read(path, "outcome=truncated")] == ["hard/0", "hard/1"]
+    assert sorted(row["meta"]["key"] for row in read(path, "outcome!=truncated")) == ["easy/0", "easy/1"]
+
+
+def test_metrics_say_which_rollouts_they_count(path: Path, capsys: pytest.CaptureFixture[str]):
+    assert metrics(path)["stopped/truncated"] == 2
+    result = metrics(path, by="outcome")
+    assert result["run"]["outcomes"] == {"finished": 2, "truncated": 2}
+    assert [(group["group"], group["outcomes"]) for group in result["groups"]] == [
+        ("finished", {"finished": 2}),
+        ("truncated", {"truncated": 2}),
+    ]
+    assert main(["metrics", str(path), "--by", "agent"]) == 0
+    out = capsys.readouterr().out
+    assert "counted: 2 finished and 2 stopped by a limit (truncated 2)" in out
