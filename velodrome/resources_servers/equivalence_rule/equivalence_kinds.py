@@ -12,7 +12,7 @@ from typing import Any
 from velodrome.errors import TaskError
 from velodrome.resources_servers.answer import value_of
 from velodrome.resources_servers.equivalence_rule.equivalence_dates import date_in
-from velodrome.resources_servers.equivalence_rule.equivalence_numbers import UNCERTAIN, Reading, number_in
+from velodrome.resources_servers.equivalence_rule.equivalence_numbers import UNCERTAIN, NumberReading, number_in
 from velodrome.resources_servers.equivalence_rule.equivalence_units import Quantity, quantity_in
 from velodrome.resources_servers.stated import bare, need, words
 
@@ -65,7 +65,7 @@ def kind_of(task: Mapping[str, Any], name: str) -> Kind:
 def known_unit(task: Mapping[str, Any], name: str) -> Quantity | None:
     """One of a unit that the task names, or None if it names none."""
     unit = task.get(name)
-    found = quantity_in(f"1 {unit}", Reading()) if isinstance(unit, str) else None
+    found = quantity_in(f"1 {unit}", NumberReading()) if isinstance(unit, str) else None
     if unit is not None and found is None:
         raise TaskError(f'"{name}" must be a unit that is known here, not {str(unit)[:80]!r}')
     return found
@@ -76,19 +76,19 @@ def certain(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: None if len(text) > MAX_TEXT or UNCERTAIN.search(text) else read(text)
 
 
-def same_quantity(answer: Quantity, expected: Quantity, reading: Reading) -> bool:
+def same_quantity(answer: Quantity, expected: Quantity, reading: NumberReading) -> bool:
     """Equal in the unit of the expected one, in which the task's `abs_tolerance` is meant."""
     return answer.dimension == expected.dimension and reading.equal(
         answer.value / expected.unit, expected.value / expected.unit
     )
 
 
-def reading_of(task: Mapping[str, Any]) -> Reading:
+def reading_of(task: Mapping[str, Any]) -> NumberReading:
     """How numbers of this task are written and compared."""
     form = task.get("form")
     if form not in (None, "fraction", "decimal"):
         raise TaskError(f'"form" must be fraction or decimal, not {str(form)[:80]!r}')
-    return Reading(
+    return NumberReading(
         form=form,
         percent=bool(flag(task, "percent")),
         decimal_comma=bool(flag(task, "decimal_comma")),

@@ -30,7 +30,7 @@ POINT = re.compile(r"(?<=\d)\.(?=\d{3}(?!\d))")
 
 
 @dataclass(frozen=True)
-class Reading:
+class NumberReading:
     """How numbers of a task are written and compared."""
 
     form: str | None = None
@@ -47,7 +47,7 @@ class Reading:
         return abs(answer - expected) <= allowed
 
 
-def plain(text: str, reading: Reading) -> str:
+def plain(text: str, reading: NumberReading) -> str:
     """The text with one way to write minus, fractions, powers of ten and decimals."""
     text = text[:MAX_TEXT].replace("−", "-").replace("–", "-").replace("⁄", "/").replace("{,}", ",")
     text = SPACES.sub("", FRACTION.sub(r" \1/\2 ", text))
@@ -56,7 +56,7 @@ def plain(text: str, reading: Reading) -> str:
     return POWER.sub(r"e\1", text)
 
 
-def number_at(match: re.Match[str], reading: Reading) -> Fraction | None:
+def number_at(match: re.Match[str], reading: NumberReading) -> Fraction | None:
     """The exact value of one match of NUMBER; None if it is too large, or a division by zero."""
     if len(match.group()) > MAX_DIGITS:
         return None
@@ -79,7 +79,7 @@ def _digits(text: str) -> str:
     return text.replace(",", "").replace("'", "").replace("_", "").replace(" ", "")
 
 
-def number_in(text: str, reading: Reading) -> Fraction | None:
+def number_in(text: str, reading: NumberReading) -> Fraction | None:
     """The one number that a statement holds. Of an equation it is what follows the last `=`."""
     if len(text) > MAX_TEXT:
         return None

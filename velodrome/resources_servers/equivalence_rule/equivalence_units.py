@@ -9,7 +9,7 @@ from typing import NamedTuple
 from velodrome.resources_servers.equivalence_rule.equivalence_numbers import (
     MAX_TEXT,
     NUMBER,
-    Reading,
+    NumberReading,
     number_at,
     plain,
 )
@@ -154,7 +154,7 @@ def quantity(value: Fraction, name: str) -> Quantity | None:
     return None if unit is None else Quantity(unit[0], value * unit[1], unit[1], str(unit[1]))
 
 
-def quantity_in(text: str, reading: Reading, unit: str | None = None) -> Quantity | None:
+def quantity_in(text: str, reading: NumberReading, unit: str | None = None) -> Quantity | None:
     """The one quantity that a statement holds: `3.5 km`, `$5`, `1 h 30 min`, `90 min (1.5 h)`.
 
     `unit` is the unit of a number that has none.
