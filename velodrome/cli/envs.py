@@ -1,48 +1,76 @@
-"""`velo envs`: the environments there are, in this folder and in the package."""
+"""`velo envs`: the environments there are, and what one of them is."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from velodrome.cli.verb import Verb, read_flags
-from velodrome.settings.model import Settings
+from pydantic import Field
 
-_SHOWN = ("*.y*ml", "configs/*.y*ml", "data/example.jsonl")
+from velodrome.cli.streams import reassured
+from velodrome.cli.verb import Verb, argument, read_flags
+from velodrome.examiner.catalogue import CatalogueEntry, catalogue
+from velodrome.settings.model import Settings
+from velodrome.timing.invisible import escaped, printed_json
+from velodrome.timing.report import for_stream
+
+
+class EnvsFlags(Settings):
+    """The flags of `velo envs`."""
+
+    name: str | None = argument(None, title="NAME", description="describe this one: a name, a folder, or file.py:Class")
+    cost: bool = Field(False, description="also play some of its answers, and print what calls cost")
+    as_json: bool = Field(False, alias="json", description="print JSON")
+
 
 VERB = Verb(
-    usage="velo envs",
-    about="List the environments in this folder and in the package.",
+    usage="velo envs [NAME] [flags]",
+    about="""\
+List the environments in this folder, of installed packages (entry points velodrome.environments) and built in; or
+describe one: its tools, the fields of its tasks, its settings, an example.""",
+    settings={"flags": EnvsFlags},
     more="""\
-An environment of your own is a folder resources_servers/<name>/ with an app.py and a config (docs/environments.md).
+An environment of your own is a folder resources_servers/<name>/ with an app.py and a config: velo init makes one
+(docs/environments.md).
 
 examples:
-  velo envs""",
+  velo envs
+  velo envs calculator --cost
+  velo envs --json | jq '.[].name'""",
 )
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print a table: name, what it is, its configs, its example tasks."""
-    read_flags(Settings, argv, "velo envs")
-    package = Path(__file__).parent.parent
-    for root in dict.fromkeys((Path.cwd(), package)):
-        for folder in environments(root):
-            print(f"{folder.name}\n  {summary(folder)}")
-            for path in sorted(path for pattern in _SHOWN for path in folder.glob(pattern)):
-                print(f"  {path.relative_to(root)}")
+    """Print a table: name, what it is, its configs, its example tasks; or a description."""
+    flags = read_flags(EnvsFlags, argv, "velo envs")
+    entries = catalogue(Path.cwd())
+    if flags.name:
+        return _describe(flags, next((entry for entry in entries if entry.name == flags.name), None))
+    if flags.as_json:
+        print(printed_json([entry.as_json() for entry in entries]))
+    else:
+        for entry in entries:
+            print("\n".join(_lines(entry)))
     return 0
 
 
-def environments(root: Path) -> Iterator[Path]:
-    """Every folder below `resources_servers` that has an app."""
-    for app in sorted((root / "resources_servers").glob("*/app.py")):
-        yield app.parent
+def _lines(entry: CatalogueEntry) -> Iterator[str]:
+    yield f"{escaped(entry.name)} ({escaped(entry.origin)})"
+    yield f"  {escaped(entry.about)}"
+    yield from (f"  {escaped(path)}" for path in entry.files)
 
 
-def summary(folder: Path) -> str:
-    """The first sentence of the folder's README."""
-    readme = folder / "README.md"
-    if not readme.is_file():
-        return "(no README.md)"
-    words = [line.strip() for line in readme.read_text().split("\n\n") if line.strip() and not line.startswith("#")]
-    return " ".join(words[0].split()) if words else "(README.md is empty)"
+def _describe(flags: EnvsFlags, entry: CatalogueEntry | None) -> int:
+    from velodrome.examiner.description import describe_subject, description_lines
+    from velodrome.examiner.subject import named_subject
+
+    with reassured(f"looking at {escaped(flags.name or '')}"):
+        described = asyncio.run(describe_subject(named_subject(flags.name or ""), cost=flags.cost))
+    if flags.as_json:
+        print(printed_json({**(entry.as_json() if entry else {}), **described}))
+        return 0
+    head = list(_lines(entry)) if entry else [flags.name or ""]
+    print(for_stream("\n".join([*head, *map(escaped, description_lines(described))]), sys.stdout))
+    return 0

@@ -56,6 +56,12 @@ class CallCost:
     def as_json(self) -> Json:
         return {name: getattr(self, name) for name in ("calls", "wall_ms", "longest_ms", "cpu_ms")}
 
+    def line(self) -> str:
+        """The cost as text."""
+        cpu = "" if self.cpu_ms is None else f"{self.cpu_ms:.3f} ms of CPU, "
+        wall = f"{self.wall_ms:.3f} ms, longest {self.longest_ms:.3f} ms"
+        return f"cost  {self.name}: {cpu}{wall} ({counted(self.calls, 'call')})"
+
 
 @dataclass(frozen=True)
 class Examination:
@@ -119,10 +125,7 @@ class Examination:
                 yield f"{'':<{width + 15}}  {' '.join(str(finding).split())}"
             if len(result.findings) > MOST_SHOWN:
                 yield f"{'':<{width + 15}}  and {len(result.findings) - MOST_SHOWN} more"
-        for cost in self.costs:
-            cpu = "" if cost.cpu_ms is None else f"{cost.cpu_ms:.3f} ms of CPU, "
-            wall = f"{cost.wall_ms:.3f} ms, longest {cost.longest_ms:.3f} ms"
-            yield f"  cost  {cost.name}: {cpu}{wall} ({counted(cost.calls, 'call')})"
+        yield from (f"  {cost.line()}" for cost in self.costs)
 
 
 async def examine_subject(

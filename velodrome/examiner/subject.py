@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError, blame
+from velodrome.examiner.catalogue import catalogue
 from velodrome.records.jsonl import read_lines
 from velodrome.records.task import check_task, parse_task, task_id
 from velodrome.serving.connect import Components, component_class, entry_file, load_file, only_component, unknown
@@ -58,7 +59,10 @@ def named_subject(name: str, overrides: Sequence[str] = (), tasks: Any = None) -
         return class_subject(_class_in_file(folder / "app.py"), tasks, folder=folder, name=folder.resolve().name)
     if folder.name != name:
         raise InputError(f"{name}: no app.py there; give a folder with one, file.py:Class, or a name (see velo envs)")
-    instance = Instance(name, RESOURCES, name, {}, "velo test")
+    names = [each.name for each in catalogue(Path.cwd())]
+    if name not in names:
+        raise InputError(unknown("environment", name, names))
+    instance = Instance(name, RESOURCES, name, {}, RESOURCES)
     entry = entry_file(instance, Path.cwd())
     return class_subject(component_class(instance, Path.cwd()), tasks, folder=entry.parent, name=name)
 

@@ -2,8 +2,8 @@
 
 A block with a `url` is a server somewhere else, and one whose server already runs is called there: both are clients.
 Any other component is made here, by keyword. Its class is the one public class of `<kind>/<implementation>/app.py` that
-has the contract's methods. What its block refers to is made first and passed as the live object under the same key.
-Each instance is made once.
+has the contract's methods: in the working directory, of an installed package, or in this package. What its block refers
+to is made first and passed as the live object under the same key. Each instance is made once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from typing import Any
 
 from velodrome.contracts import Agent, Resources
 from velodrome.errors import InputError, blame
+from velodrome.serving.folders.gym_imports import prepared_imports
 from velodrome.settings import Config, Instance
 from velodrome.settings.component import find_setting_mistakes, takes
+from velodrome.settings.installed import InstalledEnvironment, installed_environment, installed_names
 from velodrome.settings.names import AGENTS, FOREIGN, MODELS, RESOURCES
 from velodrome.timing import wall
 
@@ -191,7 +193,14 @@ def unknown(what: str, name: str, names: list[str]) -> str:
 
 def component_class(instance: Instance, cwd: Path) -> type[Any]:
     """The class that an instance's block names."""
-    return only_component(_module(instance, cwd), instance.kind)
+    module = _module(instance, cwd)
+    brought = _installed(instance, cwd)
+    if brought is None or not brought.owner:
+        return only_component(module, instance.kind)
+    owner = getattr(module, brought.owner, None)
+    if not inspect.isclass(owner):
+        raise InputError(f"{brought.file}: no class {brought.owner}, which the entry point of {brought.package} names")
+    return owner
 
 
 def only_component(module: ModuleType, kind: str) -> type[Any]:
@@ -205,6 +214,12 @@ def only_component(module: ModuleType, kind: str) -> type[Any]:
         and not name.startswith("_")
         and all(callable(getattr(thing, method, None)) for method in methods)
     ]
+    if not classes and kind == RESOURCES:
+        from velodrome.serving.folders.gym_folder import folder_class
+
+        theirs = folder_class(module)
+        if theirs is not None:
+            return theirs
     if len(classes) != 1:
         what = "no class" if not classes else f"{len(classes)} classes ({', '.join(each.__name__ for each in classes)})"
         wanted = _WANTED.get(kind, f"with the methods {', '.join(methods)}")
@@ -213,15 +228,30 @@ def only_component(module: ModuleType, kind: str) -> type[Any]:
 
 
 def entry_file(instance: Instance, cwd: Path) -> Path:
-    """The file that an instance's class is in: the user's own, else the package's."""
-    place = Path(instance.kind, instance.implementation, str(instance.settings.get("entrypoint", "app.py")))
+    """The file that an instance's class is in: the user's own, an installed environment's, or the package's."""
+    place = _place(instance)
+    brought = _installed(instance, cwd)
+    if brought is not None:
+        return brought.file
     for root in (cwd, _PACKAGE):
         if (root / place).is_file():
             return root / place
     there = [path.parent.name for path in (_PACKAGE / instance.kind).glob("*/app.py")]
+    there += installed_names() if instance.kind == RESOURCES else []
     raise InputError(
         f"{instance.source}: {instance.name}: " + unknown("implementation", instance.implementation, there)
     )
+
+
+def _place(instance: Instance) -> Path:
+    return Path(instance.kind, instance.implementation, str(instance.settings.get("entrypoint", "app.py")))
+
+
+def _installed(instance: Instance, cwd: Path) -> InstalledEnvironment | None:
+    """The environment of another package that an instance is of, unless the working directory has one of that name."""
+    if instance.kind != RESOURCES or (cwd / _place(instance)).is_file():
+        return None
+    return installed_environment(instance.implementation)
 
 
 def own_settings(instance: Instance, made: type[Any]) -> dict[str, Any]:
@@ -251,6 +281,10 @@ def early_mistakes(instances: Iterable[Instance], cwd: Path) -> list[str]:
 
 
 def _module(instance: Instance, cwd: Path) -> ModuleType:
+    brought = _installed(instance, cwd)
+    if brought is not None:
+        with blame(InputError, f"{brought.file}: cannot be imported"):
+            return importlib.import_module(brought.module)
     entry = entry_file(instance, cwd)
     if not entry.is_relative_to(_PACKAGE):
         return load_file(entry, f"velodrome_component_{instance.kind}_{instance.implementation}", cwd)
@@ -266,7 +300,7 @@ def load_file(path: Path, name: str, cwd: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with blame(InputError, f"{path}: cannot be imported"):
+    with prepared_imports(path), blame(InputError, f"{path}: cannot be imported"):
         spec.loader.exec_module(module)
     return module
 

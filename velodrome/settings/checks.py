@@ -12,8 +12,9 @@ from typing import Any
 
 from velodrome.settings.blocks import Instance, is_reference
 from velodrome.settings.files import PACKAGE
+from velodrome.settings.installed import installed_names
 from velodrome.settings.interpolation import Unresolved
-from velodrome.settings.names import KINDS, hint, nearest
+from velodrome.settings.names import KINDS, RESOURCES, hint, nearest
 from velodrome.settings.overrides import COMMAND_LINE, Change
 from velodrome.settings.tree import Tree, is_block
 
@@ -87,7 +88,7 @@ def _implementation_problem(instance: Instance, cwd: Path) -> Iterator[str]:
         return
     plain_name = Path(instance.implementation).name == instance.implementation
     folders = [base / instance.kind / instance.implementation for base in (cwd, PACKAGE)] if plain_name else []
-    if any(_is_file(folder / entrypoint) for folder in folders):
+    if any(_is_file(folder / entrypoint) for folder in folders) or _is_installed(instance):
         return
     beside = [file.name for folder in folders for file in folder.glob("*.py")]
     if beside:
@@ -95,9 +96,14 @@ def _implementation_problem(instance: Instance, cwd: Path) -> Iterator[str]:
         yield f'{where}.{instance.implementation}: no file "{entrypoint}" in its folder{guess}'
         return
     existing = [app.parent.name for base in (cwd, PACKAGE) for app in (base / instance.kind).glob("*/app.py")]
+    existing += installed_names() if instance.kind == RESOURCES else []
     looked = f"no folder {instance.kind}/{instance.implementation}/ in {cwd} or in the velodrome package"
     guess = hint(instance.implementation, existing) or "; make one with an app.py, or give the block a url"
     yield f'{where}: unknown implementation "{instance.implementation}": {looked}{guess}'
+
+
+def _is_installed(instance: Instance) -> bool:
+    return instance.kind == RESOURCES and instance.implementation in installed_names()
 
 
 def _is_file(file: Path) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.settings.documents import Refused, read_document
+from velodrome.settings.installed import installed_place
 from velodrome.settings.names import KINDS, nearest
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -29,9 +30,18 @@ class Layer:
 
 
 def find_file(path: str, cwd: Path) -> Path | None:
-    """The file a path names: in the working directory, else in the package."""
-    places = [place for place in (cwd / path, PACKAGE / path) if _exists(place)]
+    """The file a path names: in the working directory, in the folder of an installed environment, in the package."""
+    places = [place for place in _places(path, cwd) if _exists(place)]
     return next((place for place in places if place.is_file()), places[0] if places else None)
+
+
+def _places(path: str, cwd: Path) -> Iterator[Path]:
+    yield cwd / path
+    if not _exists(cwd / path):
+        installed = installed_place(path)
+        if installed is not None:
+            yield installed
+    yield PACKAGE / path
 
 
 def find_input(path: Path) -> Path:

@@ -1,0 +1,73 @@
+"""The environments there are: in the working directory, of installed packages, and built in.
+
+The first of a name is the one that a config or `velo test` gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from velodrome.errors import InputError
+from velodrome.settings.files import PACKAGE
+from velodrome.settings.installed import installed_environment, installed_names
+from velodrome.settings.names import RESOURCES
+
+Json = dict[str, Any]
+
+_SHOWN = ("*.y*ml", "configs/*.y*ml", "data/example.jsonl")
+
+
+@dataclass(frozen=True)
+class CatalogueEntry:
+    """One environment: its name, what it is in one line, where it is from, and its folder."""
+
+    name: str
+    about: str
+    origin: str
+    folder: Path
+
+    @property
+    def files(self) -> list[str]:
+        """Its configs and example tasks, as a config or a command line names them."""
+        paths = sorted(path for pattern in _SHOWN for path in self.folder.glob(pattern))
+        return [f"{RESOURCES}/{self.name}/{path.relative_to(self.folder).as_posix()}" for path in paths]
+
+    def as_json(self) -> Json:
+        return {"name": self.name, "about": self.about, "origin": self.origin, "files": self.files}
+
+
+def catalogue(cwd: Path) -> list[CatalogueEntry]:
+    """Each environment once, by name, those of the working directory first."""
+    found: dict[str, CatalogueEntry] = {}
+    for entry in (*_folders(cwd, "this folder"), *_installed(), *_folders(PACKAGE, "built in")):
+        found.setdefault(entry.name, entry)
+    return list(found.values())
+
+
+def _folders(root: Path, origin: str) -> Iterator[CatalogueEntry]:
+    for app in sorted((root / RESOURCES).glob("*/app.py")):
+        yield CatalogueEntry(app.parent.name, summary(app.parent), origin, app.parent)
+
+
+def _installed() -> Iterator[CatalogueEntry]:
+    for name in installed_names():
+        try:
+            found = installed_environment(name)
+        except InputError as error:
+            yield CatalogueEntry(name, str(error), "installed", Path("/nonexistent"))
+            continue
+        assert found is not None
+        yield CatalogueEntry(name, summary(found.file.parent), f"package {found.package}", found.file.parent)
+
+
+def summary(folder: Path) -> str:
+    """The first paragraph of the folder's README."""
+    readme = folder / "README.md"
+    if not readme.is_file():
+        return "(no README.md)"
+    text = readme.read_text(encoding="utf-8", errors="replace")
+    words = [part.strip() for part in text.split("\n\n") if part.strip() and not part.startswith("#")]
+    return " ".join(words[0].split()) if words else "(README.md is empty)"
