@@ -20,6 +20,7 @@ FENCES = {  # who may import a package: layers, or modules
     "starlette": ("serving", "viewer"),
     "uvicorn": ("serving", "viewer"),
     "aiohttp.web": ("serving", "viewer"),
+    "fastapi": ("serving.folders",),
     "yappi": ("timing",),
     "torch": ("training",),
     "opentelemetry": ("timing",),

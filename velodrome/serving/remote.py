@@ -62,7 +62,7 @@ class RemoteServer:
         try:
             reply = await http.shared().post(self._target(route), orjson.dumps(body), policy, headers=headers)
         except CallError as error:
-            raise _failure(error, kind) from error
+            raise failure_of(error, kind) from error
         _graft(reply.headers.get(wire.SPANS))
         return reply
 
@@ -93,7 +93,7 @@ def _graft(header: str | None) -> None:
         wire.graft(header, here)
 
 
-def _failure(error: CallError, kind: type[RolloutError]) -> RolloutError:
+def failure_of(error: CallError, kind: type[RolloutError]) -> RolloutError:
     """The error with the boundary it names, else charged to `kind`. Its spans belong below what is open here."""
     failure = wire.error_in(error.body) or _charged(error, kind)
     _graft(failure.spans)
@@ -142,7 +142,7 @@ class HttpModel(RemoteServer):
                     return
                 data = b"".join([chunk async for chunk in reply.chunks()])
         except CallError as error:
-            raise _failure(error, ModelError) from error
+            raise failure_of(error, ModelError) from error
         answer = http.Reply(reply.status, data, reply.headers, reply.target)
         for event in whole(decoded(answer, ModelError), request):
             yield event

@@ -81,7 +81,7 @@ def _copy(data: ListedData, file: OutFile, problems: Problems) -> int:
 
 def _listed(config: Config, types: Collection[str] | None) -> Iterator[ListedData]:
     """The data sets of these types, or of all if there are none."""
-    problems = []
+    problems: list[str] = []
     for agent in config.agents():
         for place, entry in enumerate(config.instances[agent].settings.get("datasets") or ()):
             where = f"{config.instances[agent].source}: {agent}.datasets[{place}]"

@@ -1,0 +1,70 @@
+"""The same resources-server folder, run by the real NeMo Gym and run here, gives the same answers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+from gym_folders import TILL_SCRIPT, TILL_TASKS, config, write_till
+from patience import DEADLINE_S
+from programs import environment, inherited, process_group
+
+Json = dict[str, Any]
+
+HERE = Path(__file__).parent
+OF_THE_RUN = ("id", "call_id", "created_at")
+
+
+@contextmanager
+def served_by_the_package(root: Path) -> Iterator[str]:
+    """The address of the till, served by nemo-gym."""
+    command = [str(environment("nemo_gym")), str(HERE / "nemo_gym_folder.py"), str(root), "till", "TillResourcesServer"]
+    with (
+        (root / "server.log").open("w") as log,
+        process_group(command, root, inherited(), stdin=subprocess.PIPE, stderr=log) as process,
+    ):
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert url, (root / "server.log").read_text()
+        yield url
+
+
+def collected(root: Path, name: str, blocks: Json) -> list[Json]:
+    """The rollouts of `velo collect` with these blocks."""
+    model = {"policy_model": {"responses_api_models": {"scripted_model": {"answers": TILL_SCRIPT}}}}
+    (root / f"{name}.yaml").write_bytes(orjson.dumps(blocks | model))
+    (root / "t.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in TILL_TASKS))
+    files = [f"+config_paths=[{name}.yaml]", "+input_jsonl_fpath=t.jsonl", f"+output_jsonl_fpath={name}.jsonl"]
+    command = [sys.executable, "-m", "velodrome.cli.main", "collect", "+embedded=true", *files]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [orjson.loads(line) for line in (root / f"{name}.jsonl").read_bytes().splitlines()]
+    return sorted((without_the_run(row) for row in rows), key=lambda row: row["opening"])
+
+
+def without_the_run(row: Json) -> Json:
+    """The task, what the model and the tools said, and the score."""
+
+    def stripped(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: stripped(each) for key, each in value.items() if key not in OF_THE_RUN}
+        return [stripped(each) for each in value] if isinstance(value, list) else value
+
+    kept = {key: value for key, value in row.items() if key not in ("meta", "response")}
+    return stripped({**kept, "output": row.get("output") or row["response"].get("output")})
+
+
+def test_the_package_and_this_one_give_the_same_rollouts(tmp_path: Path):
+    """Tool results, errors that the model reads, sessions by cookie, the score and its fields."""
+    write_till(tmp_path)
+    ours = collected(tmp_path, "ours", config("till"))
+    with served_by_the_package(tmp_path) as url:
+        theirs = collected(tmp_path, "theirs", config("till", url=url))
+    assert [row["reward"] for row in ours] == [1, 0, 1]
+    assert [len(row["output"]) for row in ours] == [8, 8, 8]  # calls, their results, and the last word
+    assert ours == theirs

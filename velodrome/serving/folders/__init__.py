@@ -1,0 +1,1 @@
+"""Folders of other projects' environments, run as they are."""

@@ -1,0 +1,137 @@
+"""An ASGI app that is called in this process: no socket, the same answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+from multidict import CIMultiDict, CIMultiDictProxy
+from starlette.types import ASGIApp, Message
+
+_HOST = (b"host", b"localhost")
+_JSON = (b"content-type", b"application/json")
+
+
+class AsgiAnswer:
+    """An answer, with the names that aiohttp's have."""
+
+    def __init__(self, status: int, body: bytes, headers: CIMultiDictProxy[str]) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+        self.ok = status < 400
+        self.cookies: dict[str, str] = {}
+
+    async def read(self) -> bytes:
+        return self.body
+
+    async def text(self) -> str:
+        return self.body.decode("utf-8", "replace")
+
+    async def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    def raise_for_status(self) -> None:
+        if not self.ok:
+            raise RuntimeError(f"status {self.status}: {self.body[:500].decode('utf-8', 'replace')}")
+
+
+class AsgiApp:
+    """One app. It is started by its first request, and `aclose` ends it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._starting: asyncio.Future[None] | None = None
+        self._ending = asyncio.Event()
+        self._state: dict[str, Any] = {}
+        self._life: asyncio.Task[None] | None = None
+
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> AsgiAnswer:
+        """What the app answers. What its code raises is raised."""
+        await self._started()
+        sent = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [_HOST, _JSON, (b"content-length", str(len(body)).encode()), *sent],
+            "client": ("127.0.0.1", 0),
+            "server": ("localhost", 80),
+            "state": dict(self._state),
+        }
+        exchange = _Exchange(body)
+        await self._app(scope, exchange.receive, exchange.send)
+        return AsgiAnswer(exchange.status, b"".join(exchange.parts), CIMultiDictProxy(exchange.headers))
+
+    async def aclose(self) -> None:
+        """Run what the app does at its end."""
+        self._ending.set()
+        if self._life is not None:
+            await asyncio.wait([self._life])
+            if not self._life.cancelled():
+                self._life.exception()  # read, so that asyncio does not report it: all that was asked is answered
+
+    async def _started(self) -> None:
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_future()
+            self._life = asyncio.create_task(self._live(self._starting))
+        await asyncio.shield(self._starting)
+
+    async def _live(self, starting: asyncio.Future[None]) -> None:
+        """The app's lifespan; one that has none is ready at once."""
+        waiting = iter(("lifespan.startup", "lifespan.shutdown"))
+
+        async def receive() -> Message:
+            kind = next(waiting)
+            if kind == "lifespan.shutdown":
+                await self._ending.wait()
+            return {"type": kind}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                starting.set_result(None)
+            elif message["type"] == "lifespan.startup.failed":
+                starting.set_exception(RuntimeError(message.get("message") or "the app did not start"))
+
+        try:
+            await self._app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": self._state}, receive, send)
+        finally:
+            if not starting.done():
+                starting.set_result(None)
+
+
+class _Exchange:
+    """One request and what is sent back."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body: bytes | None = body
+        self._done = asyncio.Event()
+        self.status = 500
+        self.headers: CIMultiDict[str] = CIMultiDict()
+        self.parts: list[bytes] = []
+
+    async def receive(self) -> Message:
+        if self._body is None:
+            await self._done.wait()
+            return {"type": "http.disconnect"}
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            for name, value in message.get("headers", ()):
+                self.headers.add(name.decode("latin-1"), value.decode("latin-1"))
+        elif message["type"] == "http.response.body":
+            self.parts.append(message.get("body", b""))
+            if not message.get("more_body"):
+                self._done.set()
