@@ -17,8 +17,8 @@ _LISTING = 1 << 20
 class Sandbox:
     """A fresh scratch folder, which is the working directory of what runs in it and the only place it can write to."""
 
-    def __init__(self, link: Link, limits: Limits, closed: Callable[[Sandbox], None], own_user: bool) -> None:
-        self._link, self._limits, self._closed, self._own_user = link, limits, closed, own_user
+    def __init__(self, link: Link, limits: Limits, closed: Callable[[Sandbox], None]) -> None:
+        self._link, self._limits, self._closed = link, limits, closed
 
     async def run(self, argv: Sequence[str], stdin: str | bytes = "", limits: Limits | None = None) -> Ran:
         """Run a program to its end; then everything it started is killed."""
@@ -43,8 +43,7 @@ class Sandbox:
     def _begin(self, argv: Sequence[str], stdin: bytes, limits: Limits, *, talks: bool) -> asyncio.Future[BoxReply]:
         if self._link.ended:
             raise SandboxEnded("the sandbox has ended")
-        values = asdict(limits) | {"own_user": self._own_user}
-        return self._link.ask("start", list(argv), stdin, values, talks, room=limits.output_bytes)
+        return self._link.ask("start", list(argv), stdin, asdict(limits), talks, room=limits.output_bytes)
 
     async def write(self, path: str, data: str | bytes) -> None:
         """Write a file in the scratch; OSError if that is not possible there."""

@@ -14,14 +14,23 @@ import subprocess
 from functools import cache
 
 from velodrome.sandbox.seccomp import filter_program
+from velodrome.sandbox.started import Started
 from velodrome.sandbox.visible import PLACE, interpreter, mounts
 
 SCRATCH = "/tmp/work"
 _FOLDERS = ("/usr", "/usr/bin", "/usr/lib", "/usr/lib/locale", "/usr/share", "/dev")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
+_HIDDEN = (
+    "/proc/cmdline",
+    "/proc/config.gz",
+    "/proc/kallsyms",
+    "/proc/keys",
+    "/proc/timer_list",
+)  # of the host's kernel
 _FIRST_USER = 0x70000000  # no range that systemd, containers or distributions give out
 
 
+@cache
 def bwrap() -> str | None:
     """The program: the one of the wheel, else one on the PATH."""
     try:
@@ -32,31 +41,53 @@ def bwrap() -> str | None:
         return shutil.which("bwrap")
 
 
-def user() -> int:
+def box_user() -> int:
     """The user that programs of a new box run as, if this process is root; else 0: the user of this process."""
     return _FIRST_USER + secrets.randbits(24) if os.geteuid() == 0 else 0
 
 
-def start(code: str, theirs: socket.socket, disk_mb: int) -> subprocess.Popen[bytes]:
-    """A process in a fresh sandbox that runs this line of Python with the socket as its stdin."""
-    program, filtered = bwrap(), _filter()
-    command = [program or "bwrap", *_namespaces(), *_file_system(disk_mb)]
-    if filtered >= 0:
-        command += ["--seccomp", str(filtered)]
-    command += ["--as-pid-1", "--", interpreter(), "-I", "-S", "-c", code]
+def problem() -> str | None:
+    """Why bubblewrap cannot be used here, or None. Tries it."""
+    if bwrap() is None:
+        return 'no bwrap (pip install "velodrome[sandbox]", or the package bubblewrap of your system)'
+    if not filter_program():
+        return "the system calls of this machine are not known"
+    command = [*_command(1), "--as-pid-1", "--", interpreter(), "-I", "-S", "-c", "import ctypes, resource"]
     try:
-        return subprocess.Popen(
-            command,
+        tried = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (tried.stderr.strip().splitlines() or ["it failed"])[-1] if tried.returncode else None
+
+
+def start(code: str, theirs: socket.socket, disk_mb: int) -> Started:
+    """A process in a fresh sandbox that runs this Python with the socket as its stdin."""
+    filtered = _filter()
+    try:
+        process = subprocess.Popen(
+            [*_command(disk_mb), "--seccomp", str(filtered), "--as-pid-1", "--", interpreter(), "-I", "-S", "-c", code],
             stdin=theirs,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[filtered] if filtered >= 0 else [],
+            pass_fds=[filtered],
             env={},
             cwd="/",
         )
     finally:
-        if filtered >= 0:
-            os.close(filtered)
+        os.close(filtered)
+    user = box_user()
+    environment = {"PATH": f"{PLACE}:/bin", "HOME": SCRATCH, "LANG": "C.UTF-8"}
+    settings = {"scratch": SCRATCH, "user": user, "own_user": bool(user) or _counted_apart(), "confined": None}
+    return Started(process, settings | {"environment": environment}, namespace=True)
+
+
+def _command(disk_mb: int) -> list[str]:
+    return [str(bwrap()), *_namespaces(), *_file_system(disk_mb)]
+
+
+def _counted_apart() -> bool:
+    """Whether the kernel counts the processes of a user namespace by themselves."""
+    return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) >= (5, 14)
 
 
 def _namespaces() -> list[str]:
@@ -109,6 +140,9 @@ def _fixed() -> tuple[str, ...]:
     words += ["--symlink", version, f"{PLACE}/python3", "--symlink", version, f"{PLACE}/python", "--proc", "/proc"]
     for name in _DEVICES:
         words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    for name in _HIDDEN:
+        if os.path.exists(name):
+            words += ["--ro-bind", "/dev/null", name]
     return tuple(words)
 
 
@@ -134,11 +168,8 @@ def _host_path(place: str) -> str:
 
 
 def _filter() -> int:
-    """A descriptor from which bubblewrap reads the seccomp filter; -1 if there is none for this machine."""
-    program = filter_program()
-    if not program:
-        return -1
+    """A descriptor from which bubblewrap reads the seccomp filter."""
     reader, writer = os.pipe()
-    os.write(writer, program)  # a few hundred bytes: a pipe takes them at once
+    os.write(writer, filter_program())  # about a kilobyte: a pipe takes it at once
     os.close(writer)
     return reader

@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any
 
-from velodrome.sandbox.process_tree import cpu_used, others, usage
+from velodrome.sandbox.process_tree import cpu_used, others, tasks_of_user, usage
 from velodrome.sandbox.scratch import list_files, read_file, write_file
 
 REPLY = struct.Struct("<IBiBddII")  # request, kind, code, stopped, wall_s, cpu_s, bytes of the body: first part, rest
@@ -31,7 +31,13 @@ TICK_S = 0.02
 MAX_INODES = 20_000  # of the scratch: an empty file costs kernel memory, too
 OPEN_FILES = 256
 FULL = 1 << 14  # less than this is free: the scratch is full
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 4, 38, 36
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
+SECCOMP_MODE_FILTER = 2
+SPARE = 16  # processes beyond the limit that can start; then the next look ends them
+ALONE = os.getpid() == 1  # in a namespace of its own: every other process here is one of the box
+ENVIRONMENT: dict[str, str] = {}
+CONFINED: dict[str, Any] = {}
+OWN = {"user": False}
 
 
 class Running:
@@ -128,7 +134,7 @@ class Running:
             self.stopped = TIME
         else:
             disk = os.statvfs(".")
-            if disk.f_files - disk.f_ffree > MAX_INODES and os.getpid() == 1:
+            if disk.f_files - disk.f_ffree > MAX_INODES and ALONE:
                 self.stopped = DISK
 
 
@@ -147,8 +153,12 @@ def _become(argv: list[str], ends: tuple[int, int, int], limits: dict[str, Any])
         _limit(resource.RLIMIT_FSIZE, limits["disk_mb"] << 20)
         _limit(resource.RLIMIT_AS, limits["memory_mb"] << 20)
         _limit(resource.RLIMIT_CPU, cpu_s, cpu_s + 1)
-        if os.getpid() != 1 and limits["own_user"]:  # else it would count what the user runs elsewhere
-            _limit(resource.RLIMIT_NPROC, limits["processes"] + 16)
+        if OWN["user"]:  # else the processes that the user runs elsewhere count, too
+            _limit(resource.RLIMIT_NPROC, limits["processes"] + SPARE)
+        elif not ALONE:
+            _limit(resource.RLIMIT_NPROC, limits["processes"] + SPARE + tasks_of_user())
+        if CONFINED:
+            confine(CONFINED)
         os.execvpe(argv[0], argv, ENVIRONMENT)
     except (OSError, ValueError) as error:
         os.write(2, f"sandbox: cannot run {argv[0]!r}: {error}\n".encode(errors="replace"))
@@ -168,33 +178,33 @@ def _reason(code: int, errors: bytearray) -> int:
     if code == -XCPU:
         return CPU
     disk = os.statvfs(".")
-    if code == -XFSZ or (os.getpid() == 1 and disk.f_bavail * disk.f_bsize < FULL):
+    if code == -XFSZ or (ALONE and disk.f_bavail * disk.f_bsize < FULL):
         return DISK
     return MEMORY if code and errors.rstrip().endswith(b"MemoryError") else 0
 
 
-def kill_all(job: Running) -> None:
+def kill_all(job: Running | None = None) -> None:
     """End all processes here but this one, and wait until they are gone."""
     while True:
-        for pid in [-1] if os.getpid() == 1 else others():
+        for pid in [-1] if ALONE else others():
             try:
                 os.kill(pid, KILL)
             except ProcessLookupError:
                 pass
         try:
             while True:
-                _note(job, *os.waitpid(-1, 0 if os.getpid() == 1 else os.WNOHANG))
+                _note(job, *os.waitpid(-1, 0 if ALONE else os.WNOHANG))
         except ChildProcessError:
             return
         except InterruptedError:
             pass
 
 
-def _note(job: Running, pid: int, status: int) -> None:
+def _note(job: Running | None, pid: int, status: int) -> None:
     if not pid:
         time.sleep(0.001)
         raise InterruptedError
-    if pid == job.pid:
+    if job and pid == job.pid:
         job.status = status
 
 
@@ -227,7 +237,7 @@ def send(
 
 
 def receive() -> Any:
-    """One request of the host; the end of the host is the end of the box."""
+    """One request of the host."""
     size = int.from_bytes(_exactly(4), "little")
     return marshal.loads(_exactly(size))
 
@@ -237,7 +247,7 @@ def _exactly(size: int) -> bytes:
     while len(data) < size:
         more = os.read(HOST, min(size - len(data), 1 << 20))
         if not more:
-            os._exit(0)
+            raise EOFError
         data += more
     return bytes(data)
 
@@ -298,31 +308,55 @@ def serve() -> None:
             job = None
 
 
-def enter(scratch: str, user: int) -> None:
+def enter(
+    scratch: str, user: int, environment: dict[str, str], own_user: bool, confined: dict[str, Any] | None
+) -> None:
     """Give up what this process could do and its programs must not."""
+    ENVIRONMENT.update(environment)
+    OWN["user"] = own_user
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")  # a box ends before anything of the host does
+    if confined:
+        CONFINED.update(confined)
+        sys.path.append(confined["packages"])
+        import sandlock  # noqa: F401  (once, before the first program)
     if user:
         os.chown(scratch, user, user)
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(PR_SET_PDEATHSIG, KILL, 0, 0, 0)
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(PR_SET_DUMPABLE, 0)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if ALONE:  # else it must outlive the host for long enough to end its programs
+        _prctl(PR_SET_PDEATHSIG, KILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 is immune to signals it has no handler for
     os.chdir(scratch)
 
 
-ENVIRONMENT: dict[str, str] = {}
+def confine(confined: dict[str, Any]) -> None:
+    """Without namespaces: what Landlock lets this process read and write, and the system calls it has."""
+    import sandlock
+
+    sandlock.confine(sandlock.Sandbox(fs_readable=confined["readable"], fs_writable=[os.getcwd()]))
+    code = ctypes.create_string_buffer(confined["filter"])
+    program = struct.pack("HxxxxxxP", len(confined["filter"]) // 8, ctypes.addressof(code))
+    if _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.create_string_buffer(program)):
+        raise OSError(1, "no seccomp filter")
+
+
+def _prctl(*values: Any) -> int:
+    return int(ctypes.CDLL(None).prctl(*values, *[0] * (5 - len(values))))
 
 
 def main() -> None:
-    settings = receive()
-    ENVIRONMENT.update(settings.pop("environment"))
-    enter(**settings)
+    enter(**receive())
     sys.stdout = sys.stderr = None  # type: ignore[assignment]
-    send(0, DONE)
-    serve()
+    try:
+        send(0, DONE)
+        serve()
+    except (EOFError, OSError):  # the host has closed the box, or is gone
+        pass
+    finally:
+        kill_all()
+        os._exit(0)

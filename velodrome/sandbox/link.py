@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from velodrome.sandbox import inside, process_tree, scratch
 from velodrome.sandbox.allowed import SandboxEnded
+from velodrome.sandbox.started import Start, Started
 
 _BOOTSTRAP = """
 import marshal, os, sys
@@ -37,6 +38,7 @@ for name, code in marshal.loads(take(int.from_bytes(take(4), "little"))):
 module.main()
 """  # receives the compiled code of what runs inside, and runs it
 _START_S = 30.0  # on a busy machine, too
+_END_S = 10.0  # without a namespace it is the supervisor that ends all processes
 _MORE = 1 << 16  # bytes a reply may have beyond what was asked for
 
 
@@ -52,10 +54,8 @@ class BoxReply(NamedTuple):
 class Link:
     """One box as a process and a socket. `on_lines` gets what a program says that is talked to."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self.process = process
+    def __init__(self, started: Started, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.started = started
         self.reader, self.writer = reader, writer
         self.on_lines: Callable[[bytes], None] = lambda data: None
         self.room = _MORE
@@ -65,21 +65,19 @@ class Link:
         self.ended = False
 
     @classmethod
-    async def open(
-        cls, start: Callable[[str, socket.socket], subprocess.Popen[bytes]], settings: dict[str, Any]
-    ) -> Link:
+    async def open(cls, start: Start, disk_mb: int) -> Link:
         """A link to a new box; SandboxEnded if it does not come up."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                process = start(_BOOTSTRAP, theirs)
+                started = start(_BOOTSTRAP, theirs, disk_mb)
             except BaseException:
                 ours.close()
                 raise
-        link = cls(process, *await asyncio.open_connection(sock=ours, limit=1 << 20))
+        link = cls(started, *await asyncio.open_connection(sock=ours, limit=1 << 20))
         try:
             up = link._expect(0)
-            link.writer.write(_framed(_code()) + _framed(settings))
+            link.writer.write(_framed(_code()) + _framed(started.settings))
             async with asyncio.timeout(_START_S):
                 await up
         except BaseException as error:
@@ -129,7 +127,9 @@ class Link:
 
     def _end(self) -> None:
         self.ended = True
-        self.process.kill()
+        if self.started.namespace:
+            self.started.process.kill()  # and with it everything in it
+        self.writer.close()
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(SandboxEnded("the sandbox has ended"))
@@ -141,10 +141,15 @@ class Link:
         self._end()
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
-        self.writer.close()
         with contextlib.suppress(OSError):
             await self.writer.wait_closed()
-        await _ended(self.process)
+        try:
+            async with asyncio.timeout(_END_S):
+                await _ended(self.started.process)
+        except TimeoutError:
+            self.started.process.kill()
+            await _ended(self.started.process)
+        self.started.remove()
 
 
 async def _ended(process: subprocess.Popen[bytes]) -> None:

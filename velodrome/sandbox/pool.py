@@ -7,20 +7,30 @@ import os
 from collections import deque
 from collections.abc import Mapping
 
-from velodrome.sandbox import bubblewrap
 from velodrome.sandbox.allowed import Limits
+from velodrome.sandbox.backends import UNSAFE, choose
 from velodrome.sandbox.box import Sandbox
 from velodrome.sandbox.link import Link
-from velodrome.sandbox.visible import PLACE
 
 
 class Sandboxes:
-    """Opens boxes. `warm` is how many are kept ready (None: one per core) once the first was opened."""
+    """Opens boxes. `warm` is how many are kept ready (None: one per core) once the first was opened.
 
-    def __init__(self, limits: Limits | None = None, warm: int | None = None, allow_unsafe: bool = False) -> None:
+    `backend` is the kind of sandbox, known when the first was opened: "bubblewrap", "sandlock" or "unsafe". Give it to
+    ask for one of the first two.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        warm: int | None = None,
+        allow_unsafe: bool = False,
+        backend: str | None = None,
+    ) -> None:
         self.limits = limits or Limits()
         self.warm = (os.cpu_count() or 1) if warm is None else warm
         self.allow_unsafe = allow_unsafe
+        self.backend = backend
         self._ready: deque[asyncio.Task[Sandbox]] = deque()
         self._open: set[Sandbox] = set()
 
@@ -44,11 +54,10 @@ class Sandboxes:
                 self._ready.append(asyncio.create_task(self._start()))
 
     async def _start(self) -> Sandbox:
-        user = bubblewrap.user()
-        environment = {"PATH": f"{PLACE}:/bin", "HOME": bubblewrap.SCRATCH, "LANG": "C.UTF-8"}
-        settings = {"scratch": bubblewrap.SCRATCH, "user": user, "environment": environment}
-        link = await Link.open(lambda code, end: bubblewrap.start(code, end, self.limits.disk_mb), settings)
-        box = Sandbox(link, self.limits, self._open.discard, own_user=True)
+        backend = await choose(self.allow_unsafe, None if self.backend == UNSAFE else self.backend)
+        self.backend = backend.name
+        link = await Link.open(backend.start, self.limits.disk_mb)
+        box = Sandbox(link, self.limits, self._open.discard)
         self._open.add(box)
         return box
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import platform
 import struct
+from functools import cache
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
@@ -82,13 +83,17 @@ _CLONE, _CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
-def filter_program() -> bytes:
-    """The filter for this machine; b"" if its system calls are not listed here."""
+@cache
+def filter_program(network: bool = True) -> bytes:
+    """The filter for this machine; b"" if its system calls are not listed here.
+
+    Without `network` there are no sockets at all but connected pairs: for a box that has no network of its own.
+    """
     known = _MACHINES.get(platform.machine())
-    return b"".join(_instructions(*known)) if known else b""
+    return b"".join(_instructions(*known, _FAMILIES if network else ())) if known else b""
 
 
-def _instructions(column: int, arch: int) -> list[bytes]:
+def _instructions(column: int, arch: int, families: tuple[int, ...]) -> list[bytes]:
     denied = [numbers[column] for numbers in _DENIED.values() if numbers[column] is not None]
     program = [
         _step(_LOAD, _ARCH),
@@ -108,9 +113,9 @@ def _instructions(column: int, arch: int) -> list[bytes]:
         _step(_ANY_BIT, _NAMESPACES, otherwise=1),
         _fails(errno.EPERM),
         _step(_RETURN, _ALLOW),
-        _step(_EQUAL, _SOCKET[column], otherwise=len(_FAMILIES) + 2),
+        _step(_EQUAL, _SOCKET[column], otherwise=len(families) + 2),
         _step(_LOAD, _FIRST_ARGUMENT),
-        *(_step(_EQUAL, family, then=len(_FAMILIES) - place) for place, family in enumerate(_FAMILIES)),
+        *(_step(_EQUAL, family, then=len(families) - place) for place, family in enumerate(families)),
         _fails(errno.EAFNOSUPPORT),
         _step(_RETURN, _ALLOW),
     ]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 from functools import cache
 from pathlib import Path
+
+from velodrome.sandbox.shared_libraries import shared_libraries
 
 _NAMES = (
     "sh bash cat ls cp mv rm mkdir rmdir ln touch chmod head tail wc sort uniq cut tr tee echo printf test true false "
@@ -52,7 +53,7 @@ def mounts() -> tuple[tuple[str, str], ...]:
     extensions = [
         str(path) for path in Path(library, "lib-dynload").glob("*.so") if not path.name.startswith(_LEFT_OUT)
     ]
-    libraries = _libraries([*programs.values(), *extensions])
+    libraries = shared_libraries([*programs.values(), *extensions])
     pairs = [*((path, place) for place, path in programs.items()), (library, f"/usr/lib/{version}")]
     pairs += [(path, f"/usr/lib/{name}") for name, path in sorted(libraries.items())]
     return (*pairs, *((path, path) for path in _DATA if os.path.isdir(path)))
@@ -61,15 +62,3 @@ def mounts() -> tuple[tuple[str, str], ...]:
 def interpreter() -> str:
     """The path of the interpreter in the box."""
     return mounts()[0][1]
-
-
-def _libraries(files: list[str]) -> dict[str, str]:
-    """The shared libraries that these files need, by the name they are looked for."""
-    listing = subprocess.run(["ldd", *files], capture_output=True, text=True, errors="replace", check=False).stdout
-    found = {}
-    for line in listing.splitlines():
-        words = line.split()
-        path = words[2] if len(words) > 2 and words[1] == "=>" else words[0] if words else ""
-        if path.startswith("/") and not path.endswith(":"):
-            found[os.path.basename(words[0])] = os.path.realpath(path)
-    return found
