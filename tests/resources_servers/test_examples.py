@@ -18,6 +18,7 @@ from velodrome.resources_servers.example_single_tool_call.app import ExampleSing
 Says = Callable[..., dict[str, Any]]
 HOME = Path(__file__).parents[2] / "velodrome" / "resources_servers"
 CONFIGS = {
+    "user_simulator": "user_simulator.yaml",
     "calculator": "calculator.yaml",
     "example_single_tool_call": "example_single_tool_call.yaml",
     "example_session_state_mgmt": "example_session_state_mgmt.yaml",
@@ -25,6 +26,7 @@ CONFIGS = {
     "mcqa": "mcqa.yaml",
     "equivalence_rule": "equivalence_rule.yaml",
     "equivalence_llm_judge": "equivalence_llm_judge.yaml",
+    "structured_outputs": "structured_outputs.yaml",
     "mcp_tools": "mcp_tools.yaml",
 }
 
