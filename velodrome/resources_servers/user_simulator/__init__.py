@@ -1,0 +1,1 @@
+"""A help desk whose customers are played by a second model."""
