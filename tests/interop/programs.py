@@ -61,6 +61,7 @@ PROGRAMS = {
     ),
     "nemo_gym": Program(("nemo-gym==0.4.0",), gigabytes=1.1, python=(3, 12)),
     "verifiers": Program(("verifiers==0.4.0",), gigabytes=0.4),
+    "openenv": Program(("openenv==0.10.0",), gigabytes=0.6),
     "litellm": Program(("litellm[proxy]==1.106.2",), gigabytes=0.6),
     "datasets4": Program(("datasets==4.0.0",), gigabytes=0.3),
     "datasets47": Program(("datasets==4.7.0",), gigabytes=0.3),
@@ -78,8 +79,8 @@ PROGRAMS = {
         large=True,
         without=("torchvision", "torchaudio", "torchcodec"),
     ),
-    "verifiers_tool_env": Program(("verifiers==0.3.1",), gigabytes=0.6, bench=True),  # the last with a loop in process
-    "inspect": Program(("inspect-ai==0.3.285", "openai==3.51.0"), gigabytes=0.4, bench=True),
+    "verifiers_tool_env": Program(("verifiers==0.3.1",), gigabytes=0.6),  # the last with a loop in process
+    "inspect": Program(("inspect-ai==0.3.285", "openai==3.51.0"), gigabytes=0.4),
 }
 
 

@@ -21,9 +21,9 @@ OF_THE_RUN = ("id", "call_id", "created_at")
 
 
 @contextmanager
-def served_by_the_package(root: Path) -> Iterator[str]:
-    """The address of the till, served by nemo-gym."""
-    command = [str(environment("nemo_gym")), str(HERE / "nemo_gym_folder.py"), str(root), "till", "TillResourcesServer"]
+def served_by_the_package(root: Path, name: str, kind: str) -> Iterator[str]:
+    """The address of `resources_servers/NAME`, whose class is KIND, served by nemo-gym."""
+    command = [str(environment("nemo_gym")), str(HERE / "nemo_gym_folder.py"), str(root), name, kind]
     with (
         (root / "server.log").open("w") as log,
         process_group(command, root, inherited(), stdin=subprocess.PIPE, stderr=log) as process,
@@ -63,7 +63,7 @@ def test_the_package_and_this_one_give_the_same_rollouts(tmp_path: Path):
     """Tool results, errors that the model reads, sessions by cookie, the score and its fields."""
     write_till(tmp_path)
     ours = collected(tmp_path, "ours", config("till"))
-    with served_by_the_package(tmp_path) as url:
+    with served_by_the_package(tmp_path, "till", "TillResourcesServer") as url:
         theirs = collected(tmp_path, "theirs", config("till", url=url))
     assert [row["reward"] for row in ours] == [1, 0, 1]
     assert [len(row["output"]) for row in ours] == [8, 8, 8]  # calls, their results, and the last word

@@ -30,7 +30,7 @@ def test_the_page_on_performance_has_the_version_that_is_measured(name):
 
 
 def test_what_is_only_measured_is_not_installed_for_the_tests():
-    assert set(PROGRAMS) - set(of_the_suite(large=True)) == {"verifiers_tool_env", "inspect"}
+    assert set(PROGRAMS) - set(of_the_suite(large=True)) == {"verifiers_tool_env"}
 
 
 SCRIPT = ROOT / "tests" / "interop" / "programs.py"
