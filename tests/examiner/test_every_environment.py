@@ -1,0 +1,37 @@
+"""Every built-in environment keeps every rule of `velo test`; a copy with one planted fault per rule does not."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broken_copies import broken
+
+from velodrome.examiner.catalogue import catalogue
+from velodrome.examiner.examination import RULES, examine_subject
+from velodrome.examiner.subject import Subject, named_subject
+
+NAMES = [entry.name for entry in catalogue(Path("/nonexistent")) if entry.origin == "built in"]
+SLOW = {"code_gen", "mcp_tools", "python_tool", "terminal"}  # a process of its own for each rollout
+
+
+def subject_of(name: str) -> Subject:
+    return named_subject(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_built_in_environment_keeps_every_rule(name: str):
+    report = asyncio.run(examine_subject(subject_of(name), most_tasks=1 if name in SLOW else 24, strict=True))
+    assert report.passed, f"\n{report}"
+    assert list(report.rules) == list(RULES)
+    assert len(subject_of(name).rows) >= 10
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copy_with_a_planted_fault_is_found_by_its_rule(name: str, rule: str):
+    copy = broken(subject_of(name), rule)
+    report = asyncio.run(examine_subject(copy, only=[rule], most_tasks=2 if rule == "sessions" else 1))
+    assert report.failed == [rule], f"\n{report}"
+    assert report.rules[rule].findings[0].seen
