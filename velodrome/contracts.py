@@ -142,10 +142,11 @@ class Turns(Protocol):
         """The first turn (`/reset`): `observation`, a text, messages or None, and `info`. None: there are no turns."""
         ...
 
-    async def advance(self, session: str, action: str) -> Json:
+    async def advance(self, session: str, action: str | dict[str, str]) -> Json:
         """The answer to what the model said (`/step`): `observation`, `reward`, `terminated`, `truncated`, `info`.
 
-        The model's own mistakes are observations too. Raises `ToolError`.
+        The model's own mistakes are observations too. Raises `ToolError`. Of several players, actions, observations
+        and rewards are by name; those to whom an observation is addressed act next.
         """
         ...
 

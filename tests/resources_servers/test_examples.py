@@ -18,11 +18,15 @@ from velodrome.resources_servers.example_single_tool_call.app import ExampleSing
 Says = Callable[..., dict[str, Any]]
 HOME = Path(__file__).parents[2] / "velodrome" / "resources_servers"
 CONFIGS = {
+    "tic_tac_toe": "tic_tac_toe.yaml",
     "user_simulator": "user_simulator.yaml",
     "calculator": "calculator.yaml",
     "example_single_tool_call": "example_single_tool_call.yaml",
     "example_session_state_mgmt": "example_session_state_mgmt.yaml",
     "math_with_judge": "bytedtsinghua_dapo17k.yaml",
+    "code_gen": "code_gen.yaml",
+    "python_tool": "python_tool.yaml",
+    "terminal": "terminal.yaml",
     "mcqa": "mcqa.yaml",
     "equivalence_rule": "equivalence_rule.yaml",
     "equivalence_llm_judge": "equivalence_llm_judge.yaml",

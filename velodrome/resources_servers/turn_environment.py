@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from math import fsum
-from typing import Any
+from typing import Any, ClassVar
 
 from velodrome.errors import InputError, ToolError, VerifyError, blame, result_of
 from velodrome.resources_servers.environment import Environment, Json, one_line
@@ -23,7 +23,7 @@ from velodrome.settings.component import Field
 class Game:
     """The turns of one session so far."""
 
-    rewards: list[float] = field(default_factory=list)
+    rewards: list[Any] = field(default_factory=list)
     info: Json = field(default_factory=dict)  # of the last turn
     over: bool = False
 
@@ -35,6 +35,10 @@ class TurnEnvironment(Environment):
     the sum of the steps' rewards, with the last `info` beside it, unless there is a `verify`. Without a `seed_session`
     the session is an empty dict.
     """
+
+    addresses_players: ClassVar[bool] = False
+    _read_reset = staticmethod(reset_fields)
+    _read_step = staticmethod(step_fields)
 
     turn_timeout_s: float = Field(300.0, gt=0, description="one `reset` or `step`")
 
@@ -70,13 +74,13 @@ class TurnEnvironment(Environment):
         """The first turn; without a `reset` it says nothing, and the task's own prompt begins."""
         self._games[session] = Game()
         if self._reset is None:
-            return reset_fields(None, 0)
+            return self._read_reset(None, 0)
         with blame(ToolError, "reset"):
             result = await self._played(self._reset, session, task)
             with result_of(self._reset.function):
-                return reset_fields(result, self.max_tool_output_bytes)
+                return self._read_reset(result, self.max_tool_output_bytes)
 
-    async def advance(self, session: str, action: str) -> Json:
+    async def advance(self, session: str, action: str | dict[str, str]) -> Json:
         """The answer to what the model said. An illegal move earns nothing and costs a turn."""
         game = self._games.get(session)
         if game is None or game.over:
@@ -85,9 +89,9 @@ class TurnEnvironment(Environment):
             try:
                 result = await self._played(self._step, session, well_formed(action))
             except ValueError as error:
-                result = f"error: {one_line(error)}", 0.0, False, False, game.info
+                result = self._illegal(action, f"error: {one_line(error)}", game)
             with result_of(self._step.function):
-                turn = step_fields(result, self.max_tool_output_bytes)
+                turn = self._read_step(result, self.max_tool_output_bytes)
         game.rewards.append(turn["reward"])
         game.info, game.over = turn["info"], turn["terminated"] or turn["truncated"]
         return turn
@@ -99,7 +103,7 @@ class TurnEnvironment(Environment):
         game = self._games.get(session)
         if game is None:
             raise VerifyError(f"{type(self).__name__} has no verify, and its session was not played")
-        return {**game.info, "reward": fsum(game.rewards)}
+        return self._total(game)
 
     async def close(self, session: str) -> None:
         """Forget the session. Closing twice is fine."""
@@ -109,6 +113,14 @@ class TurnEnvironment(Environment):
     async def deferrable(self) -> bool:
         """Whether `verify` can run later; the rewards of steps are the session's."""
         return self._shape.verify is not None and await super().deferrable()
+
+    def _illegal(self, action: Any, text: str, game: Game) -> tuple[Any, ...]:
+        """What an illegal move comes to."""
+        return text, 0.0, False, False, game.info
+
+    def _total(self, game: Game) -> Json:
+        """What the steps come to."""
+        return {**game.info, "reward": fsum(game.rewards)}
 
     async def _played(self, hook: Hook, session: str, argument: Any) -> Any:
         call = partial(hook.function, self, argument)
@@ -123,6 +135,8 @@ class TurnEnvironment(Environment):
         )
 
 
-def well_formed(text: str) -> str:
-    """The text with half characters replaced: an environment may repeat what it was told."""
+def well_formed(text: Any) -> Any:
+    """The text, or each text by name, with half characters replaced: an environment may repeat what it was told."""
+    if isinstance(text, dict):
+        return {name: well_formed(each) for name, each in text.items()}
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -45,6 +45,38 @@ def step_fields(result: Any, limit_bytes: int) -> Json:
     }
 
 
+def addressed_reset(result: Any, limit_bytes: int) -> Json:
+    """The same of several players: `observation` is by player."""
+    observation, info = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    each = _by_player("reset", "observation", observation)
+    return {
+        "observation": {name: reset_fields(part, limit_bytes)["observation"] for name, part in each.items()},
+        "info": _info("reset", info),
+    }
+
+
+def addressed_step(result: Any, limit_bytes: int) -> Json:
+    """The same of several players: `observation` and `reward` are by player."""
+    if not isinstance(result, tuple | list) or len(result) != len(STEP_PARTS):
+        raise ToolError(f"step returned {reprlib.repr(result)}, not ({', '.join(STEP_PARTS)})")
+    observation, reward, terminated, truncated, info = result
+    whole = step_fields((None, 0.0, terminated, truncated, info), limit_bytes)
+    observations = _by_player("step", "observation", observation)
+    if not (observations or whole["terminated"] or whole["truncated"]):
+        raise ToolError("step addresses no player, and is not the end")
+    return {
+        **whole,
+        "observation": {name: _observation("step", part, limit_bytes, _ASKING) for name, part in observations.items()},
+        "reward": {name: reward_number(part) for name, part in _by_player("step", "reward", reward).items()},
+    }
+
+
+def _by_player(hook: str, what: str, value: Any) -> Json:
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise ToolError(f'{hook} returned {reprlib.repr(value)} as "{what}", not a dict by player')
+    return value
+
+
 def reward_number(reward: Any) -> float:
     """The reward of a step, a finite number."""
     plain = _plain(reward)

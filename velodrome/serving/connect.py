@@ -112,12 +112,16 @@ class Components:
         return client_of(instance.kind, url, None if token is None else str(token))
 
     def _component(self, instance: Instance) -> Any:
-        links = {key: self._linked(instance, there) for key, there in instance.references().items()}
         make = self._class(instance)
+        settings = own_settings(instance, make)
+        for key, there in instance.references().items():
+            outer, inner = (key, "") if key in instance.settings else key.split(".", 1)
+            live = self._linked(instance, there)
+            settings[outer] = {**settings[outer], inner: live} if inner else live
         wall.before_making(make)
         try:
             with blame(InputError, "cannot be made"):
-                return make(**{**own_settings(instance, make), **links})
+                return make(**settings)
         except InputError as error:
             where = f"{instance.source}: {instance.name}"
             raise InputError(*(f"{where}: {line}" for line in error.problems)) from error

@@ -80,6 +80,8 @@ async def server_app(
         tools = await component.tools()
         keeps = bool(getattr(component, "keeps_sessions", True))
         turns = {"turns": True} if isinstance(component, Turns) else {}
+        if getattr(component, "addresses_players", False):
+            turns["players"] = True
         status.extra |= {"deferrable": await component.deferrable(), "sessions": keeps, **turns}
         sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), workers, session_ttl_s, max_sessions)
         status.live["open_sessions"] = sessions.__len__

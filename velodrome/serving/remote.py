@@ -20,7 +20,13 @@ from velodrome.rates import counted, counted_stream
 from velodrome.records.events import whole
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.resources_servers.environment import no_such_tool
-from velodrome.resources_servers.turn_results import STEP_PARTS, reset_fields, step_fields
+from velodrome.resources_servers.turn_results import (
+    STEP_PARTS,
+    addressed_reset,
+    addressed_step,
+    reset_fields,
+    step_fields,
+)
 from velodrome.responses_api_models.openai_model.streams import is_stream, response_stream
 from velodrome.seeds import seeded
 from velodrome.serving import wire
@@ -188,12 +194,14 @@ class HttpResources(RemoteServer):
         if not (await self._report()).get("turns"):
             return None
         turn = decoded(await self._post("/reset", task, ToolError, ONCE, _cookie(session)), ToolError)
-        return reset_fields((turn.get("observation"), turn.get("info")), MAX_LINE_BYTES)
+        read = addressed_reset if (await self._report()).get("players") else reset_fields
+        return read((turn.get("observation"), turn.get("info")), MAX_LINE_BYTES)
 
-    async def advance(self, session: str, action: str) -> Json:
+    async def advance(self, session: str, action: str | dict[str, str]) -> Json:
         """The turn after what the model said."""
         turn = decoded(await self._post("/step", {"action": action}, ToolError, ONCE, _cookie(session)), ToolError)
-        return step_fields(tuple(turn.get(name) for name in STEP_PARTS), MAX_LINE_BYTES)
+        read = addressed_step if (await self._report()).get("players") else step_fields
+        return read(tuple(turn.get(name) for name in STEP_PARTS), MAX_LINE_BYTES)
 
     async def score(self, session: str, task: Json, response: Json) -> Json:
         headers = {**_cookie(session), wire.BRIEF: "yes"}

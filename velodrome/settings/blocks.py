@@ -27,8 +27,17 @@ class Instance:
     source: str
 
     def references(self) -> dict[str, str]:
-        """The instances this one is made with: key of the setting -> name of the instance."""
-        return {key: value["name"] for key, value in self.settings.items() if is_reference(value)}
+        """The instances this one is made with: key of the setting -> name of the instance.
+
+        One within a mapping, such as a player, has the key `players.NAME`.
+        """
+        made: dict[str, str] = {}
+        for key, value in self.settings.items():
+            if is_reference(value):
+                made[key] = value["name"]
+            elif isinstance(value, Mapping):
+                made |= {f"{key}.{name}": each["name"] for name, each in value.items() if is_reference(each)}
+        return made
 
     def environment(self) -> str | None:
         """The environment that an agent refers to."""

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError
-from velodrome.exchange.imports import from_nemo_gym, from_openai_chat
+from velodrome.exchange.imports import from_nemo_gym, from_openai_chat, from_players
 from velodrome.exchange.imports.foreign import Convert, ForeignFormat
 from velodrome.exchange.problems import FLAWS, Problems
 from velodrome.records.jsonl import read_lines
@@ -28,7 +28,7 @@ from velodrome.settings.model import Settings
 from velodrome.settings.values import JsonlFile, Text
 
 FOREIGN_FORMATS: dict[str, ForeignFormat] = {
-    each.name: each for each in (from_nemo_gym.FORMAT, from_openai_chat.FORMAT)
+    each.name: each for each in (from_nemo_gym.FORMAT, from_openai_chat.FORMAT, from_players.FORMAT)
 }
 _MOST_RENAMED = 20
 

@@ -63,7 +63,9 @@ class SimpleAgent(Component):
     max_rollout_tokens: int | None = Field(
         None, ge=1, description="tokens of one rollout, of all its model calls, after which no further one begins"
     )
-    max_rollout_s: float | None = Field(None, gt=0, description="the time of one rollout after which no model call begins")
+    max_rollout_s: float | None = Field(
+        None, gt=0, description="the time of one rollout after which no model call begins"
+    )
     timeout_s: float = Field(3600.0, gt=0, description="one rollout; one that takes longer fails")
     offer_tools: bool = Field(
         True, description="offer all tools of the environment to a task that does not say which it wants"
@@ -107,13 +109,18 @@ class SimpleAgent(Component):
             result = {**task, "responses_create_params": request}
             if verify:
                 with span("verify"), blame(VerifyError, "verify"):
-                    result |= await self.environment.score(session, task, response)
+                    score = await self.environment.score(session, task, response)
+                result |= score if play is None else play.own_reward(score)
         finally:
-            await self._close(session)
+            await self.leave(session)
         if play is not None:
             result |= play.fields
         result["response"] = response
         return result
+
+    async def turn(self, session: str, request: Json, items: list[Json]) -> Json:
+        """One turn in an open session: the model's answer, after the tools that it calls."""
+        return await self._converse(session, await self._request(request), items)
 
     async def respond(self, request: Json) -> Json:
         """Continue one conversation until the model stops calling tools."""
@@ -139,7 +146,7 @@ class SimpleAgent(Component):
         try:
             return await self._converse(session, request, items, narration)  # the caller speaks for the user
         finally:
-            await self._close(session)
+            await self.leave(session)
 
     async def _request(self, params: Json) -> Json:
         if not self.offer_tools or "tools" in params:
@@ -239,7 +246,8 @@ class SimpleAgent(Component):
         """The time of sessions, where there are any."""
         return span("session") if self._keeps_sessions else _NO_SPAN
 
-    async def _close(self, session: str) -> None:
+    async def leave(self, session: str) -> None:
+        """Close a session; that it cannot be closed is a warning."""
         try:
             with self._session_span(), blame(ToolError, "close_session"):
                 await (scope.finish(self._closed(session)) if self._keeps_sessions else self.environment.close(session))

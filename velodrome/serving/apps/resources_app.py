@@ -40,7 +40,7 @@ _PASS_ON = http.Retry(max_retries=0, timeout_s=3600.0, total_timeout_s=3600.0)
 _VERIFY: Json = {"type": "object", "required": ["response"], "properties": {"response": OBJECT}}
 _REWARD: Json = {"type": "object", "required": ["reward"], "properties": {"reward": {"type": "number"}}}
 
-_STEP: Json = {"type": "object", "required": ["action"], "properties": {"action": {"type": "string"}}}
+_STEP: Json = {"type": "object", "required": ["action"], "properties": {"action": {"type": ["string", "object"]}}}
 
 
 def resources_routes(server: str, resources: Resources, sessions: Sessions, tools: list[Json]) -> list[Route]:
@@ -89,6 +89,7 @@ def resources_routes(server: str, resources: Resources, sessions: Sessions, tool
 
 def turn_routes(server: str, turns: Turns, sessions: Sessions) -> list[Route]:
     """The turns of a session, by Gymnasium's names."""
+    by_player = bool(getattr(turns, "addresses_players", False))
 
     async def reset(request: Request, task: Json, ticket: Ticket | None) -> Response:
         with blame(ToolError, "reset"):
@@ -96,8 +97,10 @@ def turn_routes(server: str, turns: Turns, sessions: Sessions) -> list[Route]:
 
     async def step(request: Request, body: Json, ticket: Ticket | None) -> Response:
         action = body.get("action")
-        if not isinstance(action, str):
-            raise BadRequest(422, f'"action" must be a text, not {action!r:.40}', param="action")
+        texts = list(action.values()) if isinstance(action, dict) and by_player else [action]
+        if not all(isinstance(text, str) for text in texts) or isinstance(action, dict) != by_player:
+            what = "texts by player" if by_player else "a text"
+            raise BadRequest(422, f'"action" must be {what}, not {action!r:.40}', param="action")
         with blame(ToolError, "step"):
             return json_response(await turns.advance(_open(sessions, ticket), action))
 

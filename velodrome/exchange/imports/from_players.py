@@ -1,0 +1,59 @@
+"""Rollouts of several players, taken apart: a rollout for each, as if it had been the only one.
+
+The key is `<task>:<player>/<repeat>`, so the rollouts of one player of a task are a group, for training data and for
+statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from velodrome.contracts import Json
+from velodrome.exchange.imports.foreign import Convert, ForeignFormat
+from velodrome.records.conversation import final_text, items
+from velodrome.records.rollout import split_key, task_of
+
+
+def rollouts(agent: str | None) -> Convert:
+    """Rows with `players` and `rewards` -> a row for each player."""
+    named = {} if agent is None else {"agent": agent}
+
+    def convert(row: Any, place: int) -> Iterator[Json]:
+        players, rewards = _parts(row)
+        task_name, repeat = split_key(row["meta"]["key"])
+        common = {name: value for name, value in row.items() if name not in ("players", "rewards")}
+        for name, talk in players.items():
+            steps = [step.get(name, 0.0) for step in row.get("step_rewards") or () if isinstance(step, dict)]
+            yield {
+                **common,
+                **talk,
+                "response": {**row["response"], "content": final_text(items(talk["output"]))},
+                "player": name,
+                "reward": rewards.get(name),
+                "step_rewards": steps,
+                "meta": {**row["meta"], **named, "key": f"{task_name}:{name}/{repeat}"},
+            }
+
+    return convert
+
+
+def _parts(row: Any) -> tuple[Json, Json]:
+    players, rewards = (row.get(name) if isinstance(row, dict) else None for name in ("players", "rewards"))
+    if not isinstance(players, dict) or not isinstance(rewards, dict):
+        raise ValueError('not a rollout of several players: it has no "players" and "rewards" by name')
+    return {name: talk for name, talk in players.items() if talk["output"]}, rewards
+
+
+def task(row: Any, place: int) -> Json:
+    """The task they played."""
+    _parts(row)
+    return task_of(row)
+
+
+FORMAT = ForeignFormat(
+    name="players",
+    about="rollouts of several players (players_agent): one for each player, with that player's reward",
+    rollouts=rollouts,
+    task=task,
+)

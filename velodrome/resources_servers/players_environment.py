@@ -1,0 +1,34 @@
+"""Turns of several players: `reset` and `step` address observations to players by name, and those addressed act next.
+
+Each player has a conversation and a reward of its own. One addressee at a time makes a game by turns, several at once
+act side by side.
+"""
+
+from __future__ import annotations
+
+from math import fsum
+from typing import Any
+
+from velodrome.resources_servers.turn_environment import Game, Json, TurnEnvironment
+from velodrome.resources_servers.turn_results import addressed_reset, addressed_step
+
+
+class PlayersEnvironment(TurnEnvironment):
+    """Turns with several players. Write `reset(task, session)`, which returns `{player: observation}`, and `step`.
+
+    `step(actions, session)` is given `{player: text}` of those who were addressed last, and returns
+    `{player: observation}`, `{player: reward}`, terminated, truncated, info. The score is `rewards`, the sums by
+    player, and `reward`, their mean, unless there is a `verify`. A `ValueError` is told to those who acted.
+    """
+
+    addresses_players = True
+    _read_reset = staticmethod(addressed_reset)
+    _read_step = staticmethod(addressed_step)
+
+    def _illegal(self, action: Any, text: str, game: Game) -> tuple[Any, ...]:
+        return dict.fromkeys(action, text), dict.fromkeys(action, 0.0), False, False, game.info
+
+    def _total(self, game: Game) -> Json:
+        names = dict.fromkeys(name for rewards in game.rewards for name in rewards)
+        rewards = {name: fsum(each.get(name, 0.0) for each in game.rewards) for name in names}
+        return {**game.info, "rewards": rewards, "reward": fsum(rewards.values()) / len(rewards) if rewards else 0.0}

@@ -1,0 +1,1 @@
+"""Noughts and crosses, for two players or against a perfect one."""

@@ -1,0 +1,218 @@
+"""Several players in one environment, each with its own model and conversation, until the environment ends it.
+
+Those whom the environment addresses act, side by side if they are several. Tools work within a turn. The row is that of
+the learner, or of the first player; the conversations and rewards of all are in it, by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from velodrome.contracts import Json, Resources, Turns, as_model, as_task, observed
+from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ToolError, VerifyError, blame
+from velodrome.records.conversation import final_text, messages
+from velodrome.records.outcomes import stop_reason
+from velodrome.records.response_fields import complete, distinct_ids, stopped
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent, add_usage, prompt_of
+from velodrome.settings.component import Component, Field
+from velodrome.timing.deadline import deadline
+from velodrome.timing.spans import span
+
+
+@dataclass(slots=True)
+class Seat:
+    """One player in one rollout: the prompt, what was said since, and what it cost."""
+
+    agent: SimpleAgent
+    request: Json
+    items: list[Json] = field(default_factory=list)
+    usage: Json = field(default_factory=dict)
+    last: Json = field(default_factory=dict)  # the answer of the last turn
+
+    def told(self, observation: Any) -> None:
+        """Something the environment says to this player; before its first answer it belongs to the prompt."""
+        heard = observed(observation)
+        if self.items:
+            self.items += [{"type": "message", **message} for message in heard]
+        else:
+            self.request = {**self.request, "input": [*prompt_of(self.request), *heard]}
+
+    async def act(self, session: str) -> str:
+        """The player's answer, after the tools it calls."""
+        new: list[Json] = []
+        request = {**self.request, "input": [*prompt_of(self.request), *self.items]}
+        try:
+            self.last = await self.agent.turn(session, request, new)
+        finally:
+            self.items += new
+        add_usage(self.usage, self.last.get("usage") or {})
+        return final_text(new)
+
+    def response(self) -> Json:
+        """All of it as one Response."""
+        whole = complete({**self.last, "output": self.items, "usage": self.usage}, self.request)
+        return {**whole, "output": distinct_ids(whole["output"], whole["id"])}
+
+    def row(self) -> Json:
+        """The conversation for the row."""
+        return {"responses_create_params": self.request, "output": messages(self.items), "usage": self.usage}
+
+
+@dataclass(slots=True)
+class Match:
+    """What the turns came to so far. `stop` is the word for the limit that stopped them."""
+
+    rewards: list[Json] = field(default_factory=list)
+    terminated: bool = False
+    truncated: bool = False
+    stop: str = ""
+
+    def add(self, turn: Json) -> None:
+        """Count one step."""
+        self.rewards.append(turn["reward"])
+        self.terminated, self.truncated = turn["terminated"], turn["truncated"]
+        if self.truncated and not self.terminated:
+            self.stop = "truncated"
+
+    @property
+    def over(self) -> bool:
+        return self.terminated or self.truncated
+
+    @property
+    def fields(self) -> Json:
+        """What the row says of the turns."""
+        return {"step_rewards": self.rewards, "terminated": self.terminated, "truncated": self.truncated}
+
+
+class PlayersAgent(Component):
+    """Plays an environment of several players: `players` says whose model is whose."""
+
+    players: dict[str, Any] = Field(
+        description="the model of each player by name: `{white: {type: responses_api_models, name: INSTANCE}, …}`"
+    )
+    environment: Resources = Field(
+        validation_alias="resources_server", description="the environment: `{type: resources_servers, name: INSTANCE}`"
+    )
+    learner: str | None = Field(
+        None, description="the player whose reward and conversation are the row's; without one it is the mean"
+    )
+    max_rounds: int = Field(100, ge=1, description="steps of the environment in one rollout")
+    max_steps: int = Field(32, ge=1, description="model calls in one turn of a player")
+    timeout_s: float = Field(3600.0, gt=0, description="one rollout; one that takes longer fails")
+
+    def setup(self) -> None:
+        """Every player is a simple agent in the same environment."""
+        if len(self.players) < 2:
+            raise InputError("players_agent: players needs at least two names; for one there is simple_agent")
+        if self.learner is not None and self.learner not in self.players:
+            raise InputError(f'players_agent: learner "{self.learner}" is not among {", ".join(self.players)}')
+        if not isinstance(self.environment, Turns):
+            owner = type(self.environment).__name__
+            raise InputError(f"players_agent: {owner} has no turns (see docs/environments.md#several-players)")
+        self._turns: Turns = self.environment
+        self._agents = {
+            name: SimpleAgent(
+                model=as_model(model), environment=self.environment, max_steps=self.max_steps, timeout_s=self.timeout_s
+            )
+            for name, model in self.players.items()
+        }
+
+    async def run(self, task: str | Json, *, verify: bool = True) -> Json:
+        """One task, from its first observations to the score."""
+        task = as_task(task)
+        seats = {name: Seat(agent, task["responses_create_params"]) for name, agent in self._agents.items()}
+        main = seats[self.learner or next(iter(seats))]
+        try:
+            with deadline(self.timeout_s):
+                return await self._run(task, seats, main, verify)
+        except TimeoutError:
+            text = f"the rollout took longer than timeout_s={self.timeout_s:g}"
+            raise AgentError(text, partial=main.items) from None
+        except RolloutError as error:
+            error.partial = main.items
+            raise
+
+    async def _run(self, task: Json, seats: dict[str, Seat], main: Seat, verify: bool) -> Json:
+        with span("session"), blame(ToolError, "seed_session"):
+            session = await self.environment.open(task)
+        try:
+            match = Match()
+            await self._play(match, session, task, seats)
+            response = main.response()
+            if match.stop:
+                response = {**stopped(response, match.stop), "status": "incomplete"}
+            result = {**task, "responses_create_params": main.request}
+            if verify:
+                with span("verify"), blame(VerifyError, "verify"):
+                    result |= await self.environment.score(session, task, response)
+                if self.learner is not None and isinstance(result.get("rewards"), dict):
+                    result["reward"] = result["rewards"].get(self.learner, 0.0)
+        finally:
+            await main.agent.leave(session)
+        talks = {name: seat.row() for name, seat in seats.items()}
+        return {**result, **match.fields, "players": talks, "response": response}
+
+    async def _play(self, match: Match, session: str, task: Json, seats: dict[str, Seat]) -> None:
+        """Turn after turn until the environment ends it, or a limit does."""
+        with span("tool:reset"), blame(ToolError, "reset"):
+            turn = await self._turns.begin(session, task)
+        if turn is None or not isinstance(turn["observation"], dict):
+            raise AgentError("the environment addresses no players; simple_agent plays it")
+        for round_ in range(self.max_rounds + 1):
+            addressed = self._tell(turn["observation"], seats)
+            if match.over or match.stop:
+                return
+            if round_ == self.max_rounds:
+                match.stop = "max_steps"
+                return
+            actions = await self._act(match, session, addressed)
+            if match.stop:
+                return
+            with span("tool:step"), blame(ToolError, "step"):
+                turn = await self._turns.advance(session, actions)
+            match.add(turn)
+
+    def _tell(self, observations: Json, seats: dict[str, Seat]) -> dict[str, Seat]:
+        """Tell everybody what is addressed to them; they act next."""
+        strangers = [name for name in observations if name not in seats]
+        if strangers:
+            raise ToolError(f'the environment addresses "{strangers[0]:.40}"; the players are {", ".join(seats)}')
+        for name, observation in observations.items():
+            seats[name].told(observation)
+        return {name: seats[name] for name in observations}
+
+    async def _act(self, match: Match, session: str, seats: dict[str, Seat]) -> dict[str, str]:
+        """What those who were addressed answer, side by side; an answer that was cut off stops the match."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = {name: group.create_task(self._answer(name, seat, session)) for name, seat in seats.items()}
+        except* RolloutError as errors:
+            first = errors.exceptions[0]
+            raise first from first.__cause__
+        for seat in seats.values():
+            if seat.last.get("status") == "incomplete":
+                match.stop = stop_reason(seat.last, seat.request) or "incomplete"
+        return {name: task.result() for name, task in tasks.items()}
+
+    async def _answer(self, name: str, seat: Seat, session: str) -> str:
+        """One player's turn. Where one player learns, a failure of another's model is not the learner's."""
+        try:
+            return await seat.act(session)
+        except ModelError as error:
+            kind = ModelError if self.learner in (None, name) else ToolError
+            failed = kind(f"{name}: {error}")
+            failed.place, failed.away = error.place, error.away
+            raise failed from error
+
+    async def respond(self, request: Json) -> Json:
+        """Continue one conversation, of the learner or the first player; nothing is played."""
+        return await self._agents[self.learner or next(iter(self._agents))].respond(request)
+
+    async def deferrable(self) -> bool:
+        """Whether verification can be left for later."""
+        return await self.environment.deferrable()
+
+    async def aclose(self) -> None:
+        """Nothing of its own to close."""
