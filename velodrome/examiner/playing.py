@@ -82,7 +82,8 @@ class Player:
 
     def __init__(self, environment: Any, watch: Callable[[], None] | None = None) -> None:
         self._watch = watch
-        self._agent = SimpleAgent(model=self, environment=environment, max_steps=MOST_STEPS, timeout_s=LONGEST_S)
+        settings: Json = {"model": self, "environment": environment, "max_steps": MOST_STEPS, "timeout_s": LONGEST_S}
+        self._agent = SimpleAgent(**settings)
 
     async def play(self, case: AnswerCase, clock: Callable[[], float] = time.perf_counter) -> PlayedAnswer:
         """One rollout of the case's task in which the model gives the case's answer."""

@@ -37,7 +37,7 @@ ODD_TEXTS = (
     "a" * 100_000,
 )
 ODD_NUMBERS = (0, -1, 1, 2**31, -(2**63), 10**18, 10**30, 0.1, -0.0, 1e308, 5e-324)
-ODD_THINGS = (None, True, False, [], {}, [None], {"": None}, [[[]]], ["a", 1, {}], {"a": {"b": ["c"]}})
+ODD_THINGS: tuple[Any, ...] = (None, True, False, [], {}, [None], {"": None}, [[[]]], ["a", 1, {}], {"a": {"b": ["c"]}})
 
 
 class ToolsRule(Rule):
