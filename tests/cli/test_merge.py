@@ -127,6 +127,12 @@ def test_a_pattern_may_find_failures_files_too(capsys: pytest.CaptureFixture[str
     assert (code, counts["rollouts"], counts["failures"], counts["left_out"], said) == (0, 7, 1, 0, "")
 
 
+def test_a_pattern_that_the_shell_left_alone_is_one_too(capsys: pytest.CaptureFixture[str]):
+    code, counts, said = merge(capsys, "all.jsonl", "[ab]*.jsonl")
+    assert (code, counts["rollouts"], counts["failures"], said) == (0, 7, 1, "")
+    assert lines("all.jsonl") == [*lines("a.jsonl"), *lines("b.jsonl")]
+
+
 def test_from_python_it_is_the_same(capsys: pytest.CaptureFixture[str]):
     Path("torn.jsonl").write_bytes(lines("a.jsonl")[0][:-40])
     shards = ["a.jsonl", "b.jsonl", "torn.jsonl"]
@@ -163,6 +169,8 @@ def test_a_mistake_in_python_is_an_input_error():
         (["all.jsonl", "busy.jsonl"], "is writing to it"),
         (["all.jsonl", "b.failures.jsonl"], "a failures file"),
         (["all.jsonl", "tasks.jsonl"], "a file of tasks"),
+        (["all.jsonl", "a.jsonl", "notes.jsonl"], "notes.jsonl: no rollout in it, but 2 other lines"),
+        (["all.jsonl", "none-*.jsonl"], "none-.*: no file matches"),
     ],
 )
 def test_what_cannot_be_merged_is_one_clear_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]):
@@ -173,6 +181,7 @@ def test_what_cannot_be_merged_is_one_clear_line(words: list[str], says: str, ca
     from velodrome.collector.watch.live_state import process_start
 
     Path("used.run.json").write_text("{}")
+    Path("notes.jsonl").write_text('{"a": 1}\n[]\n')
     Path("tasks.jsonl").write_bytes(orjson.dumps(TASKS[0]) + b"\n")
     Path("busy.jsonl").write_bytes(Path("a.jsonl").read_bytes())
     mine = {"pid": os.getpid(), "host": socket.gethostname(), "process_started": process_start(os.getpid())}

@@ -69,6 +69,7 @@ def test_a_run_in_another_process_is_shown_and_its_death_noticed(
     running.wait(DEADLINE_S)
     code, text = status(capsys, "r.jsonl")
     assert (code, "r.jsonl: dead" in text, "3/10" in text) == (1, True, True), text
+    assert text.splitlines()[-1] == "3/10 (30%), reward 0.500, 0 failed"  # no rate, nothing in flight, no time left
     code, text = status(capsys, "r.jsonl", "--json")
     state = json.loads(text)
     assert (code, state["alive"], state["done"], state["total"]) == (1, False, 3, 10)

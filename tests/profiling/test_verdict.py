@@ -302,8 +302,22 @@ CASES = {
         "requests_per_minute_limit",
         "queue",
         {"+requests_per_minute=120": None},
-        ("waiting for requests_per_minute=60", "What that gives is not known: what the provider allows"),
-        ("one of 60 places",),
+        (
+            "waiting for requests_per_minute=60",
+            "model calls were made in ",
+            "What that gives is not known: what the provider allows",
+        ),
+        ("one of 60 places", "per minute"),
+    ),
+    "a limit per minute of a run of minutes": Case(
+        planted(
+            always(5.0, node("model", 0.0, 5.0, [node("limit:requests_per_minute", 0.0, 3.0, requests_per_minute=60)])),
+            count=200,
+        ),
+        "requests_per_minute_limit",
+        "queue",
+        {"+requests_per_minute=120": None},
+        ("200 model calls were made in ", " per minute"),
     ),
     "connections per host": Case(
         planted(connected("limit_per_host", 4, lambda others: 0.2), slots=60, count=300),

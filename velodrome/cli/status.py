@@ -85,7 +85,9 @@ def run_text(output: Path, state: dict[str, Any]) -> str:
     lasted = duration_text((ended or updated) - state["started_at"])
     numbers: list[Any] = [state.get(name) for name in ("done", "total", "failed", "in_flight", "reward", "limit")]
     counts = RunState(*numbers)
-    return f"{output}: {what}\nsince {began} ({lasted})\n{progress_text(counts, state.get('rate') or 0.0)}"
+    over = ended is not None or state["alive"] is False
+    rate = None if over else state.get("rate") or 0.0
+    return f"{output}: {what}\nsince {began} ({lasted})\n{progress_text(counts, rate)}"
 
 
 def table(instances: Sequence[dict[str, Any]]) -> str:

@@ -7,9 +7,10 @@ Requested = kept + failed (+ skipped, when tasks are decided early) (+ not run, 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from velodrome.collector.planning.decided import UndecidedJobs
 from velodrome.collector.planning.known import known_tasks, save_known
 from velodrome.collector.planning.stream import TaskStream
 from velodrome.collector.planning.task_sources import TaskFile, TaskList, Tasks, read_sources
-from velodrome.collector.readings import NotReadYet, Readings, RowReader, read_output
+from velodrome.collector.readings import PATIENCE_S, NotReadYet, Readings, RowReader, RunReport, read_output
 from velodrome.collector.recording.recorded import make_recording
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import RunFile, make_recipe, refuse_mixing, write_json
@@ -114,7 +115,7 @@ async def conduct(
             earlier.records = b""  # a million rows take 32 MB; the plan has what it needs
         readings = await stack.enter_async_context(make_readings(collector, place.workers, earlier))
         collector.begin(sink, readings, agents.secrets, say, title if surface.progress else "")
-        for note in (agents.note, *earlier.notes, *sink.notes, _already_there(settings, plan)):
+        for note in (agents.note, *earlier.notes, *sink.notes, *plan.hints.values(), _already_there(settings, plan)):
             if note:
                 say(note)
         entry = runfile.begin(recipe, _inputs(settings, plan), agents.config)
@@ -130,7 +131,7 @@ async def conduct(
         for warning in _uncounted(collector):
             (say if surface.progress else log.warning)(warning)  # without a bar, notes are easily missed
         if sink.changed is None:
-            run = await with_readings(run, collector, agents.config)
+            run = await with_readings(run, collector, agents.config, say)
             if run.skipped:
                 run.metrics["rollouts/skipped"] = run.skipped
             run.metrics.update({f"copies/{name}": count for name, count in run.copies.items()})
@@ -195,11 +196,12 @@ def _inputs(settings: SharedSettings, plan: Plan) -> Json:
     }
 
 
-async def with_readings(run: Run, collector: Collector, config: Json) -> Run:
+async def with_readings(run: Run, collector: Collector, config: Json, say: Callable[[str], None]) -> Run:
     """The run with what its rows say. After a resume the whole output is read, old rows and new."""
     counts, sink = collector.counts, collector.sink
     if isinstance(sink, MemorySink) or not sink.size_before:
-        report = await collector.readings.report(config, run.output, failed=len(counts.unresolved))
+        reading = collector.readings.report(config, run.output, failed=len(counts.unresolved))
+        report = await reassured_report(reading, say)
         if report is not None:
             profile = report.profile if counts.kept or counts.failed else None
             return replace(run, metrics=report.metrics, findings=report.findings, profile=profile)
@@ -218,6 +220,18 @@ async def with_readings(run: Run, collector: Collector, config: Json) -> Run:
         read = make_profile(sink.path)
     profile = None if read is None else read.report(config)
     return replace(run, metrics=whole.metrics(), findings=short(whole.checks.findings(), sink.path), profile=profile)
+
+
+async def reassured_report(
+    reading: Awaitable[RunReport | None], say: Callable[[str], None], after_s: float = PATIENCE_S
+) -> RunReport | None:
+    """What the rows say. If that takes a while, a line says what is still going on after the last rollout."""
+    line = "all rollouts are written; metrics, checks and profile are being finished"
+    later = asyncio.get_running_loop().call_later(after_s, say, line)
+    try:
+        return await reading
+    finally:
+        later.cancel()
 
 
 def left_beside(output: Path, run: Run, runfile: RunFile) -> Iterator[str]:

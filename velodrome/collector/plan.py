@@ -13,12 +13,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
 from velodrome.collector.keys import Earlier, name_hash
+from velodrome.collector.planning.request_names import KNOWN, misspelt
 from velodrome.collector.planning.task_sources import BEGINNING, Start, Tasks
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError
@@ -81,6 +83,7 @@ class Plan:
     surveyed: Start = BEGINNING
     surveyed_hash: Any = None  # a hash object of the input's bytes up to there
     lines: int = 0  # of the input, up to the last task
+    hints: dict[str, str] = field(default_factory=dict)  # a misspelt field of requests -> a line on it
 
     @property
     def tasks(self) -> int:
@@ -107,6 +110,15 @@ class Plan:
         self.names.append(name)
         self.digests.append(int(content, 16))
         self.done.extend(bytes(self.repeats))
+
+    def look_for_typos(self, params: Json, place: Callable[[], str]) -> None:
+        """Note a field that looks like a known one, once; it is sent as it is."""
+        for name, near in misspelt(params) if not params.keys() <= KNOWN else ():
+            if name not in self.hints and len(self.hints) < _MOST_PROBLEMS:
+                self.hints[name] = (
+                    f'{place()}: "responses_create_params.{name}" is not a known field; did you mean "{near}"?'
+                    " It is sent as it is"
+                )
 
     def digest(self, index: int) -> str:
         """The digest of a task's content."""
@@ -208,6 +220,7 @@ def survey(tasks: Tasks, selection: TaskSelection, earlier: Earlier, known: Plan
     """Check every row and give every task its name. `known` has the first tasks, checked by an earlier run."""
     check_selection(selection)
     plan = known or Plan(selection.repeats, repeated=selection.repeats > 1)
+    plan.look_for_typos(selection.params, lambda: "command line")
     problems = InputProblems(tasks.place)
     lines = tasks.lines(plan.surveyed)
     names: Names | None = None
@@ -227,6 +240,7 @@ def survey(tasks: Tasks, selection: TaskSelection, earlier: Earlier, known: Plan
             continue
         names = names or Names(plan.names)
         plan.agents.add(agent)
+        plan.look_for_typos(row["responses_create_params"], partial(tasks.place, number))
         content = digest(row)
         place, suffix = names.add(own_id(row) or content)
         if suffix:

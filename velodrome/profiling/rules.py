@@ -39,6 +39,7 @@ _MANY = 20
 _ALONE = 0.25  # of the run
 _ALL = 0.75  # a growth from which on the model may well be unable to answer more
 _SLOW = 2  # times as long as all others
+_MINUTE_S = 60.0
 
 
 def _rate_limit(case: Case) -> Explanation | None:
@@ -102,7 +103,10 @@ def _own_rate(case: Case) -> Explanation | None:
     if name is None:
         return None
     limit = seen.limiters[name].places or 0
-    asked = f"{number(60 * seen.tried_per_s * seen.model_calls)} model calls per minute were made"
+    calls = f"{number(seen.attempts * seen.model_calls)} model calls"
+    asked = f"{calls} were made in {ms(seen.seconds)}"
+    if seen.seconds >= _MINUTE_S:  # less says little of a minute: the first calls come at once
+        asked += f", {number(60 * seen.tried_per_s * seen.model_calls)} per minute"
     evidence = [f"{took(seen)}, {ms(seen.queues[name])} of it waiting for {name}={limit}", asked]
     advice = make_advice(f"raise {name} if the provider allows more", f"+{name}={2 * limit}")
     return Explanation(f"{name}_limit", name, evidence, [advice], "queue", f"{NOT_KNOWN}: what the provider allows.")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from pydantic import Field
 
 from velodrome.collector.keys import content_number, entry_of, name_hash
@@ -25,7 +26,7 @@ from velodrome.records.jsonl import LostLine, read_lines
 from velodrome.records.other_files import other_file
 from velodrome.records.outfile import OutFile
 from velodrome.records.rollout import beside
-from velodrome.settings.files import file_problem
+from velodrome.settings.files import file_problem, find_inputs, is_pattern
 from velodrome.settings.model import Settings
 from velodrome.settings.values import FilePath
 
@@ -120,16 +121,20 @@ class MergedRows:
 
 def merge(options: MergeOptions) -> MergeResult:
     """Write the rollouts, failures and runs of these outputs as one. Nothing is written if anything is wrong."""
-    out, paths = options.out, _without_failures(options.files)
+    out, paths = options.out, _without_failures(_matched(options.files))
     _check(out, paths)
     result, rows = MergeResult(), MergedRows()
     states = [_state(path) for path in paths]
     run = _merged_run(out, paths, allow_mixed=options.allow_mixed)
     for path in paths:
+        before, others = len(rows.keys), 0
         for number, line in _whole_lines(path, result):
             if not rows.add(number, line):
                 result.leave_out(path, number, "not a rollout")
+                others += _is_whole(line)
         rows.ends.append(len(rows.keys))
+        if others and len(rows.keys) == before:
+            raise InputError(f"{path}: no rollout in it, but {others} other lines; leave it out")
     again = rows.repeated(paths)
     result.repeated = int(again.sum())
     result.rollouts = len(again) - result.repeated
@@ -152,6 +157,11 @@ def merge(options: MergeOptions) -> MergeResult:
             run.save()
         output.commit()
     return result
+
+
+def _matched(paths: Sequence[Path]) -> list[Path]:
+    """The files that these paths name; one with `*` that the shell left alone stands for several."""
+    return [each for path in paths for each in (find_inputs(path) if is_pattern(path) else [path])]
 
 
 def _without_failures(paths: Sequence[Path]) -> list[Path]:
@@ -190,6 +200,15 @@ def _whole_lines(path: Path, result: MergeResult) -> Iterator[tuple[int, bytes]]
         result.leave_out(path, line.number, line.reason)
 
     return read_lines(path, lost=lost)
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line is JSON; the rest of a torn one is not."""
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _content(line: bytes) -> int:

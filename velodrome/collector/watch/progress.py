@@ -175,16 +175,17 @@ def _has_bar() -> bool:
     return sys.stderr.isatty() or any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__)
 
 
-def progress_text(state: RunState, rate: float, reward: str = "reward") -> str:
-    """The state of a run in words. `rate` is how many rollouts finish in a second."""
+def progress_text(state: RunState, rate: float | None, reward: str = "reward") -> str:
+    """The state of a run in words. `rate` is how many rollouts finish in a second; None if the run has ended."""
     parts = [f"{state.done}/{state.total} ({state.done / state.total:.0%})" if state.total else str(state.done)]
-    parts.append(f"{rate:.3g}/s" if rate >= 1 or not rate else f"{rate * 60:.3g}/min")
+    if rate is not None:
+        parts.append(f"{rate:.3g}/s" if rate >= 1 or not rate else f"{rate * 60:.3g}/min")
     if state.reward is not None:
         parts.append(f"{reward} {state.reward:.3f}")
-    parts += [f"{state.failed} failed", f"{state.in_flight} in flight"]
+    parts += [f"{state.failed} failed"] if rate is None else [f"{state.failed} failed", f"{state.in_flight} in flight"]
     if state.limit is not None:
         parts.append(f"limit {state.limit}")
-    if rate > 0 and state.total >= state.done:
+    if rate and state.total >= state.done:
         parts.append(f"{duration_text((state.total - state.done) / rate)} left")
     return ", ".join(parts)
 

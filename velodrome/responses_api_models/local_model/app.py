@@ -105,10 +105,16 @@ class LocalModel(Component):
         stream = ChatStream(request, "llama.cpp")
         if choosing:
             stream = ChatStream(request, "llama.cpp", shown=constrained.Reading().feed, final=constrained.interpret)
-        async with aclosing(self._chunks(model, body)) as chunks:
-            async for chunk in chunks:
-                for event in stream.add({**chunk, "model": self.name}):
-                    yield event
+        try:
+            async with aclosing(self._chunks(model, body)) as chunks:
+                async for chunk in chunks:
+                    for event in stream.add({**chunk, "model": self.name}):
+                        yield event
+        except ModelError as error:
+            if "context size" not in str(error):
+                raise
+            way = f"n_ctx is {self.n_ctx}: raise it in the model's block, or shorten the conversation"
+            raise ModelError(f"{error}; {way}", status=error.status, partial=error.partial) from error
         for event in stream.end():
             if event["type"] in ENDS:
                 missing = tokens.mark(event["response"]["output"], tokens.wanted(request, {}))
