@@ -94,3 +94,29 @@ def test_fuzzed_arguments_follow_the_schema_now_and_then_and_are_the_same_for_th
 def test_a_rule_that_does_not_exist_is_refused_with_the_nearest():
     with pytest.raises(InputError, match='did you mean "cheats"'):
         asyncio.run(velodrome.examine(Echo, TASKS, only=["cheat"]))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "seen"),
+    [
+        ([TASKS[0], TASKS[0]], "2 tasks have this id"),
+        ([{"id": "x", "responses_create_params": {}}], 'no "responses_create_params.input"'),
+        ([{"id": "x", "responses_create_params": {"input": "say it"}}], "KeyError: 'word'"),
+        ([7], "a task is a JSON object"),
+    ],
+)
+def test_data_that_is_not_sound_is_found_by_its_rule(tasks: list[Any], seen: str):
+    report = asyncio.run(velodrome.examine(Echo, tasks, only=["data"]))
+    assert report.failed == ["data"]
+    assert seen in report.rules["data"].findings[0].seen
+
+
+def test_a_task_without_an_id_and_an_answer_in_the_prompt_are_warnings():
+    class Parrot(Echo):
+        def reference_answer(self, task: Json) -> str:
+            return str(task["word"])
+
+    task = {"responses_create_params": {"input": "say nonsense, please"}, "word": "nonsense"}
+    report = asyncio.run(velodrome.examine(Parrot, [task], only=["data"]))
+    assert (report.passed, report.rules["data"].status) == (True, "warning")
+    assert [finding.seen[:8] for finding in report.rules["data"].findings] == ['no "id";', "the prom"]

@@ -54,6 +54,11 @@ class KeepsStates(Tally):
         return self._all[-1]
 
 
+class FailsToClose(Tally):
+    async def close_session(self, session: list[int]) -> None:
+        raise KeyError("gone")
+
+
 class Shares(Tally):
     shared_state = []  # noqa: RUF012 - the fault
 
@@ -119,6 +124,7 @@ def test_sessions_that_are_closed_and_forgotten_are_fine():
     [
         (StaysOpen, "open sessions"),
         (KeepsStates, "closed sessions are still held"),
+        (FailsToClose, "opened and closed: ToolError: close_session: KeyError: 'gone'"),
         (Shares, "interleaved"),
         (LeavesFiles, "open files"),
         (LeavesThreads, "threads"),

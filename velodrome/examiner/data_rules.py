@@ -27,6 +27,9 @@ class DataRule(Rule):
         refused = [play for play in await exam.alone() if isinstance(play.error, TaskError)]
         by_task = {play.case.task_id: play.failure for play in reversed(refused)}
         findings += [RuleFinding(task_id, "", failure) for task_id, failure in by_task.items()]
+        findings += [
+            RuleFinding(task_id, "", why) for task_id, why in exam.unanswered.items() if task_id not in by_task
+        ]
         findings += _given_away(exam)
         return RuleResult(findings, f"{len(rows)} tasks", "" if rows else exam.subject.no_tasks)
 

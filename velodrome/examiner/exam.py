@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from typing import Any
 
 from velodrome.contracts import prompt_text
-from velodrome.errors import InputError, blame
+from velodrome.errors import InputError, VelodromeError, blame, describe
 from velodrome.examiner.playing import AnswerCase, PlayedAnswer, Player
 from velodrome.examiner.subject import Subject
 
@@ -30,8 +30,8 @@ class Exam:
         self.subject = subject
         self.environment = environment
         self.tasks = [row for row in subject.rows if row.task is not None][:most_tasks]
-        with blame(InputError, f"{subject.name}: its answers"):
-            self.cases = [case for row in self.tasks for case in self._cases(row.task or {}, row.task_id)]
+        self.unanswered: dict[str, str] = {}  # by the id of a task: why the environment has no answers to it
+        self.cases = [case for row in self.tasks for case in self._cases(row.task or {}, row.task_id)]
         self.rollouts = 0
         self._alone: list[PlayedAnswer] = []
 
@@ -60,6 +60,15 @@ class Exam:
         return list(islice(cycle(await self.sample()), IN_FLIGHT))
 
     def _cases(self, task: Json, task_id: str) -> Iterator[AnswerCase]:
+        try:
+            with blame(InputError, "its answers"):
+                yield from list(self._own_cases(task, task_id))
+        except VelodromeError as error:
+            self.unanswered[task_id] = describe(error)
+        for name, text in garbage(task, task_id).items():
+            yield AnswerCase(task, task_id, "garbage", name, text)
+
+    def _own_cases(self, task: Json, task_id: str) -> Iterator[AnswerCase]:
         reference = self._hook("reference_answer", task)
         if reference is not None:
             yield AnswerCase(task, task_id, "reference", "", reference)
@@ -69,8 +78,6 @@ class Exam:
                 raise InputError(f"{hook}: expected answers by name, not {answers!r:.80}")
             for name, answer in answers.items():
                 yield AnswerCase(task, task_id, kind, str(name), answer)
-        for name, text in garbage(task, task_id).items():
-            yield AnswerCase(task, task_id, "garbage", name, text)
 
     def _hook(self, name: str, task: Json) -> Any:
         hook = getattr(self.environment, name, None)

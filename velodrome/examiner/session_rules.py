@@ -16,11 +16,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from velodrome.errors import RolloutError, describe
 from velodrome.examiner.exam import IN_FLIGHT, Exam
 from velodrome.examiner.playing import Player, play_together
 from velodrome.examiner.rule import Rule, RuleFinding, RuleResult, differences
+from velodrome.examiner.subject import TaskRow
 
 ROUNDS = 2
+_FEW = 4
 _SLACK = IN_FLIGHT // 4  # of pools that fill slowly, per kind
 _LOOKS, _LOOK_S = 40, 0.05
 _PLAIN = (str, bytes, int, float, bool, type(None), frozenset, type)
@@ -46,6 +49,7 @@ class SessionsRule(Rule):
             findings += differences(crowd, await play_together(player, cases), "interleaved again")
         findings += await self._growth(environment, before)
         findings += _kept(states)
+        findings += [finding for row in exam.tasks[:_FEW] for finding in await _opened_and_closed(environment, row)]
         exam.rollouts += ROUNDS * len(cases)
         return RuleResult(findings, f"{ROUNDS * len(cases)} rollouts, {IN_FLIGHT} at once")
 
@@ -58,6 +62,18 @@ class SessionsRule(Rule):
                 return []
             await asyncio.sleep(_LOOK_S if look else 0)
         return [RuleFinding("", "", f"{count} more {name} after {IN_FLIGHT} rollouts") for name, count in grown.items()]
+
+
+async def _opened_and_closed(environment: Any, row: TaskRow) -> list[RuleFinding]:
+    """A finding if a session cannot be opened and closed, twice. The agent goes on if closing one fails."""
+    try:
+        session = await environment.open(row.task)
+        await environment.close(session)
+        await environment.close(session)
+    except RolloutError as error:
+        place = f" ({error.place})" if error.place else ""
+        return [RuleFinding(row.task_id, "", f"opened and closed: {describe(error)[:300]}{place}")]
+    return []
 
 
 def _allowed(name: str) -> int:

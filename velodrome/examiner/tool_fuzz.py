@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from velodrome.errors import RolloutError, describe
@@ -60,7 +61,10 @@ class ToolsRule(Rule):
         findings: list[RuleFinding] = []
         for start in range(0, CALLS, PER_SESSION):
             row = exam.tasks[chance.randrange(len(exam.tasks))]
-            session = await exam.environment.open(row.task)
+            try:
+                session = await exam.environment.open(row.task)
+            except RolloutError as error:
+                return [*findings, RuleFinding(row.task_id, "", f"no session: {describe(error)[:300]}")]
             try:
                 for number in range(start, start + PER_SESSION):
                     arguments = fuzzed(tool.get("parameters") or {}, chance, number)
@@ -68,7 +72,8 @@ class ToolsRule(Rule):
                     if seen:
                         findings.append(RuleFinding(row.task_id, f"{tool['name']}({arguments!r:.120})", seen))
             finally:
-                await exam.environment.close(session)
+                with suppress(RolloutError):  # the rule on sessions reports it
+                    await exam.environment.close(session)
         return findings
 
 
