@@ -31,6 +31,7 @@ CONFIGS = {
     "equivalence_rule": "equivalence_rule.yaml",
     "equivalence_llm_judge": "equivalence_llm_judge.yaml",
     "structured_outputs": "structured_outputs.yaml",
+    "instruction_following": "instruction_following.yaml",
     "mcp_tools": "mcp_tools.yaml",
 }
 

@@ -28,7 +28,7 @@ class EquivalenceRule(Environment):
     """The reward is 1.0 if the stated answer equals `expected_answer` by the rule of the task's `kind`."""
 
     extraction: list[Literal["boxed", "label", "last_line"]] = Field(
-        list(FORMS), description="where the answer is read; the first of these that it has decides"
+        ["boxed", "label", "last_line"], description="where the answer is read; the first of these that it has decides"
     )
     several: Literal["refuse", "last"] = Field(
         "refuse", description="an answer that states different results earns nothing, or its last one counts"

@@ -19,7 +19,7 @@ class Mcqa(Environment):
     """The reward is 1.0 if the answer chooses the expected letter, and no other."""
 
     extraction: list[Extraction] = Field(
-        list(EXTRACTIONS),
+        ["boxed", "label", "letter", "text"],
         description="how the letter may be written, in the order they are tried; a task's `extraction` comes before it",
     )
     several: Literal["refuse", "last"] = Field(

@@ -42,8 +42,8 @@ class StructuredOutputs(Environment):
         """The process for slow schemas starts when it is needed."""
         if importlib.util.find_spec("jsonschema") is None:
             raise InputError('structured_outputs needs jsonschema: pip install "velodrome[environments]"')
-        limits = {"worker_processes": self.worker_processes, "worker_memory_mb": self.worker_memory_mb}
-        self._elsewhere = SchemaCheck(executor="process", verify_timeout_s=self.check_timeout_s, **limits)
+        settings: Json = {"worker_processes": self.worker_processes, "worker_memory_mb": self.worker_memory_mb}
+        self._elsewhere = SchemaCheck(executor="process", verify_timeout_s=self.check_timeout_s, **settings)
 
     async def seed_session(self, task: Json) -> None:
         """A schema that cannot be used is reported before the model is asked."""
