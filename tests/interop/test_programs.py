@@ -29,10 +29,6 @@ def test_the_page_on_performance_has_the_version_that_is_measured(name):
     assert f"| {PROGRAMS[name].needs[0].replace('==', ' ')}" in figures
 
 
-def test_what_is_only_measured_is_not_installed_for_the_tests():
-    assert set(PROGRAMS) - set(of_the_suite(large=True)) == {"verifiers_tool_env"}
-
-
 SCRIPT = ROOT / "tests" / "interop" / "programs.py"
 
 

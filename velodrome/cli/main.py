@@ -32,6 +32,7 @@ VERBS = {
     "data": "prepare tasks from a data set, and look at a file of tasks",
     "train": "teach a small policy by a scripted teacher, then PPO; also tools/run.py",
     "config": "print the resolved configuration, secrets masked",
+    "env": "add an environment of another project",
     "envs": "list the environments there are, or describe one",
     "init": "make the folder of a new environment, which works at once",
     "test": "whether an environment keeps the rules: answers, cheats, tools, sessions",

@@ -13,7 +13,6 @@ from starlette.types import ASGIApp
 from velodrome.contracts import Turns
 from velodrome.errors import InputError
 from velodrome.serving.apps.agent_app import agent_routes
-from velodrome.serving.apps.mcp_app import McpEndpoint
 from velodrome.serving.apps.measures import Measures
 from velodrome.serving.apps.model_app import ServedModel, model_routes
 from velodrome.serving.apps.peers import Peers
@@ -22,6 +21,7 @@ from velodrome.serving.apps.routes import JSON, TEXT, RequestLimits, get
 from velodrome.serving.apps.sessions import MAX_SESSIONS, SESSION_TTL_S, Seal, Sessions
 from velodrome.serving.apps.web_app import Background, Status, make_app
 from velodrome.serving.connect import METHODS
+from velodrome.serving.mcp_endpoint import McpEndpoint
 from velodrome.serving.process.listen import LOOPBACK, listening, reachable
 from velodrome.serving.profiling import ProcessProfile, stats
 from velodrome.serving.web_server import running

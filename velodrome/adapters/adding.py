@@ -1,0 +1,262 @@
+"""`velo env add`: an environment of another project becomes a folder here, with a config and example tasks.
+
+What is written is small and the user's own: a class of three lines where a process or a connection is needed, else a
+block for an environment that ships with us. Everything is tried before it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import yaml
+
+from velodrome.adapters.adapted import AdaptedEnvironment
+from velodrome.adapters.open_env import OpenEnvEnvironment
+from velodrome.adapters.virtual_environment import make_virtual_environment
+from velodrome.contracts import Json
+from velodrome.errors import InputError, RolloutError
+
+VENVS = Path(".velodrome") / "venvs"
+_ANSWER_S = 30.0
+
+
+@dataclass
+class Added:
+    """What an environment is made of: the block's implementation and settings, the class if it needs one, tasks."""
+
+    implementation: str
+    settings: Json
+    about: str
+    tasks: list[Json]
+    base: str = ""  # the class that its app.py derives from, as `module:Class`
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class AddRequest:
+    """What is to be added, and how."""
+
+    what: str  # after the colon: a package, a URL, an id, a command
+    name: str
+    folder: Path
+    tasks: int
+    arguments: Json
+    python: Path | None
+    say: Callable[[str], None]
+
+
+async def add_environment(
+    source: str,
+    *,
+    name: str | None = None,
+    folder: Path | None = None,
+    tasks: int = 20,
+    arguments: Json | None = None,
+    python: Path | None = None,
+    overwrite: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Path]:
+    """Add it to a folder; the files that were written, the config first."""
+    kind, _, what = source.partition(":")
+    if kind not in SOURCES or not what:
+        raise InputError(f"{source!r:.80} is none of {', '.join(f'{each}:…' for each in SOURCES)}")
+    folder = folder or Path.cwd()
+    name = name or default_name(kind, what)
+    if not re.fullmatch(r"[A-Za-z_]\w{0,60}", name):
+        raise InputError(f"{name!r:.80} cannot be the name of a folder; give another with --name")
+    home = folder / "resources_servers" / name
+    if home.exists() and not overwrite:
+        raise InputError(f"{home} is there already; set overwrite to write it again, or give another --name")
+    request = AddRequest(what, name, folder, tasks, arguments or {}, python, say)
+    try:
+        added = await SOURCES[kind](request)
+    except RolloutError as error:
+        raise InputError(str(error)) from error
+    return _written(home, name, source, added)
+
+
+def default_name(kind: str, what: str) -> str:
+    """A name from a package, a URL, an id or a command."""
+    if kind in ("openenv", "nemo_gym"):
+        text = urlsplit(what if "://" in what else f"//{what}").hostname or kind
+        text = f"{kind}_{text}"
+    elif kind == "mcp":
+        words = [word for word in shlex.split(what) if not word.startswith("-")]
+        text = (
+            urlsplit(what).hostname or "mcp" if "://" in what else f"mcp_{Path(words[-1] if words else 'tools').stem}"
+        )
+    else:
+        text = Path(re.split(r"[=<>~!\[@]", what)[0]).name
+    return re.sub(r"\W+", "_", text).strip("_").lower() or kind
+
+
+async def add_verifiers(request: AddRequest) -> Added:
+    """A package of verifiers in a virtual environment of its own."""
+    local = Path(request.what)
+    package = local.name if local.exists() else re.split(r"[=<>~!\[]", request.what)[0].strip()
+    python = request.python
+    if python is None:
+        needs = [str(local.resolve()) if local.exists() else request.what, "verifiers"]
+        python = make_virtual_environment(request.folder / VENVS / request.name, needs, request.say)
+    settings = {"adapter": "verifiers", "package": package, "python": str(python), "arguments": request.arguments}
+    environment = AdaptedEnvironment(**settings)
+    try:
+        request.say(f"loading {package}")
+        tasks = await environment.tasks(request.tasks)
+    finally:
+        await environment.aclose()
+    if python.is_relative_to(request.folder):
+        settings["python"] = str(python.relative_to(request.folder))
+    about = f"{package} of verifiers, in a process and a virtual environment of its own."
+    return Added(request.name, settings, about, tasks, "velodrome.adapters.adapted:AdaptedEnvironment")
+
+
+async def add_openenv(request: AddRequest) -> Added:
+    """A server of OpenEnv, by URL."""
+    settings: Json = {"openenv_url": request.what, **request.arguments}
+    environment = OpenEnvEnvironment(**settings)
+    try:
+        session = await environment.open({})
+        schema = environment._sessions[session].schema
+        await environment.begin(session, {})
+        await environment.close(session)
+    finally:
+        await environment.aclose()
+    fields = {name: each for name, each in (schema.get("properties") or {}).items() if name != "metadata"}
+    how = f"Each of your answers is one action, with these fields: {json.dumps(fields)}"
+    tasks = [
+        {
+            "id": f"seed-{seed}",
+            "responses_create_params": {"input": [{"role": "system", "content": how}]},
+            "reset": {"seed": seed},
+        }
+        for seed in range(request.tasks)
+    ]
+    about = f"An environment that OpenEnv serves at {request.what}."
+    return Added(request.name, settings, about, tasks, "velodrome.adapters.open_env:OpenEnvEnvironment")
+
+
+async def add_gymnasium(request: AddRequest) -> Added:
+    """An environment of Gymnasium, for the one that ships with us."""
+    try:
+        import gymnasium
+    except ImportError:
+        raise InputError('gymnasium is not installed: pip install "velodrome[environments]"') from None
+    try:
+        gymnasium.spec(request.what)
+    except gymnasium.error.Error as error:
+        raise InputError(f"gymnasium:{request.what}: {' '.join(str(error).split())}") from None
+    tasks: list[Json] = [
+        {"id": f"seed-{seed}", "responses_create_params": {"input": []}, "seed": seed} for seed in range(request.tasks)
+    ]
+    settings = {"env_id": request.what, **({"env_kwargs": request.arguments} if request.arguments else {})}
+    return Added("gymnasium_text", settings, f"{request.what} of Gymnasium.", tasks)
+
+
+async def add_nemo_gym(request: AddRequest) -> Added:
+    """A resources server of NeMo Gym, by URL."""
+    url = request.what.rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        raise InputError(f"nemo_gym:{url}: give the URL of its resources server, as http://…")
+    try:
+        waits = aiohttp.ClientTimeout(total=_ANSWER_S)
+        async with aiohttp.ClientSession(timeout=waits) as http, http.get(f"{url}/openapi.json") as reply:
+            described = json.loads(await reply.read()) if reply.status == 200 else {}
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise InputError(f"nemo_gym:{url}: no server answers: {error}") from None
+    if "/verify" not in (described.get("paths") or {}):
+        raise InputError(f"nemo_gym:{url}: the server has no /verify; is it a resources server?")
+    note = "Tasks are those of the environment over there: NeMo Gym's own files of its data set work as they are."
+    return Added(request.name, {"url": url}, f"A resources server of NeMo Gym at {url}.", [], notes=[note])
+
+
+async def add_mcp(request: AddRequest) -> Added:
+    """An MCP server, for the environment that ships with us."""
+    from velodrome.resources_servers.mcp_tools.app import McpTools
+
+    by_url = request.what.startswith(("http://", "https://"))
+    settings: Json = {"mcp_url": request.what} if by_url else {"command": request.what}
+    environment = McpTools(**settings, **request.arguments)
+    try:
+        tools = await environment.tools()
+    finally:
+        await environment.aclose()
+    if not tools:
+        raise InputError(f"mcp:{request.what}: the server has no tools")
+    names = ", ".join(each["name"] for each in tools)
+    task = {
+        "id": "example",
+        "responses_create_params": {"input": f"Call the tool {tools[0]['name']} once and say what it answered."},
+        "expected_calls": [{"name": tools[0]["name"]}],
+    }
+    note = (
+        f"Its tools: {names}. The one task shows the form; write your own with `expected_answer` or `expected_calls`."
+    )
+    return Added(
+        "mcp_tools", {**settings, **request.arguments}, f"The tools of `{request.what}`.", [task], notes=[note]
+    )
+
+
+SOURCES: dict[str, Callable[[AddRequest], Awaitable[Added]]] = {
+    "verifiers": add_verifiers,
+    "openenv": add_openenv,
+    "gymnasium": add_gymnasium,
+    "nemo_gym": add_nemo_gym,
+    "mcp": add_mcp,
+}
+
+
+def _written(home: Path, name: str, source: str, added: Added) -> list[Path]:
+    config, data, readme = home / "configs" / f"{name}.yaml", home / "data" / "example.jsonl", home / "README.md"
+    files = {config: _config(name, added), readme: _readme(name, source, added)}
+    if added.tasks:
+        files[data] = "".join(json.dumps(task, ensure_ascii=False) + "\n" for task in added.tasks)
+    if added.base:
+        module, _, base = added.base.partition(":")
+        own = "".join(part.capitalize() for part in name.split("_")) or "Theirs"
+        own = f"{own}Environment" if own == base else own
+        files[home / "app.py"] = (
+            f'"""{added.about} Made by velo env add."""\n\n'
+            f"from {module} import {base}\n\n\nclass {own}({base}):\n"
+            f'    """{added.about}"""\n'
+        )
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return list(files)
+
+
+def _config(name: str, added: Added) -> str:
+    reference = {"type": "resources_servers", "name": name}
+    agent: dict[str, Any] = {
+        "entrypoint": "app.py",
+        "resources_server": reference,
+        "model_server": {"type": "responses_api_models", "name": "policy_model"},
+    }
+    if added.tasks:
+        path = f"resources_servers/{name}/data/example.jsonl"
+        agent["datasets"] = [{"name": "example", "type": "example", "jsonl_fpath": path}]
+    about = {"entrypoint": "app.py", "domain": "other", "verified": False, "description": added.about}
+    blocks = {
+        name: {"resources_servers": {added.implementation: {**about, **added.settings}}},
+        f"{name}_simple_agent": {"responses_api_agents": {"simple_agent": agent}},
+    }
+    return yaml.safe_dump(blocks, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _readme(name: str, source: str, added: Added) -> str:
+    path = f"resources_servers/{name}"
+    notes = "".join(f"{note}\n\n" for note in added.notes)
+    return (
+        f"# {name}\n\n{added.about}\n\n{notes}Made by `velo env add {source}`.\n\n```bash\n"
+        f'velo collect "+config_paths=[{path}/configs/{name}.yaml,model.yaml]" +agent_name={name}_simple_agent \\\n'
+        f"    +input_jsonl_fpath={path}/data/example.jsonl +output_jsonl_fpath=results/{name}.jsonl\n```\n"
+    )
