@@ -175,6 +175,78 @@ async def test_a_judge_that_fails_is_a_fault_of_verification(tmp_path: Path):
     await taster.aclose()
 
 
+MARKED = """
+from typing import ClassVar
+from nemo_gym.base_resources_server import BaseResourcesServerConfig, ReverifyMode, SimpleResourcesServer
+from nemo_gym.base_resources_server import BaseVerifyRequest, BaseVerifyResponse
+from pydantic import BaseModel
+
+class Close(BaseModel):
+    resources_session_id: str
+
+class MarkedConfig(BaseResourcesServerConfig):
+    REVERIFY_MODE: ClassVar[ReverifyMode] = ReverifyMode.UNSUPPORTED
+
+class MarkedServer(SimpleResourcesServer):
+    config: MarkedConfig
+
+    def setup_webserver(self):
+        app = super().setup_webserver()
+        app.post("/close_session")(self.close)
+        return app
+
+    async def close(self, body: Close) -> None: ...
+
+    async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
+        lost = body.response.output_text == "lost"
+        reason = {"mask_sample": True, "failure_kind": "session_lost", "failure_reason": "no session"} if lost else {}
+        return BaseVerifyResponse(**body.model_dump(), reward=0.0, **reason)
+"""
+
+
+@in_a_loop
+async def test_a_score_that_its_server_marks_as_invalid_is_a_fault_and_other_ways_to_close_are_left_alone(
+    tmp_path: Path,
+):
+    marked = environment(tmp_path, "marked", MARKED)
+    task = {"responses_create_params": {"input": "?"}}
+    session = await marked.open(task)
+    assert await marked.score(session, task, answer(said("fine"))) == {"reward": 0.0}
+    with pytest.raises(VerifyError, match=r"not valid \(session_lost\): no session"):
+        await marked.score(session, task, answer(said("lost")))
+    await marked.close(session)
+    assert not await marked.deferrable()
+    await marked.aclose()
+
+
+@in_a_loop
+async def test_a_judge_asked_by_their_helper(tmp_path: Path):
+    app = TASTER.replace(
+        """        answer = await self.server_client.post(
+            server_name=self.config.judge_model_server.name, url_path="/v1/responses", json=params
+        )
+        judged = NeMoGymResponse.model_validate(await get_response_json(answer))
+""",
+        """        judged = await call_judge(
+            self.server_client, server_name=self.config.judge_model_server.name, url_path="/v1/responses",
+            json=params, response_model=NeMoGymResponse,
+        )
+""",
+    ).replace("from nemo_gym.server_utils import get_response_json", "from nemo_gym.judge import call_judge")
+    assert "call_judge(" in app
+    write_folder(tmp_path, "taster", app)
+    judge = {"type": "responses_api_models", "name": "judge"}
+    blocks = config("taster", judge_model_server=judge, judge_responses_create_params={"input": []})
+    blocks["judge"] = {"responses_api_models": {"scripted_model": {"answers": ["yes"]}}}
+    taster = components(tmp_path, blocks).connect("taster_resources_server")
+    score = await taster.score("", {"responses_create_params": {"input": "?"}}, answer(said("soup")))
+    assert score == {"reward": 1.0, "verdict": "yes"}
+    broken = ScriptedModel(answers=["yes"], faults=[{"kind": "status", "status": 500, "every": 1}])
+    taster = components(tmp_path, blocks, judge=broken).connect("taster_resources_server")
+    with pytest.raises(VerifyError, match="JudgeError"):
+        await taster.score("", {"responses_create_params": {"input": "?"}}, answer(said("soup")))
+
+
 LIFE = """
 from contextlib import asynccontextmanager
 from nemo_gym.base_resources_server import BaseResourcesServerConfig as Config, SimpleResourcesServer

@@ -207,7 +207,7 @@ class HttpResources(RemoteServer):
         headers = {**_cookie(session), wire.BRIEF: "yes"}
         body = {**task, "response": response}
         score = decoded(await self._post("/verify", body, VerifyError, REPEATED, headers), VerifyError)
-        return {name: value for name, value in score.items() if name not in _ECHOED}
+        return _valid({name: value for name, value in score.items() if name not in _ECHOED})
 
     async def close(self, session: str) -> None:
         if not session or not self._closes:
@@ -216,7 +216,7 @@ class HttpResources(RemoteServer):
             await self._post("/close_session", {}, ToolError, REPEATED, _cookie(session))
         except ToolError as error:
             cause = error.__cause__
-            if not isinstance(cause, CallError) or cause.status not in (404, 405):
+            if not isinstance(cause, CallError) or cause.status not in (404, 405, 422):  # 422: it closes another way
                 raise
             self._closes = False
 
@@ -256,6 +256,16 @@ class HttpAgent(RemoteServer):
     async def deferrable(self) -> bool:
         report = await self._get("/", AgentError)
         return not isinstance(report, dict) or report.get("deferrable") is not False
+
+
+def _valid(score: Json) -> Json:
+    """A score, unless its environment says that it is none, as NeMo Gym's do when a judge failed: that is a fault."""
+    failure = score.get("failure_kind") or score.get("_ng_failure_class")
+    if score.get("mask_sample") is True or score.get("_ng_failure_class"):
+        reason = score.get("failure_reason") or score.get("_ng_failure_judge_error") or "it gives no reason"
+        raise VerifyError(f"verify: its score is not valid ({failure or 'mask_sample'}): {reason}")
+    said = ("mask_sample", "failure_kind", "failure_reason")
+    return {name: value for name, value in score.items() if value or name not in said}
 
 
 def _cookie(session: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.middleware.sessions import SessionMiddleware
 from starlette.responses import Response as WebResponse
 
+from velodrome.errors import ModelError
 from velodrome.serving.folders.gym_types import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from velodrome.settings.files import find_input
 
@@ -54,8 +56,15 @@ class BaseRunServerInstanceConfig(BaseRunServerConfig):
     name: str
 
 
+class ReverifyMode(StrEnum):
+    STATELESS = "stateless"
+    UNSUPPORTED = "unsupported"
+    UNKNOWN = "unknown"
+
+
 class BaseResourcesServerConfig(BaseRunServerInstanceConfig):
-    pass
+    expose_tools_over_mcp: bool = False
+    REVERIFY_MODE: ClassVar[ReverifyMode] = ReverifyMode.UNKNOWN
 
 
 class ServerClient(BaseModel):
@@ -114,6 +123,9 @@ class BaseVerifyRequest(BaseRunRequest):
 
 class BaseVerifyResponse(BaseVerifyRequest):
     reward: float
+    mask_sample: bool = False  # true: the reward is not valid, which here fails the rollout
+    failure_kind: str | None = None
+    failure_reason: str | None = None
 
 
 class BaseMultiRewardVerifyResponse(BaseVerifyResponse):
@@ -178,6 +190,29 @@ async def get_response_json(response: Any) -> Any:
 
 async def raise_for_status(response: Any) -> None:
     response.raise_for_status()
+
+
+class JudgeError(Exception):
+    """A judge could not be asked."""
+
+
+async def reraise_judge_errors(call: Awaitable[Any]) -> Any:
+    """What a call of a judge gives; its failure as a `JudgeError`."""
+    try:
+        return await call
+    except (ModelError, RuntimeError, ValueError, OSError) as error:
+        raise JudgeError(f"{type(error).__name__}: {error}") from error
+
+
+run_judge = reraise_judge_errors
+
+
+async def call_judge(
+    server_client: ServerClient, *, server_name: str, url_path: str, json: Any, response_model: type[BaseModel]
+) -> Any:
+    """The answer of a judge, as this type."""
+    answer = await reraise_judge_errors(server_client.post(server_name=server_name, url_path=url_path, json=json))
+    return response_model.model_validate(await reraise_judge_errors(get_response_json(answer)))
 
 
 class PromptConfig(BaseModel):

@@ -76,7 +76,10 @@ class FolderEnvironment(HttpResources):
         """Nothing: such a server tells nothing of itself."""
 
     async def deferrable(self) -> bool:
-        """Whether `verify` can run later: not if it reads the request, which has the session."""
+        """Whether `verify` can run later, as the config class says; else not if it reads the request's session."""
+        mode = getattr(getattr(self._field("config"), "REVERIFY_MODE", None), "value", "unknown")
+        if mode != "unknown":
+            return bool(mode == "stateless")
         return "request" not in inspect.signature(self.server_class.verify).parameters
 
     async def aclose(self) -> None:

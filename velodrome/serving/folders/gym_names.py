@@ -34,6 +34,7 @@ MODULES = {
     "server_utils": _EVERYTHING,
     "global_config": _EVERYTHING,
     "prompt": _EVERYTHING,
+    "judge": _EVERYTHING,
 }
 
 
