@@ -340,12 +340,12 @@ _NOT_A_MODELS = frozenset(
 )
 
 
-def answer_flaw(response: Any) -> str | None:
-    """Why this is not an answer to a model call, or None."""
-    return output_flaw(response) or usage_flaw(response.get("usage"))
+def answer_flaw(response: Any, *, by_agent: bool = False) -> str | None:
+    """Why this is not an answer to a model call, or None. An agent's may hold the results of tools that it called."""
+    return output_flaw(response, by_agent=by_agent) or usage_flaw(response.get("usage"))
 
 
-def output_flaw(response: Any) -> str | None:
+def output_flaw(response: Any, *, by_agent: bool = False) -> str | None:
     """The same, whatever its counts are."""
     if not isinstance(response, dict):
         return f"the answer is not an object but {response!r:.40}"
@@ -353,7 +353,7 @@ def output_flaw(response: Any) -> str | None:
     if not isinstance(output, list):
         return f'"output" is not a list but {output!r:.40}'
     for index, item in enumerate(output):
-        problem = flaw(item) or forged(item)
+        problem = flaw(item) or (None if by_agent and item.get("type") in _NOT_A_MODELS else forged(item))
         if problem is not None:
             return f"output[{index}]: {problem}"
     if response.get("status") != "incomplete" and not any(map(_says_something, output)):

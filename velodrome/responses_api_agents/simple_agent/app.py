@@ -80,9 +80,9 @@ class SimpleAgent(Component):
     async def run(self, task: str | Json, *, verify: bool = True) -> Json:
         """One task, from its prompt to its score. A text is a task that asks it."""
         items: list[Json] = []
-        return await self._in_time(self._run(as_task(task), items, verify), items)
+        return await self.in_time(self._run(as_task(task), items, verify), items)
 
-    async def _in_time(self, work: Coroutine[Any, Any, Json], items: list[Json]) -> Json:
+    async def in_time(self, work: Coroutine[Any, Any, Json], items: list[Json]) -> Json:
         """The work's result within `timeout_s`; an error carries the conversation so far."""
         try:
             with deadline(self.timeout_s):
@@ -125,7 +125,7 @@ class SimpleAgent(Component):
     async def respond(self, request: Json) -> Json:
         """Continue one conversation until the model stops calling tools."""
         items: list[Json] = []
-        return await self._in_time(self._respond(request, items), items)
+        return await self.in_time(self._respond(request, items), items)
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The same, as it happens: what the model writes, turn after turn, and the results of its calls."""
@@ -133,7 +133,7 @@ class SimpleAgent(Component):
         async def tell(put: Put[Json]) -> None:
             items: list[Json] = []
             narration = Narration(self.model, put)
-            await narration.end(await self._in_time(self._respond(request, items, narration), items))
+            await narration.end(await self.in_time(self._respond(request, items, narration), items))
 
         async with aclosing(relayed(tell)) as events:
             async for event in events:
@@ -276,14 +276,14 @@ def prompt_of(request: Json) -> list[Json]:
     return messages
 
 
-def checked(response: Any, usage: Json) -> list[Json]:
+def checked(response: Any, usage: Json, *, by_agent: bool = False) -> list[Json]:
     """The items of an answer. Its tokens are counted first: an answer with a flaw was paid for too."""
     used = response.get("usage") if isinstance(response, dict) else None
     miscounted = usage_flaw(used)
     if used and miscounted is None:
         add_usage(usage, used)
         tally("tokens", total_tokens(used))
-    problem = output_flaw(response) or miscounted
+    problem = output_flaw(response, by_agent=by_agent) or miscounted
     if problem is not None:
         raise ModelError(problem)
     items: list[Json] = response["output"]

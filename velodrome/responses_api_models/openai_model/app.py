@@ -118,6 +118,9 @@ class OpenAI(Component):
     session_header: Header = Field(
         "X-Session-ID", description="a header with one id per rollout, for routers; an empty text for none"
     )
+    is_agent: bool = Field(
+        False, description="the server is an agent, whose answers hold tool results too ([remote_agent](theirs.md))"
+    )
     sticky_margin: int = Field(
         http.STICKY_MARGIN,
         ge=0,
@@ -321,7 +324,7 @@ class OpenAI(Component):
                 raise _unusable(reply, str(error)) from error
         if answer.get("status") not in (None, "completed", "incomplete"):
             raise _unusable(reply, f'status "{answer["status"]}"')
-        problem = answer_flaw(answer)
+        problem = answer_flaw(answer, by_agent=self.is_agent)
         if problem is not None:
             raise _unusable(reply, problem)
         return answer, self._tokens(endpoint, answer, request)

@@ -1,0 +1,107 @@
+"""An agent anywhere that answers `/v1/responses` or `/v1/chat/completions`; our environment verifies what it answered.
+
+It is asked once, with the task's conversation, and does the rest itself: its own model, its own tools. What it returns,
+results of its tools included, is the rollout. If the environment is a server, the agent can be given the tools of the
+session by MCP. A fault of the agent is an `AgentError`.
+"""
+
+from __future__ import annotations
+
+from http.cookies import SimpleCookie
+from typing import Any
+
+from velodrome.contracts import Json, Model, Resources, Turns, as_task
+from velodrome.errors import AgentError, InputError, ModelError, TaskError, ToolError, VerifyError, blame
+from velodrome.rates import counting
+from velodrome.records.response_fields import complete
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent, checked
+from velodrome.seeds import seeded
+from velodrome.settings.component import Component, Field
+from velodrome.timing.spans import span
+
+
+class RemoteAgent(Component):
+    """An agent behind HTTP: one call per rollout, then verify."""
+
+    agent_server: Model = Field(
+        description="where it is: `{type: responses_api_models, name: INSTANCE}` of an `openai_model` with"
+        " `is_agent: true`"
+    )
+    environment: Resources = Field(
+        validation_alias="resources_server", description="the environment: `{type: resources_servers, name: INSTANCE}`"
+    )
+    timeout_s: float = Field(3600.0, gt=0, description="one rollout; one that takes longer fails")
+    offer_mcp: bool = Field(
+        False, description="give it the environment's tools as an MCP server; the environment must be a server"
+    )
+
+    def setup(self) -> None:
+        """The sessions are opened and closed as `simple_agent` does."""
+        self._host = SimpleAgent(model=self.agent_server, environment=self.environment, timeout_s=self.timeout_s)
+        self._mcp_url = str(getattr(self.environment, "url", "") or "")
+        if self.offer_mcp and not self._mcp_url:
+            raise InputError(
+                "offer_mcp: the environment runs in this process, and an agent elsewhere cannot reach it: velo run"
+                " serves it, or give its block a url (docs/theirs.md#an-agent-anywhere)"
+            )
+
+    async def run(self, task: str | Json, *, verify: bool = True) -> Json:
+        """One task, from its prompt to its score. A text is a task that asks it."""
+        items: list[Json] = []
+        return await self._host.in_time(self._run(as_task(task), items, verify), items)
+
+    async def respond(self, request: Json) -> Json:
+        """The agent's answer; nothing is verified."""
+        items: list[Json] = []
+        return await self._host.in_time(self._asked("", request, items), items)
+
+    async def deferrable(self) -> bool:
+        """Whether verification can be left for later."""
+        return await self.environment.deferrable()
+
+    async def aclose(self) -> None:
+        """Nothing of its own to close."""
+
+    async def _run(self, task: Json, items: list[Json], verify: bool) -> Json:
+        with span("session"), blame(ToolError, "seed_session"):
+            session = await self.environment.open(task)
+        try:
+            if isinstance(self.environment, Turns) and await self.environment.begin(session, task) is not None:
+                raise TaskError("the environment takes turns, and remote_agent answers once; use simple_agent")
+            request = task["responses_create_params"]
+            response = await self._asked(session, request, items)
+            result = {**task, "responses_create_params": request}
+            if verify:
+                with span("verify"), blame(VerifyError, "verify"):
+                    result |= await self.environment.score(session, task, response)
+        finally:
+            await self._host.leave(session)
+        return {**result, "response": response}
+
+    async def _asked(self, session: str, request: Json, items: list[Json]) -> Json:
+        """The agent's Response. Tools of the environment are not sent: nobody here would run them."""
+        asked = {name: value for name, value in request.items() if name not in ("tools", "tool_choice")}
+        if self.offer_mcp and session:
+            asked["tools"] = [self._mcp_tool(session)]
+        usage: Json = {}
+        try:
+            with span("model"), blame(AgentError, "the agent"):
+                response = await counting(self.agent_server.respond)(seeded(asked))
+                items += checked(response, usage, by_agent=True)
+        except ModelError as error:
+            failed = AgentError(str(error))
+            failed.away = error.away
+            raise failed from error
+        return complete({**response, "output": items, "usage": usage}, request)
+
+    def _mcp_tool(self, session: str) -> Json:
+        """The environment's `/mcp` as OpenAI's tool of that kind; the session's cookie is the token."""
+        cookies: Any = SimpleCookie(session)
+        token = next(iter(cookies.values())).value if cookies else ""
+        return {
+            "type": "mcp",
+            "server_label": "environment",
+            "server_url": f"{self._mcp_url}/mcp",
+            "authorization": token,
+            "require_approval": "never",
+        }
