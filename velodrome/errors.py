@@ -7,6 +7,7 @@ VelodromeError
 ├── ServerError        a server did not start, or went away
 ├── MetricError        a run has no such metric, for example because every rollout failed
 ├── TrainError         training cannot go on; the last checkpoint is good
+├── SandboxEnded       the program in a sandbox, or the sandbox itself, is gone
 ├── CallError          one HTTP call got no usable answer; its caller says whose fault that is
 └── RolloutError       one rollout failed: recorded with its boundary, never fatal
     ├── ModelError · ToolError · VerifyError · AgentError · TaskError
@@ -64,6 +65,15 @@ class MetricError(VelodromeError, KeyError):
 
 class TrainError(VelodromeError):
     """Training cannot go on: a loss that is no number. The last checkpoint is good."""
+
+
+class SandboxEnded(VelodromeError):
+    """The program in a sandbox, or the sandbox itself, is gone. `ran` is what is known of it."""
+
+    def __init__(self, message: str, ran: Any) -> None:
+        super().__init__(message)
+        self.ran = ran
+        self.stopped: str = ran.stopped
 
 
 class Away(NamedTuple):

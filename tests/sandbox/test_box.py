@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from patience import DEADLINE_S
 
 from velodrome.sandbox import Limits, Ran, Sandbox, SandboxEnded, Sandboxes
 
@@ -119,3 +125,109 @@ def test_each_box_has_files_of_its_own_and_a_closed_one_is_over():
         return seen
 
     assert asyncio.run(act()) == (["a"], ["b"])
+
+
+def test_links_are_not_followed_from_outside():
+    async def act(box: Sandbox) -> object:
+        await box.write("real/file", "inside")
+        await box.run(["sh", "-c", "ln -s real/file soft; ln -s real folder; ln -s /proc/1 deep; mkdir dir"])
+        await box.run(["python3", "-c", "import os; os.mkfifo('p')"])
+        read = [await box.read(path) for path in ("soft", "folder/file", "deep/environ", "p", "dir", "real/file")]
+        with pytest.raises(OSError):
+            await box.write("folder/new", "x")
+        await box.write("soft", "new")
+        return read, await box.read("real/file"), await box.read("soft"), await box.files()
+
+    read, kept, replaced, files = in_a_box(act)
+    assert read == [None, None, None, None, None, b"inside"]
+    assert (kept, replaced, files) == (b"inside", b"new", ["soft", "real/file"])
+
+
+DAEMON = """
+import fcntl, os, signal
+lock = open("lock", "w")
+reader, writer = os.pipe()
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        for number in (1, 2, 3, 15):
+            signal.signal(number, signal.SIG_IGN)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.write(writer, b"x")
+        while True:
+            signal.pause()
+os.read(reader, 1)
+"""
+LOCKED = "import fcntl; fcntl.flock(open('lock'), fcntl.LOCK_EX | fcntl.LOCK_NB); print('free')"
+
+
+def test_a_daemon_ends_with_the_program_that_started_it():
+    async def act(box: Sandbox) -> str:
+        await box.run(["python3", "main.py"])
+        return (await box.run(["python3", "-c", LOCKED])).stdout
+
+    assert in_a_box(act, main_py=DAEMON) == "free\n"
+
+
+def test_one_program_at_a_time():
+    async def act(box: Sandbox) -> None:
+        program = await box.start(["python3", "-c", "input()"])
+        with pytest.raises(RuntimeError, match="a program runs"):
+            await box.run(["true"])
+        await program.stop()
+        assert (await box.run(["true"])).exit_code == 0
+
+    in_a_box(act)
+
+
+def test_a_run_that_is_cancelled_leaves_the_box_free():
+    async def act(box: Sandbox) -> int:
+        task = asyncio.create_task(box.run(["python3", "-c", "open('started', 'w'); import time; time.sleep(1000)"]))
+        while await box.read("started") is None:
+            pass
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return (await box.run(["true"])).exit_code
+
+    assert in_a_box(act) == 0
+
+
+def test_the_output_of_a_talking_program_is_limited_between_questions():
+    async def act(box: Sandbox) -> str:
+        program = await box.start(["python3", "-c", "while True: print('x' * 1000, end='')"])
+        with pytest.raises(SandboxEnded) as raised:
+            await program.ask(b"", timeout_s=60)
+        return raised.value.stopped
+
+    assert in_a_box(act) == "output"
+
+
+def descendants(pid: int) -> list[int]:
+    children = [
+        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
+    ]
+    return [found for child in children for found in (child, *descendants(child))]
+
+
+def test_a_box_ends_with_the_process_that_opened_it(tmp_path: Path):
+    """Even if that process has no chance to close it."""
+    script = tmp_path / "host.py"
+    script.write_text(
+        "import asyncio, os, signal\nfrom velodrome.sandbox import Sandboxes\n"
+        "async def main():\n"
+        "    boxes = Sandboxes(warm=1)\n"
+        "    box = await boxes.open()\n"
+        "    print('open', flush=True)\n"
+        "    await box.run(['sleep', '1000'])\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        watched = [os.pidfd_open(pid) for pid in descendants(process.pid)]
+        process.kill()
+    assert len(watched) >= 2  # bubblewrap, and the supervisor in it
+    for end in watched:
+        assert select.select([end], [], [], DEADLINE_S)[0] == [end]
+        os.close(end)

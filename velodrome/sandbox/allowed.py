@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from velodrome.errors import VelodromeError
-
 STOPPED = ("", "time", "cpu", "memory", "output", "disk", "processes", "ended")  # the codes inside.py answers with
 
 
@@ -33,10 +31,4 @@ class Ran:
     cpu_s: float
 
 
-class SandboxEnded(VelodromeError):
-    """The program or its sandbox is gone. `ran` is what is known of the program."""
-
-    def __init__(self, message: str, ran: Ran | None = None) -> None:
-        super().__init__(message)
-        self.ran = ran or Ran("", "", -9, "ended", 0.0, 0.0)
-        self.stopped = self.ran.stopped
+LOST = Ran("", "", -9, "ended", 0.0, 0.0)  # its sandbox is gone, and with it what it wrote

@@ -27,7 +27,7 @@ _SAFE = {
 
 
 async def choose(allow_unsafe: bool, only: str | None = None) -> Backend:
-    """The first kind that works; InputError if none does and unsafe boxes are not allowed."""
+    """The first kind that works, or the one that is asked for; InputError if there is none that is allowed."""
     for name, (problem, start) in _SAFE.items():
         if only not in (None, name):
             continue

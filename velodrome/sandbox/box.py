@@ -7,7 +7,8 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 
-from velodrome.sandbox.allowed import STOPPED, Limits, Ran, SandboxEnded
+from velodrome.errors import SandboxEnded
+from velodrome.sandbox.allowed import LOST, STOPPED, Limits, Ran
 from velodrome.sandbox.link import BoxReply, Link
 
 _GRACE_S = 5.0  # beyond the limit, before the box is killed from outside
@@ -19,6 +20,7 @@ class Sandbox:
 
     def __init__(self, link: Link, limits: Limits, closed: Callable[[Sandbox], None]) -> None:
         self._link, self._limits, self._closed = link, limits, closed
+        self._running: asyncio.Future[BoxReply] | None = None
 
     async def run(self, argv: Sequence[str], stdin: str | bytes = "", limits: Limits | None = None) -> Ran:
         """Run a program to its end; then everything it started is killed."""
@@ -42,8 +44,11 @@ class Sandbox:
 
     def _begin(self, argv: Sequence[str], stdin: bytes, limits: Limits, *, talks: bool) -> asyncio.Future[BoxReply]:
         if self._link.ended:
-            raise SandboxEnded("the sandbox has ended")
-        return self._link.ask("start", list(argv), stdin, asdict(limits), talks, room=limits.output_bytes)
+            raise SandboxEnded("the sandbox has ended", LOST)
+        if self._running is not None and not self._running.done():
+            raise RuntimeError("a program runs in this sandbox; stop it before another one is started")
+        self._running = self._link.ask("start", list(argv), stdin, asdict(limits), talks, room=limits.output_bytes)
+        return self._running
 
     async def write(self, path: str, data: str | bytes) -> None:
         """Write a file in the scratch; OSError if that is not possible there."""

@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 from velodrome.sandbox.process_tree import cpu_used, others, tasks_of_user, usage
-from velodrome.sandbox.scratch import list_files, read_file, write_file
+from velodrome.sandbox.scratch import disk_is_used_up, list_files, read_file, write_file
 
 REPLY = struct.Struct("<IBiBddII")  # request, kind, code, stopped, wall_s, cpu_s, bytes of the body: first part, rest
 DONE, LINES = 0, 1
@@ -28,11 +28,10 @@ TIME, CPU, MEMORY, OUTPUT, DISK, PROCESSES = 1, 2, 3, 4, 5, 6
 KILL, XCPU, XFSZ = 9, 24, 25
 HOST = 0
 TICK_S = 0.02
-MAX_INODES = 20_000  # of the scratch: an empty file costs kernel memory, too
 OPEN_FILES = 256
-FULL = 1 << 14  # less than this is free: the scratch is full
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
 SECCOMP_MODE_FILTER = 2
+RESERVED_MB = 1024  # of addresses, beyond the memory: threads reserve much that they do not use
 SPARE = 16  # processes beyond the limit that can start; then the next look ends them
 ALONE = os.getpid() == 1  # in a namespace of its own: every other process here is one of the box
 ENVIRONMENT: dict[str, str] = {}
@@ -61,11 +60,10 @@ class Running:
             os.close(end)
         for end in (self.input, self.output, self.errors):
             os.set_blocking(end, False)
-        self.ended = os.pidfd_open(self.pid)
 
     def descriptors(self) -> list[tuple[int, int]]:
         """What to wait for, and for what."""
-        pairs = [(self.output, select.POLLIN), (self.errors, select.POLLIN), (self.ended, select.POLLIN)]
+        pairs = [(self.output, select.POLLIN), (self.errors, select.POLLIN)]
         if self.stdin:
             pairs.append((self.input, select.POLLOUT))
         return [pair for pair in pairs if pair[0] >= 0]
@@ -112,14 +110,21 @@ class Running:
         for name in ("output", "errors"):
             while getattr(self, name) >= 0 and self.collect(name):
                 pass
-        for name in ("input", "output", "errors", "ended"):
+        for name in ("input", "output", "errors"):
             self.shut(name)
         code = os.waitstatus_to_exitcode(self.status) if self.status is not None else -KILL
-        if not self.stopped:
-            self.stopped = _reason(code, self.err)
+        self.stopped = self.stopped or self._reason(code)
         wall_s = time.monotonic() - self.started
         cpu_s = cpu_used(resource.RUSAGE_CHILDREN) - self.cpu_before
         send(self.request, DONE, bytes(self.out), bytes(self.err), code, self.stopped, wall_s, cpu_s)
+
+    def _reason(self, code: int) -> int:
+        """The limit that made the program end by itself, as far as that shows."""
+        if code == -XCPU:
+            return CPU
+        if code == -XFSZ or disk_is_used_up(self.limits["disk_mb"] << 20, ALONE, at_end=True):
+            return DISK
+        return MEMORY if code and self.err.rstrip().endswith(b"MemoryError") else 0
 
     def watch(self) -> None:
         """Compare what all processes here use together with the limits."""
@@ -132,10 +137,8 @@ class Running:
             self.stopped = CPU
         elif not self.talks and time.monotonic() - self.started > self.limits["wall_s"]:
             self.stopped = TIME
-        else:
-            disk = os.statvfs(".")
-            if disk.f_files - disk.f_ffree > MAX_INODES and ALONE:
-                self.stopped = DISK
+        elif disk_is_used_up(self.limits["disk_mb"] << 20, ALONE, at_end=False):
+            self.stopped = DISK
 
 
 def _become(argv: list[str], ends: tuple[int, int, int], limits: dict[str, Any]) -> None:
@@ -151,7 +154,7 @@ def _become(argv: list[str], ends: tuple[int, int, int], limits: dict[str, Any])
         _limit(resource.RLIMIT_CORE, 0)
         _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
         _limit(resource.RLIMIT_FSIZE, limits["disk_mb"] << 20)
-        _limit(resource.RLIMIT_AS, limits["memory_mb"] << 20)
+        _limit(resource.RLIMIT_AS, limits["memory_mb"] + RESERVED_MB << 20)
         _limit(resource.RLIMIT_CPU, cpu_s, cpu_s + 1)
         if OWN["user"]:  # else the processes that the user runs elsewhere count, too
             _limit(resource.RLIMIT_NPROC, limits["processes"] + SPARE)
@@ -171,16 +174,6 @@ def _limit(which: int, soft: int, hard: int | None = None) -> None:
     wanted = soft if hard is None else hard
     hard = wanted if ceiling == resource.RLIM_INFINITY else min(wanted, ceiling)
     resource.setrlimit(which, (min(soft, hard), hard))
-
-
-def _reason(code: int, errors: bytearray) -> int:
-    """The limit that made a program end by itself, as far as that shows."""
-    if code == -XCPU:
-        return CPU
-    disk = os.statvfs(".")
-    if code == -XFSZ or (ALONE and disk.f_bavail * disk.f_bsize < FULL):
-        return DISK
-    return MEMORY if code and errors.rstrip().endswith(b"MemoryError") else 0
 
 
 def kill_all(job: Running | None = None) -> None:
@@ -276,18 +269,32 @@ def obey(job: Running | None) -> Running | None:
     return job
 
 
+def _news_of_children() -> int:
+    """A descriptor that can be read when a child has ended."""
+    news, write_end = os.pipe()
+    for end in (news, write_end):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return news
+
+
 def serve() -> None:
     """Wait for requests, and look after the program that runs."""
     job: Running | None = None
     looked = 0.0
+    children = _news_of_children()
     while True:
         poll = select.poll()
         poll.register(HOST, select.POLLIN)
+        poll.register(children, select.POLLIN)
         for end, events in job.descriptors() if job else ():
             poll.register(end, events)
         ready = {end for end, _ in poll.poll(TICK_S * 1000 if job else None)}
         if HOST in ready:
             job = obey(job)
+        if children in ready:
+            os.read(children, 4096)
         if job is None:
             continue
         if job.input in ready or not (job.stdin or job.talks or job.input < 0):
@@ -295,11 +302,10 @@ def serve() -> None:
         for name in ("output", "errors"):
             if getattr(job, name) in ready:
                 job.collect(name)
-        if job.ended in ready:
+        if children in ready:
             reap(job)
         now = time.monotonic()
         if job.status is None and not job.stopped and now - looked > TICK_S:
-            reap(job)
             job.watch()
             looked = time.monotonic()
             looked += 4 * (looked - now)  # looking takes at most a fifth of the time
@@ -338,7 +344,10 @@ def confine(confined: dict[str, Any]) -> None:
     """Without namespaces: what Landlock lets this process read and write, and the system calls it has."""
     import sandlock
 
-    sandlock.confine(sandlock.Sandbox(fs_readable=confined["readable"], fs_writable=[os.getcwd()]))
+    try:
+        sandlock.confine(sandlock.Sandbox(fs_readable=confined["readable"], fs_writable=[os.getcwd()]))
+    except sandlock.SandlockError as error:
+        raise OSError(1, str(error)) from None
     code = ctypes.create_string_buffer(confined["filter"])
     program = struct.pack("HxxxxxxP", len(confined["filter"]) // 8, ctypes.addressof(code))
     if _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.create_string_buffer(program)):

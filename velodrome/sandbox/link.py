@@ -18,8 +18,9 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
+from velodrome.errors import SandboxEnded
 from velodrome.sandbox import inside, process_tree, scratch
-from velodrome.sandbox.allowed import SandboxEnded
+from velodrome.sandbox.allowed import LOST
 from velodrome.sandbox.started import Start, Started
 
 _BOOTSTRAP = """
@@ -83,7 +84,7 @@ class Link:
         except BaseException as error:
             await link.close()
             if isinstance(error, TimeoutError):
-                raise SandboxEnded("the sandbox did not start") from None
+                raise SandboxEnded("the sandbox did not start", LOST) from None
             raise
         return link
 
@@ -101,7 +102,7 @@ class Link:
     def _expect(self, request: int) -> asyncio.Future[BoxReply]:
         answer: asyncio.Future[BoxReply] = asyncio.get_running_loop().create_future()
         if self.ended:
-            answer.set_exception(SandboxEnded("the sandbox has ended"))
+            answer.set_exception(SandboxEnded("the sandbox has ended", LOST))
         else:
             self._waiting[request] = answer
         return answer
@@ -132,7 +133,7 @@ class Link:
         self.writer.close()
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(SandboxEnded("the sandbox has ended"))
+                answer.set_exception(SandboxEnded("the sandbox has ended", LOST))
                 answer.exception()  # it is no mistake if nobody waits any more
         self._waiting.clear()
 

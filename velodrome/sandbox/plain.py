@@ -32,8 +32,9 @@ def sandlock_problem() -> str | None:
         return 'sandlock is not installed (pip install "velodrome[sandbox]")'
     if not filter_program(network=False):
         return "the system calls of this machine are not known"
-    if os.geteuid() == 0 and not _open_to_others(_python()):
-        return "programs would have to run as root, because other users cannot enter the folder of the interpreter"
+    closed = [path for path, _ in mounts() if not _open_to_others(path)] if os.geteuid() == 0 else []
+    if closed:
+        return f"programs would have to run as root, because other users cannot read {closed[0]}"
     tried = subprocess.run([sys.executable, "-c", _TRY], capture_output=True, text=True, errors="replace", check=False)
     return (tried.stderr.strip().splitlines() or ["it failed"])[-1] if tried.returncode else None
 

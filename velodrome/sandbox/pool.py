@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from velodrome.sandbox.allowed import Limits
-from velodrome.sandbox.backends import UNSAFE, choose
+from velodrome.sandbox.backends import choose
 from velodrome.sandbox.box import Sandbox
 from velodrome.sandbox.link import Link
 
@@ -17,7 +17,7 @@ class Sandboxes:
     """Opens boxes. `warm` is how many are kept ready (None: one per core) once the first was opened.
 
     `backend` is the kind of sandbox, known when the first was opened: "bubblewrap", "sandlock" or "unsafe". Give it to
-    ask for one of the first two.
+    ask for one of them; "unsafe" needs `allow_unsafe`, too.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Sandboxes:
                 self._ready.append(asyncio.create_task(self._start()))
 
     async def _start(self) -> Sandbox:
-        backend = await choose(self.allow_unsafe, None if self.backend == UNSAFE else self.backend)
+        backend = await choose(self.allow_unsafe, self.backend)
         self.backend = backend.name
         link = await Link.open(backend.start, self.limits.disk_mb)
         box = Sandbox(link, self.limits, self._open.discard)

@@ -7,6 +7,8 @@ import stat
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FOLDER = READ | os.O_DIRECTORY
+MOST_FILES = 20_000  # an empty file costs memory of the kernel, too
+FULL = 1 << 14  # bytes: with less than this the scratch is full
 
 
 def _open_parent(path: str, create: bool) -> tuple[int, str]:
@@ -74,3 +76,24 @@ def list_files(limit: int) -> bytes:
             if stat.S_ISREG(os.lstat(path).st_mode) and len(names) + len(path) < limit:
                 names += path[2:] + b"\0"
     return bytes(names)
+
+
+def disk_is_used_up(limit: int, alone: bool, at_end: bool) -> bool:
+    """Whether there are too many files, or too many bytes in them.
+
+    A scratch with a file system of its own (`alone`) refuses more bytes by itself: they count only at the end.
+    """
+    if alone:
+        disk = os.statvfs(".")
+        return disk.f_files - disk.f_ffree > MOST_FILES or (at_end and disk.f_bavail * disk.f_bsize < FULL)
+    size = files = 0
+    for folder, _, names in os.walk(b"."):
+        for name in names:
+            files += 1
+            try:
+                size += os.lstat(os.path.join(folder, name)).st_blocks * 512
+            except OSError:
+                pass
+        if files > MOST_FILES or size + FULL > limit:
+            return True
+    return False

@@ -31,25 +31,19 @@ def shared_libraries(files: list[str]) -> dict[str, str]:
         origin = os.path.dirname(path)
         folders = [folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for folder in wanted.folders]
         for name in wanted.names:
-            if name not in found and (place := _search(name, [*folders, *_standard_folders(files[0])])):
+            if name not in found and (place := _search(name, _folders(files[0], folders))):
                 found[name] = os.path.realpath(place)
                 todo.append((found[name], _wanted(found[name])))
     return found
 
 
-def _standard_folders(program: str) -> list[str]:
+def _folders(program: str, named: list[str]) -> list[str]:
+    """Where libraries are looked for: where the user says, where the file says, beside the program, in the system."""
     triplet = sysconfig.get_config_var("MULTIARCH") or ""
+    set_by_user = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
     beside = os.path.join(os.path.dirname(os.path.dirname(program)), "lib")
-    return [
-        f"/lib/{triplet}",
-        f"/usr/lib/{triplet}",
-        "/lib64",
-        "/usr/lib64",
-        "/lib",
-        "/usr/lib",
-        "/usr/local/lib",
-        beside,
-    ]
+    system = ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"]
+    return [*set_by_user, *named, beside, f"/lib/{triplet}", f"/usr/lib/{triplet}", *system]
 
 
 def _search(name: str, folders: list[str]) -> str | None:
