@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from velodrome import http
+from velodrome.errors import VerifyError
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.remote import HttpAgent, HttpResources
@@ -20,8 +23,9 @@ TASK = {"responses_create_params": {"input": "Hi", "user": None, "tools": []}, "
 class Foreign:
     """As NeMo Gym's servers do: no `/close_session`, the whole request comes back, fields they do not know do not."""
 
-    def __init__(self) -> None:
+    def __init__(self, **marks: Any) -> None:
         self.asked: list[str] = []
+        self.marks = marks
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request.path)
@@ -30,26 +34,36 @@ class Foreign:
         body = await request.json()
         params = {**body["responses_create_params"], "temperature": None, "tool_choice": "auto"}
         response = body.get("response", {"output": []})
-        echo = {"responses_create_params": params, "response": response, "expected": body["expected"], "reward": 1.0}
+        echo = {
+            "responses_create_params": params,
+            "response": response,
+            "expected": body["expected"],
+            "reward": 1.0,
+            **self.marks,
+        }
         reply = web.json_response({} if request.path == "/seed_session" else echo)
         reply.set_cookie("session", "s")
         return reply
 
-    async def use(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[str]:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self.answer)
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         try:
-            agent = SimpleAgent(model=ScriptedModel(answers=["3"]), environment=HttpResources(url))
-            await agent.run(TASK)
-            return await agent.run(TASK), await HttpAgent(url).run(TASK)
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
         finally:
             await http.close_shared()
             await runner.cleanup()
+
+    async def use(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        async with self.served() as url:
+            agent = SimpleAgent(model=ScriptedModel(answers=["3"]), environment=HttpResources(url))
+            await agent.run(TASK)
+            return await agent.run(TASK), await HttpAgent(url).run(TASK)
 
 
 def test_a_foreign_environment_and_a_foreign_agent_give_whole_rollouts(caplog: pytest.LogCaptureFixture):
@@ -63,3 +77,23 @@ def test_a_foreign_environment_and_a_foreign_agent_give_whole_rollouts(caplog: p
     assert theirs["responses_create_params"] == {**TASK["responses_create_params"], "tool_choice": "auto"}
     for each in (ours, theirs):
         assert (each["expected"], each["own"], each["reward"]) == (3, 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {"mask_sample": True, "failure_kind": "judge_failed", "failure_reason": "it is down"},
+        {"_ng_failure_class": "judge_failed", "_ng_failure_judge_error": "it is down"},
+    ],
+)
+def test_a_score_that_is_marked_as_invalid_is_a_fault_of_verification(marks: dict[str, Any]):
+    async def use() -> None:
+        async with Foreign(**marks).served() as url:
+            for each in (
+                SimpleAgent(model=ScriptedModel(answers=["3"]), environment=HttpResources(url)),
+                HttpAgent(url),
+            ):
+                with pytest.raises(VerifyError, match=r"not valid \(judge_failed\): it is down"):
+                    await each.run(TASK)
+
+    asyncio.run(use())

@@ -248,7 +248,7 @@ class HttpAgent(RemoteServer):
         if isinstance(params, dict):
             params = {name: value for name, value in params.items() if value is not None or name in asked}
             result["responses_create_params"] = params
-        return {**task, **result}
+        return {**task, **_valid(result)}
 
     async def respond(self, request: Json) -> Json:
         return decoded(await self._post("/v1/responses", request, AgentError, self._policy), AgentError)
