@@ -1,0 +1,1 @@
+"""Programs a model writes, run on test cases in the sandbox."""
