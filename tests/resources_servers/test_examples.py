@@ -18,6 +18,10 @@ from velodrome.resources_servers.example_single_tool_call.app import ExampleSing
 Says = Callable[..., dict[str, Any]]
 HOME = Path(__file__).parents[2] / "velodrome" / "resources_servers"
 CONFIGS = {
+    "blackjack": "blackjack.yaml",
+    "gymnasium_text": "gymnasium_text.yaml",
+    "sokoban": "sokoban.yaml",
+    "word_guess": "word_guess.yaml",
     "tic_tac_toe": "tic_tac_toe.yaml",
     "user_simulator": "user_simulator.yaml",
     "calculator": "calculator.yaml",

@@ -1,0 +1,1 @@
+"""Questions for a model with a Python interpreter that keeps its variables."""

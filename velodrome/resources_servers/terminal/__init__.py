@@ -1,0 +1,1 @@
+"""Tasks for a model with a shell in the sandbox, verified by the files it leaves."""
