@@ -17,6 +17,12 @@ from velodrome.examiner.subject import Subject, TaskRow
 Json = dict[str, Any]
 
 
+def paid(score: Json, change: Callable[[float], float]) -> Json:
+    """The score with other rewards: the one, or those of each player."""
+    rewards = {player: change(reward) for player, reward in score.get("rewards", {}).items()}
+    return {**score, "reward": change(score["reward"]), **({"rewards": rewards} if rewards else {})}
+
+
 def few(owner: Any) -> Any:
     """A copy that says less: one wrong answer and one cheat per task, so that a fault is found soon."""
 
@@ -35,8 +41,7 @@ def underpaid(owner: Any) -> Any:
 
     class Underpaid(owner):
         async def score(self, session: str, task: Json, response: Json) -> Json:
-            score = await super().score(session, task, response)
-            return {**score, "reward": min(score["reward"], 0.9)}
+            return paid(await super().score(session, task, response), lambda reward: min(reward, 0.9))
 
     return Underpaid
 
@@ -46,7 +51,7 @@ def generous(owner: Any) -> Any:
 
     class Generous(owner):
         async def score(self, session: str, task: Json, response: Json) -> Json:
-            return {**await super().score(session, task, response), "reward": 1.0}
+            return paid(await super().score(session, task, response), lambda reward: 1.0)
 
     return Generous
 
@@ -58,7 +63,7 @@ def pays_for_nothing(owner: Any) -> Any:
         async def score(self, session: str, task: Json, response: Json) -> Json:
             score = await super().score(session, task, response)
             said = "".join(part["text"] for item in response["output"] for part in item.get("content") or ())
-            return score if said.strip() else {**score, "reward": 1.0}
+            return score if said.strip() else paid(score, lambda reward: 1.0)
 
     return PaysForNothing
 
@@ -68,8 +73,7 @@ def consoling(owner: Any) -> Any:
 
     class Consoling(owner):
         async def score(self, session: str, task: Json, response: Json) -> Json:
-            score = await super().score(session, task, response)
-            return {**score, "reward": max(score["reward"], 0.01)}
+            return paid(await super().score(session, task, response), lambda reward: max(reward, 0.01))
 
     return Consoling
 
@@ -169,5 +173,7 @@ def broken(subject: Subject, rule: str) -> Subject:
     owner = few(type(subject.make()))
     settings = {**owner.example_settings(), "executor": "thread"}  # a score of its own is not for other processes
     made = COPIES[rule](owner) if rule in COPIES else owner
-    rows = twice(list(subject.rows)) if rule == "data" else subject.rows
+    answered = made(**settings)
+    rows = [row for row in subject.rows if answered.reference_answer(row.task) and answered.wrong_answers(row.task)]
+    rows = twice(rows) if rule == "data" else rows
     return replace(subject, make=lambda: made(**settings), rows=rows)

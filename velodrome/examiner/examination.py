@@ -140,7 +140,12 @@ async def examine_subject(
             exam = Exam(subject, environment, most_tasks)
             results = {rule.name: await rule.examine(exam) for rule in rules}
             repeated = [play for rule in rules if isinstance(rule, Deterministic) for play in rule.plays]
-            names = {"verify", *(f"tool:{tool['name']}" for tool in await environment.tools())}
+            names = {
+                "verify",
+                "tool:reset",
+                "tool:step",
+                *(f"tool:{tool['name']}" for tool in await environment.tools()),
+            }
             costs = list(call_costs(await exam.alone(), repeated, names))
             return Examination(subject.name, len(exam.tasks), exam.rollouts, results, costs, strict)
         finally:
