@@ -93,6 +93,11 @@ def test_an_illegal_move_is_told_to_the_model_and_earns_nothing() -> None:
     assert score == {"reward": 1.0, "solved": True}
 
 
+def test_too_many_illegal_moves_are_a_limit() -> None:
+    *_, last, score = play(Guess(illegal_moves=2), "what", "7 8", task={"secret": 7})
+    assert (last["terminated"], last["truncated"], score) == (False, True, {"reward": 0.0})
+
+
 def test_without_a_reset_the_prompt_of_the_task_begins() -> None:
     class Echo(TurnEnvironment):
         def step(self, action: str, session: Json) -> Any:

@@ -25,6 +25,7 @@ class Game:
 
     rewards: list[Any] = field(default_factory=list)
     info: Json = field(default_factory=dict)  # of the last turn
+    illegal: int = 0  # moves
     over: bool = False
 
 
@@ -40,6 +41,9 @@ class TurnEnvironment(Environment):
     _read_reset = staticmethod(reset_fields)
     _read_step = staticmethod(step_fields)
 
+    illegal_moves: int | None = Field(
+        None, ge=1, description="illegal moves (a `ValueError` of `step`) in one rollout, after which it is truncated"
+    )
     turn_timeout_s: float = Field(300.0, gt=0, description="one `reset` or `step`")
 
     def _prepare(self) -> None:
@@ -116,7 +120,8 @@ class TurnEnvironment(Environment):
 
     def _illegal(self, action: Any, text: str, game: Game) -> tuple[Any, ...]:
         """What an illegal move comes to."""
-        return text, 0.0, False, False, game.info
+        game.illegal += 1
+        return text, 0.0, False, game.illegal == self.illegal_moves, game.info
 
     def _total(self, game: Game) -> Json:
         """What the steps come to."""

@@ -22,7 +22,7 @@ class TicTacToe(PlayersEnvironment):
     opponent: Literal["model", "perfect"] = Field(
         "model", description="who plays the other side: another player of the agent, or a search for the best move"
     )
-    illegal_moves: int = Field(3, ge=1, description="illegal moves of one player that are a loss")
+    illegal_moves: int | None = Field(3, ge=1, description="illegal moves of one player that are a loss")
 
     async def reset(self, task: Json, session: Json) -> Json:
         """The board, to the player who is to move."""
@@ -40,7 +40,7 @@ class TicTacToe(PlayersEnvironment):
             cell = game.read_move(actions[player], board)
         except ValueError as error:
             session["illegal"][player] += 1
-            if session["illegal"][player] < self.illegal_moves:
+            if session["illegal"][player] != self.illegal_moves:
                 raise
             return self._end(session, f"error: {error}. That was one illegal move too many.", _other(player))
         session["board"] = board = game.placed(board, cell)

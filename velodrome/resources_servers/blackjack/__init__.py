@@ -1,0 +1,1 @@
+"""Blackjack by turns, from seeded decks that can be won."""

@@ -1,0 +1,1 @@
+"""Any Gymnasium environment with discrete or text actions, played as text."""

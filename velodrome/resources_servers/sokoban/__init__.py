@@ -1,0 +1,1 @@
+"""Boxes to be pushed onto goals, in small levels with known solutions."""

@@ -1,0 +1,1 @@
+"""A hidden word of five letters, with feedback for every guess."""
