@@ -19,6 +19,7 @@ import aiohttp
 import yaml
 
 from velodrome.adapters.adapted import AdaptedEnvironment
+from velodrome.adapters.gym_folder_copy import copy_gym_folder
 from velodrome.adapters.open_env import OpenEnvEnvironment
 from velodrome.adapters.virtual_environment import make_virtual_environment
 from velodrome.contracts import Json
@@ -73,6 +74,8 @@ async def add_environment(
     if not re.fullmatch(r"[A-Za-z_]\w{0,60}", name):
         raise InputError(f"{name!r:.80} cannot be the name of a folder; give another with --name")
     home = folder / "resources_servers" / name
+    if kind == "nemo_gym" and Path(what).is_dir():
+        return copy_gym_folder(Path(what), home, overwrite=overwrite)
     if home.exists() and not overwrite:
         raise InputError(f"{home} is there already; set overwrite to write it again, or give another --name")
     request = AddRequest(what, name, folder, tasks, arguments or {}, python, say)
@@ -85,7 +88,9 @@ async def add_environment(
 
 def default_name(kind: str, what: str) -> str:
     """A name from a package, a URL, an id or a command."""
-    if kind in ("openenv", "nemo_gym"):
+    if kind == "nemo_gym" and Path(what).is_dir():
+        text = Path(what).resolve().name
+    elif kind in ("openenv", "nemo_gym"):
         text = urlsplit(what if "://" in what else f"//{what}").hostname or kind
         text = f"{kind}_{text}"
     elif kind == "mcp":
@@ -106,7 +111,7 @@ async def add_verifiers(request: AddRequest) -> Added:
     if python is None:
         needs = [str(local.resolve()) if local.exists() else request.what, "verifiers"]
         python = make_virtual_environment(request.folder / VENVS / request.name, needs, request.say)
-    settings = {"adapter": "verifiers", "package": package, "python": str(python), "arguments": request.arguments}
+    settings: Json = {"adapter": "verifiers", "package": package, "python": str(python), "arguments": request.arguments}
     environment = AdaptedEnvironment(**settings)
     try:
         request.say(f"loading {package}")
@@ -165,7 +170,7 @@ async def add_nemo_gym(request: AddRequest) -> Added:
     """A resources server of NeMo Gym, by URL."""
     url = request.what.rstrip("/")
     if not url.startswith(("http://", "https://")):
-        raise InputError(f"nemo_gym:{url}: give the URL of its resources server, as http://…")
+        raise InputError(f"nemo_gym:{url}: give a resources-server folder, or the URL of its server, as http://…")
     try:
         waits = aiohttp.ClientTimeout(total=_ANSWER_S)
         async with aiohttp.ClientSession(timeout=waits) as http, http.get(f"{url}/openapi.json") as reply:

@@ -23,7 +23,7 @@ class AddFlags(Settings):
 
     source: Text = argument(
         title="SOURCE",
-        description="verifiers:PACKAGE, openenv:URL, gymnasium:ID, nemo_gym:URL, or mcp:COMMAND (or URL)",
+        description="verifiers:PACKAGE, openenv:URL, gymnasium:ID, nemo_gym:FOLDER (or URL), or mcp:COMMAND (or URL)",
     )
     name: Text | None = Field(None, title="NAME", description="its name here; from the source by default")
     tasks: Count = Field(20, description="how many example tasks are written, where they can be had")
@@ -45,6 +45,7 @@ examples:
   velo env add openenv:http://127.0.0.1:8000
   velo env add gymnasium:FrozenLake-v1
   velo env add nemo_gym:http://127.0.0.1:12000
+  velo env add nemo_gym:../Gym/resources_servers/mcqa
   velo env add "mcp:npx -y @modelcontextprotocol/server-memory" --name memory""",
 )
 
