@@ -60,7 +60,7 @@ _LAST_LINES = 20
 _LONGEST_LINE = 2000
 
 
-async def spawn(target: str, init: bytes) -> ChildProcess:
+async def spawn(target: str, init: bytes, *, env: Mapping[str, str] | None = None) -> ChildProcess:
     """Start a child that runs `module:function` and send it `init`. An OSError says why it cannot be started."""
     lifeline, ours = os.pipe()
     mine, theirs = socket.socketpair()
@@ -74,6 +74,7 @@ async def spawn(target: str, init: bytes) -> ChildProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), lifeline),
                 start_new_session=True,
+                env=env,
             )
         finally:
             theirs.close()
@@ -206,8 +207,8 @@ async def start_program(
     try:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", "-c", _EXEC, str(lifeline), *command),
-            stdin=theirs,
-            stdout=theirs,
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
             stderr=said,
             env=dict(env),
             cwd=cwd,

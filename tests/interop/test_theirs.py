@@ -298,3 +298,20 @@ def test_a_task_without_its_row_is_at_fault_and_an_unknown_adapter_is_one_line(h
     asyncio.run(check())
     with pytest.raises(InputError, match="there is no adapter 'unheard_of'; there are: verifiers"):
         AdaptedEnvironment(adapter="unheard_of", package="x", python=sys.executable)
+
+
+def test_an_environment_of_gymnasium_is_played_by_turns(here: Path):
+    add("gymnasium:FrozenLake-v1", "--name", "lake", "--tasks", "2", "--arguments", '{"is_slippery": false}')
+    rows = collected(here, "lake", ["down", "down", "right", "right", "down", "right"])
+    assert [(row["reward"], row["step_rewards"][-1], row["terminated"]) for row in rows] == [(1.0, 1.0, True)] * 2
+    assert [row["reward"] for row in collected(here, "lake", ["right", "down"])] == [0.0, 0.0]
+
+
+def test_a_resources_server_of_nemo_gym_is_a_block_with_its_url(here: Path):
+    from test_nemo_gym import SCRIPT, TASKS, their_servers
+
+    with their_servers("http://127.0.0.1:9/v1", here) as urls:
+        add(f"nemo_gym:{urls['environment']}", "--name", "their_counter")
+        tasks = [{**task, "id": str(number)} for number, task in enumerate(TASKS)]
+        rows = collected(here, "their_counter", SCRIPT, tasks)
+    assert [row["reward"] for row in rows] == [1.0, 1.0, 0.0]

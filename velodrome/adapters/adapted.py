@@ -21,7 +21,7 @@ from velodrome.contracts import Json
 from velodrome.errors import InputError, RolloutError, ToolError, VerifyError
 from velodrome.serving.remote import HttpResources
 from velodrome.settings.component import Component, Field
-from velodrome.settings.masking import mask_text, secrets_in
+from velodrome.settings.masking import is_secret_key, mask_text, secrets_in
 
 Got = TypeVar("Got")
 
@@ -37,7 +37,7 @@ class AdaptedEnvironment(Component):
     package: str = Field(description="the package, as the other project names it")
     python: str = Field(description="the interpreter of its virtual environment")
     arguments: dict[str, Any] = Field({}, description="what the package is loaded with")
-    env: dict[str, str] = Field({}, description="variables of its process, besides those of this one")
+    env: dict[str, str] = Field({}, description="variables of its process, besides ours that are not secret")
     start_timeout_s: float = Field(300.0, gt=0, description="how long it may take to load")
 
     keeps_sessions: ClassVar[bool] = True
@@ -113,7 +113,6 @@ class AdaptedEnvironment(Component):
         except RolloutError as error:
             if error.away is None:
                 raise
-            await asyncio.sleep(0)
             raise kind(await self._ended(running)) from None
 
     async def _ended(self, running: _AdapterProcess | None) -> str:
@@ -139,8 +138,7 @@ class AdaptedEnvironment(Component):
     async def _started(self) -> _AdapterProcess:
         token = secrets.token_urlsafe(32)
         command = [self.python, str(self._program_file), self.package, orjson.dumps(self.arguments).decode()]
-        own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-        env = {**own, **self.env, TOKEN: token}
+        env = {**_inherited(), **self.env, TOKEN: token}
         program = await start_program(command, env=env, line_bytes=_LONGEST_START_LINE)
         try:
             async with asyncio.timeout(self.start_timeout_s):
@@ -156,6 +154,12 @@ class AdaptedEnvironment(Component):
         except BaseException:  # cancelled, too
             await program.close(grace_s=0.0)
             raise
+
+
+def _inherited() -> dict[str, str]:
+    """Our variables without those of our Python, and without our keys: `env` gives it what it needs."""
+    mine = ("PYTHON", "VIRTUAL_ENV")
+    return {name: text for name, text in os.environ.items() if not name.startswith(mine) and not is_secret_key(name)}
 
 
 class _Client(HttpResources):

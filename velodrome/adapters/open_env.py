@@ -72,10 +72,11 @@ class OpenEnvEnvironment(TurnEnvironment):
             if reply.status != 200:
                 raise ToolError(f"{self._url}/schema: HTTP {reply.status}: not an OpenEnv server")
             schema = orjson.loads(await reply.read())
-        action: Json = schema.get("action") if isinstance(schema, dict) else None
+        action = schema.get("action") if isinstance(schema, dict) else None
         if not isinstance(action, dict):
             raise ToolError(f"{self._url}/schema has no action: not an OpenEnv server")
-        return action
+        fields: Json = action
+        return fields
 
     async def close_session(self, session: OpenEnvSession) -> None:
         """Say goodbye, and close the connection."""
@@ -86,12 +87,12 @@ class OpenEnvEnvironment(TurnEnvironment):
         finally:
             await session.http.close()
 
-    async def reset(self, task: Json, session: OpenEnvSession) -> tuple[str, Json]:  # type: ignore[override]
+    async def reset(self, task: Json, session: OpenEnvSession) -> tuple[str, Json]:
         """Begin an episode with the task's `reset`, such as `{"seed": 1}`."""
         data = await self._said(session, {"type": "reset", "data": task.get("reset") or {}})
         return self._shown(data), {}
 
-    async def step(self, action: str, session: OpenEnvSession) -> tuple[Any, ...]:  # type: ignore[override]
+    async def step(self, action: str, session: OpenEnvSession) -> tuple[Any, ...]:
         """One action."""
         data = await self._said(session, {"type": "step", "data": self.action_of(action, session.schema)})
         session.rewards.append(float(data.get("reward") or 0.0))

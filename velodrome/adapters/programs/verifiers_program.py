@@ -12,9 +12,12 @@ import itertools
 import json
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from adapter_wire import Adapter, AdapterFault, Json, chat_messages, serve, text_of
+if TYPE_CHECKING:  # never imported: there is no velodrome where this runs
+    from velodrome.adapters.programs.adapter_wire import Adapter, AdapterFault, Json, chat_messages, serve, text_of
+else:
+    from adapter_wire import Adapter, AdapterFault, Json, chat_messages, serve, text_of
 
 ROW = "verifiers"  # the field of a task that has the row as verifiers knows it
 

@@ -37,7 +37,8 @@ class RemoteAgent(Component):
 
     def setup(self) -> None:
         """The sessions are opened and closed as `simple_agent` does."""
-        self._host = SimpleAgent(model=self.agent_server, environment=self.environment, timeout_s=self.timeout_s)
+        parts: Json = {"model": self.agent_server, "environment": self.environment, "timeout_s": self.timeout_s}
+        self._host = SimpleAgent(**parts)
         self._mcp_url = str(getattr(self.environment, "url", "") or "")
         if self.offer_mcp and not self._mcp_url:
             raise InputError(
