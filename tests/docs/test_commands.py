@@ -12,6 +12,7 @@ from pages import CODE, PAGES, PROGRAMS, blocks, command_lines, name_of, prose
 
 from velodrome.cli.main import MODULES, VERBS
 from velodrome.cli.nemo_gym import COMMANDS
+from velodrome.exchange.data.generating import generator_of, option_names
 from velodrome.settings.model import setting_names
 from velodrome.settings.names import KINDS
 from velodrome.settings.overrides import parse
@@ -35,6 +36,9 @@ def commands(text: str) -> Iterator[list[str]]:
             yield words
 
 
+GENERATORS = ("calculator", "reasoning_gym")  # their options are those of velo data generate
+
+
 def known_settings(verb: str) -> set[str] | None:
     """The settings a verb takes; None if it takes any."""
     if verb == "config":
@@ -45,8 +49,9 @@ def known_settings(verb: str) -> set[str] | None:
 
 def known_of(verb: str) -> set[str]:
     declared = getattr(import_module(f"velodrome.cli.{MODULES.get(verb, verb)}"), "VERB", None)
-    models = declared.settings.values() if declared is not None and declared.plus else ()
-    return {name for model in models for name in setting_names(model)}
+    models = [model for model in declared.settings.values() if declared.has_plus(model)] if declared is not None else []
+    names = {name for model in models for name in setting_names(model)}
+    return names | {name for each in GENERATORS if verb == "data" for name in option_names(generator_of(each, Path()))}
 
 
 def mistakes(words: list[str]) -> list[str]:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
+from tqdm import tqdm
 
+from velodrome.cli.options import read_options
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.exchange.data.collating import collate
+from velodrome.exchange.data.generating import (
+    GenerateOptions,
+    checked_options,
+    generate_tasks,
+    generator_of,
+)
 from velodrome.exchange.data.preparing import PrepareOptions, prepare
 from velodrome.exchange.data.validate import survey
 from velodrome.settings import load
-from velodrome.settings.model import Settings
+from velodrome.settings.model import Settings, setting_names
 from velodrome.settings.values import FilePath, Names, Text
 from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
@@ -48,11 +57,19 @@ class CollateFlags(Settings):
 
 VERB = Verb(
     usage="velo data prepare SOURCE --to TASKS --prompt TEXT [flags]\nvelo data validate FILE [--json]\n"
+    "velo data generate ENVIRONMENT +n=N +output=TASKS [+seed=N] [+split=[train:0.9,validation:0.1]] [+OPTION=…]\n"
     "velo data collate --to FOLDER [--types TYPES] +config_paths=[FILE,…]      (also: ng_prepare_data)",
     about="""\
-Prepare tasks from a data set; print statistics of a file of tasks and every line that is not a task; or put the data
-sets that the agents of a config list into one file per type, each task with its agent.""",
-    settings={"flags of prepare": PrepareFlags, "flags of validate": ValidateFlags, "flags of collate": CollateFlags},
+Prepare tasks from a data set; generate those of a procedural environment by seed; print statistics of a file of tasks
+and every line that is not a task; or put the data sets that the agents of a config list into one file per type, each
+task with its agent.""",
+    settings={
+        "flags of prepare": PrepareFlags,
+        "flags of validate": ValidateFlags,
+        "flags of collate": CollateFlags,
+        "settings of generate": GenerateOptions,
+    },
+    plus_parts=("GenerateOptions",),
     more="""docs/data.md describes templates and checks.
 
 examples:
@@ -62,6 +79,8 @@ examples:
   velo data prepare hf:openai/gsm8k:test --to tasks.jsonl --prompt "{question}" --limit 100 --shuffle --seed 7
   velo data validate tasks.jsonl
   velo data validate tasks.jsonl --json | jq .prompt_characters
+  velo data generate calculator +n=1000000 +seed=7 +output=sums.jsonl +numbers=5
+  velo data generate reasoning_gym +n=10000 +output=puzzles.jsonl "+split=[train:0.9,validation:0.1]"
   velo data collate --to data/all --types example \\
       "+config_paths=[resources_servers/calculator/configs/calculator.yaml]\"""",
 )
@@ -76,7 +95,9 @@ def run(argv: Sequence[str]) -> int:
         return _validate(flags.file, as_json=flags.as_json)
     if what == "collate":
         return _collate(rest)
-    raise InputError(f"velo data prepare, validate or collate, not {what!r:.40} (see velo data --help)")
+    if what == "generate":
+        return _generate(rest)
+    raise InputError(f"velo data prepare, generate, validate or collate, not {what!r:.40} (see velo data --help)")
 
 
 def _prepare(flags: PrepareFlags) -> int:
@@ -94,6 +115,21 @@ def _collate(words: Sequence[str]) -> int:
     for note in result.notes:
         print(one_line(note), file=sys.stderr)
     print(printed_json(result.tasks))
+    return 0
+
+
+def _generate(argv: Sequence[str]) -> int:
+    names = [word for word in argv if not word.startswith("+")]
+    if len(names) != 1:
+        raise InputError("velo data generate takes the name of one environment (see velo data --help)")
+    owner = generator_of(names[0], Path.cwd())
+    config = load([word for word in argv if word.startswith("+")])
+    known = setting_names(GenerateOptions)
+    options = {name: value for name, value in config.settings.items() if name not in known}
+    order = read_options(GenerateOptions, config)
+    with tqdm(total=order.n, unit=" tasks", disable=None) as bar:
+        result = asyncio.run(generate_tasks(names[0], order, checked_options(owner, options), tell=bar.update))
+    print(printed_json(result.as_json()))
     return 0
 
 

@@ -33,6 +33,7 @@ class Verb:
     settings: Mapping[str, type[Settings]] = field(default_factory=dict)
     more: str = ""
     plus: bool = False  # whether settings are typed as +name=value
+    plus_parts: tuple[str, ...] = ()  # the models whose settings are, in a verb whose others are flags
 
     def help(self) -> str:
         """What `--help` prints."""
@@ -45,9 +46,13 @@ class Verb:
         for model in self.settings.values():
             for name, each in ordered_fields(model).items():
                 if _plain(each.annotation) is bool:
-                    typed = f"+{name}=true" if self.plus else f"--{_dashed(name)}"
+                    typed = f"+{name}=true" if self.has_plus(model) else f"--{_dashed(name)}"
                     text = re.sub(rf"\bset {name}\b", f"give {typed}", text)
         return text
+
+    def has_plus(self, model: type[Settings]) -> bool:
+        """Whether settings of this model are typed as +name=value: all of the verb's, or those of one of its parts."""
+        return self.plus or model.__name__ in self.plus_parts
 
     def lines(self, model: type[Settings]) -> str:
         """The settings of a model, one line each."""
@@ -60,7 +65,7 @@ class Verb:
         fields = list(ordered_fields(model).values())
         rows = setting_rows(model)
         return [
-            (f"+{name}" if self.plus else _typed(name, each), text, default)
+            (f"+{name}" if self.has_plus(model) else _typed(name, each), text, default)
             for (name, text, default), each in zip(rows, fields, strict=True)
         ]
 

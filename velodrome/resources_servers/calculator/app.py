@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from fractions import Fraction
 from typing import Any
 
@@ -10,6 +11,8 @@ from velodrome.records.conversation import Response
 from velodrome.resources_servers.answer import expected_value, last_number, same, value_of
 from velodrome.resources_servers.calculator.arithmetic import evaluate
 from velodrome.resources_servers.environment import Environment, tool
+
+PROMPT = "Use the calculator for arithmetic. End with the result as a number."
 
 
 class Calculator(Environment):
@@ -34,6 +37,28 @@ class Calculator(Environment):
         value = None if extracted is None else value_of(extracted)
         right = 1.0 if value is not None and same(value, expected) else 0.0
         return {"reward": right, "accuracy": right, "extracted_answer": extracted}
+
+    def generate(self, seed: int, index: int, *, numbers: int = 3, largest: int = 99) -> dict[str, Any]:
+        """A sum with + - and ×, for `velo data generate`.
+
+        numbers: how many numbers it has, from 2 to 20
+        largest: the largest of them
+        """
+        if not 2 <= numbers <= 20 or largest < 1:
+            raise ValueError("numbers is from 2 to 20, largest from 1")
+        choose = random.Random(f"{seed}/{index}")
+        terms = [str(choose.randint(1, largest))]
+        for _ in range(numbers - 1):
+            terms += [choose.choice("+-*"), str(choose.randint(1, largest))]
+        expression = " ".join(terms)
+        question = f"What is {expression.replace('*', '×')}?"
+        return {
+            "id": f"sum-{seed}-{index}",
+            "responses_create_params": {
+                "input": [{"role": "system", "content": PROMPT}, {"role": "user", "content": question}]
+            },
+            "expected_answer": evaluate(expression),
+        }
 
     def reference_answer(self, task: dict[str, Any]) -> Any:
         """The tool is asked first, as a model would."""

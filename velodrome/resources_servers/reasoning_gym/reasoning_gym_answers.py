@@ -26,8 +26,10 @@ LONGEST = 100_000  # characters; the longest right answers have a few thousand
 _LONGEST_FORMULA = 5_000
 _LARGEST_POWER = 100  # of a number; of a formula with a variable a hundred times that
 _FUNCTIONS = frozenset(
-    ("sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh")
-    + ("asinh", "acosh", "atanh", "exp", "log", "ln", "sqrt", "Abs")
+    (
+        *("sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+        *("asinh", "acosh", "atanh", "exp", "log", "ln", "sqrt", "Abs"),
+    )
 )
 _LITERALS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.USub, ast.UAdd)
 _FORMULAS = (

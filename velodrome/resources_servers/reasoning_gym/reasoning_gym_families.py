@@ -13,6 +13,8 @@ import importlib.util
 import io
 import random
 import signal
+import socket
+import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
@@ -60,7 +62,7 @@ def make_entry(family: str, seed: int, index: int, config: Json) -> Json:
         block, index = divmod(index, BLOCK)
         seed = seed if not block else spread_seed(seed, f"block {block}")
     dataset = _dataset(family, seed, orjson.dumps(config, option=orjson.OPT_SORT_KEYS))
-    with _quiet(), _seeded(f"{seed}/{index}"):
+    with _quiet(), _seeded(f"{seed}/{index}"), _apart() if family == "codeio" else contextlib.nullcontext():
         entry = dataset[index]
     return {"question": entry["question"], "answer": entry["answer"], "metadata": entry["metadata"]}
 
@@ -132,6 +134,25 @@ def _seeded(seed: str) -> Iterator[None]:
     finally:
         random.setstate(before)
         numpy.random.set_state(numpy_before)
+
+
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    """The entries of `codeio` are programs that run: they write files and would open addresses."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no network here")
+
+    names = ("connect", "connect_ex", "sendto")
+    before = [getattr(socket.socket, name) for name in names]
+    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
+        for name in names:
+            setattr(socket.socket, name, refuse)
+        try:
+            yield
+        finally:
+            for name, method in zip(names, before, strict=True):
+                setattr(socket.socket, name, method)
 
 
 @contextlib.contextmanager

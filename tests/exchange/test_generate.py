@@ -1,0 +1,139 @@
+"""`velo data generate`: seed and index decide a task, with any number of processes; equal ones are in one part."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from velodrome.cli.main import main
+from velodrome.errors import InputError
+from velodrome.exchange.data.generating import GenerateOptions, SeenHashes, generate_tasks
+
+Json = dict[str, Any]
+PROCEDURAL = """
+import os
+from velodrome import Environment
+
+
+class Numbers(Environment):
+    def generate(self, seed, index, *, limit: int = 5, fail: int = -1, end: int = -1):
+        if index == fail:
+            raise KeyError("numbers")
+        if index == end:
+            os._exit(3)
+        text = ",".join({"one", "two", "three", "four"})  # in the order of a set of texts
+        return {"id": f"n{seed}-{index}", "responses_create_params": {"input": f"{index % limit} {text}"}}
+
+    def verify(self, task, response):
+        return 0.0
+"""
+
+
+@pytest.fixture
+def numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "resources_servers" / "numbers"
+    folder.mkdir(parents=True)
+    (folder / "app.py").write_text(PROCEDURAL)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def prompts_in(path: Path) -> list[str]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [str(row["responses_create_params"]["input"]) for row in rows]
+
+
+def generate(name: str, options: Json | None = None, **order: Any) -> Json:
+    made = GenerateOptions.read({name: str(value) if name == "output" else value for name, value in order.items()})
+    return asyncio.run(generate_tasks(name, made, options or {})).as_json()
+
+
+def test_the_file_is_the_same_with_any_number_of_processes(tmp_path: Path) -> None:
+    files = [tmp_path / f"{workers}.jsonl" for workers in (1, 2, 3)]
+    for workers, file in enumerate(files, 1):
+        generate("calculator", n=750, seed=3, output=file, num_workers=workers)
+    first, *others = [file.read_bytes() for file in files]
+    assert others == [first, first]
+    rows = [json.loads(line) for line in first.splitlines()]
+    assert [row["id"] for row in rows][:2] == ["sum-3-0", "sum-3-1"]
+    generate("calculator", n=750, seed=4, output=tmp_path / "other.jsonl")
+    assert (tmp_path / "other.jsonl").read_bytes() != first
+
+
+def test_the_order_of_sets_is_the_same_in_every_process(numbers: Path) -> None:
+    assert generate("numbers", {"limit": 500}, n=500, output=numbers / "a.jsonl", num_workers=2)["duplicates"] == 0
+    texts = {text.split()[1] for text in prompts_in(numbers / "a.jsonl")}
+    assert len(texts) == 1
+
+
+def test_equal_tasks_are_written_once_and_are_never_in_two_parts(tmp_path: Path) -> None:
+    split = ("train:0.8", "validation:0.1", "test:0.1")
+    small = {"numbers": 2, "largest": 20}
+    result = generate("calculator", small, n=3000, output=tmp_path / "t.jsonl", split=split)
+    files = {each: tmp_path / f"t.{each}.jsonl" for each in ("train", "validation", "test")}
+    prompts = {each: prompts_in(path) for each, path in files.items()}
+    everything = [text for texts in prompts.values() for text in texts]
+    assert len(set(everything)) == len(everything) == 3000 - result["duplicates"]
+    assert result["tasks"] == {str(files[each]): len(prompts[each]) for each in files}
+    assert len(prompts["train"]) > 5 * len(prompts["test"]) > 0
+    again = generate("calculator", small, n=2000, seed=9, output=tmp_path / "u.jsonl", split=split)
+    others = set(prompts_in(tmp_path / "u.test.jsonl"))
+    assert again["duplicates"] > 0
+    assert not others & set(prompts["train"])  # not even with another seed
+
+
+def test_what_fails_leaves_nothing(numbers: Path) -> None:
+    for options, said in (
+        ({"fail": 150}, "task 150: KeyError: 'numbers' (.*app.py:9 in Numbers.generate); nothing is written"),
+        ({"end": 150}, "ended with exit code 3; nothing is written"),
+    ):
+        with pytest.raises(InputError, match=said.replace("(.*", r"\(.*").replace("generate)", r"generate\)")):
+            generate("numbers", {"limit": 999, **options}, n=300, output=numbers / "a.jsonl", num_workers=2)
+        assert not list(numbers.glob("*.jsonl")) + list(numbers.glob(".*.part"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate"], "takes the name of one environment"),
+        (["generate", "mcqa", "+n=1", "+output=a.jsonl"], "mcqa: not a procedural environment"),
+        (["generate", "calculator", "+n=1"], '"output" is required'),
+        (["generate", "calculator", "+n=1", "+output=a.jsonl", "+nubmers=2"], 'did you mean "numbers"?'),
+        (
+            ["generate", "calculator", "+n=1", "+output=a.jsonl", "+numbers=x"],
+            "+numbers: Input should be a valid integer",
+        ),
+        (["generate", "calculator", "+n=1", "+output=a.jsonl", "+numbers=99"], "task 0: numbers is from 2 to 20"),
+        (["generate", "calculator", "+n=1", "+output=a.jsonl", "+split=[a:0.5,b:0.4]"], "shares add up to 1, not 0.9"),
+        (["generate", "calculator", "+n=1", "+output=a.jsonl", "+split=[a]"], "'a' is not a name and a share"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", *arguments]) == 2
+    out = capsys.readouterr()
+    assert said in out.err
+    assert out.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_file_stays_unless_it_may_be_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["data", "generate", "calculator", "+n=5", f"+output={tmp_path}/a.jsonl"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out) == {"generated": 5, "duplicates": 0, "tasks": {f"{tmp_path}/a.jsonl": 5}}
+    assert main(command) == 2
+    assert main([*command, "+overwrite=true"]) == 0
+
+
+def test_a_table_of_hashes_is_a_set() -> None:
+    table, seen = SeenHashes(), set[int]()
+    for at in range(20_000):
+        value = (at * at * 0x9E3779B97F4A7C15) % (1 << 64) if at % 3 else at
+        assert table.add(value) == (max(value, 1) not in seen)
+        seen.add(max(value, 1))
