@@ -1,1 +1,1 @@
-"""Mail, calendar and contacts, verified by what changed. (Engineer worlds: this one is taken, leave it.)"""
+"""Mail, a calendar and contacts, verified by how they are left."""
