@@ -231,3 +231,34 @@ def test_a_box_ends_with_the_process_that_opened_it(tmp_path: Path):
     for end in watched:
         assert select.select([end], [], [], DEADLINE_S)[0] == [end]
         os.close(end)
+
+
+def test_a_warm_box_that_was_killed_is_not_given_out():
+    async def act() -> object:
+        boxes = Sandboxes(warm=1)
+        await boxes.open()
+        waiting = await boxes._ready[0]
+        await waiting._link.close()
+        box = await boxes.open({"a": "1"})
+        seen = box is waiting, await box.files()
+        await boxes.aclose()
+        return seen
+
+    assert asyncio.run(act()) == (False, ["a"])
+
+
+def test_a_cancelled_opening_leaves_its_box_to_the_next():
+    async def act() -> object:
+        boxes = Sandboxes(warm=0)
+        opening = asyncio.create_task(boxes.open())
+        while not boxes._open and not opening.done():
+            await asyncio.sleep(0)
+            opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        box = await boxes.open()
+        count = len(boxes._open)
+        await boxes.aclose()
+        return count, box.ended
+
+    assert asyncio.run(act()) == (1, True)

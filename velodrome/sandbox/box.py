@@ -66,6 +66,10 @@ class Sandbox:
         reply = await self._link.ask("files", _LISTING, room=_LISTING)
         return [os.fsdecode(name) for name in reply.first.split(b"\0") if name]
 
+    @property
+    def ended(self) -> bool:
+        return self._link.ended
+
     async def close(self) -> None:
         """Kill everything in the box, and forget its files."""
         self._closed(self)

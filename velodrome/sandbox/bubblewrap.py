@@ -62,23 +62,28 @@ def problem() -> str | None:
 
 def start(code: str, theirs: socket.socket, disk_mb: int) -> Started:
     """A process in a fresh sandbox that runs this Python with the socket as its stdin."""
-    filtered = _filter()
+    filtered, (info, told) = _filter(), os.pipe()
+    wiring = ["--seccomp", str(filtered), "--info-fd", str(told), "--as-pid-1"]
     try:
         process = subprocess.Popen(
-            [*_command(disk_mb), "--seccomp", str(filtered), "--as-pid-1", "--", interpreter(), "-I", "-S", "-c", code],
+            [*_command(disk_mb), *wiring, "--", interpreter(), "-I", "-S", "-c", code],
             stdin=theirs,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[filtered],
+            pass_fds=[filtered, told],
             env={},
             cwd="/",
         )
+    except BaseException:
+        os.close(info)
+        raise
     finally:
         os.close(filtered)
+        os.close(told)
     user = box_user()
     environment = {"PATH": f"{PLACE}:/bin", "HOME": SCRATCH, "LANG": "C.UTF-8"}
     settings = {"scratch": SCRATCH, "user": user, "own_user": bool(user) or _counted_apart(), "confined": None}
-    return Started(process, settings | {"environment": environment}, namespace=True)
+    return Started(process, settings | {"environment": environment}, os.fdopen(info, "rb"))
 
 
 def _command(disk_mb: int) -> list[str]:

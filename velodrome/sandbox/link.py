@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import marshal
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Callable
@@ -63,24 +65,31 @@ class Link:
         self._requests = 0
         self._waiting: dict[int, asyncio.Future[BoxReply]] = {}
         self._reading = asyncio.get_running_loop().create_task(self._read())
+        self._first = -1  # a descriptor of the first process in the namespace of the box
         self.ended = False
 
     @classmethod
     async def open(cls, start: Start, disk_mb: int) -> Link:
         """A link to a new box; SandboxEnded if it does not come up."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            try:
+        try:
+            with theirs:
                 started = start(_BOOTSTRAP, theirs, disk_mb)
-            except BaseException:
-                ours.close()
-                raise
-        link = cls(started, *await asyncio.open_connection(sock=ours, limit=1 << 20))
+        except BaseException:
+            ours.close()
+            raise
+        try:
+            link = cls(started, *await asyncio.open_connection(sock=ours, limit=1 << 20))
+        except BaseException:
+            ours.close()
+            _abandon(started)
+            raise
         try:
             up = link._expect(0)
             link.writer.write(_framed(_code()) + _framed(started.settings))
             async with asyncio.timeout(_START_S):
                 await up
+            link._first = _first_process(started)
         except BaseException as error:
             await link.close()
             if isinstance(error, TimeoutError):
@@ -128,8 +137,11 @@ class Link:
 
     def _end(self) -> None:
         self.ended = True
-        if self.started.namespace:
-            self.started.process.kill()  # and with it everything in it
+        if self._first >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)  # and with it everything in the box
+        elif self.started.info is not None:
+            self.started.process.kill()
         self.writer.close()
         for answer in self._waiting.values():
             if not answer.done():
@@ -141,30 +153,57 @@ class Link:
         """Kill the box, and return when nothing of it is left."""
         self._end()
         self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
-        with contextlib.suppress(OSError):
-            await self.writer.wait_closed()
         try:
-            async with asyncio.timeout(_END_S):
-                await _ended(self.started.process)
-        except TimeoutError:
-            self.started.process.kill()
-            await _ended(self.started.process)
-        self.started.remove()
+            await asyncio.gather(self._reading, return_exceptions=True)
+            with contextlib.suppress(OSError):
+                await self.writer.wait_closed()
+            if self._first >= 0:
+                await _exit_of(self._first)
+            await _wait(self.started.process)
+        finally:
+            if self._first >= 0:
+                os.close(self._first)
+                self._first = -1
+            _abandon(self.started)
 
 
-async def _ended(process: subprocess.Popen[bytes]) -> None:
+def _abandon(started: Started) -> None:
+    """End a box without waiting for its last process, and let go of all that belongs to it."""
+    started.process.kill()
+    started.process.wait()
+    if started.info is not None:
+        started.info.close()
+    started.remove()
+
+
+def _first_process(started: Started) -> int:
+    if started.info is None:
+        return -1
+    with started.info as info:
+        return os.pidfd_open(json.loads(info.read(1 << 12))["child-pid"])
+
+
+async def _wait(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:
         return
-    loop, gone = asyncio.get_running_loop(), asyncio.Event()
     watched = os.pidfd_open(process.pid)
+    try:
+        async with asyncio.timeout(_END_S):
+            await _exit_of(watched)
+    except TimeoutError:
+        process.kill()
+    finally:
+        os.close(watched)
+    process.wait()
+
+
+async def _exit_of(watched: int) -> None:
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(watched, gone.set)
     try:
         await gone.wait()
     finally:
         loop.remove_reader(watched)
-        os.close(watched)
-    process.wait()
 
 
 @cache

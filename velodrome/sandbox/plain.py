@@ -78,7 +78,7 @@ def _start(code: str, theirs: socket.socket, settings: dict[str, Any]) -> Starte
     except BaseException:
         folder.cleanup()
         raise
-    return Started(process, settings | {"scratch": scratch, "environment": environment}, False, folder.cleanup)
+    return Started(process, settings | {"scratch": scratch, "environment": environment}, remove=folder.cleanup)
 
 
 def _python() -> str:

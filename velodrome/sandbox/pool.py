@@ -48,10 +48,13 @@ class Sandboxes:
     async def _next(self) -> Sandbox:
         task = self._ready.popleft() if self._ready else asyncio.create_task(self._start())
         try:
-            return await task
-        finally:
-            while len(self._ready) < self.warm:
-                self._ready.append(asyncio.create_task(self._start()))
+            box = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._ready.append(task)  # for the next one who asks
+            raise
+        while len(self._ready) < self.warm:
+            self._ready.append(asyncio.create_task(self._start()))
+        return await self._next() if box.ended else box  # a box that waited may have been killed
 
     async def _start(self) -> Sandbox:
         backend = await choose(self.allow_unsafe, self.backend)
@@ -63,9 +66,7 @@ class Sandboxes:
 
     async def aclose(self) -> None:
         """Close every box, the warm ones too."""
-        for task in self._ready:
-            task.cancel()
-        await asyncio.gather(*self._ready, return_exceptions=True)
+        starting = list(self._ready)
         self._ready.clear()
-        for box in list(self._open):
-            await box.close()
+        await asyncio.gather(*starting, return_exceptions=True)
+        await asyncio.gather(*(box.close() for box in list(self._open)))

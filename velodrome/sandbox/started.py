@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 
 class Started(NamedTuple):
     process: subprocess.Popen[bytes]
     settings: dict[str, Any]  # arguments of `enter` in inside.py
-    namespace: bool  # whether all processes of the box end with the first one
+    info: BinaryIO | None = None  # where bubblewrap says which process is the first in its namespace, if there is one
     remove: Callable[[], None] = lambda: None
 
 
