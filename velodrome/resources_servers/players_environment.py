@@ -9,7 +9,8 @@ from __future__ import annotations
 from math import fsum
 from typing import Any
 
-from velodrome.resources_servers.turn_environment import Game, Json, TurnEnvironment
+from velodrome.resources_servers.environment import Json
+from velodrome.resources_servers.turn_environment import Game, TurnEnvironment
 from velodrome.resources_servers.turn_results import addressed_reset, addressed_step
 
 

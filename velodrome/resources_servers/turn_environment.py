@@ -63,7 +63,7 @@ class TurnEnvironment(Environment):
     def reset(self, task: Json, *args: Any, **kwargs: Any) -> Any:
         """The first observation (a text, or messages), or it and `info`. Sync or async; `session` is optional."""
 
-    def step(self, action: str, *args: Any, **kwargs: Any) -> Any:
+    def step(self, action: Any, *args: Any, **kwargs: Any) -> Any:
         """Observation, reward, terminated, truncated, info. Sync or async; a parameter `session` is optional."""
         raise NotImplementedError
 

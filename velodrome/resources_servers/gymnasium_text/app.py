@@ -102,13 +102,12 @@ class GymnasiumText(TurnEnvironment):
             name = max(versions, key=lambda each: int(each.rpartition("-v")[2]), default=name)
         try:
             spec = self._gymnasium.spec(name)
-            creator = spec.entry_point
-            creator = (
-                self._gymnasium.envs.registration.load_env_creator(creator) if isinstance(creator, str) else creator
-            )
+            creator: Any = spec.entry_point
+            if isinstance(creator, str):
+                creator = self._gymnasium.envs.registration.load_env_creator(creator)
             modes = getattr(creator, "metadata", {}).get("render_modes", ())
-            ansi = {"render_mode": "ansi"} if "ansi" in modes else {}
-            return self._gymnasium.make(spec, disable_env_checker=True, **ansi, **kwargs)
+            options: Json = {"disable_env_checker": True, **({"render_mode": "ansi"} if "ansi" in modes else {})}
+            return self._gymnasium.make(spec, **options, **kwargs)
         except (self._gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
             raise TaskError(f'"env_id" {str(name)[:60]!r} cannot be made: {str(error)[:300]}') from error
 

@@ -52,7 +52,8 @@ class WordGuess(TurnEnvironment):
 
     def reference_answer(self, task: Json) -> list[str]:
         """The guesses of somebody who knows the list and keeps to the feedback; the word itself if that fails."""
-        secret, guesses, left = task["secret"], [], list(WORDS)
+        secret, left = task["secret"], list(WORDS)
+        guesses: list[str] = []
         while len(guesses) < self.guesses - 1 and secret not in guesses and left:
             guesses.append(left[len(left) // 2])
             marks = feedback(guesses[-1], secret)

@@ -112,12 +112,8 @@ class PlayersAgent(Component):
             owner = type(self.environment).__name__
             raise InputError(f"players_agent: {owner} has no turns (see docs/environments.md#several-players)")
         self._turns: Turns = self.environment
-        self._agents = {
-            name: SimpleAgent(
-                model=as_model(model), environment=self.environment, max_steps=self.max_steps, timeout_s=self.timeout_s
-            )
-            for name, model in self.players.items()
-        }
+        settings: Json = {"environment": self.environment, "max_steps": self.max_steps, "timeout_s": self.timeout_s}
+        self._agents = {name: SimpleAgent(**settings, model=as_model(each)) for name, each in self.players.items()}
 
     async def run(self, task: str | Json, *, verify: bool = True) -> Json:
         """One task, from its first observations to the score."""

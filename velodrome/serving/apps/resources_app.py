@@ -96,7 +96,7 @@ def turn_routes(server: str, turns: Turns, sessions: Sessions) -> list[Route]:
             return json_response(await turns.begin(_open(sessions, ticket), task))
 
     async def step(request: Request, body: Json, ticket: Ticket | None) -> Response:
-        action = body.get("action")
+        action: Any = body.get("action")
         texts = list(action.values()) if isinstance(action, dict) and by_player else [action]
         if not all(isinstance(text, str) for text in texts) or isinstance(action, dict) != by_player:
             what = "texts by player" if by_player else "a text"
