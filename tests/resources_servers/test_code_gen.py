@@ -58,6 +58,7 @@ def scored(says: Says) -> Callable[..., Any]:
         ("```py\na\n```\n```bash\nls\n```", "a\n"),
         ("1. so:\n   ```Python3\n   a\n   ```", "   a\n"),
         ("```python\na\n```\n```python\nnot closed", "a\n"),
+        ("```python\r\nx = '\x0c\u2028'\r\n```\r\n", "x = '\x0c\u2028'\r\n"),
         ("```python\nnot closed", None),
         ("inline ```python a``` only", None),
         ("```rust\nfn main() {}\n```", None),

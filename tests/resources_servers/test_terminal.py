@@ -239,6 +239,17 @@ def test_a_command_that_is_a_check_meets_nothing_of_the_rollout_but_its_files() 
     }
 
 
+def test_files_that_cannot_be_copied_for_a_command_fail_the_check_and_not_the_rollout() -> None:
+    check = {"type": "command_output", "command": "cat new", "files": {"new": "new"}, "text": "new"}
+    answers = {
+        "odd names": does("echo x > $'a\\xff\\n'; echo y > ' '; mkdir -p 'd/…'; echo z > 'd/…/z'"),
+        "in the way": does("mkdir new; echo x > new/x"),
+        "too many": does("mkdir d; cd d; for i in $(seq 2100); do : > $i; done"),
+        "too large": does("for i in $(seq 17); do head -c 1000000 /dev/zero > $i; done"),
+    }
+    assert rewards({"checks": [check]}, answers) == {**dict.fromkeys(answers, 0.0), "odd names": 1.0}
+
+
 @pytest.mark.parametrize(
     ("task", "named"),
     [

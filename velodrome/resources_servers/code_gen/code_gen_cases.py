@@ -38,7 +38,7 @@ def last_program(text: str) -> str | None:
     blocks: dict[bool, str] = {}  # whether it is marked as Python
     language: str | None = None
     lines: list[str] = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         mark = line.strip()
         if mark == "```" and language is not None:
             if language in ("", *_PYTHON):

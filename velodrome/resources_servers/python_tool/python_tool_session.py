@@ -14,6 +14,7 @@ from velodrome.http.limiter import Limiter
 from velodrome.sandbox import BoxProgram, Sandbox, SandboxEnded
 
 SOURCE = Path(__file__).with_name("python_tool_interpreter.py").read_text(encoding="utf-8")
+START_S = 60.0
 LOST = "the next call has a new interpreter: variables are lost, files remain"
 
 
@@ -30,23 +31,26 @@ class Interpreter:
 
     async def run(self, code: str) -> str:
         """What the code printed, the value of its last expression, or its error."""
-        mark = secrets.token_hex(8)
-        request = json.dumps({"mark": mark, "code": code, "most": self._most}).encode() + b"\n"
         async with self._one_at_a_time, self._places:
             try:
                 if self._program is None:
                     self._program = await self._box.start(["python3", "-c", SOURCE])
-                line = await self._program.ask(request, timeout_s=self._timeout_s)
+                    await self._ask(self._program, "", START_S)  # its start is not the code's time
+                reply = await self._ask(self._program, code, self._timeout_s)
             except SandboxEnded as error:
                 if self._program is None:
                     return "error: the sandbox has ended; no more code can be run"
                 self._program = None
                 return f"error: {ending(error, self._timeout_s)}; {LOST}"
-            reply = read_reply(line, mark)
             if reply is None:
                 await self.stop()
                 return f"error: the interpreter was damaged by the code; {LOST}"
             return reply[: 2 * self._most]
+
+    async def _ask(self, program: BoxProgram, code: str, timeout_s: float) -> str | None:
+        mark = secrets.token_hex(8)
+        request = json.dumps({"mark": mark, "code": code, "most": self._most}).encode() + b"\n"
+        return read_reply(await program.ask(request, timeout_s=timeout_s), mark)
 
     async def stop(self) -> None:
         """End the process; the next call starts another."""

@@ -18,7 +18,8 @@ from velodrome.sandbox import Sandbox, SandboxEnded, Sandboxes
 Json = dict[str, Any]
 
 MAX_FILE = 1 << 20
-MAX_COPY = 1 << 24  # bytes of all files together that are copied for a command
+MAX_COPY = 1 << 24  # bytes of all files together that are copied for a command; a file counts as 8 KB more
+MAX_FILES = 2000
 
 
 @dataclass(frozen=True)
@@ -78,19 +79,32 @@ async def _sorted_lines(left: Left, check: Json) -> bool:
 
 
 async def _command_output(left: Left, check: Json) -> bool:
-    files: dict[str, bytes | str] = {}
-    size = 0
-    for name in await left.box.files():
-        data = await left.box.read(name, limit=MAX_FILE) or b""
-        files[name], size = data, size + len(data)
-        if size > MAX_COPY:
-            return False
-    box = await left.boxes.open(files=files | texts_by_path(check))
+    box = await _copy(left, texts_by_path(check))
+    if box is None:
+        return False
     try:
         ran = await box.run(["bash", "-c", check["command"]], stdin=check.get("stdin", ""))
     finally:
         await box.close()
     return not ran.stopped and ran.exit_code == 0 and lines_of(ran.stdout) == lines_of(check["text"])
+
+
+async def _copy(left: Left, more: dict[str, str]) -> Sandbox | None:
+    """A new sandbox with the files that were left and some more; None if they are too many or in the way."""
+    names = await left.box.files()
+    files: dict[str, bytes | str] = {}
+    size = len(names) * (MAX_COPY // MAX_FILES)
+    for name in names if size <= MAX_COPY else ():
+        files[name] = data = await left.box.read(name, limit=MAX_FILE) or b""
+        size += len(data)
+        if size > MAX_COPY:
+            break
+    if size > MAX_COPY:
+        return None
+    try:
+        return await left.boxes.open(files=files | more)
+    except OSError:
+        return None
 
 
 CHECKS: dict[str, tuple[Callable[[Left, Json], Awaitable[bool]], dict[str, type]]] = {
