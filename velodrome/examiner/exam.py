@@ -12,7 +12,7 @@ from typing import Any
 
 from velodrome.contracts import prompt_text
 from velodrome.errors import InputError, VelodromeError, blame, describe
-from velodrome.examiner.playing import AnswerCase, PlayedAnswer, Player
+from velodrome.examiner.playing import AnswerCase, PlayedAnswer, Player, play_together
 from velodrome.examiner.subject import Subject
 
 Json = dict[str, Any]
@@ -26,14 +26,16 @@ _NOISE = "".join(map(chr, _CODES))
 class Exam:
     """What the rules are given."""
 
-    def __init__(self, subject: Subject, environment: Any, most_tasks: int) -> None:
+    def __init__(self, subject: Subject, environment: Any, most_tasks: int, sample: int = SAMPLE) -> None:
         self.subject = subject
         self.environment = environment
         self.tasks = [row for row in subject.rows if row.task is not None][:most_tasks]
         self.unanswered: dict[str, str] = {}  # by the id of a task: why the environment has no answers to it
         self.cases = [case for row in self.tasks for case in self._cases(row.task or {}, row.task_id)]
         self.rollouts = 0
+        self._most = sample
         self._alone: list[PlayedAnswer] = []
+        self._together: list[PlayedAnswer] = []
 
     async def alone(self) -> list[PlayedAnswer]:
         """Each answer, one after the other, played when this is first needed."""
@@ -52,12 +54,19 @@ class Exam:
         chance = random.Random(0)
         references = [play for play in plays if play.case.kind == "reference"]
         others = [play for play in plays if play.case.kind != "reference"]
-        chosen = chance.sample(references, min(SAMPLE // 2, len(references)))
-        return chosen + chance.sample(others, min(SAMPLE - len(chosen), len(others)))
+        chosen = chance.sample(references, min(self._most // 2, len(references)))
+        return chosen + chance.sample(others, min(self._most - len(chosen), len(others)))
 
     async def crowd(self) -> list[PlayedAnswer]:
         """As many as are played at once: the sample, over and over."""
         return list(islice(cycle(await self.sample()), IN_FLIGHT))
+
+    async def together(self) -> list[PlayedAnswer]:
+        """The crowd, all at once, played when this is first needed."""
+        if not self._together:
+            self._together = await play_together(Player(self.environment), [play.case for play in await self.crowd()])
+            self.rollouts += len(self._together)
+        return self._together
 
     def _cases(self, task: Json, task_id: str) -> Iterator[AnswerCase]:
         try:

@@ -11,7 +11,7 @@ from typing import Any
 from velodrome.errors import InputError
 from velodrome.examiner.answer_rules import Cheats, Garbage, References, WrongAnswers
 from velodrome.examiner.data_rules import DataRule
-from velodrome.examiner.exam import Exam
+from velodrome.examiner.exam import SAMPLE, Exam
 from velodrome.examiner.playing import PlayedAnswer
 from velodrome.examiner.repeat_rules import Deterministic, OrderAndLoad, ServedRule
 from velodrome.examiner.rule import Rule, RuleResult
@@ -129,15 +129,20 @@ class Examination:
 
 
 async def examine_subject(
-    subject: Subject, *, only: Sequence[str] | None = None, most_tasks: int = MOST_TASKS, strict: bool = False
+    subject: Subject,
+    *,
+    only: Sequence[str] | None = None,
+    most_tasks: int = MOST_TASKS,
+    sample: int = SAMPLE,
+    strict: bool = False,
 ) -> Examination:
-    """Every rule, or `only` these, on one environment."""
+    """Every rule, or `only` these, on one environment; `sample` answers are played again."""
     known_rules(only or ())
     rules = [RULES[name]() for name in RULES if only is None or name in only]
     async with Scope():
         environment = subject.make()
         try:
-            exam = Exam(subject, environment, most_tasks)
+            exam = Exam(subject, environment, most_tasks, sample)
             results = {rule.name: await rule.examine(exam) for rule in rules}
             repeated = [play for rule in rules if isinstance(rule, Deterministic) for play in rule.plays]
             names = {

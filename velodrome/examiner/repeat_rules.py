@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from velodrome.examiner.exam import IN_FLIGHT, Exam
-from velodrome.examiner.playing import PlayedAnswer, Player, cpu_clock, play_together
+from velodrome.examiner.playing import PlayedAnswer, Player, cpu_clock
 from velodrome.examiner.rule import Rule, RuleFinding, RuleResult, differences
 from velodrome.serving.hosting import served
 from velodrome.serving.remote import HttpResources
@@ -43,10 +43,10 @@ class OrderAndLoad(Rule):
         backwards = list(reversed(await exam.sample()))
         again = [await player.play(play.case) for play in backwards]
         crowd = await exam.crowd()
-        together = await play_together(player, [play.case for play in crowd])
+        together = await exam.together()
         findings = differences(backwards, again, "in reverse order")
         findings += differences(crowd, together, f"with {IN_FLIGHT} in flight")
-        exam.rollouts += len(again) + len(together)
+        exam.rollouts += len(again)
         return RuleResult(findings, f"{len(again)} in reverse, {len(together)} at once", _nothing(crowd))
 
 

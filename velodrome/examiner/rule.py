@@ -63,11 +63,14 @@ def about_play(play: PlayedAnswer, seen: str) -> RuleFinding:
 
 
 def differences(plays: Iterable[PlayedAnswer], others: Iterable[PlayedAnswer], how: str) -> list[RuleFinding]:
-    """A finding for each answer that was not scored as the first time."""
+    """A finding for each answer that was not scored as the first time.
+
+    Of a cheat only the reward has to be the same: it may leave something behind that races with what comes after it.
+    """
     return [
         about_play(other, f"{how}: {_shown(play, other)}")
         for play, other in zip(plays, others, strict=True)
-        if play.outcome != other.outcome
+        if (play.reward != other.reward if play.case.kind == "cheat" else play.outcome != other.outcome)
     ]
 
 

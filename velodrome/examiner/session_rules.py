@@ -1,7 +1,7 @@
 """The rule on sessions: each rollout has its own, and none is left over.
 
 What is counted belongs to this process: open sessions and their states, files, threads and child processes. Pools may
-fill at first, so growth is counted after a first round.
+fill at first, so growth is counted from a second round on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from velodrome.examiner.playing import Player, play_together
 from velodrome.examiner.rule import Rule, RuleFinding, RuleResult, differences
 from velodrome.examiner.subject import TaskRow
 
-ROUNDS = 2
 _FEW = 4
 _SLACK = IN_FLIGHT // 4  # of pools that fill slowly, per kind
 _LOOKS, _LOOK_S = 40, 0.05
@@ -39,19 +38,19 @@ class SessionsRule(Rule):
         crowd = await exam.crowd()
         if not crowd:
             return RuleResult(unchecked="there are no tasks")
-        cases = [play.case for play in crowd]
         environment = exam.environment
+        findings = differences(crowd, await exam.together(), "interleaved")
+        if findings:
+            return RuleResult(findings, f"{len(crowd)} rollouts at once")
         states: dict[int, Any] = {}
         player = Player(environment, watch=lambda: states.update(_states(environment)))
-        findings = differences(crowd, await play_together(player, cases), "interleaved")
         before = _counts(environment)
-        for _ in range(ROUNDS - 1):
-            findings += differences(crowd, await play_together(player, cases), "interleaved again")
+        findings += differences(crowd, await play_together(player, [play.case for play in crowd]), "interleaved again")
         findings += await self._growth(environment, before)
         findings += _kept(states)
         findings += [finding for row in exam.tasks[:_FEW] for finding in await _opened_and_closed(environment, row)]
-        exam.rollouts += ROUNDS * len(cases)
-        return RuleResult(findings, f"{ROUNDS * len(cases)} rollouts, {IN_FLIGHT} at once")
+        exam.rollouts += len(crowd)
+        return RuleResult(findings, f"{2 * len(crowd)} rollouts, {IN_FLIGHT} at once")
 
     async def _growth(self, environment: Any, before: Counter[str]) -> list[RuleFinding]:
         """What there is more of than before, once it had a moment to end."""
