@@ -223,7 +223,9 @@ def test_a_package_gets_a_virtual_environment_of_its_own(
     index = here / "index"
     wheel(index, "verifiers", {"verifiers/__init__.py": ""})
     wheel(index, "small_env", {"small_env.py": "import numpy_is_not_here"})
-    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
+        monkeypatch.setenv(name, str(index))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
     assert main(["env", "add", "verifiers:small-env"]) == 2
     error = capsys.readouterr().err
     assert "numpy_is_not_here" in error
@@ -231,7 +233,9 @@ def test_a_package_gets_a_virtual_environment_of_its_own(
     code = "import importlib.metadata as m; print(m.version('small_env'))"
     assert subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout == "1.0\n"
     assert main(["env", "add", "verifiers:not-in-the-index"]) == 2
-    assert "not-in-the-index cannot be installed: ERROR: " in capsys.readouterr().err
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("velo: ")]
+    assert len(said) == 1
+    assert said[0].startswith("velo: not-in-the-index cannot be installed: ")
     assert not (here / ".velodrome" / "venvs" / "not_in_the_index").exists()
 
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import yaml
 
+from velodrome import http
 from velodrome.adapters.adapted import AdaptedEnvironment
 from velodrome.adapters.gym_folder_copy import copy_gym_folder
 from velodrome.adapters.open_env import OpenEnvEnvironment
@@ -80,7 +81,8 @@ async def add_environment(
         raise InputError(f"{home} is there already; set overwrite to write it again, or give another --name")
     request = AddRequest(what, name, folder, tasks, arguments or {}, python, say)
     try:
-        added = await SOURCES[kind](request)
+        async with http.owned():
+            added = await SOURCES[kind](request)
     except RolloutError as error:
         raise InputError(str(error)) from error
     return _written(home, name, source, added)
@@ -173,7 +175,7 @@ async def add_nemo_gym(request: AddRequest) -> Added:
         raise InputError(f"nemo_gym:{url}: give a resources-server folder, or the URL of its server, as http://…")
     try:
         waits = aiohttp.ClientTimeout(total=_ANSWER_S)
-        async with aiohttp.ClientSession(timeout=waits) as http, http.get(f"{url}/openapi.json") as reply:
+        async with aiohttp.ClientSession(timeout=waits) as client, client.get(f"{url}/openapi.json") as reply:
             described = json.loads(await reply.read()) if reply.status == 200 else {}
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise InputError(f"nemo_gym:{url}: no server answers: {error}") from None

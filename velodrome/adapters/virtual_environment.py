@@ -12,7 +12,9 @@ from shutil import rmtree, which
 
 from velodrome.errors import InputError
 
-_KEPT = 2000
+_KEPT = 1000
+_ERRORS = ("ERROR", "error", "×")
+_STEPS = ("Collecting", "Downloading", "Installing", "Successfully", "Resolved", "Prepared", "Installed", "Built")
 
 
 def make_virtual_environment(folder: Path, requirements: Sequence[str], say: Callable[[str], None]) -> Path:
@@ -33,14 +35,14 @@ def make_virtual_environment(folder: Path, requirements: Sequence[str], say: Cal
 
 
 def _installer(folder: Path) -> list[str]:
-    """pip of this interpreter, which installs elsewhere too, else uv."""
-    if find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip", "--python", str(folder), "install", "--progress-bar", "off"]
+    """uv where there is one, which takes seconds; else pip of this interpreter, which installs elsewhere too."""
     beside = Path(sys.executable).with_name("uv")
     uv = str(beside) if beside.exists() else which("uv")
-    if uv is None:
-        raise InputError("there is neither pip nor uv to install with: pip install uv")
-    return [uv, "pip", "install", "--python", str(folder)]
+    if uv is not None:
+        return [uv, "pip", "install", "--no-progress", "--python", str(folder)]
+    if find_spec("pip") is None:
+        raise InputError("there is neither uv nor pip to install with: pip install uv")
+    return [sys.executable, "-m", "pip", "--python", str(folder), "install", "--progress-bar", "off"]
 
 
 def _constraints() -> list[str]:
@@ -52,17 +54,18 @@ def _constraints() -> list[str]:
 
 
 def _run(command: Sequence[str], what: str, say: Callable[[str], None]) -> None:
-    """Run it; its lines are the progress, and the one that says ERROR is the reason if it fails."""
+    """Run it; its lines are the progress, and those from the first error on are the reason if it fails."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as ran:
         assert ran.stdout is not None
-        last = reason = ""
+        last, reasons = "", []
         for line in ran.stdout:
             last = line.strip()[:_KEPT] or last
-            if last.startswith(("ERROR", "error", "×")) and not reason:
-                reason = last
-            if last.startswith(("Collecting", "Downloading", "Installing", "Successfully")):
+            if reasons or last.startswith(_ERRORS):
+                reasons.append(last.strip("×│╰─▶ "))
+            elif last.startswith(_STEPS):
                 say(f"  {last[:120]}")
     if ran.returncode:
-        raise InputError(f"{what}: {reason or last or f'exit code {ran.returncode}'}")
+        reason = " ".join(reasons)[:_KEPT] or last or f"exit code {ran.returncode}"
+        raise InputError(f"{what}: {reason}")
