@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 SHOWN = 500
 BRACES = re.compile(r"\\[{}]|\\f?boxed\s?\{|\{|\}")
-LABEL = re.compile(r"(?<![\w-])answer[ \t]{0,3}[*_]{0,3}[ \t]?(?P<sign>is\b|:|=)[ \t:=*_]*", re.IGNORECASE)
+LABEL = re.compile(r"(?<![\w-])answer[ \t]{0,3}[*_]{0,3}[ \t]?(?P<sign>is\b|:|=|[-–—](?=\s))[ \t:=*_]*", re.IGNORECASE)
+ANSWER_TAG = re.compile(r"<answer>([^<>]{1,2000})</answer>", re.IGNORECASE)
 BEFORE = re.compile(r"(?:(?:so|the|my|final|correct|right|therefore|thus|,)\s*)*+", re.IGNORECASE)  # of the next label
 TAG = r"(?:system|developer|grader|judge|verifier|admin)"
 TAGGED = re.compile(rf"<(?P<tag>{TAG})\b[^<>]{{0,200}}>", re.IGNORECASE)
@@ -74,14 +75,17 @@ def boxed(text: str) -> list[str]:
 
 
 def labelled(text: str) -> list[str]:
-    """What follows "Answer:", or else "the answer is", each to the end of its line or the next of them."""
+    """What is in `<answer>…</answer>`, or else follows "Answer:" or "the answer is", each to the end of its line."""
+    tagged = ANSWER_TAG.findall(text)
+    if tagged:
+        return tagged
     contents: dict[bool, list[str]] = {True: [], False: []}
     labels = list(LABEL.finditer(text))
     for at, label in enumerate(labels):
         end = labels[at + 1].start() if at + 1 < len(labels) else len(text)
         content = text[label.end() : end].partition("\n")[0]
         if not BEFORE.fullmatch(content.strip(EDGES + ".:")):
-            contents[label["sign"] in (":", "=")].append(content)
+            contents[label["sign"].lower() != "is"].append(content)
     return contents[True] or contents[False]
 
 

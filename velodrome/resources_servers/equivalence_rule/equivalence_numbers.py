@@ -24,7 +24,8 @@ NUMBER = re.compile(
 UNCERTAIN = re.compile(
     r"\b(?:not|or|nor|between|at least|at most|up to|(?:more|less|fewer|greater) than)\b|n't\b|[<>≤≥≠±]", re.IGNORECASE
 )
-COMPUTED = re.compile(r"√|sqrt|\\pi|π|\^|\b(?:log|ln|sin|cos|tan|exp)\b")
+EQUALS = re.compile(r"\b(?:is|are|equals)\b")
+COMPUTED = re.compile(r"-\s?\(|√|sqrt|\\pi|π|\^|\b(?:log|ln|sin|cos|tan|exp)\b")
 COMMA = re.compile(r"(?<=\d),(?=\d)")
 POINT = re.compile(r"(?<=\d)\.(?=\d{3}(?!\d))")
 
@@ -80,9 +81,11 @@ def _digits(text: str) -> str:
 
 
 def number_in(text: str, reading: NumberReading) -> Fraction | None:
-    """The one number that a statement holds. Of an equation it is what follows the last `=`."""
+    """The one number that a statement holds. Of an equation it is what follows the last `=`, or the only "is"."""
     if len(text) > MAX_TEXT:
         return None
+    if len(EQUALS.findall(text)) == 1:
+        text = EQUALS.sub("=", text)
     *before, stated = plain(text, reading).replace("\\approx", "=").replace("≈", "=").split("=")
     matches = list(NUMBER.finditer(stated))
     if len(matches) != 1 or COMPUTED.search(stated) or not _stands_alone(stated, matches[0]):

@@ -116,6 +116,7 @@ UNIT = re.compile(
     r"\s?-?\s?(?:\\?(?:text|mathrm)\{)?\s?((?:degrees?\s)?[^\W\d_]+[²³]?(?:\^?[23](?!\d))?(?:/[a-z]+)?|[°$€£¥₹¢][CF]?)\}?"
 )
 CIRCLE = re.compile(r"(?:\^?\{?\\circ\}?|°)\s?")
+GLUED = re.compile(r"(?<=\d[hd])(?=\d)|(?<=\dmin)(?=\d)")  # 1h30min
 DEGREES = re.compile(r"degrees?\s", re.IGNORECASE)
 PREFIX = re.compile(r"(US\$|[$€£¥₹]|USD|EUR|GBP|JPY|CHF|INR)\s?$")
 JOIN = re.compile(r"\s*(?:,|and)?\s*")
@@ -161,9 +162,9 @@ def quantity_in(text: str, reading: NumberReading, unit: str | None = None) -> Q
     """
     if len(text) > MAX_TEXT:
         return None
-    text = CIRCLE.sub("°", plain(text, reading))
+    text = GLUED.sub(" ", CIRCLE.sub("°", plain(text, reading)))
     parts: list[Quantity] = []
-    end = 0
+    end, beside = 0, ""
     for match in NUMBER.finditer(text):
         if match.start() < end:  # of the unit, as in m^2
             continue
@@ -183,8 +184,9 @@ def quantity_in(text: str, reading: NumberReading, unit: str | None = None) -> Q
             parts[-1] = found._replace(value=last.value + more, name="several")
         else:
             parts.append(found)
+        beside += text[end:start]
         end = after
-    same = len({part[:2] for part in parts}) == 1
+    same = len({part[:2] for part in parts}) == 1 and not any(map(str.isdigit, beside + text[end:]))
     return parts[0] if same else None
 
 

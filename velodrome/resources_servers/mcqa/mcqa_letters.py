@@ -11,7 +11,11 @@ from typing import Any
 from velodrome.errors import TaskError
 from velodrome.resources_servers.stated import agreed, bare, boxed, labelled, need, readable, words
 
-LONE = re.compile(r"(?:(?:option|choice|answer|letter)\s?)?[\[({]?\s?([A-Za-z])\s?[\])}]?[.:]?", re.IGNORECASE)
+LONE = re.compile(
+    r"(?:(?:i (?:choose|pick|select)|it is|it's)\s)?(?:(?:option|choice|answer|letter)\s?)?"
+    r"[\[({]?\s?([A-Za-z])\s?[\])}]?(?:\sis (?:the )?(?:correct|right|best)(?: (?:answer|option|choice))?)?[.:]?",
+    re.IGNORECASE,
+)
 LEADING = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s?)?[\[(]?([A-Z])[\])]?(?:\s?[).:,;–—-]|\s)\s*(.*)", re.DOTALL)
 STANDING = re.compile(r"(?<![\w'])([A-Z])(?![\w'])")
 # "A" and "I" are words too, unless what follows joins them to another choice.
