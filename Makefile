@@ -99,6 +99,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.ray_overhead --json results/ray_overhead.json || missed=1; \
 	$(BIN)/python -m benchmarks.million --json results/million.json || missed=1; \
 	$(BIN)/python -m benchmarks.local_model --json results/local_model.json || missed=1; \
+	$(BIN)/python -m benchmarks.sandbox --json results/sandbox.json || missed=1; \
 	exit $$missed
 
 bench-peers: $(READY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from velodrome.errors import InputError
@@ -20,7 +21,7 @@ class Backend(NamedTuple):
     start: Start
 
 
-_SAFE = {
+_SAFE: dict[str, tuple[Callable[[], str | None], Start]] = {
     "bubblewrap": (bubblewrap.problem, bubblewrap.start),
     "sandlock": (plain.sandlock_problem, plain.start_confined),
 }

@@ -32,8 +32,8 @@ class Sandbox:
         except TimeoutError:
             await self.close()
             return Ran("", "", -9, "time", limits.wall_s, 0.0)
-        except SandboxEnded as error:
-            return error.ran
+        except SandboxEnded:
+            return LOST
         except asyncio.CancelledError:
             self._link.send("end", STOPPED.index("ended"))
             raise

@@ -67,7 +67,7 @@ def start(code: str, theirs: socket.socket, disk_mb: int) -> Started:
     try:
         process = subprocess.Popen(
             [*_command(disk_mb), *wiring, "--", interpreter(), "-I", "-S", "-c", code],
-            stdin=theirs,
+            stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[filtered, told],

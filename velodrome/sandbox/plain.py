@@ -69,7 +69,7 @@ def _start(code: str, theirs: socket.socket, settings: dict[str, Any]) -> Starte
     try:
         process = subprocess.Popen(
             [_python(), "-I", "-S", "-c", code],
-            stdin=theirs,
+            stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=environment,
@@ -82,7 +82,7 @@ def _start(code: str, theirs: socket.socket, settings: dict[str, Any]) -> Starte
 
 
 def _python() -> str:
-    return os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]
+    return str(os.path.realpath(sys._base_executable))  # type: ignore[attr-defined]
 
 
 def _open_to_others(path: str) -> bool:

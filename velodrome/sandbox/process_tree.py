@@ -18,7 +18,8 @@ def others() -> list[int]:
             fields = _stat(name)
             if fields:
                 parents[int(name)] = int(fields[1])
-    found, last = [], {os.getpid()}
+    found: list[int] = []
+    last = {os.getpid()}
     while last:
         last = {pid for pid, parent in parents.items() if parent in last}
         found += last
