@@ -50,6 +50,12 @@ def test_the_rate_is_that_of_this_run_and_of_the_last_ten_minutes():
     assert stream.getvalue().splitlines()[-1] == "Collecting rollouts: 6000/20000 (30%), 0/s, 0 failed, 0 in flight"
 
 
+def test_a_rate_that_was_measured_for_seconds_is_not_one_per_minute():
+    text, _ = run_for(2, rate=0.5)
+    rates = [line.split(", ")[1] for line in text.splitlines()]
+    assert rates == ["0.4/s", "29.5/min"]  # after 5 s, and after 65
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0 s"), (59.6, "1 min 0 s"), (4800, "1 h 20 min"), (200_000, "2 d 7 h")],

@@ -82,12 +82,13 @@ def run_text(output: Path, state: dict[str, Any]) -> str:
     else:
         what = f"process {state['pid']} on {state['host']}, last seen {age} ago"
     began = datetime.fromtimestamp(state["started_at"]).strftime("%Y-%m-%d %H:%M:%S")
-    lasted = duration_text((ended or updated) - state["started_at"])
+    lasted_s = (ended or updated) - state["started_at"]
     numbers: list[Any] = [state.get(name) for name in ("done", "total", "failed", "in_flight", "reward", "limit")]
     counts = RunState(*numbers)
     over = ended is not None or state["alive"] is False
     rate = None if over else state.get("rate") or 0.0
-    return f"{output}: {what}\nsince {began} ({lasted})\n{progress_text(counts, rate)}"
+    numbers_text = progress_text(counts, rate, measured_s=lasted_s)
+    return f"{output}: {what}\nsince {began} ({duration_text(lasted_s)})\n{numbers_text}"
 
 
 def table(instances: Sequence[dict[str, Any]]) -> str:

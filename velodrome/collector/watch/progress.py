@@ -92,6 +92,7 @@ class RecentRate:
     def __init__(self, done: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen = deque([(clock(), done)], maxlen=_RATED_LINES + 1)  # one in a minute
+        self.seconds = 0.0  # how long was measured
 
     def of(self, done: int) -> float:
         """The rate when so many are done."""
@@ -99,7 +100,8 @@ class RecentRate:
         if now - self._seen[-1][0] >= _LINE_S:
             self._seen.append((now, done))
         then, before = self._seen[0]
-        return (done - before) / max(now - then, 1e-6)
+        self.seconds = now - then
+        return (done - before) / max(self.seconds, 1e-6)
 
 
 class ProgressLines:
@@ -127,7 +129,8 @@ class ProgressLines:
     def show(self, state: RunState) -> None:
         """One line."""
         self._shown += 1
-        self.note(f"{self._title}: {progress_text(state, self._rate.of(state.done), self._reward)}")
+        rate = self._rate.of(state.done)
+        self.note(f"{self._title}: {progress_text(state, rate, self._reward, measured_s=self._rate.seconds)}")
 
     def note(self, text: str) -> None:
         """One more line."""
@@ -175,11 +178,15 @@ def _has_bar() -> bool:
     return sys.stderr.isatty() or any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__)
 
 
-def progress_text(state: RunState, rate: float | None, reward: str = "reward") -> str:
-    """The state of a run in words. `rate` is how many rollouts finish in a second; None if the run has ended."""
+def progress_text(state: RunState, rate: float | None, reward: str = "reward", *, measured_s: float = _LINE_S) -> str:
+    """The state of a run in words. `rate` is how many rollouts finish in a second; None if the run has ended.
+
+    What was measured for less than a minute is no rate per minute.
+    """
     parts = [f"{state.done}/{state.total} ({state.done / state.total:.0%})" if state.total else str(state.done)]
     if rate is not None:
-        parts.append(f"{rate:.3g}/s" if rate >= 1 or not rate else f"{rate * 60:.3g}/min")
+        in_s = rate >= 1 or not rate or measured_s < _LINE_S
+        parts.append(f"{rate:.3g}/s" if in_s else f"{rate * 60:.3g}/min")
     if state.reward is not None:
         parts.append(f"{reward} {state.reward:.3f}")
     parts += [f"{state.failed} failed"] if rate is None else [f"{state.failed} failed", f"{state.in_flight} in flight"]
