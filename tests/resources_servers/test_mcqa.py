@@ -72,6 +72,7 @@ def test_a_choice_is_read_in_the_forms_people_ask_for(text: str) -> None:
         "Answer: C) Rome",
         "Answer: C and Rome",
         "Answer: F",
+        "Answer: C\nA\nB",
         "<answer>A</answer> <answer>C</answer>",
         "I choose A or C",
         "Answer: Rome, Paris",

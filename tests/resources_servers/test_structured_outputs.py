@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from velodrome.errors import ModelError, TaskError, VerifyError
+from velodrome.errors import InputError, ModelError, TaskError, VerifyError
 from velodrome.resources_servers.structured_outputs.app import StructuredOutputs
 from velodrome.resources_servers.structured_outputs.structured_content import same_json
 from velodrome.resources_servers.structured_outputs.structured_schema import is_bounded_schema, schema_text
@@ -200,6 +201,12 @@ def test_a_bad_schema_is_reported_before_the_model_is_asked() -> None:
                 environment=StructuredOutputs(),
             ).run({"responses_create_params": {"input": "?"}, "schema": {}})
         )
+
+
+def test_a_missing_library_is_one_line_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)  # as if it were absent
+    with pytest.raises(InputError, match=r'pip install "velodrome\[environments\]"'):
+        StructuredOutputs()
 
 
 def test_the_examples_withstand_their_examination(examined: Callable[..., dict[str, Any]]) -> None:

@@ -52,9 +52,10 @@ def choice(text: str, options: Mapping[str, str], extractions: Sequence[str], se
     said = readable(text)
     for form in extractions:
         if form in ("boxed", "label"):
-            letters = [
-                one_of(content, options) for content in map(bare, (boxed if form == "boxed" else labelled)(said))
-            ]
+            contents = (boxed if form == "boxed" else labelled)(said)
+            letters = [one_of(content, options) for content in map(bare, contents)]
+            alone = [lone_letter(bare(line), options) for line in said.splitlines()] if letters else []
+            letters = [*alone, *letters]  # a list that goes on below the answer is a list
         else:
             letters = by_line(said, options, lone=form == "letter")
         if letters:
