@@ -12,8 +12,10 @@ import pytest
 import velodrome
 from velodrome import Environment, tool
 from velodrome.errors import InputError
-from velodrome.examiner.playing import AnswerCase, Player, moves
+from velodrome.examiner.examination import CallCost, call_costs
+from velodrome.examiner.playing import AnswerCase, PlayedAnswer, Player, moves
 from velodrome.examiner.tool_fuzz import fuzzed
+from velodrome.timing import spans
 
 Json = dict[str, Any]
 
@@ -120,3 +122,15 @@ def test_a_task_without_an_id_and_an_answer_in_the_prompt_are_warnings():
     report = asyncio.run(velodrome.examine(Parrot, [task], only=["data"]))
     assert (report.passed, report.rules["data"].status) == (True, "warning")
     assert [finding.seen[:8] for finding in report.rules["data"].findings] == ['no "id";', "the prom"]
+
+
+def test_the_cost_is_the_middle_and_the_longest_of_the_calls_and_counts_the_cpu_of_workers():
+    def played(*lengths_s: float, **counts: float) -> PlayedAnswer:
+        with spans.root("play", lambda: 0.0) as tree:
+            for length in lengths_s:
+                spans.record("verify", 1.0, 1.0 + length, counts)
+            spans.record("tool:unknown", 0.0, 9.0)
+        return PlayedAnswer(AnswerCase({}, "t", "reference", "", ""), {}, None, tree)
+
+    wall, cpu = [played(0.25, 0.5), played(2.0)], [played(0.125, worker_cpu_us=500_000)]
+    assert list(call_costs(wall, cpu, ["verify", "tool:look"])) == [CallCost("verify", 3, 500.0, 2000.0, 625.0)]

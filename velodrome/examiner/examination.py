@@ -41,6 +41,7 @@ RULES: dict[str, type[Rule]] = {
 }
 MOST_TASKS = 24
 MOST_SHOWN = 5
+WORKER_CPU = "worker_cpu_us"  # what a worker process reports of a call
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ class CallCost:
     cpu_ms: float | None
 
     def as_json(self) -> Json:
-        return {name: getattr(self, name) for name in ("calls", "wall_ms", "longest_ms", "cpu_ms")}
+        cpu_ms = None if self.cpu_ms is None else round(self.cpu_ms, 4)
+        times = {"wall_ms": round(self.wall_ms, 4), "longest_ms": round(self.longest_ms, 4), "cpu_ms": cpu_ms}
+        return {"calls": self.calls, **times}
 
     def line(self) -> str:
         """The cost as text."""
@@ -169,15 +172,16 @@ def call_costs(
     plays: Sequence[PlayedAnswer], cpu_plays: Sequence[PlayedAnswer], names: Collection[str]
 ) -> Iterator[CallCost]:
     """The costs of these calls: wall time from some plays, CPU from others, which a CPU clock timed."""
-    wall, cpu = _lengths(plays), _lengths(cpu_plays)
+    wall, cpu = _lengths(plays), _lengths(cpu_plays, elsewhere=True)
     for name in sorted(wall.keys() & names, key=lambda name: (name != "verify", name)):
         middle = statistics.median(cpu[name]) if cpu.get(name) else None
         yield CallCost(name, len(wall[name]), statistics.median(wall[name]), max(wall[name]), middle)
 
 
-def _lengths(plays: Sequence[PlayedAnswer]) -> dict[str, list[float]]:
+def _lengths(plays: Sequence[PlayedAnswer], *, elsewhere: bool = False) -> dict[str, list[float]]:
+    """Milliseconds by the name of the span; with the CPU that was used `elsewhere`, in worker processes."""
     lengths: dict[str, list[float]] = defaultdict(list)
     for play in plays:
         for span in play.times.walk():
-            lengths[span.name].append(span.seconds * 1e3)
+            lengths[span.name].append(span.seconds * 1e3 + elsewhere * span.count(WORKER_CPU) / 1e3)
     return lengths
