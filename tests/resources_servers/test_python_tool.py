@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import velodrome
 from velodrome.errors import TaskError
 from velodrome.resources_servers.python_tool.app import PythonTool, last_words, plain_words
 from velodrome.resources_servers.python_tool.python_tool_session import read_reply
@@ -275,9 +274,3 @@ def test_the_cheats_are_real_where_the_task_is_in_the_sandbox_they_are_paid() ->
     environment = LeavesTheTaskInside()
     cheat = environment.cheats(TASKS["prime_sum"])["read_the_answer_from_files"]
     assert rewards(environment, {"cheat": cheat}, TASKS["prime_sum"]) == {"cheat": 1.0}
-
-
-@pytest.mark.slow
-def test_it_keeps_the_rules_of_an_environment() -> None:
-    report = asyncio.run(velodrome.examine(PythonTool, [TASKS["prime_sum"], TASKS["best_seller"]], strict=True))
-    assert report.passed, str(report)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import velodrome
 from velodrome.errors import TaskError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.terminal.app import Terminal
@@ -207,6 +206,11 @@ def test_inputs_that_must_stay_are_a_condition_and_earn_nothing_themselves() -> 
         "moved": 0.0,
         "changed": 0.0,
     }
+    script = {"type": "command_output", "command": "bash s", "text": "fine"}
+    other = {"type": "file_exists", "path": "out"}
+    done = {"files": {"s": "echo fine"}, "checks": [script, other]}
+    tried = {"nothing": "Done.", "all": does("touch out"), "broken": does("touch out; echo 'echo no' > s")}
+    assert rewards(done, tried, partial_credit=True) == {"nothing": 0.0, "all": 1.0, "broken": 0.0}
     half = scores(task, {"half": does("cp in out", "ls")})["half"]
     assert {name: half[name] for name in ("accuracy", "passed", "total", "failed_checks", "num_shell_calls")} == {
         "accuracy": 0.0,
@@ -258,7 +262,14 @@ def test_files_that_cannot_be_copied_for_a_command_fail_the_check_and_not_the_ro
         ({"checks": [{"type": "file_is"}]}, "there are: file_equals"),
         ({"checks": [{"type": "file_equals", "path": "a"}]}, '"text"'),
         ({"checks": [{"type": "sorted_lines", "path": "a", "lines": "b"}]}, '"lines"'),
-        ({"checks": [{"type": "file_unchanged", "path": "a"}]}, "true from the beginning"),
+        ({"checks": [{"type": "file_unchanged", "path": "a"}]}, "all of them hold"),
+        (
+            {
+                "checks": [{"type": "file_absent", "path": "a"}, {"type": "file_lacks", "path": "b", "text": "x"}],
+                "files": {"b": ""},
+            },
+            "all of them hold",
+        ),
         ({"checks": [{"type": "command_output", "command": "a", "text": "b", "files": ["x"]}]}, '"files"'),
         ({"checks": [{"type": "command_output", "command": "a", "text": "b", "stdin": 1}]}, '"stdin"'),
         ({"checks": NOTHING, "files": {"a": 1}}, '"files"'),
@@ -320,9 +331,3 @@ def test_the_cheats_are_real_a_checker_with_the_fault_pays_for_them(says: Says) 
     for owner, cheat in ((TrustsAFile, "forge_the_result_file"), (ChecksInItsShell, "replace_commands")):
         answers = {cheat: owner().cheats(TASKS["list_todos"])[cheat]}
         assert rewards(TASKS["list_todos"], answers, environment=owner()) == {cheat: 1.0}
-
-
-@pytest.mark.slow
-def test_it_keeps_the_rules_of_an_environment() -> None:
-    report = asyncio.run(velodrome.examine(Terminal, [TASKS["fix_average"], TASKS["top_words"]], strict=True))
-    assert report.passed, str(report)

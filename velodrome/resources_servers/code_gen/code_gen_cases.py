@@ -67,6 +67,8 @@ def read_cases(task: dict[str, Any]) -> CaseSet:
     inputs, outputs = _listed(stored, "input"), _listed(stored, "output")
     if len(inputs) != len(outputs):
         raise TaskError(f'"test_cases": {len(inputs)} inputs for {len(outputs)} outputs')
+    if all(output is None or (isinstance(output, str) and not output.strip()) for output in outputs):
+        raise TaskError('"test_cases": every output is empty, so a program that does nothing would pass')
     name = task.get("entry_point") or stored.get("fn_name")
     if name is None:
         printed = [_text(each, "output") for each in outputs]

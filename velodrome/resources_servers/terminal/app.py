@@ -11,9 +11,9 @@ from velodrome.http.limiter import Limiter
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.code_workers import cores
 from velodrome.resources_servers.environment import Environment, tool
-from velodrome.resources_servers.task_files import open_with_files
+from velodrome.resources_servers.task_files import open_with_files, texts_by_path
 from velodrome.resources_servers.terminal.terminal_cheats import commands, shell_cheats
-from velodrome.resources_servers.terminal.terminal_checks import Left, holds, is_guard, read_checks
+from velodrome.resources_servers.terminal.terminal_checks import Left, held_before, holds, read_checks
 from velodrome.resources_servers.terminal.terminal_session import Shell
 from velodrome.sandbox import Limits, Sandboxes
 from velodrome.settings.component import Field
@@ -44,9 +44,15 @@ class Terminal(Environment):
         self._boxes = Sandboxes(limits=limits, allow_unsafe=self.allow_unsafe)
 
     async def seed_session(self, task: dict[str, Any]) -> Shell:
-        """A sandbox with the task's `files`."""
-        read_checks(task)
-        return Shell(await open_with_files(self._boxes, task), self._places, self.max_output_chars)
+        """A sandbox with the task's `files`. What holds already must stay, and earns nothing."""
+        checks = read_checks(task)
+        box = await open_with_files(self._boxes, task)
+        try:
+            held = await held_before(Left(box, self._boxes, texts_by_path(task)), checks, self.partial_credit)
+        except BaseException:
+            await box.close()
+            raise
+        return Shell(box, self._places, self.max_output_chars, held)
 
     async def close_session(self, session: Shell) -> None:
         """End the sandbox."""
@@ -62,17 +68,22 @@ class Terminal(Environment):
 
     async def verify(self, task: dict[str, Any], response: Response, session: Shell) -> dict[str, Any]:
         """Look at the files that are there now."""
-        left = Left(session.box, self._boxes, task.get("files") or {})
+        left = Left(session.box, self._boxes, texts_by_path(task))
+        checks = read_checks(task)
         async with self._places:
-            results = [(check, await holds(left, check)) for check in read_checks(task)]
-        earning = [good for check, good in results if not is_guard(check)]
-        kept = all(good for check, good in results if is_guard(check))
+            results = [await holds(left, check) for check in checks]
+        earning = [good for good, before in zip(results, session.held, strict=True) if not before]
+        kept = all(good for good, before in zip(results, session.held, strict=True) if before)
         passed = sum(earning) if kept else 0
-        fraction = passed / len(earning)
-        score = {"reward": fraction if self.partial_credit else float(fraction == 1), "accuracy": float(fraction == 1)}
-        failed = [check["type"] for check, good in results if not good]
-        calls = sum(call.name == "shell" for call in response.tool_calls)
-        return score | {"passed": passed, "total": len(earning), "failed_checks": failed, "num_shell_calls": calls}
+        whole = float(passed == len(earning))
+        return {
+            "reward": passed / len(earning) if self.partial_credit else whole,
+            "accuracy": whole,
+            "passed": passed,
+            "total": len(earning),
+            "failed_checks": [check["type"] for check, good in zip(checks, results, strict=True) if not good],
+            "num_shell_calls": sum(call.name == "shell" for call in response.tool_calls),
+        }
 
     def reference_answer(self, task: dict[str, Any]) -> Any:
         """The task's own `reference_commands`."""

@@ -125,11 +125,6 @@ def lines_of(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().split("\n")]
 
 
-def is_guard(check: Json) -> bool:
-    """Whether a check is already true at the beginning: it must stay so, and earns nothing by itself."""
-    return bool(check["type"] == "file_unchanged")
-
-
 def read_checks(task: Json) -> list[Json]:
     """The checks of a task, or a `TaskError` that names what is wrong."""
     checks = task.get("checks")
@@ -145,8 +140,6 @@ def read_checks(task: Json) -> list[Json]:
         if not isinstance(check.get("stdin", ""), str):
             raise TaskError(f'"checks"[{at}] ({kind}): "stdin" must be a text')
         texts_by_path(check)
-    if all(is_guard(check) for check in checks):
-        raise TaskError('"checks": none that is not true from the beginning')
     return checks
 
 
@@ -156,3 +149,11 @@ async def holds(left: Left, check: Json) -> bool:
         return await CHECKS[check["type"]][0](left, check)
     except SandboxEnded:
         return False
+
+
+async def held_before(left: Left, checks: list[Json], commands: bool) -> list[bool]:
+    """Which checks hold before anything is done. Those of commands are looked at only if asked for."""
+    held = [(commands or check["type"] != "command_output") and await holds(left, check) for check in checks]
+    if all(held):
+        raise TaskError('"checks": all of them hold before anything is done')
+    return held

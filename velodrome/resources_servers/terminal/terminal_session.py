@@ -24,8 +24,9 @@ eval "$3"
 class Shell:
     """One command at a time; `places` are shared with other rollouts while a command runs."""
 
-    def __init__(self, box: Sandbox, places: Limiter, most: int) -> None:
+    def __init__(self, box: Sandbox, places: Limiter, most: int, held: list[bool]) -> None:
         self.box = box
+        self.held = held  # which checks were true at the beginning
         self._places = places
         self._most = most
         self._folder, self._exports = ".", ""
