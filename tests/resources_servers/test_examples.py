@@ -29,6 +29,7 @@ CONFIGS = {
     "example_session_state_mgmt": "example_session_state_mgmt.yaml",
     "math_with_judge": "bytedtsinghua_dapo17k.yaml",
     "reasoning_gym": "reasoning_gym.yaml",
+    "text_to_sql": "text_to_sql.yaml",
     "code_gen": "code_gen.yaml",
     "python_tool": "python_tool.yaml",
     "terminal": "terminal.yaml",

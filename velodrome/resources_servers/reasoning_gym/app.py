@@ -43,10 +43,10 @@ class ReasoningGym(Environment):
         shown = None if answer is None else answer[:500]
         return {"reward": reward, "accuracy": float(reward == 1.0), "extracted_answer": shown, "family": family}
 
-    def generate(self, seed: int, index: int, *, families: str = "all", config: dict[str, Any] | None = None) -> Json:
+    def generate(self, seed: int, index: int, *, families: str | list[str] = "all", config: Json | None = None) -> Json:
         """One task of `velo data generate`.
 
-        families: names with commas between them, in turn; or all
+        families: names, in turn; or all
         config: parameters of the family, where there is one
         """
         names = _names(families)
@@ -107,9 +107,10 @@ def make_task(family: str, seed: int, index: int, config: Json) -> Json:
     }
 
 
-def _names(chosen: str) -> list[str]:
+def _names(chosen: str | list[str]) -> list[str]:
     known = families.family_names()
-    names = known if chosen == "all" else [each.strip() for each in chosen.split(",") if each.strip()]
+    words = chosen.split(",") if isinstance(chosen, str) else chosen
+    names = known if chosen == "all" else [each.strip() for each in words if each.strip()]
     unknown = sorted(set(names) - set(known))
     if unknown or not names:
         raise InputError(

@@ -1,0 +1,1 @@
+"""Questions in words, answered with a query of a real SQLite database."""
