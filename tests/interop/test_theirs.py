@@ -78,6 +78,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return interpreter
 
 
+@pytest.mark.slow
 def test_a_taskset_of_verifiers_is_played_with_its_tools_and_scored_by_its_rewards(here: Path, installed: Any):
     python = installed("verifiers")
     add("verifiers:sums_taskset", "--python", python, "--arguments", '{"count": 2}')
@@ -89,6 +90,7 @@ def test_a_taskset_of_verifiers_is_played_with_its_tools_and_scored_by_its_rewar
     assert [row["reward"] for row in collected(here, "sums_taskset", ["It is 12"])] == [0.0, 0.5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "answers", "rewards"),
     [
@@ -243,6 +245,7 @@ def adapted(python: str) -> AdaptedEnvironment:
     return AdaptedEnvironment(adapter="verifiers", package="sums_taskset", python=python)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_fails_its_rollouts_and_the_next_has_another(here: Path, installed: Any):
     async def check() -> str:
         environment = adapted(installed("verifiers"))
@@ -309,6 +312,7 @@ def test_an_environment_of_gymnasium_is_played_by_turns(here: Path):
     rows = collected(here, "lake", ["down", "down", "right", "right", "down", "right"])
     assert [(row["reward"], row["step_rewards"][-1], row["terminated"]) for row in rows] == [(1.0, 1.0, True)] * 2
     assert [row["reward"] for row in collected(here, "lake", ["right", "down"])] == [0.0, 0.0]
+    assert main(["test", "lake"]) == 0
 
 
 def test_a_resources_server_of_nemo_gym_is_a_block_with_its_url(here: Path):

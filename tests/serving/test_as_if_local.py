@@ -155,3 +155,31 @@ def test_whatever_a_component_does_with_its_output_works_in_a_worker() -> None:
     output = Masked(below, ["hunter2-hunter2"])
     output.writelines(["the key is hunter2", "-hunter2\n", "and on\n"])
     assert (below.getvalue(), output.writable(), output.encoding) == ("the key is ***\nand on\n", True, "utf-8")
+
+
+class Lasting(ExampleSessionStateMgmt):
+    """Could take turns, and takes none."""
+
+    async def begin(self, session: str, task: dict[str, Any]) -> None:
+        """None: there are no turns."""
+
+    async def advance(self, session: str, action: str) -> dict[str, Any]:
+        raise AssertionError("nobody takes turns here")
+
+
+def test_an_environment_that_takes_no_turns_after_all_says_so_over_http_too() -> None:
+    async def use(counters: Any) -> Any:
+        session = await counters.open({})
+        return await counters.begin(session, {}), await counters.call(session, "get_counter_value", {})
+
+    with hosting.hosted(KIND, Lasting) as url:
+        assert over_http(url, use) == (None, '{"count":0}')
+
+
+def test_arguments_that_no_request_can_hold_are_told_to_the_model() -> None:
+    async def use(counters: Any) -> str:
+        text: str = await counters.call(await counters.open({}), "increment_counter", {"count": 10**30})
+        return text
+
+    with hosting.hosted(KIND, ExampleSessionStateMgmt) as url:
+        assert over_http(url, use).startswith("error: increment_counter: the arguments cannot be sent")

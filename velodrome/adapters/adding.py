@@ -1,7 +1,7 @@
 """`velo env add`: an environment of another project becomes a folder here, with a config and example tasks.
 
-What is written is small and the user's own: a class of three lines where a process or a connection is needed, else a
-block for an environment that ships with us. Everything is tried before it is written.
+What is written is small and the user's own: a class of a few lines, whose settings are in the config. A server that
+speaks our wire needs no class: its block has a URL. Everything is tried before it is written.
 """
 
 from __future__ import annotations
@@ -25,20 +25,35 @@ from velodrome.adapters.open_env import OpenEnvEnvironment
 from velodrome.adapters.virtual_environment import make_virtual_environment
 from velodrome.contracts import Json
 from velodrome.errors import InputError, RolloutError
+from velodrome.settings.names import FOREIGN
 
 VENVS = Path(".velodrome") / "venvs"
+_APP = '''\
+"""{about}"""
+
+from velodrome.adapters.adding import settings_beside
+from {module} import {base}
+
+
+class {own}({base}):
+    """{about}"""
+
+    @classmethod
+    def example_settings(cls):
+        """Those of the config beside this file."""
+        return settings_beside(__file__)
+'''
 _ANSWER_S = 30.0
 
 
 @dataclass
 class Added:
-    """What an environment is made of: the block's implementation and settings, the class if it needs one, tasks."""
+    """What an environment is made of: its settings, what it is, its tasks, and the class that it derives from."""
 
-    implementation: str
     settings: Json
     about: str
     tasks: list[Json]
-    base: str = ""  # the class that its app.py derives from, as `module:Class`
+    base: str = ""  # as `module:Class`; none for a server
     notes: list[str] = field(default_factory=list)
 
 
@@ -123,7 +138,7 @@ async def add_verifiers(request: AddRequest) -> Added:
     if python.is_relative_to(request.folder):
         settings["python"] = str(python.relative_to(request.folder))
     about = f"{package} of verifiers, in a process and a virtual environment of its own."
-    return Added(request.name, settings, about, tasks, "velodrome.adapters.adapted:AdaptedEnvironment")
+    return Added(settings, about, tasks, "velodrome.adapters.adapted:AdaptedEnvironment")
 
 
 async def add_openenv(request: AddRequest) -> Added:
@@ -148,7 +163,7 @@ async def add_openenv(request: AddRequest) -> Added:
         for seed in range(request.tasks)
     ]
     about = f"An environment that OpenEnv serves at {request.what}."
-    return Added(request.name, settings, about, tasks, "velodrome.adapters.open_env:OpenEnvEnvironment")
+    return Added(settings, about, tasks, "velodrome.adapters.open_env:OpenEnvEnvironment")
 
 
 async def add_gymnasium(request: AddRequest) -> Added:
@@ -165,7 +180,8 @@ async def add_gymnasium(request: AddRequest) -> Added:
         {"id": f"seed-{seed}", "responses_create_params": {"input": []}, "seed": seed} for seed in range(request.tasks)
     ]
     settings = {"env_id": request.what, **({"env_kwargs": request.arguments} if request.arguments else {})}
-    return Added("gymnasium_text", settings, f"{request.what} of Gymnasium.", tasks)
+    base = "velodrome.resources_servers.gymnasium_text.app:GymnasiumText"
+    return Added(settings, f"{request.what} of Gymnasium.", tasks, base)
 
 
 async def add_nemo_gym(request: AddRequest) -> Added:
@@ -182,7 +198,7 @@ async def add_nemo_gym(request: AddRequest) -> Added:
     if "/verify" not in (described.get("paths") or {}):
         raise InputError(f"nemo_gym:{url}: the server has no /verify; is it a resources server?")
     note = "Tasks are those of the environment over there: NeMo Gym's own files of its data set work as they are."
-    return Added(request.name, {"url": url}, f"A resources server of NeMo Gym at {url}.", [], notes=[note])
+    return Added({"url": url}, f"A resources server of NeMo Gym at {url}.", [], notes=[note])
 
 
 async def add_mcp(request: AddRequest) -> Added:
@@ -207,8 +223,9 @@ async def add_mcp(request: AddRequest) -> Added:
     note = (
         f"Its tools: {names}. The one task shows the form; write your own with `expected_answer` or `expected_calls`."
     )
+    base = "velodrome.resources_servers.mcp_tools.app:McpTools"
     return Added(
-        "mcp_tools", {**settings, **request.arguments}, f"The tools of `{request.what}`.", [task], notes=[note]
+        {**settings, **request.arguments}, f"The tools of the MCP server {request.what}.", [task], base, [note]
     )
 
 
@@ -229,12 +246,7 @@ def _written(home: Path, name: str, source: str, added: Added) -> list[Path]:
     if added.base:
         module, _, base = added.base.partition(":")
         own = "".join(part.capitalize() for part in name.split("_")) or "Theirs"
-        own = f"{own}Environment" if own == base else own
-        files[home / "app.py"] = (
-            f'"""{added.about} Made by velo env add."""\n\n'
-            f"from {module} import {base}\n\n\nclass {own}({base}):\n"
-            f'    """{added.about}"""\n'
-        )
+        files[home / "app.py"] = _APP.format(about=added.about, module=module, base=base, own=own)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -253,10 +265,18 @@ def _config(name: str, added: Added) -> str:
         agent["datasets"] = [{"name": "example", "type": "example", "jsonl_fpath": path}]
     about = {"entrypoint": "app.py", "domain": "other", "verified": False, "description": added.about}
     blocks = {
-        name: {"resources_servers": {added.implementation: {**about, **added.settings}}},
+        name: {"resources_servers": {name: {**about, **added.settings}}},
         f"{name}_simple_agent": {"responses_api_agents": {"simple_agent": agent}},
     }
     return yaml.safe_dump(blocks, sort_keys=False, allow_unicode=True, width=120)
+
+
+def settings_beside(app: str) -> Json:
+    """The settings of the environment in the config that is beside its `app.py`."""
+    home = Path(app).parent
+    block = yaml.safe_load((home / "configs" / f"{home.name}.yaml").read_text(encoding="utf-8"))[home.name]
+    settings: Json = block["resources_servers"][home.name]
+    return {name: value for name, value in settings.items() if name not in FOREIGN}
 
 
 def _readme(name: str, source: str, added: Added) -> str:

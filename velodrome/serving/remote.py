@@ -182,6 +182,8 @@ class HttpResources(RemoteServer):
             return no_such_tool(name, [str(each.get("name")) for each in await self.tools()])
         try:
             reply = await self._post(f"/{quote(name, safe='')}", arguments, ToolError, ONCE, _cookie(session))
+        except orjson.JSONEncodeError as error:
+            return f"error: {name}: the arguments cannot be sent: {error}"
         except ToolError as error:
             cause = error.__cause__
             if isinstance(cause, CallError) and cause.status in (400, 404, 405, 422) and not wire.error_in(cause.body):
@@ -193,7 +195,10 @@ class HttpResources(RemoteServer):
         """The first turn; None from a server that says nothing of turns."""
         if not (await self._report()).get("turns"):
             return None
-        turn = decoded(await self._post("/reset", task, ToolError, ONCE, _cookie(session)), ToolError)
+        reply = await self._post("/reset", task, ToolError, ONCE, _cookie(session))
+        if reply.body == b"null":  # it could take turns, and this environment takes none
+            return None
+        turn = decoded(reply, ToolError)
         read = addressed_reset if (await self._report()).get("players") else reset_fields
         return read((turn.get("observation"), turn.get("info")), MAX_LINE_BYTES)
 

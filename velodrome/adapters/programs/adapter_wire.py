@@ -135,6 +135,8 @@ def serve(adapter: Adapter) -> None:
 
     class WireHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = 1 << 16  # head and body leave together
+        disable_nagle_algorithm = True
 
         def log_message(self, *args: Any) -> None:
             """Nothing: stderr is for failures."""
