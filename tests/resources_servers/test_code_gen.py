@@ -202,8 +202,8 @@ def test_programs_get_the_verdicts_of_a_judge(scored: Any) -> None:
             "nul": fenced("print(\x00)"),
         },
         partial_credit=True,
-        time_limit_s=2,
-        total_time_limit_s=2,
+        time_limit_s=1,
+        total_time_limit_s=4,
     )
     assert {name: (score["reward"], score["passed"], score["verdict"]) for name, score in scores.items()} == {
         "right": (1.0, 4, "passed"),
@@ -221,6 +221,24 @@ def test_programs_get_the_verdicts_of_a_judge(scored: Any) -> None:
     }
     assert scores["raises"]["problem"] == "case 0: ZeroDivisionError: division by zero"
     assert {score["total"] for score in scores.values()} == {4}
+
+
+def test_hostile_programs_are_scored_like_any_other(scored: Any) -> None:
+    right = "print(sum(map(int, input().split())))"
+    programs = {
+        "nested": "x = " + "(" * 100_000 + ")" * 100_000,
+        "recursion in C": "x = []\nfor _ in range(10**6): x = [x]\nrepr(x)\nprint(x == x)",
+        "a long line": "x = 1" + " + 1" * 50_000,
+        "bytes that are no text": "import os\nos.write(1, bytes(range(256)) * 100)",
+        "closed output": "import os\nos.close(1)\nos.close(2)",
+        "no input read": "print(1)",
+        "killed": "import os\nos.kill(0, 9)",
+    }
+    texts = {name: fenced(program) for name, program in programs.items()}
+    texts |= {"deletes itself": fenced(f"import os\nos.remove('solution.py')\n{right}"), "right": fenced(right)}
+    scores = scored(ADD, texts, partial_credit=True)
+    passed = {name: score["passed"] for name, score in scores.items()}
+    assert passed == {**dict.fromkeys(programs, 0), "deletes itself": 1, "right": 4}
 
 
 def test_without_partial_credit_the_first_failure_ends_it_and_nothing_is_earned(scored: Any) -> None:
