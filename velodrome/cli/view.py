@@ -102,7 +102,7 @@ def _export(files: list[Path], folder: Path, where: str, limit: int | None) -> i
 
 
 def _terminal(files: list[Path], where: str) -> int:
-    from velodrome.viewer.terminal import Terminal
+    from velodrome.viewer.terminal import TerminalViewer
     from velodrome.viewer.viewed_file import opened
 
     if len(files) > 1:
@@ -111,7 +111,7 @@ def _terminal(files: list[Path], where: str) -> int:
     with opened(files[0]) as source:
         source.read_on()
         source.follow()
-        Terminal(source, _line_from_user, print, width=size.columns, height=size.lines, where=where).run()
+        TerminalViewer(source, _line_from_user, print, width=size.columns, height=size.lines, where=where).run()
     return 0
 
 

@@ -31,7 +31,7 @@ HELP = """  Enter, n, p     next and previous page; of a rollout: next and previ
 _WIDEST = 160
 
 
-class Terminal:
+class TerminalViewer:
     """A conversation about one file. `ask` shows a prompt and returns a line, or None at the end of the input."""
 
     def __init__(
