@@ -30,6 +30,7 @@ CONFIGS = {
     "math_with_judge": "bytedtsinghua_dapo17k.yaml",
     "reasoning_gym": "reasoning_gym.yaml",
     "text_to_sql": "text_to_sql.yaml",
+    "workplace": "workplace.yaml",
     "code_gen": "code_gen.yaml",
     "python_tool": "python_tool.yaml",
     "terminal": "terminal.yaml",
