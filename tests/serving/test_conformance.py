@@ -232,7 +232,7 @@ def test_turns_are_the_same_and_their_faults_are_blamed_the_same(where: int) -> 
         session = await riddle.open(task)
         result = [await outcome(riddle.begin(session, task))]
         if isinstance(result[0], dict):
-            actions = ("north", "illegal", "end", "again")
+            actions = ("north \ud800", "illegal", "end", "again")
             result += [await outcome(riddle.advance(session, action)) for action in actions]
             result += [await outcome(riddle.call(session, name, {})) for name in ("hint", "step")]
             result.append(await outcome(riddle.score(session, task, answer("x"))))
@@ -247,7 +247,7 @@ def test_turns_are_the_same_and_their_faults_are_blamed_the_same(where: int) -> 
     assert deferrable is False
     first, north, illegal, end, again, hint, wrong, score = result[0]
     assert (first["observation"][1]["content"], first["info"]) == ("Höher ☃", {"seed": 1})
-    assert (north["observation"], illegal["observation"]) == ('{"moves":"north"}', "error: not there")
+    assert (north["observation"], illegal["observation"]) == ('{"moves":"north ?"}', "error: not there")
     assert (end["terminated"], again[0], hint, score) == (True, ToolError, "None", {"reward": 1.0, "last": "end"})
     assert wrong == 'error: there is no tool "step"; there are: hint'
     assert [each[0][:2] for each in result[1:2]] == [(ToolError, "tool")]

@@ -24,7 +24,8 @@ _REASONS = {
     "content_filter": "content_filter",
 }
 OUTCOMES = (FINISHED, *dict.fromkeys(_REASONS.values()), OTHER)
-BETWEEN_TURNS = frozenset(("max_steps", "max_turns", "max_rollout_tokens", "max_rollout_s", "truncated"))  # no text was cut
+# Reasons of an agent or an environment, which stop between two turns: the last text is whole.
+BETWEEN_TURNS = frozenset(("max_steps", "max_turns", "max_rollout_tokens", "max_rollout_s", "truncated"))
 
 
 def stop_reason(response: Json, params: Json) -> str:

@@ -20,6 +20,7 @@ from velodrome.rates import counted, counted_stream
 from velodrome.records.events import whole
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.resources_servers.environment import no_such_tool
+from velodrome.resources_servers.turn_environment import well_formed
 from velodrome.resources_servers.turn_results import (
     STEP_PARTS,
     addressed_reset,
@@ -204,7 +205,9 @@ class HttpResources(RemoteServer):
 
     async def advance(self, session: str, action: str | dict[str, str]) -> Json:
         """The turn after what the model said."""
-        turn = decoded(await self._post("/step", {"action": action}, ToolError, ONCE, _cookie(session)), ToolError)
+        turn = decoded(
+            await self._post("/step", {"action": well_formed(action)}, ToolError, ONCE, _cookie(session)), ToolError
+        )
         read = addressed_step if (await self._report()).get("players") else step_fields
         return read(tuple(turn.get(name) for name in STEP_PARTS), MAX_LINE_BYTES)
 
