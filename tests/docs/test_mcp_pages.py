@@ -74,6 +74,7 @@ def collect(folder: Path, agent: str, task: Json, *configs: str) -> Json:
         f"+agent_name={agent}",
         "+input_jsonl_fpath=tasks.jsonl",
         "+output_jsonl_fpath=rollouts.jsonl",
+        "+embedded=true",
     ]
     assert main(["collect", *words]) == 0
     row: Json = json.loads((folder / "rollouts.jsonl").read_text())

@@ -57,6 +57,7 @@ def collected(here: Path, name: str, answers: list[Any], tasks: list[Json] | Non
             f"+input_jsonl_fpath={tasks_file}",
             "+output_jsonl_fpath=rollouts.jsonl",
             "+overwrite=true",
+            "+embedded=true",
         ]
     )
     assert code == 0, (here / "rollouts.failures.jsonl").read_text()
@@ -138,6 +139,7 @@ def test_a_server_of_openenv_is_played_by_turns(here: Path, openenv: Any):
                 "+agent_name=guess_simple_agent",
                 "+input_jsonl_fpath=resources_servers/guess/data/example.jsonl",
                 "+output_jsonl_fpath=died.jsonl",
+                "+embedded=true",
                 "+policy_model.responses_api_models.scripted_model.answers=[die]",
             ]
         )
