@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import aiohttp
@@ -15,6 +16,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from patience import DEADLINE_S
+from running import MODEL, Session
 
 from velodrome.errors import ToolError
 from velodrome.resources_servers.environment import Environment, tool
@@ -244,3 +246,28 @@ def test_a_tool_of_that_name_keeps_its_route():
                 return await reply.text()
 
     assert asyncio.run(check()) == "mine"
+
+
+def test_velo_run_serves_mcp_with_its_limits_in_any_worker(tmp_path: Path):
+    counter = "resources_servers/example_session_state_mgmt/configs/example_session_state_mgmt.yaml"
+    (tmp_path / "model.yaml").write_text(MODEL)
+    settings = ("+num_workers=2", "+max_sessions=3")
+
+    async def check(url: str) -> tuple[list[str], int]:
+        async def one(start: int) -> str:
+            async with connected(url, await seeded(url, {"initial_count": start})) as client:
+                return await told(client, "get_counter_value")
+
+        values = await asyncio.gather(*(one(start) for start in range(3)))
+        refusals = 0
+        async with aiohttp.ClientSession() as http:
+            for _ in range(4):  # two workers have room for six
+                async with http.post(f"{url}/seed_session", json={}) as reply:
+                    refusals += reply.status == 503
+        return values, refusals
+
+    with Session(tmp_path, f"+config_paths=[{counter},model.yaml]", *settings) as session:
+        url = session.up().instances()["example_session_state_mgmt"]["url"]
+        values, refusals = asyncio.run(check(url))
+    assert values == [f'{{"count":{start}}}' for start in range(3)]
+    assert refusals >= 1
