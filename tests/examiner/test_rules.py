@@ -134,3 +134,14 @@ def test_the_cost_is_the_middle_and_the_longest_of_the_calls_and_counts_the_cpu_
 
     wall, cpu = [played(0.25, 0.5), played(2.0)], [played(0.125, worker_cpu_us=500_000)]
     assert list(call_costs(wall, cpu, ["verify", "tool:look"])) == [CallCost("verify", 3, 500.0, 2000.0, 625.0)]
+
+
+def test_an_environment_whose_rollouts_all_fail_passes_no_rule_that_compares_scores():
+    class Fails(Echo):
+        async def verify(self, task: Json, response: Any) -> Json:
+            raise KeyError("nothing works")
+
+    report = asyncio.run(velodrome.examine(Fails, TASKS))
+    assert report.failed == ["references", "wrong-answers", "garbage", "cheats"]
+    assert report.unchecked == ["deterministic", "order-and-load", "sessions", "served"]
+    assert "KeyError: 'nothing works'" in report.rules["served"].unchecked

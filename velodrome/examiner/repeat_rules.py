@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from velodrome.examiner.exam import IN_FLIGHT, Exam
 from velodrome.examiner.playing import PlayedAnswer, Player, cpu_clock
-from velodrome.examiner.rule import Rule, RuleFinding, RuleResult, differences
+from velodrome.examiner.rule import Rule, RuleFinding, RuleResult, differences, nothing_to_compare
 from velodrome.serving.hosting import served
 from velodrome.serving.remote import HttpResources
 
@@ -29,7 +29,7 @@ class Deterministic(Rule):
             findings += differences(sample, again, "scored again")
             self.plays += again
         exam.rollouts += len(self.plays)
-        return RuleResult(findings, f"{len(sample)} answers, {TIMES + 1} times each", _nothing(sample))
+        return RuleResult(findings, f"{len(sample)} answers, {TIMES + 1} times each", nothing_to_compare(sample))
 
 
 class OrderAndLoad(Rule):
@@ -47,7 +47,7 @@ class OrderAndLoad(Rule):
         findings = differences(backwards, again, "in reverse order")
         findings += differences(crowd, together, f"with {IN_FLIGHT} in flight")
         exam.rollouts += len(again)
-        return RuleResult(findings, f"{len(again)} in reverse, {len(together)} at once", _nothing(crowd))
+        return RuleResult(findings, f"{len(again)} in reverse, {len(together)} at once", nothing_to_compare(crowd))
 
 
 class ServedRule(Rule):
@@ -62,8 +62,4 @@ class ServedRule(Rule):
             player = Player(HttpResources(url))
             again = [await player.play(play.case) for play in sample]
         exam.rollouts += len(again)
-        return RuleResult(differences(sample, again, "served"), f"{len(again)} answers", _nothing(sample))
-
-
-def _nothing(plays: list[PlayedAnswer]) -> str:
-    return "" if plays else "there are no tasks"
+        return RuleResult(differences(sample, again, "served"), f"{len(again)} answers", nothing_to_compare(sample))

@@ -74,6 +74,13 @@ def differences(plays: Iterable[PlayedAnswer], others: Iterable[PlayedAnswer], h
     ]
 
 
+def nothing_to_compare(plays: Sequence[PlayedAnswer]) -> str:
+    """Why there is no score to compare with another; empty if there is one."""
+    if not plays:
+        return "there are no tasks"
+    return "" if any(play.error is None for play in plays) else f"no answer has a score: {plays[0].failure}"
+
+
 def _shown(play: PlayedAnswer, other: PlayedAnswer) -> str:
     if play.error is not None or other.error is not None:
         return f"{play.failure or f'reward {play.reward}'} before, then {other.failure or f'reward {other.reward}'}"

@@ -19,7 +19,7 @@ from typing import Any
 from velodrome.errors import RolloutError, describe
 from velodrome.examiner.exam import IN_FLIGHT, Exam
 from velodrome.examiner.playing import Player, play_together
-from velodrome.examiner.rule import Rule, RuleFinding, RuleResult, differences
+from velodrome.examiner.rule import Rule, RuleFinding, RuleResult, differences, nothing_to_compare
 from velodrome.examiner.subject import TaskRow
 
 _FEW = 4
@@ -36,8 +36,8 @@ class SessionsRule(Rule):
 
     async def examine(self, exam: Exam) -> RuleResult:
         crowd = await exam.crowd()
-        if not crowd:
-            return RuleResult(unchecked="there are no tasks")
+        if nothing_to_compare(crowd):
+            return RuleResult(unchecked=nothing_to_compare(crowd))
         environment = exam.environment
         findings = differences(crowd, await exam.together(), "interleaved")
         if findings:
