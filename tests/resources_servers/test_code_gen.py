@@ -254,18 +254,26 @@ def test_without_partial_credit_the_first_failure_ends_it_and_nothing_is_earned(
     }
 
 
-def test_a_program_that_waits_is_stopped_and_the_cases_that_are_left_over_fail(scored: Any) -> None:
-    score = scored(
-        ADD, fenced("import time\ntime.sleep(60)"), partial_credit=True, time_limit_s=0.2, total_time_limit_s=0.1
-    )
-    assert (score["reward"], score["verdict"]) == (0.0, "time limit")
+def test_a_program_that_waits_is_stopped_and_the_cases_that_are_left_over_fail_unrun(scored: Any) -> None:
+    runs: list[Any] = []
+
+    class Counted(CodeGen):
+        async def _run_case(self, *rest: Any) -> tuple[Ran, bool]:
+            runs.append(rest)
+            return await super()._run_case(*rest)
+
+    limits = {"partial_credit": True, "time_limit_s": 0.2, "total_time_limit_s": 0.1}
+    score = scored(ADD, fenced("import time\ntime.sleep(60)"), Counted, **limits)
+    assert (score["reward"], score["verdict"], len(runs)) == (0.0, "time limit", 1)
 
 
 def test_functions_are_called_and_may_print(scored: Any) -> None:
     scores = scored(
         DOUBLE,
         {
-            "function": fenced("print('hello')\ndef double(x):\n    print('now')\n    return x * 2"),
+            "function": fenced(
+                "print('hello')\ndef double(x):\n    print('now', end='', flush=True)\n    return x * 2"
+            ),
             "Solution": fenced("class Solution:\n    def double(self, x):\n        return x + x"),
             "tuple": fenced("def double(x):\n    return tuple(x * 2) if isinstance(x, list) else x * 2"),
             "missing": fenced("def twice(x):\n    return x * 2"),

@@ -149,8 +149,8 @@ def test_a_child_that_the_code_forks_does_not_answer_in_its_place() -> None:
 
 def test_calls_of_one_turn_run_one_after_the_other_in_one_interpreter() -> None:
     async def use(python: Callable[[str], Awaitable[str]]) -> list[str]:
-        await python("seen = []")
-        return await asyncio.gather(*[python(f"seen.append({n})\nlen(seen)") for n in range(5)])
+        code = "seen = globals().get('seen', [])\nseen.append(1)\nlen(seen)"
+        return await asyncio.gather(*[python(code) for _ in range(5)])
 
     assert sorted(session(use)) == [f"{n}\n" for n in range(1, 6)]
 
