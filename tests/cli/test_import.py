@@ -33,7 +33,10 @@ def test_an_import_says_what_came_of_it(tmp_path: Path, capsys: Capture):
     ("words", "told"),
     [
         (["nemo_gym", "nowhere.jsonl", "--to", "x.jsonl"], "velo: nowhere.jsonl: no such file\n"),
-        (["odd", "nowhere", "--to", "x.jsonl"], "velo: no format 'odd' to import; there are nemo_gym, openai_chat\n"),
+        (
+            ["odd", "nowhere", "--to", "x.jsonl"],
+            "velo: no format 'odd' to import; there are nemo_gym, openai_chat, players\n",
+        ),
     ],
 )
 def test_a_mistake_in_an_import_is_one_line_and_exit_code_2(words: list[str], told: str, capsys: Capture):

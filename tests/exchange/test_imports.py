@@ -176,7 +176,7 @@ def test_the_list_of_mistakes_is_bounded_and_bad_lines_can_be_skipped(tmp_path: 
 
 def test_a_file_with_nothing_in_it_and_a_format_that_is_none_are_refused(tmp_path: Path):
     assert refusal(tmp_path, "nemo_gym") == (": nothing in it to import",)
-    assert refusal(tmp_path, "x", THEIRS) == ("no format 'x' to import; there are nemo_gym, openai_chat",)
+    assert refusal(tmp_path, "x", THEIRS) == ("no format 'x' to import; there are nemo_gym, openai_chat, players",)
 
 
 WORD = st.text(max_size=10)

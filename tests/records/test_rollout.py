@@ -208,7 +208,7 @@ def test_no_limit_looks_like_a_clean_finish_in_new_rows_and_in_old_ones(
 
 
 def test_the_turns_of_a_rollout_outlive_another_score():
-    played = {"step_rewards": [0.0, 1.0], "terminated": True, "truncated": False}
+    played = {"step_rewards": [0.0, 1.0], "terminated": True, "truncated": False, "players": {"x": {"output": []}}}
     task = {**TASK, "terminated": "mine"}
     row = again(make_rollout(task, {**task, **result(reward=1.0, stale=1), **played}, dict(META)))
     assert task_of(row) == task

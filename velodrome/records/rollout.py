@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 SCHEMA = 1
 OWN_FIELDS = ("output", "response", "usage", "meta")
-TURN_FIELDS = ("step_rewards", "terminated", "truncated")  # of the turns themselves, whoever scores them
+TURN_FIELDS = ("step_rewards", "terminated", "truncated", "players")  # of the turns themselves, whoever scores them
 _ENCODE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 
 
