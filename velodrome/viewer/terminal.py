@@ -186,7 +186,7 @@ class TerminalViewer:
     def _help(self) -> None:
         self._print(HELP)
 
-    _words: dict[str, Callable[[Terminal], None]] = {  # noqa: RUF012 - never changed
+    _words: dict[str, Callable[[TerminalViewer], None]] = {  # noqa: RUF012 - never changed
         "": _next,
         "n": _next,
         "p": _previous,
