@@ -155,7 +155,9 @@ def test_whole_numbers_must_be_equal_and_others_nearly() -> None:
         same(third, Fraction(1, 3)),
         same(Fraction("0.333"), Fraction(1, 3)),
         same(Fraction(0), Fraction(0)),
-    ] == [False, True, False, True]
+        same(Fraction("1346270.1"), Fraction(1346269)),
+        same(Fraction("1346268.9999999"), Fraction(1346269)),
+    ] == [False, True, False, True, False, True]
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,11 @@ def test_printed_text_is_compared_as_judges_do(printed: str, expected: str, same
     assert same_output(printed, expected, 1e-6) is same
 
 
+@pytest.mark.parametrize("printed", ["1" * 1_000_000 + "x", "." + "1" * 1_000_000 + "x", "1e" + "1" * 1_000_000 + "x"])
+def test_a_long_line_of_digits_is_compared_in_linear_time(printed: str) -> None:
+    assert not same_output(printed, "0.5", 1e-6)
+
+
 def test_with_tokens_all_whitespace_is_the_same() -> None:
     assert same_output("1   2\n\n3.0000001", "1 2 3.0", 1e-6, "tokens")
     assert not same_output("1 2", "1 2 3", 1e-6, "tokens")
@@ -132,6 +137,12 @@ def test_with_tokens_all_whitespace_is_the_same() -> None:
         (2**100 + 2**60, float(2**100), False),
         (10**400, 1e308, False),
         (10**400, 10**400, True),
+        (1_000_000.9, 1_000_000, False),
+        (999_999.9999999, 1_000_000, True),
+        (1.23456e15, 1_234_560_000_000_001, False),
+        (1e20, 10**20, True),
+        (1e20, 10**20 + 1, False),
+        (float("nan"), 3, False),
     ],
 )
 def test_returned_values_are_compared_as_json(answer: Any, expected: Any, same: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 TAIL = 20_000  # an answer is at the end; what a runaway model wrote before it is not read
 MAX_DIGITS = 400
 TOLERANCE = Fraction(1, 1_000_000)
+NOT_ROUNDED = Fraction(1, 1000)  # so far may an answer be from a whole number, whatever its size
 
 DIGITS = r"(?:\d{1,3}(?:,\d{3})++(?!\d)|\d++)"
 NUMBER = re.compile(
@@ -63,4 +64,5 @@ def same(answer: Fraction, expected: Fraction) -> bool:
     """Whole numbers must be equal; others may differ by a millionth of the expected value."""
     if answer.denominator == 1 and expected.denominator == 1:
         return answer == expected
-    return abs(answer - expected) <= TOLERANCE * max(abs(expected), TOLERANCE)
+    allowed = TOLERANCE * max(abs(expected), TOLERANCE)
+    return abs(answer - expected) <= (min(allowed, NOT_ROUNDED) if expected.denominator == 1 else allowed)

@@ -2,7 +2,8 @@
 
 Printed: spaces at the end of a line and empty lines at the end of the text do not count. A number that is expected
 with a decimal point or an exponent may differ by `tolerance`, absolutely or relatively; whole numbers are exact.
-Returned: JSON values; tuples have become lists, and a truth value is never a number.
+Returned: JSON values; tuples have become lists, and a truth value is never a number. A float may stand for a whole
+number only within what calculating with floats loses.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any, Literal
 
 Whitespace = Literal["lines", "tokens"]
 
-_DECIMAL = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?", re.ASCII)
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_DECIMAL = re.compile(r"[-+]?(?:\d++\.\d*+|\.\d++|\d++(?=[eE]))(?:[eE][-+]?\d++)?", re.ASCII)
+_NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?", re.ASCII)
+_NOT_ROUNDED = 1e-3  # so far may a float be from the whole number it stands for
 _EXACT = 2**53  # data beyond it may have been read as the nearest float
 
 
@@ -64,8 +66,10 @@ def same_value(answer: Any, expected: Any, tolerance: float) -> bool:
         return False
     if isinstance(answer, int) and isinstance(expected, float) and abs(expected) > _EXACT:
         return _as_float(answer) == expected
-    if isinstance(answer, int) and isinstance(expected, int):
+    if isinstance(expected, int) and (isinstance(answer, int) or abs(expected) > _EXACT):
         return answer == expected
+    if isinstance(expected, int):
+        return abs(answer - expected) <= min(tolerance * max(1.0, abs(expected)), _NOT_ROUNDED)
     return _near(_as_float(answer), _as_float(expected), tolerance)
 
 
