@@ -124,6 +124,12 @@ def test_a_server_that_hangs_is_given_up_and_ended(tmp_path: Path):
         asyncio.run(gone(int(pid)))
 
 
+@pytest.mark.parametrize("command", ["sleep 1000", "yes", "cat /dev/zero"])
+def test_a_server_that_never_says_anything_of_use_is_given_up(command: str):
+    with pytest.raises(ToolError, match=f"MCP server {command}"):
+        using(lambda environment: environment.open({}), command=command, session_timeout_s=1.0)
+
+
 def test_each_session_has_a_server_of_its_own_unless_one_is_shared():
     async def check(environment: McpTools) -> list[str]:
         first, second = await asyncio.gather(environment.open({}), environment.open({}))

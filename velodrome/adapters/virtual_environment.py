@@ -59,7 +59,8 @@ def _run(command: Sequence[str], what: str, say: Callable[[str], None]) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as ran:
         assert ran.stdout is not None
-        last, reasons = "", []
+        last = ""
+        reasons: list[str] = []
         for line in ran.stdout:
             last = line.strip()[:_KEPT] or last
             if reasons or last.startswith(_ERRORS):
