@@ -166,8 +166,8 @@ def test_a_resources_server_by_url_needs_to_be_one(here: Path, openenv: Any, cap
 
 
 def test_a_command_of_mcp_becomes_a_block(here: Path):
-    server = f"{sys.executable} -m velodrome.resources_servers.mcp_tools.mcp_example_server"
-    add(f"mcp:{server}", "--name", "warehouse")
+    server = f"exec {sys.executable} -m velodrome.resources_servers.mcp_tools.mcp_example_server"
+    add(f'mcp:sh -c "{server} \\"\\""', "--name", "warehouse")
     (row,) = collected(here, "warehouse", [called("list_items"), "There are seven."])
     assert (row["reward"], row["calls_made"]) == (1.0, 1.0)
 

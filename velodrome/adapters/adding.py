@@ -246,7 +246,8 @@ def _written(home: Path, name: str, source: str, added: Added) -> list[Path]:
     if added.base:
         module, _, base = added.base.partition(":")
         own = "".join(part.capitalize() for part in name.split("_")) or "Theirs"
-        files[home / "app.py"] = _APP.format(about=added.about, module=module, base=base, own=own)
+        about = added.about.replace("\\", "\\\\").replace('"', "'")
+        files[home / "app.py"] = _APP.format(about=about, module=module, base=base, own=own)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
