@@ -146,3 +146,7 @@ def test_metrics_say_which_rollouts_they_count(path: Path, capsys: pytest.Captur
     assert main(["metrics", str(path), "--by", "agent"]) == 0
     out = capsys.readouterr().out
     assert "counted: 2 finished and 2 stopped by a limit (truncated 2)" in out
+    (heads,) = [line.split()[:4] for line in out.splitlines() if line.startswith("agent ")]
+    assert heads == ["agent", "rollouts", "tasks", "stopped"]
+    assert main(["compare", str(path), str(path)]) == 0
+    assert capsys.readouterr().out.count("4 rollouts, 0 failed, 2 stopped by a limit and counted") == 2

@@ -99,13 +99,21 @@ def _rates_table(group: Json, level: str) -> str:
 def _groups_table(result: Json, name: str, level: str) -> str:
     rates = [rate for rate in result["run"]["rates"] if name == "reward" and rate.startswith("pass@")]
     rows = []
+    limited = any(map(_stopped, result["groups"]))
     for group in result["groups"]:
         field = group["fields"].get(name, {})
         values = [group["rates"].get(rate, {}).get("value") for rate in rates]
         numbers = (shown(field.get(each)) for each in _SPREAD)
-        counts = (f"{group['rollouts']:,}", f"{group['tasks']:,}")
+        counts = [f"{group['rollouts']:,}", f"{group['tasks']:,}"]
+        counts += [f"{_stopped(group):,}"] if limited else []
         rows.append((group["group"], *counts, shown(field.get("mean")), interval(field), *numbers, *map(shown, values)))
-    return table((result["by"], "rollouts", "tasks", name, level, *_SPREAD, *rates), rows)
+    heads = ("rollouts", "tasks", *(("stopped",) if limited else ()))
+    return table((result["by"], *heads, name, level, *_SPREAD, *rates), rows)
+
+
+def _stopped(group: Json) -> int:
+    """How many rollouts of a group a limit stopped."""
+    return sum(count for name, count in group["outcomes"].items() if name != FINISHED)
 
 
 def _notes(result: Json) -> str:
@@ -169,7 +177,9 @@ def _runs(result: Json) -> Iterator[str]:
         files = clean(", ".join(result["files"][side]), longest=200)
         counts = result[side]
         kept = counted(counts["rollouts/kept"], "rollout")
-        yield f"{side.upper()}  {files}: {kept}, {counts['rollouts/failed']:,} failed"
+        stopped = sum(count for name, count in counts.items() if name.startswith("stopped/"))
+        limits = f", {stopped:,} stopped by a limit and counted" if stopped else ""
+        yield f"{side.upper()}  {files}: {kept}, {counts['rollouts/failed']:,} failed{limits}"
     tasks = result["tasks"]
     yield f"{counted(tasks['both'], 'task')} in both, {tasks['only_a']:,} only in A, {tasks['only_b']:,} only in B"
 
