@@ -43,7 +43,7 @@ def usage() -> tuple[int, int, float]:
         if not fields:
             continue
         count += int(fields[17])
-        ticks += int(fields[11]) + int(fields[12])
+        ticks += sum(map(int, fields[11:15]))  # its own, and that of its children that it has waited for
         try:
             with open(f"/proc/{pid}/status", "rb", 0) as file:
                 for line in file.read(2048).splitlines():
