@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Field
 from tqdm import tqdm
 
+from velodrome.cli.difficulty import DifficultyFlags, run_difficulty
 from velodrome.cli.options import read_options
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
@@ -58,16 +59,18 @@ class CollateFlags(Settings):
 VERB = Verb(
     usage="velo data prepare SOURCE --to TASKS --prompt TEXT [flags]\nvelo data validate FILE [--json]\n"
     "velo data generate ENVIRONMENT +n=N +output=TASKS [+seed=N] [+split=[train:0.9,validation:0.1]] [+OPTION=…]\n"
+    "velo data difficulty ROLLOUTS|+SETTING=… [--output USEFUL --tasks TASKS] [--json]\n"
     "velo data collate --to FOLDER [--types TYPES] +config_paths=[FILE,…]      (also: ng_prepare_data)",
     about="""\
 Prepare tasks from a data set; generate those of a procedural environment by seed; print statistics of a file of tasks
-and every line that is not a task; or put the data sets that the agents of a config list into one file per type, each
-task with its agent.""",
+and every line that is not a task; say which tasks are solved, hopeless or useful for learning; or put the data sets
+that the agents of a config list into one file per type, each task with its agent.""",
     settings={
         "flags of prepare": PrepareFlags,
         "flags of validate": ValidateFlags,
         "flags of collate": CollateFlags,
         "settings of generate": GenerateOptions,
+        "flags of difficulty": DifficultyFlags,
     },
     plus_parts=("GenerateOptions",),
     more="""docs/data.md describes templates and checks.
@@ -81,6 +84,9 @@ examples:
   velo data validate tasks.jsonl --json | jq .prompt_characters
   velo data generate calculator +n=1000000 +seed=7 +output=sums.jsonl +numbers=5
   velo data generate reasoning_gym +n=10000 +output=puzzles.jsonl "+split=[train:0.9,validation:0.1]"
+  velo data difficulty rollouts.jsonl --tasks tasks.jsonl --output useful.jsonl
+  velo data difficulty +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl \\
+      +output_jsonl_fpath=rollouts.jsonl +num_repeats=8
   velo data collate --to data/all --types example \\
       "+config_paths=[resources_servers/calculator/configs/calculator.yaml]\"""",
 )
@@ -97,7 +103,11 @@ def run(argv: Sequence[str]) -> int:
         return _collate(rest)
     if what == "generate":
         return _generate(rest)
-    raise InputError(f"velo data prepare, generate, validate or collate, not {what!r:.40} (see velo data --help)")
+    if what == "difficulty":
+        return run_difficulty(rest)
+    raise InputError(
+        f"velo data prepare, generate, validate, difficulty or collate, not {what!r:.40} (see velo data --help)"
+    )
 
 
 def _prepare(flags: PrepareFlags) -> int:
