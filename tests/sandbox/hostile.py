@@ -121,6 +121,10 @@ for number in range(3, 256):
         print("ESCAPED", number)
     except OSError:
         pass"""),
+    "rights": attempt("""
+for line in open("/proc/self/status"):
+    if line.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb")) and int(line.split()[1], 16):
+        print("ESCAPED", line)"""),
     "supervisor": attempt("""
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
     try:

@@ -32,6 +32,7 @@ PROGRAMS = [
     "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nos.kill(-1, signal.SIGKILL)",
     "open('f', 'wb').write(b'x' * (9 << 20))",
     "import ctypes\nctypes.string_at(0)",
+    "import os\nfor _ in range(2000): os.mkdir('d'); os.chdir('d')",
 ]
 
 

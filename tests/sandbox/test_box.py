@@ -77,10 +77,10 @@ def test_files_remain_from_run_to_run_and_are_seen_outside():
         await box.run(["sh", "-c", "cat deep/er/in.txt > out.txt; echo two >> out.txt"])
         return await box.read("out.txt"), await box.files(), await box.read("none.txt"), await box.read("out.txt", 2)
 
-    assert in_a_box(act) == (b"onetwo\n", ["out.txt", "deep/er/in.txt"], None, b"on")
+    assert in_a_box(act) == (b"onetwo\n", ["deep/er/in.txt", "out.txt"], None, b"on")
 
 
-@pytest.mark.parametrize("path", ["../out", "/tmp/out", "", ".", "a/../../b", "a//b"])
+@pytest.mark.parametrize("path", ["../out", "/tmp/out", "", ".", "a/../../b", "a//b", "a\0b", "\ud800", "x" * 5000])
 def test_a_path_outside_the_scratch_is_refused(path: str):
     async def act(box: Sandbox) -> bytes | None:
         with pytest.raises(OSError):
@@ -140,7 +140,7 @@ def test_links_are_not_followed_from_outside():
 
     read, kept, replaced, files = in_a_box(act)
     assert read == [None, None, None, None, None, b"inside"]
-    assert (kept, replaced, files) == (b"inside", b"new", ["soft", "real/file"])
+    assert (kept, replaced, files) == (b"inside", b"new", ["real/file", "soft"])
 
 
 DAEMON = """
@@ -262,3 +262,21 @@ def test_a_cancelled_opening_leaves_its_box_to_the_next():
         return count, box.ended
 
     assert asyncio.run(act()) == (1, True)
+
+
+DEEP = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\nopen('deep', 'w').close()"
+
+
+def test_files_are_listed_whatever_a_program_made_of_the_scratch():
+    async def act(box: Sandbox) -> object:
+        await box.run(["python3", "-c", DEEP])
+        await box.run(["python3", "-c", "import os\nopen(b'\\xff\\n', 'w').close(); os.mkdir('locked', 0)"])
+        return await box.files(), await box.read("main.py")
+
+    assert in_a_box(act, main_py="1") == (["main.py", "\udcff\n"], b"1")
+
+
+def test_text_that_cannot_be_an_argument_is_an_exit_code():
+    assert in_a_box(lambda box: box.run(["python3", "\ud800"])).exit_code == 127
+    assert in_a_box(lambda box: box.run(["a\0b"])).exit_code == 127
+    assert in_a_box(lambda box: box.run([])).exit_code == 127

@@ -13,6 +13,7 @@ from velodrome.sandbox.link import BoxReply, Link
 
 _GRACE_S = 5.0  # beyond the limit, before the box is killed from outside
 _LISTING = 1 << 20
+_FOREVER_S = 1e9
 
 
 class Sandbox:
@@ -40,7 +41,9 @@ class Sandbox:
 
     async def start(self, argv: Sequence[str], limits: Limits | None = None) -> BoxProgram:
         """Start a program to talk to, line by line."""
-        return BoxProgram(self._link, self._begin(argv, b"", limits or self._limits, talks=True), self.close)
+        limits = limits or self._limits
+        end = self._begin(argv, b"", limits, talks=True)
+        return BoxProgram(self._link, end, self.close, 2 * limits.output_bytes)
 
     def _begin(self, argv: Sequence[str], stdin: bytes, limits: Limits, *, talks: bool) -> asyncio.Future[BoxReply]:
         if self._link.ended:
@@ -85,16 +88,19 @@ class Sandbox:
 class BoxProgram:
     """A running program that is asked line by line. While it runs, nothing else runs in its box."""
 
-    def __init__(self, link: Link, end: asyncio.Future[BoxReply], close_box: Callable[[], Awaitable[None]]) -> None:
-        self._link, self._end, self._close_box = link, end, close_box
+    def __init__(
+        self, link: Link, end: asyncio.Future[BoxReply], close_box: Callable[[], Awaitable[None]], most_bytes: int
+    ) -> None:
+        self._link, self._end, self._close_box, self._most_bytes = link, end, close_box, most_bytes
         self._said = bytearray()
         self._news = asyncio.Event()
         link.on_lines = self._hear
         end.add_done_callback(lambda _: self._news.set())
 
-    def _hear(self, data: bytes) -> None:
+    def _hear(self, data: bytes) -> bool:
         self._said += data
         self._news.set()
+        return len(self._said) <= self._most_bytes  # lines that nobody asked for
 
     async def ask(self, line: bytes, timeout_s: float = 5.0) -> bytes:
         """Send a line and return the next line of its output. It is stopped if that takes too long."""
@@ -140,7 +146,8 @@ class BoxProgram:
 def _ran(reply: BoxReply) -> Ran:
     stopped = STOPPED[reply.stopped] if reply.stopped < len(STOPPED) else "ended"
     out, err = (part.decode(errors="replace") for part in (reply.first, reply.rest))
-    return Ran(out, err, reply.code, stopped, reply.wall_s, reply.cpu_s)
+    wall_s, cpu_s = (value if 0 <= value < _FOREVER_S else 0.0 for value in (reply.wall_s, reply.cpu_s))
+    return Ran(out, err, reply.code, stopped, wall_s, cpu_s)
 
 
 def _bytes(data: str | bytes) -> bytes:

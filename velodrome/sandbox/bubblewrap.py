@@ -96,7 +96,7 @@ def _counted_apart() -> bool:
 
 
 def _namespaces() -> list[str]:
-    names = ["ipc", "pid", "net", "uts", "cgroup"]
+    names = ["ipc", "pid", "net", "uts", "cgroup-try"]
     if os.geteuid() == 0:
         rights = ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_CHOWN"]
     else:

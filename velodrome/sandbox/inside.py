@@ -1,6 +1,6 @@
 """The first process of a sandbox: runs programs and moves files for the host, which talks to it through its stdin.
 
-It runs inside, from the compiled code of three modules (link.py sends it), and imports little: its start is part of the
+It runs inside, from the compiled code of four modules (link.py sends it), and imports little: its start is part of the
 start of each box. As process 1 of its namespace it cannot be killed by the programs it runs, and as it is not
 dumpable they cannot read or change it. Requests are marshalled tuples (the host is trusted); replies are numbers and
 bytes, because the host trusts nothing that comes out of a box.
@@ -9,7 +9,6 @@ bytes, because the host trusts nothing that comes out of a box.
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # signal itself brings enum, and that takes 2 ms
-import ctypes
 import marshal
 import os
 import resource
@@ -18,6 +17,7 @@ import struct
 import sys
 import time
 
+from velodrome.sandbox.confinement import confine, give_up_rights, prctl
 from velodrome.sandbox.process_tree import cpu_used, others, tasks_of_user, usage
 from velodrome.sandbox.scratch import disk_is_used_up, list_files, read_file, write_file
 
@@ -30,10 +30,11 @@ DONE, LINES = 0, 1
 TIME, CPU, MEMORY, OUTPUT, DISK, PROCESSES = 1, 2, 3, 4, 5, 6
 KILL, XCPU, XFSZ = 9, 24, 25
 HOST = 0
-TICK_S = 0.02
+INVALID = 22
+TICK_S = 0.02  # between two looks at what the programs use
+IDLE_S = 0.32  # the same while they use no CPU
 OPEN_FILES = 256
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
-SECCOMP_MODE_FILTER = 2
+PR_SET_PDEATHSIG = 1
 RESERVED_MB = 1024  # of addresses, beyond the memory: threads reserve much that they do not use
 SPARE = 16  # processes beyond the limit that can start; then the next look ends them
 ALONE = os.getpid() == 1  # in a namespace of its own: every other process here is one of the box
@@ -52,6 +53,7 @@ class Running:
         self.stopped = 0
         self.status: int | None = None
         self.started = time.monotonic()
+        self.interval, self.next_look, self.cpu_seen = TICK_S, self.started + TICK_S, 0.0
         self.cpu_before = cpu_used(resource.RUSAGE_CHILDREN)
         given, self.input = os.pipe()
         self.output, gives = os.pipe()
@@ -129,17 +131,37 @@ class Running:
             return DISK
         return MEMORY if code and self.err.rstrip().endswith(b"MemoryError") else 0
 
+    def patience_s(self) -> float:
+        """How long to wait before the next look."""
+        wait = self.next_look - time.monotonic()
+        if not self.talks:
+            wait = min(wait, self.started + self.limits["wall_s"] - time.monotonic())
+        return max(0.0, wait)
+
+    def hurry(self) -> None:
+        self.interval, self.next_look = TICK_S, time.monotonic() + TICK_S
+
     def watch(self) -> None:
-        """Compare what all processes here use together with the limits."""
+        """Compare what all processes here use together with the limits. What does nothing is looked at less often."""
+        began = time.monotonic()
+        if not self.talks and began - self.started >= self.limits["wall_s"]:
+            self.stopped = TIME
+        elif began >= self.next_look:
+            self._look()
+            took = time.monotonic() - began
+            self.next_look = began + max(self.interval, 5 * took)  # at most a fifth of the time
+
+    def _look(self) -> None:
         count, memory, cpu_s = usage()
+        cpu_s += cpu_used(resource.RUSAGE_CHILDREN) - self.cpu_before
+        self.interval = TICK_S if cpu_s > self.cpu_seen else min(2 * self.interval, IDLE_S)
+        self.cpu_seen = cpu_s
         if count > self.limits["processes"]:
             self.stopped = PROCESSES
         elif memory > self.limits["memory_mb"] << 20:
             self.stopped = MEMORY
-        elif cpu_s + cpu_used(resource.RUSAGE_CHILDREN) - self.cpu_before > self.limits["cpu_s"]:
+        elif cpu_s > self.limits["cpu_s"]:
             self.stopped = CPU
-        elif not self.talks and time.monotonic() - self.started > self.limits["wall_s"]:
-            self.stopped = TIME
         elif disk_is_used_up(self.limits["disk_mb"] << 20, ALONE, at_end=False):
             self.stopped = DISK
 
@@ -258,6 +280,7 @@ def obey(job: Running | None) -> Running | None:
             return Running(request, *values)
         if what == "tell" and job is not None:
             job.stdin, job.sent = memoryview(bytes(job.stdin) + values[0]), 0
+            job.hurry()
         elif what == "end" and job is not None:
             job.stopped = values[0]
         elif what == "write":
@@ -267,8 +290,9 @@ def obey(job: Running | None) -> Running | None:
             send(request, DONE, read_file(*values))
         elif what == "files":
             send(request, DONE, list_files(*values))
-    except OSError as error:
-        send(request, DONE, code=error.errno or 5)
+    except (OSError, ValueError) as error:  # the latter for text that cannot be a path
+        said = f"sandbox: {error}\n".encode(errors="replace")
+        send(request, DONE, b"", said, 127 if what == "start" else getattr(error, "errno", None) or INVALID)
     return job
 
 
@@ -285,7 +309,6 @@ def _news_of_children() -> int:
 def serve() -> None:
     """Wait for requests, and look after the program that runs."""
     job: Running | None = None
-    looked = 0.0
     children = _news_of_children()
     while True:
         poll = select.poll()
@@ -293,7 +316,7 @@ def serve() -> None:
         poll.register(children, select.POLLIN)
         for end, events in job.descriptors() if job else ():
             poll.register(end, events)
-        ready = {end for end, _ in poll.poll(TICK_S * 1000 if job else None)}
+        ready = {end for end, _ in poll.poll(1000 * job.patience_s() + 1 if job else None)}
         if HOST in ready:
             job = obey(job)
         if children in ready:
@@ -307,11 +330,8 @@ def serve() -> None:
                 job.collect(name)
         if children in ready:
             reap(job)
-        now = time.monotonic()
-        if job.status is None and not job.stopped and now - looked > TICK_S:
+        if job.status is None and not job.stopped:
             job.watch()
-            looked = time.monotonic()
-            looked += 4 * (looked - now)  # looking takes at most a fifth of the time
         if job.stopped or job.status is not None:
             job.finish()
             job = None
@@ -323,42 +343,20 @@ def enter(
     """Give up what this process could do and its programs must not."""
     ENVIRONMENT.update(environment)
     OWN["user"] = own_user
-    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")  # a box ends before anything of the host does
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("1000")  # a box ends before anything of the host does
+    except OSError:
+        pass
     if confined:
         CONFINED.update(confined)
         sys.path.append(confined["packages"])
         import sandlock  # noqa: F401  (once, before the first program)
-    if user:
-        os.chown(scratch, user, user)
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
-    _prctl(PR_SET_NO_NEW_PRIVS, 1)
-    _prctl(PR_SET_DUMPABLE, 0)
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    give_up_rights(scratch, user)
     if ALONE:  # else it must outlive the host for long enough to end its programs
-        _prctl(PR_SET_PDEATHSIG, KILL)
+        prctl(PR_SET_PDEATHSIG, KILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 is immune to signals it has no handler for
     os.chdir(scratch)
-
-
-def confine(confined: dict[str, Any]) -> None:
-    """Without namespaces: what Landlock lets this process read and write, and the system calls it has."""
-    import sandlock
-
-    try:
-        sandlock.confine(sandlock.Sandbox(fs_readable=confined["readable"], fs_writable=[os.getcwd()]))
-    except sandlock.SandlockError as error:
-        raise OSError(1, str(error)) from None
-    code = ctypes.create_string_buffer(confined["filter"])
-    program = struct.pack("HxxxxxxP", len(confined["filter"]) // 8, ctypes.addressof(code))
-    if _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.create_string_buffer(program)):
-        raise OSError(1, "no seccomp filter")
-
-
-def _prctl(*values: Any) -> int:
-    return int(ctypes.CDLL(None).prctl(*values, *[0] * (5 - len(values))))
 
 
 def main() -> None:

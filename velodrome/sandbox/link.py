@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from velodrome.errors import SandboxEnded
-from velodrome.sandbox import inside, process_tree, scratch
+from velodrome.sandbox import confinement, inside, process_tree, scratch
 from velodrome.sandbox.allowed import LOST
 from velodrome.sandbox.started import Start, Started
 
@@ -55,12 +55,12 @@ class BoxReply(NamedTuple):
 
 
 class Link:
-    """One box as a process and a socket. `on_lines` gets what a program says that is talked to."""
+    """One box as a process and a socket. `on_lines` takes what a program says, or returns False: that cannot be."""
 
     def __init__(self, started: Started, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.started = started
         self.reader, self.writer = reader, writer
-        self.on_lines: Callable[[bytes], None] = lambda data: None
+        self.on_lines: Callable[[bytes], bool] = lambda data: False
         self.room = _MORE
         self._requests = 0
         self._waiting: dict[int, asyncio.Future[BoxReply]] = {}
@@ -125,10 +125,13 @@ class Link:
                     break
                 body = await self.reader.readexactly(first + rest)
                 if kind == inside.LINES:
-                    self.on_lines(body)
+                    if not self.on_lines(body):
+                        break
                     continue
                 answer = self._waiting.pop(request, None)
-                if answer is not None and not answer.done():
+                if answer is None:
+                    break
+                if not answer.done():
                     answer.set_result(BoxReply(code, stopped, wall_s, cpu_s, body[:first], body[first:]))
         except (asyncio.IncompleteReadError, OSError):
             pass
@@ -208,7 +211,7 @@ async def _exit_of(watched: int) -> None:
 
 @cache
 def _code() -> list[tuple[str, CodeType]]:
-    modules = (process_tree, scratch, inside)
+    modules = (confinement, process_tree, scratch, inside)
     return [
         (module.__name__, compile(Path(str(module.__file__)).read_text(encoding="utf-8"), module.__name__, "exec"))
         for module in modules

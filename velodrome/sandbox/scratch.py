@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import stat
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FOLDER = READ | os.O_DIRECTORY
 MOST_FILES = 20_000  # an empty file costs memory of the kernel, too
@@ -67,15 +71,28 @@ def read_file(path: str, limit: int) -> bytes:
 
 
 def list_files(limit: int) -> bytes:
-    """The paths of all regular files, each ended by a zero byte, as many as fit."""
+    """The paths of all regular files in order, each ended by a zero byte, as many as fit."""
     names = bytearray()
-    for folder, folders, files in os.walk(b"."):
-        folders.sort()
-        for name in sorted(files):
-            path = os.path.join(folder, name)
-            if stat.S_ISREG(os.lstat(path).st_mode) and len(names) + len(path) < limit:
-                names += path[2:] + b"\0"
+    for path in sorted(entry.path for entry in _entries() if entry.is_file(follow_symlinks=False)):
+        if len(names) + len(path) > limit:
+            break
+        names += path[2:] + b"\0"
     return bytes(names)
+
+
+def _entries() -> Iterator[os.DirEntry[bytes]]:
+    """Everything below the scratch that is not a folder. A program may have nested these deep, or locked them."""
+    todo = [b"."]
+    while todo:
+        try:
+            with os.scandir(todo.pop()) as folder:
+                for entry in folder:
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(entry.path)
+                    else:
+                        yield entry
+        except OSError:
+            pass
 
 
 def disk_is_used_up(limit: int, alone: bool, at_end: bool) -> bool:
@@ -86,14 +103,12 @@ def disk_is_used_up(limit: int, alone: bool, at_end: bool) -> bool:
     if alone:
         disk = os.statvfs(".")
         return disk.f_files - disk.f_ffree > MOST_FILES or (at_end and disk.f_bavail * disk.f_bsize < FULL)
-    size = files = 0
-    for folder, _, names in os.walk(b"."):
-        for name in names:
-            files += 1
-            try:
-                size += os.lstat(os.path.join(folder, name)).st_blocks * 512
-            except OSError:
-                pass
+    size = 0
+    for files, entry in enumerate(_entries()):
+        try:
+            size += entry.stat(follow_symlinks=False).st_blocks * 512
+        except OSError:
+            pass
         if files > MOST_FILES or size + FULL > limit:
             return True
     return False
