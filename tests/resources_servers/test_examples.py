@@ -35,7 +35,6 @@ CONFIGS = {
     "python_tool": "python_tool.yaml",
     "terminal": "terminal.yaml",
     "mcqa": "mcqa.yaml",
-    "workplace": "workplace.yaml",
     "equivalence_rule": "equivalence_rule.yaml",
     "equivalence_llm_judge": "equivalence_llm_judge.yaml",
     "structured_outputs": "structured_outputs.yaml",
