@@ -24,7 +24,13 @@ def forged(said: bytes, *, once: bool) -> Start:
     """Starts a process that is no supervisor: it greets, waits for a request, then says this, once or for ever."""
     loop = "" if once else "while True: "
     code = (
-        f"import os, time\nos.write(0, {HELLO!r})\nos.read(0, 1 << 20)\n{loop}os.write(0, {said!r})\ntime.sleep(1000)"
+        "import os, time\n"
+        "def take(size):\n"
+        "    data = b''\n"
+        "    while len(data) < size: data += os.read(0, size - len(data))\n"
+        "    return data\n"
+        "def request(): take(int.from_bytes(take(4), 'little'))\n"
+        f"request(); request(); os.write(0, {HELLO!r}); request()\n{loop}os.write(0, {said!r})\ntime.sleep(1000)"
     )
 
     def start(_: str, theirs: socket.socket, disk_mb: int) -> Started:
