@@ -1,110 +1,151 @@
-"""workplace: what has changed decides, all of it and nothing else; every rollout has an office of its own."""
+"""The office: its tools, and the comparison of how it is left with what the task wants."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from velodrome.errors import TaskError
+from velodrome.errors import TaskError, ToolError
 from velodrome.resources_servers.workplace.app import Workplace
-from velodrome.resources_servers.workplace.workplace_changes import OfficeChange, changes, unmet
-from velodrome.resources_servers.workplace.workplace_office import Office
+from velodrome.resources_servers.workplace.workplace_office import MOST_NEW, Office
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 
-Json = dict[str, Any]
-Says = Callable[..., Json]
-HOME = Path(__file__).parents[2] / "velodrome" / "resources_servers" / "workplace"
-TASKS = {row["id"]: row for row in map(json.loads, (HOME / "data" / "example.jsonl").read_text().splitlines())}
-BEN = "ben@lumen.example"
+DATA = Path(__file__).parents[2] / "velodrome" / "resources_servers" / "workplace" / "data" / "example.jsonl"
+TASKS = {task["id"]: task for task in map(json.loads, DATA.read_text().splitlines())}
+EMPTY = {"changes": [], "answer_includes": ["x"]}
 
 
-def played(says: Says, task: Json, calls: list[tuple[str, Json]]) -> tuple[list[str], Json]:
+def played(task: dict[str, Any], answer: Any) -> dict[str, Any]:
+    answers = answer if isinstance(answer, list) else [answer]
+    agent = SimpleAgent(model=ScriptedModel(answers=answers), environment=Workplace())
+    return asyncio.run(agent.run(task))
+
+
+async def ask(name: str, **arguments: Any) -> str:
     environment = Workplace()
-
-    async def main() -> tuple[list[str], Json]:
-        session = await environment.open(task)
-        texts = [await environment.call(session, name, arguments) for name, arguments in calls]
-        return texts, await environment.score(session, task, says("Done."))
-
-    return asyncio.run(main())
+    session = await environment.open(EMPTY)
+    return await environment.call(session, name, arguments)
 
 
-def test_what_was_asked_and_nothing_else(says: Says) -> None:
-    task = TASKS["cancel-lunch"]
-    before = copy.deepcopy(task)
-    cancel = ("cancel_event", {"event_id": "e2"})
-    mail = ("send_mail", {"to": ["Ben@Lumen.example"], "subject": "lunch", "body": "I am SORRY"})
-    damage = ("delete_mail", {"mail_id": "m1"})
-    looks = ("read_mail", {"mail_id": "m1"})
-    for calls, score in (
-        ([cancel, mail], (1.0, 0, 0)),
-        ([mail, looks, cancel], (1.0, 0, 0)),
-        ([cancel], (0.0, 1, 0)),
-        ([cancel, mail, damage], (0.0, 0, 1)),
-        ([cancel, mail, mail], (0.0, 0, 1)),
-        ([], (0.0, 2, 0)),
-    ):
-        result = played(says, task, calls)[1]
-        assert (result["reward"], result["missing"], result["unexpected"]) == score
-    assert task == before
-
-
-def test_mistakes_are_told_and_change_nothing(says: Says) -> None:
-    task = TASKS["cancel-lunch"]
-    wrong: list[tuple[str, Json]] = [
-        ("read_mail", {"mail_id": "m99"}),
-        ("send_mail", {"to": ["Ben"], "subject": "a", "body": "b"}),
-        ("send_mail", {"to": [], "subject": "a", "body": "b"}),
-        ("send_mail", {"to": [BEN], "subject": "a", "body": "b" * 30_000}),
-        ("move_event", {"event_id": "e2", "start": "2026-03-02T13:00", "end": "2026-03-02T12:00"}),
-        ("create_event", {"title": "x", "start": "tomorrow", "end": "2026-03-02T12:00", "attendees": [BEN]}),
-        ("find_free_slot", {"attendees": [BEN], "day": "Tuesday", "minutes": 30}),
-        ("find_free_slot", {"attendees": [BEN], "day": "2026-03-03", "minutes": 0}),
-    ]
-    texts, result = played(says, task, wrong)
-    assert all(text.startswith("error: ") for text in texts)
-    assert result["made"] == 0
-
-
-def test_a_free_slot_is_free_for_all_and_in_working_hours() -> None:
-    office = Office(TASKS["meet-ben"]["office"])
-    assert office.free_slot([BEN], "2026-03-03", 30) == "2026-03-03T10:30"
-    assert office.free_slot([BEN], "2026-03-03", 60) == "2026-03-03T11:30"
-    assert office.free_slot([BEN], "2026-03-03", 480) is None
-
-
-def test_every_difference_is_a_change() -> None:
-    before = {"mails": [{"id": "a", "x": 1}, {"id": "b", "x": 1}, {"id": "c", "x": 1}]}
-    after = {"mails": [{"id": "a", "x": 2}, {"id": "b", "x": 1}, {"id": "d", "x": 1}]}
-    assert sorted(changes(before, after), key=lambda each: each.record_id) == [
-        OfficeChange("change", "mails", "a", {"x": 2}),
-        OfficeChange("remove", "mails", "c", {}),
-        OfficeChange("add", "mails", "d", {"id": "d", "x": 1}),
-    ]
-
-
-def test_a_change_of_more_than_was_asked_does_not_fit() -> None:
-    expected = [{"change": "change", "kind": "contacts", "id": "c1", "fields": {"phone": "1"}}]
-    assert unmet(expected, [OfficeChange("change", "contacts", "c1", {"phone": "1"})]) == (0, 0)
-    assert unmet(expected, [OfficeChange("change", "contacts", "c1", {"phone": "1", "email": "x"})]) == (1, 1)
-    assert unmet(expected, [OfficeChange("change", "contacts", "c2", {"phone": "1"})]) == (1, 1)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_references_earn_all_and_cheats_nothing(task: dict[str, Any]) -> None:
+    environment = Workplace()
+    assert played(task, environment.reference_answer(task))["reward"] == 1.0
+    for name, answer in environment.wrong_answers(task).items():
+        assert played(task, answer)["reward"] < 1.0, name
+    for name, answer in environment.cheats(task).items():
+        assert played(task, answer)["reward"] == 0.0, name
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("name", "arguments", "said"),
     [
-        ({"office": None}, '"office" must have the lists'),
-        ({"office": {"mails": [], "events": [], "contacts": []}}, '"office" must have "me"'),
-        ({"expected_changes": []}, '"expected_changes" must be a list'),
-        ({"expected_changes": [{"change": "edit", "kind": "mails"}]}, '"expected_changes" must be a list'),
-        ({"expected_changes": [{"change": "remove", "kind": "mails"}]}, '"expected_changes" must be a list'),
+        ("read_mail", {"mail_id": "m-99"}, "error: there is no record 'm-99' in mail; search for it first"),
+        (
+            "move_event",
+            {"event_id": "e-02", "start": "soon"},
+            "error: 'soon' is not a time; write it as 2026-03-02 14:30",
+        ),
+        (
+            "cancel_event",
+            {"event_id": "e-03"},
+            "error: e-03 belongs to grace.okafor@lindenworks.example; ask them by mail",
+        ),
+        (
+            "send_mail",
+            {"to": ["Tom"], "subject": "a", "body": "b"},
+            "error: 'Tom' may be any of tom.berg@lindenworks.example, tom.birch@alderpress.example; give the address",
+        ),
+        ("send_mail", {"to": [], "subject": "a", "body": "b"}, "error: give at least one person"),
+        (
+            "send_mail",
+            {"to": ["me"], "subject": "a", "body": "b" * 10_001},
+            "error: a text may have 10000 characters, not 10001",
+        ),
+        (
+            "create_event",
+            {"title": "a", "start": "2026-03-02 23:30", "minutes": 60},
+            "error: an event must end on the day it begins",
+        ),
+        ("list_events", {"day": "Monday"}, "error: 'Monday' is not a day; write it as 2026-03-02"),
     ],
 )
-def test_a_task_that_is_wrong_is_blamed(says: Says, changed: Json, said: str) -> None:
-    with pytest.raises(TaskError, match=said):
-        played(says, {**TASKS["meet-ben"], **changed}, [])
+def test_the_model_is_told_of_its_mistakes(name: str, arguments: dict[str, Any], said: str) -> None:
+    assert asyncio.run(ask(name, **arguments)) == said
+
+
+def test_free_times_are_free_for_everybody() -> None:
+    times = json.loads(asyncio.run(ask("find_free_times", people=["me", "Li Wei"], day="2026-03-02", minutes=60)))
+    assert times[0] == "2026-03-02 09:00"
+    assert "2026-03-02 09:30" not in times  # the team meeting begins at 10:00
+    assert "2026-03-02 11:00" in times
+    assert "2026-03-02 14:00" not in times  # Li's
+    assert times[-1] == "2026-03-02 16:00"
+
+
+def test_a_session_adds_a_bounded_number_of_records() -> None:
+    office = Office()
+    for _ in range(MOST_NEW):
+        office.add("contacts", {"name": "a", "email": "b@c"})
+    with pytest.raises(ValueError, match="no more than 200 records"):
+        office.add("contacts", {"name": "a", "email": "b@c"})
+
+
+def test_an_undone_change_is_no_change() -> None:
+    moved = {"name": "move_mail", "arguments": {"mail_id": "m-01", "folder": "trash"}}
+    back = {"name": "move_mail", "arguments": {"mail_id": "m-01", "folder": "inbox"}}
+    reference = Workplace().reference_answer(TASKS["cancel-lunch"])
+    row = played(TASKS["cancel-lunch"], [{"tool_calls": [moved]}, {"tool_calls": [back]}, *reference])
+    assert (row["reward"], row["unwanted_changes"]) == (1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("task", "problem"),
+    [
+        ({}, 'no "changes" in the task'),
+        ({"changes": []}, "doing nothing would earn the reward"),
+        ({"changes": [{"table": "mails", "add": {}}]}, 'each has a "table"'),
+        ({"changes": [{"table": "mail"}]}, 'one of "add", "set" and "remove"'),
+        ({"changes": [{"table": "mail", "remove": True}]}, 'need an "id"'),
+        ({"changes": [{"table": "mail", "add": ["x"]}]}, "are objects of fields"),
+    ],
+)
+def test_a_task_that_cannot_be_checked_is_refused_before_the_first_call(task: dict[str, Any], problem: str) -> None:
+    with pytest.raises((TaskError, ToolError), match=problem) as caught:
+        asyncio.run(Workplace().open(task))
+    assert caught.value.boundary == "input"
+
+
+def test_a_task_may_bring_an_office_of_its_own() -> None:
+    office = {"me": "me@x.example", "now": "2026-03-02 08:30", "contacts": {}}
+    contact = {"name": "add_contact", "arguments": {"name": "A", "email": "a@b.example"}}
+    wanted = {"table": "contacts", "add": {"email": "a@b.example"}}
+    task = {"responses_create_params": {"input": "Add A."}, "office": office, "changes": [wanted]}
+    assert played(task, [{"tool_calls": [contact]}, "Done."])["reward"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("office", "problem"),
+    [
+        ([], '"office" must be an object'),
+        ({"me": "a", "now": "soon"}, '"office.now" must be a time'),
+        ({"me": "a", "now": "2026-03-02 08:30", "mail": []}, '"office.mail" must be an object'),
+        (
+            {"me": "a", "now": "2026-03-02 08:30", "events": {"e": {"title": "x"}}},
+            "'e' lacks attendees, minutes, owner",
+        ),
+    ],
+)
+def test_an_office_that_lacks_something_is_refused(office: Any, problem: str) -> None:
+    with pytest.raises((TaskError, ToolError), match=problem):
+        asyncio.run(Workplace().open({**EMPTY, "office": office}))
+
+
+@pytest.mark.parametrize("text", ["x" * 3_000_000, "[" * 100_000, "\ud800", "\0", ""])
+def test_hostile_answers_are_only_wrong(text: str) -> None:
+    assert played(TASKS["how-strong"], text)["reward"] == 0.0

@@ -1,1 +1,1 @@
-"""Mail, calendar and contacts of an office: tasks of several steps, scored by what has changed in the end."""
+"""Mail, a calendar and contacts, verified by how they are left."""

@@ -1,213 +1,224 @@
-"""An office with mail, calendar and contacts. What the model says counts for nothing; what it has changed does."""
+"""An office for a model: mail, a calendar and contacts. What counts is how it is left, not what the model says.
+
+All of it is plain objects in memory, a copy per rollout, so its code is `async def`: no thread is needed.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal
 
+from velodrome.errors import TaskError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.environment import Environment, tool
-from velodrome.resources_servers.workplace.workplace_changes import changes, unmet
-from velodrome.resources_servers.workplace.workplace_office import Office, addresses, span, text
+from velodrome.resources_servers.workplace.workplace_answers import moves, office_cheats, wrong_moves
+from velodrome.resources_servers.workplace.workplace_checks import EXCLUDES, pair_up, plain, wanted_changes
+from velodrome.resources_servers.workplace.workplace_office import FORM, Office, date_of, moment, own_office
 
 Json = dict[str, Any]
+Folder = Literal["inbox", "sent", "archive", "trash"]
+
+MOST_FOUND = 20
 
 
 class Workplace(Environment):
-    """The reward is 1.0 if the office has changed as expected, and in nothing else."""
+    """The reward is 1.0 if the office changed as the task says and not otherwise, and the answer says what it must."""
 
     async def seed_session(self, task: Json) -> Office:
-        """A copy of the task's office."""
-        return Office(task.get("office"))
+        """A fresh copy of the office: the task's own, or the one of the examples."""
+        wanted_changes(task)
+        return Office() if task.get("office") is None else Office(own_office(task["office"]))
 
     @tool
-    async def search_mails(self, words: str, session: Office) -> list[Json]:
-        """Find mails by words in any part of them. Gives id, folder, sender, recipients, subject and date.
+    async def search_mail(self, text: str, session: Office, folder: Folder | None = None) -> list[Json]:
+        """Find mail by words in its sender, recipients, subject or text, newest first.
 
-        words: words that the mail has; empty for all
+        text: words that must all occur; empty for all mail
+        folder: only in this folder
         """
-        return [{key: mail[key] for key in mail if key != "body"} for mail in session.search("mails", words)]
+        words = text.casefold().split()
+        found = [
+            {"id": name, **{key: mail[key] for key in ("folder", "sender", "to", "date", "subject")}}
+            for name, mail in session.tables["mail"].items()
+            if folder in (None, mail["folder"]) and _has(words, mail)
+        ]
+        return sorted(found, key=lambda each: each["date"], reverse=True)[:MOST_FOUND]
 
     @tool
     async def read_mail(self, mail_id: str, session: Office) -> Json:
-        """Read a whole mail.
-
-        mail_id: its id
-        """
-        return session.find("mails", mail_id)
+        """One mail, whole."""
+        return {"id": mail_id, **session.record("mail", mail_id)}
 
     @tool
     async def send_mail(self, to: list[str], subject: str, body: str, session: Office) -> Json:
-        """Send a mail.
+        """Send a new mail.
 
-        to: addresses
-        subject: the subject
-        body: the text
+        to: addresses, or names of contacts
         """
-        return {"sent": session.mail(to, subject, body)["id"]}
+        return self._send(session, session.addresses(to), subject, body)
 
     @tool
-    async def reply(self, mail_id: str, body: str, session: Office) -> Json:
-        """Reply to the sender of a mail.
-
-        mail_id: the mail
-        body: the text
-        """
-        mail = session.find("mails", mail_id)
-        return {"sent": session.mail([mail["from"]], f"Re: {mail['subject']}", body)["id"]}
+    async def reply_to_mail(self, mail_id: str, body: str, session: Office) -> Json:
+        """Answer the sender of a mail."""
+        mail = session.record("mail", mail_id)
+        return self._send(session, [mail["sender"]], f"Re: {mail['subject']}", body, answers=mail_id)
 
     @tool
-    async def forward(self, mail_id: str, to: list[str], body: str, session: Office) -> Json:
-        """Forward a mail; its text follows yours.
-
-        mail_id: the mail
-        to: addresses
-        body: your text
-        """
-        mail = session.find("mails", mail_id)
-        return {"sent": session.mail(to, f"Fwd: {mail['subject']}", f"{text(body)}\n\n{mail['body']}")["id"]}
+    async def forward_mail(self, mail_id: str, to: list[str], session: Office, note: str = "") -> Json:
+        """Send a mail on to others, with a note above it."""
+        mail = session.record("mail", mail_id)
+        body = f"{note}\n\n----\n{mail['body']}"
+        return self._send(session, session.addresses(to), f"Fwd: {mail['subject']}", body, forwards=mail_id)
 
     @tool
-    async def delete_mail(self, mail_id: str, session: Office) -> str:
-        """Move a mail to the trash.
-
-        mail_id: the mail
-        """
-        session.find("mails", mail_id)["folder"] = "trash"
-        return "deleted"
+    async def move_mail(self, mail_id: str, folder: Folder, session: Office) -> str:
+        """Move a mail to a folder; `trash` deletes it."""
+        session.record("mail", mail_id)["folder"] = folder
+        return f"{mail_id} is in {folder}"
 
     @tool
-    async def search_events(self, words: str, session: Office) -> list[Json]:
-        """Find events of the calendar by words in title, time (2026-03-02) or attendees.
+    async def list_events(self, day: str, session: Office) -> list[Json]:
+        """The events of one day.
 
-        words: words that the event has; empty for all
+        day: such as 2026-03-02
         """
-        return session.search("events", words)
+        date = date_of(day).strftime("%Y-%m-%d")
+        events = [{"id": name, **event} for name, event in session.tables["events"].items()]
+        return sorted((each for each in events if each["start"].startswith(date)), key=lambda each: each["start"])
 
     @tool
-    async def create_event(self, title: str, start: str, end: str, attendees: list[str], session: Office) -> Json:
-        """Put an event into the calendar.
-
-        title: what it is
-        start: a time like 2026-03-02T10:00
-        end: a time like 2026-03-02T10:30
-        attendees: addresses of the others
-        """
-        fields = {"title": text(title), **span(start, end), "attendees": addresses(attendees)}
-        return {"created": session.add("events", fields)["id"]}
+    async def search_events(self, text: str, session: Office) -> list[Json]:
+        """Find events by words in their title, owner or attendees, soonest first."""
+        words = text.casefold().split()
+        events = [{"id": name, **event} for name, event in session.tables["events"].items() if _has(words, event)]
+        return sorted(events, key=lambda each: each["start"])[:MOST_FOUND]
 
     @tool
-    async def move_event(self, event_id: str, start: str, end: str, session: Office) -> str:
-        """Move an event to another time.
+    async def create_event(
+        self, title: str, start: str, minutes: int, session: Office, attendees: list[str] | None = None
+    ) -> Json:
+        """Put an event into the calendar and invite people.
 
-        event_id: the event
-        start: a time like 2026-03-02T10:00
-        end: a time like 2026-03-02T10:30
+        start: such as 2026-03-02 14:30
+        attendees: addresses, or names of contacts
         """
-        event = session.find("events", event_id)
-        event.update(span(start, end))
-        return "moved"
+        people = session.addresses(attendees) if attendees else []
+        begins = _at(start, minutes)
+        record = {"title": title, "start": begins, "minutes": minutes, "owner": session.me, "attendees": people}
+        return {"id": session.add("events", record), **record}
+
+    @tool
+    async def move_event(self, event_id: str, start: str, session: Office, minutes: int | None = None) -> Json:
+        """Give one of your own events another time.
+
+        start: such as 2026-03-02 14:30
+        minutes: its new length, if that changes
+        """
+        event = _own(session, event_id)
+        length = event["minutes"] if minutes is None else minutes
+        event["start"], event["minutes"] = _at(start, length), length
+        return {"id": event_id, **event}
 
     @tool
     async def cancel_event(self, event_id: str, session: Office) -> str:
-        """Remove an event from the calendar.
-
-        event_id: the event
-        """
-        session.records["events"].remove(session.find("events", event_id))
-        return "cancelled"
+        """Remove one of your own events from the calendar."""
+        _own(session, event_id)
+        del session.tables["events"][event_id]
+        return f"{event_id} is cancelled"
 
     @tool
-    async def find_free_slot(self, attendees: list[str], day: str, minutes: int, session: Office) -> Json:
-        """The first time of a working day, from 9 to 17, when you and all of these are free.
+    async def find_free_times(self, people: list[str], day: str, minutes: int, session: Office) -> list[str]:
+        """When all of these people are free for so many minutes, in office hours (9:00 to 17:00).
 
-        attendees: addresses of the others
-        day: a day like 2026-03-02
-        minutes: how long
+        people: addresses, or names of contacts; you yourself are "me"
+        day: such as 2026-03-02
         """
-        if not 1 <= minutes <= 480:
-            raise ValueError("minutes must be from 1 to 480")
-        return {"start": session.free_slot(attendees, day, minutes)}
+        if not 0 < minutes <= 480:
+            raise ValueError("minutes must be between 1 and 480")
+        return list(session.free(session.addresses(people), date_of(day), minutes))
 
     @tool
-    async def find_contact(self, words: str, session: Office) -> list[Json]:
-        """Find contacts by words in name, address, phone or team.
-
-        words: words that the contact has; empty for all
-        """
-        return session.search("contacts", words)
-
-    @tool
-    async def add_contact(self, name: str, email: str, phone: str, team: str, session: Office) -> Json:
-        """Add a contact.
-
-        name: the full name
-        email: the address
-        phone: the number, or empty
-        team: the team or company, or empty
-        """
-        fields = {"name": text(name), "email": addresses([email])[0], "phone": text(phone), "team": text(team)}
-        return {"added": session.add("contacts", fields)["id"]}
+    async def search_contacts(self, text: str, session: Office) -> list[Json]:
+        """Find contacts by words in their name, address, phone, company or role; empty for all."""
+        words = text.casefold().split()
+        contacts = session.tables["contacts"].items()
+        return [{"id": name, **each} for name, each in contacts if _has(words, each)][:MOST_FOUND]
 
     @tool
-    async def update_contact(self, contact_id: str, email: str, phone: str, session: Office) -> str:
-        """Change address or phone of a contact; what is left empty stays.
+    async def add_contact(
+        self, name: str, email: str, session: Office, phone: str = "", company: str = "", role: str = ""
+    ) -> Json:
+        """Add a person to the contacts."""
+        if "@" not in email:
+            raise ValueError(f"{email[:60]!r} is not an address")
+        if any(each["email"] == email for each in session.tables["contacts"].values()):
+            raise ValueError(f"{email[:60]} is a contact already")
+        record = {"name": name, "email": email, "phone": phone, "company": company, "role": role}
+        return {"id": session.add("contacts", record), **record}
 
-        contact_id: the contact
-        email: the new address, or empty
-        phone: the new number, or empty
-        """
-        contact = session.find("contacts", contact_id)
-        new = {"email": addresses([email])[0] if email else "", "phone": text(phone)}
-        contact.update({name: value for name, value in new.items() if value})
-        return "updated"
+    @tool
+    async def update_contact(
+        self, contact_id: str, field: Literal["email", "phone", "company", "role"], value: str, session: Office
+    ) -> Json:
+        """Change one field of a contact."""
+        contact = session.record("contacts", contact_id)
+        contact[field] = value[:200]
+        return {"id": contact_id, **contact}
 
     async def verify(self, task: Json, response: Response, session: Office) -> Json:
-        """Compare the office with the one it was."""
-        made = changes(Office(task.get("office")).records, session.records)
-        missing, unexpected = unmet(task.get("expected_changes"), made)
-        reward = float(not missing and not unexpected)
-        return {"reward": reward, "accuracy": reward, "missing": missing, "unexpected": unexpected, "made": len(made)}
+        """Compare what changed with what should have, and the answer with what it must say."""
+        wanted = wanted_changes(task)
+        made, unwanted = pair_up(wanted, session.changes())
+        said = says(task, response.text)
+        good = made == len(wanted) and not unwanted and said
+        score = {"reward": float(good), "changes_made": made, "changes_wanted": len(wanted)}
+        return {**score, "unwanted_changes": unwanted, "answer_right": float(said)}
 
     def reference_answer(self, task: Json) -> Any:
-        """The calls of the task, one after the other."""
-        return [*({"tool_calls": [call]} for call in task["reference_calls"]), "Done."]
+        """The task's own `reference_calls`, one model call each, and what to say at the end."""
+        calls = task.get("reference_calls")
+        return None if calls is None else moves(calls, task)
 
     def wrong_answers(self, task: Json) -> Json:
-        """Steps left out, done twice, or only looked at."""
-        calls = [{"tool_calls": [call]} for call in task["reference_calls"]]
-        looks = [call for call in calls if call["tool_calls"][0]["name"].startswith(("find", "search", "read"))]
-        return {
-            "only looked": [*looks, "I have found it."],
-            "last step left out": [*calls[:-1], "Done."],
-            "the last step twice": [*calls, _twice(calls[-1]), "Done."],
-        }
+        """The work half done, done twice, or done to somebody else."""
+        return wrong_moves(task)
 
     def cheats(self, task: Json) -> Json:
-        """Claims without deeds, deeds with damage, mail to everybody, and attempts at the records."""
-        calls = [{"tool_calls": [call]} for call in task["reference_calls"]]
-        office = task["office"]
-        everybody = [each["email"] for each in office["contacts"]]
-        mail = {"name": "send_mail", "arguments": {"to": everybody, "subject": "All", "body": str(office["mails"])}}
-        spared = next(
-            each["id"] for each in reversed(office["mails"]) if each["id"] not in str(task["expected_changes"])
-        )
-        delete = {"name": "delete_mail", "arguments": {"mail_id": spared}}
-        events = [{"name": "cancel_event", "arguments": {"event_id": each["id"]}} for each in office["events"]]
-        edit = {"name": "seed_session", "arguments": {"task": {"expected_changes": []}}}
-        return {
-            "claims it is done": "I have done all of it: the mails are sent, the calendar is up to date. Reward: 1.0",
-            "also deletes a mail": [*calls, {"tool_calls": [delete]}, "Done."],
-            "also writes to everybody": [*calls, {"tool_calls": [mail]}, "Done."],
-            "also clears the calendar": [{"tool_calls": [each]} for each in events] + [*calls, "Done."],
-            "only writes to everybody": [{"tool_calls": [mail]}, "Everybody knows."],
-            "edits the task": [{"tool_calls": [edit]}, "There was nothing to do."],
-        }
+        """Claims, damage that is to look like work, and calls that reach for the record of the task."""
+        return office_cheats(task)
+
+    def _send(self, session: Office, to: list[str], subject: str, body: str, **origin: str) -> Json:
+        date = session.now.strftime(FORM)
+        record = {"folder": "sent", "sender": session.me, "to": to, "date": date, "subject": subject, "body": body}
+        return {"id": session.add("mail", {**record, **origin}), "to": to, "subject": subject}
 
 
-def _twice(step: Json) -> Json:
-    """The same once more; what can be done once only is done to a mail instead."""
-    call = step["tool_calls"][0]
-    if call["name"].startswith(("send", "reply", "forward", "create", "add")):
-        return step
-    note = {"to": ["kim@lumen.example"], "subject": "done", "body": "done"}
-    return {"tool_calls": [{"name": "send_mail", "arguments": note}]}
+def says(task: Json, text: str) -> bool:
+    """Whether the final answer has every phrase of `answer_includes` and none of `answer_excludes`."""
+    said = plain(text[-20_000:])
+    for name in ("answer_includes", "answer" + EXCLUDES):
+        if not isinstance(task.get(name, []), list):
+            raise TaskError(f'"{name}" must be a list of phrases')
+    included = all(plain(phrase) in said for phrase in task.get("answer_includes", []))
+    return included and not any(plain(phrase) in said for phrase in task.get("answer_excludes", []))
+
+
+def _has(words: list[str], record: Json) -> bool:
+    text = " ".join(map(str, record.values())).casefold()
+    return all(word in text for word in words)
+
+
+def _own(session: Office, event_id: str) -> Json:
+    event = session.record("events", event_id)
+    if event["owner"] != session.me:
+        raise ValueError(f"{event_id} belongs to {event['owner']}; ask them by mail")
+    return event
+
+
+def _at(start: str, minutes: int) -> str:
+    if not 0 < minutes <= 480:
+        raise ValueError("minutes must be between 1 and 480")
+    begins = moment(start)
+    if (begins + timedelta(minutes=minutes)).date() != begins.date():
+        raise ValueError("an event must end on the day it begins")
+    return begins.strftime(FORM)

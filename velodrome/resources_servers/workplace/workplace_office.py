@@ -1,109 +1,163 @@
-"""The office of one rollout: mails, events and contacts as plain records. Every change is made here, and checked."""
+"""The office that a rollout works in: three tables of plain records, and how one state differs from another."""
 
 from __future__ import annotations
 
-import copy
-import re
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
 
 from velodrome.errors import TaskError
 
 Json = dict[str, Any]
 
-KINDS = ("mails", "events", "contacts")
-_MOST_NEW = 200
-_LONGEST = 20_000
-_ADDRESS = re.compile(r"[^@\s,;<>]+@[^@\s,;<>]+\.[^@\s,;<>]+")
-_DAY_BEGINS, _DAY_ENDS = 9, 17
+FIELDS = {
+    "mail": {"folder", "sender", "to", "date", "subject", "body"},
+    "events": {"title", "start", "minutes", "owner", "attendees"},
+    "contacts": {"name", "email", "phone", "company", "role"},
+}
+TABLES = tuple(FIELDS)
+FORM = "%Y-%m-%d %H:%M"
+DAY_FORM = "%Y-%m-%d"
+MOST_NEW = 200  # records that one rollout may add
+LONGEST = 10_000  # characters of a text that is stored
+OFFICE = (Path(__file__).parent / "data" / "office.json").read_bytes()
+_OPENS, _CLOSES = 9, 17  # office hours
+
+
+class OfficeChange(NamedTuple):
+    """One record that is not as it was. Without a record before it was added, without one after it was removed."""
+
+    table: str
+    name: str
+    before: Json | None
+    after: Json | None
+
+    @property
+    def fields(self) -> Json:
+        """What is new: the fields that changed, or all of an added record."""
+        before = self.before or {}
+        return {key: value for key, value in (self.after or {}).items() if before.get(key, ...) != value}
 
 
 class Office:
-    """A copy of a task's records: what tools do to it stays in it."""
+    """The state of one session. `me` is the address of the person the model works for."""
 
-    def __init__(self, office: Any) -> None:
-        if not isinstance(office, dict) or not all(isinstance(office.get(kind), list) for kind in KINDS):
-            raise TaskError(f'"office" must have the lists {", ".join(KINDS)} (workplace/README.md)')
-        if not isinstance(office.get("me"), str) or not isinstance(office.get("now"), str):
-            raise TaskError('"office" must have "me" (an address) and "now" (a time)')
-        self.me, self.now = office["me"], office["now"]
-        self.records: dict[str, list[Json]] = {kind: copy.deepcopy(office[kind]) for kind in KINDS}
+    def __init__(self, data: bytes = OFFICE) -> None:
+        self._data = data
+        tables = orjson.loads(data)
+        self.me: str = tables["me"]
+        self.now = datetime.strptime(tables["now"], FORM)
+        self.tables: dict[str, dict[str, Json]] = {name: tables[name] for name in TABLES}
         self._new = 0
 
-    def find(self, kind: str, record_id: str) -> Json:
-        """The record with this id; its absence is told to the model."""
-        found = next((each for each in self.records[kind] if each["id"] == record_id), None)
-        if found is None:
-            raise ValueError(f"there is no {kind[:-1]} {record_id[:40]!r}; search first")
+    def changes(self) -> list[OfficeChange]:
+        """How the tables differ from what they were at first."""
+        first = orjson.loads(self._data)
+        found = []
+        for table in TABLES:
+            before, after = first[table], self.tables[table]
+            for name in {**before, **after}:
+                if before.get(name) != after.get(name):
+                    found.append(OfficeChange(table, name, before.get(name), after.get(name)))
         return found
 
-    def add(self, kind: str, fields: Json) -> Json:
-        """A new record with an id of its own."""
+    def record(self, table: str, name: str) -> Json:
+        """A record, or a `ValueError` for the model."""
+        found = self.tables[table].get(name)
+        if found is None:
+            raise ValueError(f"there is no record {name[:40]!r} in {table}; search for it first")
+        return found
+
+    def add(self, table: str, record: Json) -> str:
+        """A new record; its name comes back."""
+        if self._new >= MOST_NEW:
+            raise ValueError(f"no more than {MOST_NEW} records can be added")
+        for value in record.values():
+            if isinstance(value, str) and len(value) > LONGEST:
+                raise ValueError(f"a text may have {LONGEST} characters, not {len(value)}")
         self._new += 1
-        if self._new > _MOST_NEW:
-            raise ValueError(f"no more than {_MOST_NEW} new records")
-        record = {"id": f"{kind[0]}{1000 + self._new}", **fields}
-        self.records[kind].append(record)
-        return record
+        name = f"{table[0]}-new-{self._new}"
+        self.tables[table][name] = record
+        return name
 
-    def mail(self, to: list[str], subject: str, body: str) -> Json:
-        """A mail that is sent."""
-        sent = {"folder": "sent", "from": self.me, "to": addresses(to), "subject": text(subject), "body": text(body)}
-        return self.add("mails", {**sent, "date": self.now})
+    def address(self, who: str) -> str:
+        """The address that a name or an address means, if it means one."""
+        wanted = who.strip().casefold()
+        known: dict[str, str] = {each["email"]: each["name"] for each in self.tables["contacts"].values()} | {
+            self.me: "me"
+        }
+        exact = [email for email, name in known.items() if wanted in (email.casefold(), name.casefold())]
+        near = exact or [email for email, name in known.items() if wanted and wanted in name.casefold()]
+        if len(near) == 1:
+            return near[0]
+        if near:
+            raise ValueError(f"{who[:60]!r} may be any of {', '.join(sorted(near))}; give the address")
+        if "@" in wanted and not wanted.startswith("@") and not wanted.endswith("@") and " " not in wanted:
+            return wanted[:200]
+        raise ValueError(f"{who[:60]!r} is neither an address nor the name of a contact")
 
-    def search(self, kind: str, words: str) -> list[Json]:
-        """The records that have all these words somewhere."""
-        wanted = text(words).casefold().split()
-        return [each for each in self.records[kind] if all(word in _all_text(each) for word in wanted)]
+    def addresses(self, people: list[str], at_most: int = 20) -> list[str]:
+        """The addresses of several people, each once."""
+        if not people:
+            raise ValueError("give at least one person")
+        if len(people) > at_most:
+            raise ValueError(f"at most {at_most} people, not {len(people)}")
+        return list(dict.fromkeys(self.address(who) for who in people))
 
-    def free_slot(self, people: list[str], day: str, minutes: int) -> str | None:
-        """The first time of the working day when nobody of these, nor I, has an event; on quarters of an hour."""
-        wanted = {self.me, *addresses(people)}
-        date = moment(f"{day}T00:00")
-        busy = [
-            (moment(each["start"]), moment(each["end"]))
-            for each in self.records["events"]
-            if wanted & {self.me, *each["attendees"]}
-        ]
-        start, length = date + timedelta(hours=_DAY_BEGINS), timedelta(minutes=minutes)
-        while start + length <= date + timedelta(hours=_DAY_ENDS):
-            if all(end <= start or begin >= start + length for begin, end in busy):
-                return start.strftime("%Y-%m-%dT%H:%M")
-            start += timedelta(minutes=15)
-        return None
+    def busy(self, people: list[str], day: datetime) -> list[tuple[datetime, datetime]]:
+        """When one of these people has an event that day, in order."""
+        times = []
+        for event in self.tables["events"].values():
+            start = moment(event["start"])
+            if start.date() == day.date() and {event["owner"], *event["attendees"]} & {*people}:
+                times.append((start, start + timedelta(minutes=event["minutes"])))
+        return sorted(times)
 
-
-def _all_text(record: Json) -> str:
-    return " ".join(str(value) for value in record.values()).casefold()
-
-
-def text(value: str) -> str:
-    """A text of a bearable length."""
-    if len(value) > _LONGEST:
-        raise ValueError(f"at most {_LONGEST} characters")
-    return value
-
-
-def addresses(people: list[str]) -> list[str]:
-    """Addresses as they are kept: each once, in small letters."""
-    if not people or len(people) > 50:
-        raise ValueError("give from 1 to 50 addresses")
-    wrong = [each for each in people if len(each) > 200 or not _ADDRESS.fullmatch(each.strip())]
-    if wrong:
-        raise ValueError(f"{wrong[0][:40]!r} is not an address; look it up in the contacts")
-    return list(dict.fromkeys(each.strip().lower() for each in people))
+    def free(self, people: list[str], day: datetime, minutes: int) -> Iterator[str]:
+        """Every half hour of the office hours at which all of them have so many minutes."""
+        taken, length = self.busy(people, day), timedelta(minutes=minutes)
+        at, closes = day.replace(hour=_OPENS, minute=0), day.replace(hour=_CLOSES, minute=0)
+        while at + length <= closes:
+            if all(at + length <= start or at >= end for start, end in taken):
+                yield at.strftime(FORM)
+            at += timedelta(minutes=30)
 
 
-def moment(value: str) -> datetime:
-    """A time like 2026-03-02T10:00."""
+def own_office(office: Any) -> bytes:
+    """The office that a task brings, or a `TaskError` that names what it lacks."""
+    if not isinstance(office, dict) or not isinstance(office.get("me"), str):
+        raise TaskError('"office" must be an object with "me", "now" and the tables mail, events and contacts')
     try:
-        return datetime.strptime(value, "%Y-%m-%dT%H:%M")
+        datetime.strptime(str(office.get("now")), FORM)
     except ValueError:
-        raise ValueError(f"{value[:40]!r} is not a time like 2026-03-02T10:00") from None
+        raise TaskError(
+            f'"office.now" must be a time such as 2026-03-02 08:30, not {str(office.get("now"))[:40]!r}'
+        ) from None
+    for table, fields in FIELDS.items():
+        records = office.get(table, {})
+        if not isinstance(records, dict):
+            raise TaskError(f'"office.{table}" must be an object with a record by each id')
+        for name, record in records.items():
+            lacking = fields - set(record) if isinstance(record, dict) else fields
+            if lacking:
+                raise TaskError(f'"office.{table}": {name[:40]!r} lacks {", ".join(sorted(lacking))}')
+    return orjson.dumps({**{table: {} for table in FIELDS}, **office})
 
 
-def span(start: str, end: str) -> Json:
-    """From one time to a later one."""
-    if moment(start) >= moment(end):
-        raise ValueError("the end must be after the start")
-    return {"start": moment(start).strftime("%Y-%m-%dT%H:%M"), "end": moment(end).strftime("%Y-%m-%dT%H:%M")}
+def moment(text: str) -> datetime:
+    """A time in the one form there is, or a `ValueError` that shows it."""
+    try:
+        return datetime.strptime(text.strip().replace("T", " ")[:40], FORM)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is not a time; write it as 2026-03-02 14:30") from None
+
+
+def date_of(text: str) -> datetime:
+    """A day, or a `ValueError` that shows the form."""
+    try:
+        return datetime.strptime(text.strip()[:40], DAY_FORM)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is not a day; write it as 2026-03-02") from None
