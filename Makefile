@@ -89,12 +89,13 @@ format: $(READY)
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(READY)
+bench: $(READY) $(REASONING)
 	@missed=0; \
 	$(BIN)/python -m benchmarks.run --json results/bench.json || missed=1; \
 	$(BIN)/python -m benchmarks.profilers --json results/profilers.json || missed=1; \
 	$(BIN)/python -m benchmarks.verdicts --check --json results/verdicts.json || missed=1; \
 	$(BIN)/python -m benchmarks.cpu_bound --json results/cpu_bound.json || missed=1; \
+	$(BIN)/python -m benchmarks.environments --json results/environments.json || missed=1; \
 	$(BIN)/python -m benchmarks.workers --json results/workers.json || missed=1; \
 	$(BIN)/python -m benchmarks.ray_overhead --json results/ray_overhead.json || missed=1; \
 	$(BIN)/python -m benchmarks.million --json results/million.json || missed=1; \
