@@ -331,3 +331,45 @@ def test_the_cheats_are_real_a_checker_with_the_fault_pays_for_them(says: Says) 
     for owner, cheat in ((TrustsAFile, "forge_the_result_file"), (ChecksInItsShell, "replace_commands")):
         answers = {cheat: owner().cheats(TASKS["list_todos"])[cheat]}
         assert rewards(TASKS["list_todos"], answers, environment=owner()) == {cheat: 1.0}
+
+
+LOGS = {"d/a.log": "1", "d/b.log": "2"}
+MANY_LONG_NAMES = """python3 - <<'end'
+import os
+os.mkdir("!"); os.chdir("!")
+for _ in range(18):
+    os.mkdir("x" * 200); os.chdir("x" * 200)
+for at in range(300):
+    open(f"{at}{'y' * 190}", "w")
+end"""
+
+
+def test_what_is_locked_linked_or_something_else_is_not_absent() -> None:
+    task = {"files": LOGS, "checks": [{"type": "file_absent", "path": "d/a.log"}]}
+    left = {
+        "locked": does("chmod 000 d/a.log"),
+        "in a locked folder": does("chmod 000 d"),
+        "behind a link": does("mv d e; ln -s e d"),
+        "a link": does("mv d/a.log c; ln -s ../c d/a.log"),
+        "a link to nothing": does("rm d/a.log; ln -s nowhere d/a.log"),
+        "a pipe": does("rm d/a.log; python3 -c 'import os; os.mkfifo(\"d/a.log\")'"),
+        "a folder": does("rm d/a.log; mkdir d/a.log"),
+    }
+    assert rewards(task, {**left, "removed": does("rm d/a.log")}) == dict.fromkeys(left, 0.0) | {"removed": 1.0}
+
+
+def test_a_command_that_is_a_check_sees_all_files() -> None:
+    task = {
+        "files": LOGS,
+        "checks": [{"type": "command_output", "command": "cat $(find . -type f) | wc -c", "text": "0"}],
+    }
+    answers = {"locked": does("chmod 000 d"), "too many names": does(MANY_LONG_NAMES), "removed": does("rm d/*")}
+    assert rewards(task, answers) == {"locked": 0.0, "too many names": 0.0, "removed": 1.0}
+    large = {"checks": [{"type": "command_output", "command": "wc -c < large", "text": "3000000"}]}
+    assert rewards(large, {"large": does("head -c 3000000 /dev/zero > large")}) == {"large": 1.0}
+
+
+def test_a_truth_value_in_json_is_no_number() -> None:
+    task = {"checks": [{"type": "json_equals", "path": "a.json", "value": {"n": 1, "is": True}}]}
+    answers = {text: does(f"echo '{text}' > a.json") for text in ('{"n": true, "is": 1}', '{"n": 1.0, "is": true}')}
+    assert list(rewards(task, answers).values()) == [0.0, 1.0]

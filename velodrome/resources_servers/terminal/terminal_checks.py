@@ -7,11 +7,13 @@ copy of the files, so nothing of the rollout runs beside it; what it must print 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from velodrome.errors import TaskError
+from velodrome.resources_servers.code_gen.code_gen_compare import same_value
 from velodrome.resources_servers.task_files import texts_by_path
 from velodrome.sandbox import Sandbox, SandboxEnded, Sandboxes
 
@@ -20,6 +22,8 @@ Json = dict[str, Any]
 MAX_FILE = 1 << 20
 MAX_COPY = 1 << 24  # bytes of all files together that are copied for a command; a file counts as 8 KB more
 MAX_FILES = 2000
+MAX_NAMES = 1 << 19  # bytes of their paths together: a longer list may not be all of it
+UNLOCK = ["chmod", "-R", "u+rwX", "."]  # what cannot be read is there all the same
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,10 @@ async def _file_exists(left: Left, check: Json) -> bool:
 
 
 async def _file_absent(left: Left, check: Json) -> bool:
-    return not await _file_exists(left, check)
+    """Nothing of this name: no folder, link or pipe, and no file that cannot be read."""
+    await left.box.run(UNLOCK)
+    ran = await left.box.run(["sh", "-c", 'test ! -e "$1" && test ! -L "$1"', "sh", f"./{check['path']}"])
+    return not ran.stopped and ran.exit_code == 0
 
 
 async def _file_unchanged(left: Left, check: Json) -> bool:
@@ -68,7 +75,7 @@ async def _file_unchanged(left: Left, check: Json) -> bool:
 
 async def _json_equals(left: Left, check: Json) -> bool:
     try:
-        return bool(json.loads(await left.text(check["path"]) or "") == check["value"])
+        return same_value(json.loads(await left.text(check["path"]) or ""), check["value"], tolerance=0.0)
     except (ValueError, RecursionError):
         return False
 
@@ -91,11 +98,14 @@ async def _command_output(left: Left, check: Json) -> bool:
 
 async def _copy(left: Left, more: dict[str, str]) -> Sandbox | None:
     """A new sandbox with the files that were left and some more; None if they are too many or in the way."""
+    await left.box.run(UNLOCK)
     names = await left.box.files()
     files: dict[str, bytes | str] = {}
+    if sum(len(os.fsencode(name)) for name in names) > MAX_NAMES:
+        return None
     size = len(names) * (MAX_COPY // MAX_FILES)
     for name in names if size <= MAX_COPY else ():
-        files[name] = data = await left.box.read(name, limit=MAX_FILE) or b""
+        files[name] = data = await left.box.read(name, limit=MAX_COPY + 1) or b""
         size += len(data)
         if size > MAX_COPY:
             break
