@@ -29,6 +29,7 @@ class Terminal(Environment):
     max_output_chars: int = Field(10_000, gt=100, description="of a longer output the model sees both ends")
     max_concurrent: int | None = Field(None, gt=0, description="commands that run at once (one per core)")
     allow_unsafe: bool = Field(False, description="run commands without a sandbox where none is possible")
+    session_timeout_s: float = Field(3600.0, gt=0, description="the start of a session, with its wait for others")
     tool_timeout_s: float = Field(3600.0, gt=0, description="one tool call, with its wait for other calls to end")
     verify_timeout_s: float = Field(3600.0, gt=0, description="one `verify`, with its wait for other calls to end")
 
@@ -48,7 +49,9 @@ class Terminal(Environment):
         checks = read_checks(task)
         box = await open_with_files(self._boxes, task)
         try:
-            held = await held_before(Left(box, self._boxes, texts_by_path(task)), checks, self.partial_credit)
+            left = Left(box, self._boxes, texts_by_path(task))
+            async with self._places:
+                held = await held_before(left, checks, self.partial_credit)
         except BaseException:
             await box.close()
             raise
