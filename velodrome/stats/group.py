@@ -47,7 +47,9 @@ class MetricsSettings(Settings):
     """What to compute."""
 
     by: Text | None = Field(
-        None, title="FIELD", description="agent, task, status, outcome, or any field of the rows (info.level reaches inside)"
+        None,
+        title="FIELD",
+        description="agent, task, status, outcome, or any field of the rows (info.level reaches inside)",
     )
     fields: Names | None = Field(None, title="NAMES", description="only these numbers, and the reward (reward,tokens)")
     ks: Counts | None = Field(
