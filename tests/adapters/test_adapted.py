@@ -1,0 +1,55 @@
+"""The process of an adapter: what it is started with, and what is said if it does not start."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from velodrome.adapters.adapted import AdaptedEnvironment
+from velodrome.errors import ToolError
+
+
+def stand_in(folder: Path, script: str) -> str:
+    """An interpreter that does something else."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def opened(python: str, **settings: object) -> None:
+    async def check() -> None:
+        environment = AdaptedEnvironment(adapter="verifiers", package="shop", python=python, **settings)
+        try:
+            await environment.open({})
+        finally:
+            await environment.aclose()
+
+    asyncio.run(check())
+
+
+def test_it_is_given_none_of_our_keys_and_what_the_block_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "ours-and-nobody-elses")
+    monkeypatch.setenv("PLAIN_SETTING", "seen")
+    python = stand_in(tmp_path, f'env > "{tmp_path}/env"; echo "$@" > "{tmp_path}/arguments"; exit 1')
+    with pytest.raises(ToolError):
+        opened(python, env={"THEIR_API_KEY": "theirs"}, arguments={"level": 2})
+    variables = (tmp_path / "env").read_text()
+    assert "ours-and-nobody-elses" not in variables
+    assert "PLAIN_SETTING=seen" in variables
+    assert "THEIR_API_KEY=theirs" in variables
+    assert (tmp_path / "arguments").read_text().split()[1:] == ["shop", '{"level":2}']
+
+
+def test_one_that_ends_before_it_answers_says_why(tmp_path: Path):
+    python = stand_in(tmp_path, "echo 'No module named shop' >&2; exit 3")
+    with pytest.raises(ToolError, match="verifiers:shop did not start: exit code 3: No module named shop"):
+        opened(python)
+
+
+def test_one_that_never_answers_is_given_up(tmp_path: Path):
+    python = stand_in(tmp_path, "exec sleep 1000")
+    with pytest.raises(ToolError, match=r"did not start within start_timeout_s=0\.2"):
+        opened(python, start_timeout_s=0.2)
