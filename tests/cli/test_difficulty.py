@@ -119,6 +119,7 @@ def test_it_runs_the_repeats_itself(
         "+agent_name=calculator_simple_agent",
         "+input_jsonl_fpath=sums.jsonl",
         "+output_jsonl_fpath=out.jsonl",
+        "+embedded=true",
     )
     assert {name: (task["class"], task["rollouts"]) for name, task in report["each"].items()} == {
         "4": ("solved", 4),

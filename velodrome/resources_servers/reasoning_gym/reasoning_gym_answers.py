@@ -81,7 +81,7 @@ def reference(family: str, answer: str | None, metadata: Json) -> str | None:
     if family == "graph_color":
         return json.dumps(metadata["possible_answer"])
     if family == "propositional_logic":
-        return reduce("({} ∧ {})".format, metadata["premises"])  # its own example does not always follow
+        return str(reduce("({} ∧ {})".format, metadata["premises"]))  # its own example does not always follow
     if family == "rubiks_cube":
         return str(metadata["example_correct_answer"])
     solver = {"boxnet": _boxnet, "rush_hour": _rush_hour}.get(family)
