@@ -131,6 +131,12 @@ def test_an_existing_file_stays_unless_it_may_be_replaced(tmp_path: Path, capsys
     assert main([*command, "+overwrite=true"]) == 0
 
 
+def test_settings_of_other_verbs_in_env_yaml_are_no_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "env.yaml").write_text("policy_base_url: http://127.0.0.1:9/v1\nhead_server: {port: 9}\n")
+    assert main(["data", "generate", "calculator", "+n=5", "+output=a.jsonl", "+numbers=3"]) == 0
+
+
 def test_a_table_of_hashes_is_a_set() -> None:
     table, seen = SeenHashes(), set[int]()
     for at in range(20_000):

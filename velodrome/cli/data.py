@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -133,9 +134,10 @@ def _generate(argv: Sequence[str]) -> int:
     if len(names) != 1:
         raise InputError("velo data generate takes the name of one environment (see velo data --help)")
     owner = generator_of(names[0], Path.cwd())
-    config = load([word for word in argv if word.startswith("+")])
-    known = setting_names(GenerateOptions)
-    options = {name: value for name, value in config.settings.items() if name not in known}
+    words = [word for word in argv if word.startswith("+")]
+    config = load(words)
+    typed = {re.split(r"[=.]", word.lstrip("+"))[0] for word in words}  # env.yaml has settings of other verbs, too
+    options = {name: config.settings[name] for name in typed - set(setting_names(GenerateOptions))}
     order = read_options(GenerateOptions, config)
     with tqdm(total=order.n, unit=" tasks", disable=None) as bar:
         result = asyncio.run(generate_tasks(names[0], order, checked_options(owner, options), tell=bar.update))
