@@ -65,6 +65,11 @@ class TextToSql(Environment):
             reason = reason or ("" if right[-1] else f"another result on rows {len(right)} of {len(fixtures)}")
         return _score(right, reason, query)
 
+    @classmethod
+    def example_settings(cls) -> Json:
+        """Endless queries of the cheats end sooner."""
+        return {"query_instructions": 2_000_000}
+
     def reference_answer(self, task: Json) -> Any:
         """A look at the table names, then the reference."""
         look = {"name": "run_query", "arguments": {"query": "SELECT name FROM sqlite_master"}}
