@@ -75,8 +75,14 @@ def test_what_cannot_be_checked_is_said_and_is_a_failure_only_if_strict():
     assert "not checked: references, wrong-answers, cheats" in str(loose)
     strict = asyncio.run(velodrome.examine(Bare(), TASKS, strict=True))
     assert strict.failed == loose.unchecked
-    nothing = asyncio.run(velodrome.examine(Bare()))
-    assert "data" in nothing.unchecked
+
+
+@pytest.mark.parametrize("tasks", [None, []])
+def test_without_tasks_nothing_passes(tasks: Any):
+    nothing = asyncio.run(velodrome.examine(Echo(), tasks))
+    assert nothing.failed == ["data"]
+    assert [name for name, result in nothing.rules.items() if result.status == "passed"] == []
+    assert str(nothing).startswith("Echo: failed: data; not checked: references, ")
 
 
 def test_fuzzed_arguments_follow_the_schema_now_and_then_and_are_the_same_for_the_same_seed():

@@ -18,8 +18,8 @@ class References(Rule):
         plays = await exam.of_kind("reference")
         wrong = [play for play in plays if play.reward != 1.0]
         without = len(exam.tasks) - len(plays)
-        if without and not plays:
-            return RuleResult(unchecked="the environment has no reference_answer")
+        if not plays:
+            return RuleResult(unchecked="the environment has no reference_answer" if without else "there are no tasks")
         note = f"{len(plays)} answers" + (f"; {without} tasks have none" if without else "")
         return RuleResult([_unexpected(play, "not 1.0") for play in wrong], note)
 

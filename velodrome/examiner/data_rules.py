@@ -22,6 +22,8 @@ class DataRule(Rule):
 
     async def examine(self, exam: Exam) -> RuleResult:
         rows = exam.subject.rows
+        if not rows:
+            return RuleResult([RuleFinding("", "", exam.subject.no_tasks)], "0 tasks")
         findings = [RuleFinding(row.task_id, "", row.problem) for row in rows if row.problem]
         findings += _names(exam)
         refused = [play for play in await exam.alone() if isinstance(play.error, TaskError)]
@@ -31,7 +33,7 @@ class DataRule(Rule):
             RuleFinding(task_id, "", why) for task_id, why in exam.unanswered.items() if task_id not in by_task
         ]
         findings += _given_away(exam)
-        return RuleResult(findings, f"{len(rows)} tasks", "" if rows else exam.subject.no_tasks)
+        return RuleResult(findings, f"{len(rows)} tasks")
 
 
 def _names(exam: Exam) -> Iterator[RuleFinding]:
