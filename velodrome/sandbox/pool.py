@@ -34,6 +34,10 @@ class Sandboxes:
         self._ready: deque[asyncio.Task[Sandbox]] = deque()
         self._open: set[Sandbox] = set()
 
+    async def check(self) -> None:
+        """InputError if no kind of sandbox works here that is allowed. Opens none."""
+        self.backend = (await choose(self.allow_unsafe, self.backend)).name
+
     async def open(self, files: Mapping[str, str | bytes] | None = None) -> Sandbox:
         """A fresh box with these files."""
         box = await self._next()

@@ -108,7 +108,8 @@ class Inline(RunningJobs):
         if task.cancelled():
             self._handed_back += 1
         else:
-            self._error = self._error or task.exception()
+            error = task.exception()  # read from every task: the loop prints those that nobody reads
+            self._error = self._error or error
         if not self._tasks or self._error is not None:
             self.wake()
 

@@ -64,6 +64,10 @@ class CodeGen(Environment):
             allow_unsafe=self.allow_unsafe,
         )
 
+    async def seed_session(self, task: dict[str, Any]) -> None:
+        """Without a sandbox the run ends here, before a model was asked."""
+        await self._boxes.check()
+
     async def verify(self, task: dict[str, Any], response: Response) -> dict[str, Any]:
         """Run the program on the cases, up to the first that fails unless there is partial credit."""
         cases = read_cases(task)
