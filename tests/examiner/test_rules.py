@@ -54,7 +54,7 @@ def test_an_environment_that_keeps_the_rules_passes_all_of_them():
     assert str(report).startswith("Echo: passed (3 tasks, ")
 
 
-def test_an_answer_is_played_move_by_move_and_its_braces_are_literal():
+def test_an_answer_is_played_move_by_move_and_without_a_tool_call_its_braces_are_literal():
     case = AnswerCase(TASKS[0], "t0", "wrong", "braces", ["{tool_result}"])
     play = asyncio.run(Player(Echo()).play(case))
     assert play.outcome == {"reward": 0.0, "calls": 0}
@@ -62,6 +62,20 @@ def test_an_answer_is_played_move_by_move_and_its_braces_are_literal():
     assert texts == ["a", "b", "b", "b"]
     with pytest.raises(InputError, match="an answer is a text, or a list"):
         list(islice(moves([7]), 1))
+
+
+def test_a_cheat_that_says_what_a_tool_gave_away_is_found():
+    class Leaks(Echo):
+        @tool
+        async def look(self, place: str) -> str:
+            """Look somewhere."""
+            return "w0"
+
+        def cheats(self, task: Json) -> Json:
+            return {"asks": [{"tool_calls": [{"name": "look", "arguments": {"place": "answers"}}]}, "{tool_result}"]}
+
+    report = asyncio.run(velodrome.examine(Leaks, TASKS[:1], only=["cheats"]))
+    assert report.failed == ["cheats"]
 
 
 def test_what_cannot_be_checked_is_said_and_is_a_failure_only_if_strict():

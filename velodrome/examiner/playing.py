@@ -1,4 +1,4 @@
-"""PlayedAnswer given answers against an environment: the real agent, with a model that says what it is told.
+"""Play given answers against an environment: the real agent, with a model that says what it is told.
 
 The model gives way before each of its answers, so rollouts that run at once really alternate, step by step.
 """
@@ -19,6 +19,7 @@ from velodrome.errors import InputError, RolloutError, describe
 from velodrome.records import conversation
 from velodrome.records.response_fields import complete
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.responses_api_models.scripted_model.app import last_tool_result
 from velodrome.timing import spans
 
 Json = dict[str, Any]
@@ -109,6 +110,9 @@ class Player:
         if self._watch is not None:
             self._watch()
         message = next(_moves.get())
+        result = last_tool_result(request)
+        if result and message["content"]:
+            message = {**message, "content": message["content"].replace("{tool_result}", result)}
         return complete({"model": self.name, "output": conversation.items([message])}, request)
 
     async def aclose(self) -> None:

@@ -133,7 +133,8 @@ class Environment(Component):
         """An answer that earns 1.0, for `velo test`; None if there is none.
 
         An answer is the final text, or a list with one entry per model call: a text, or a dict with `tool_calls`
-        (each `{"name": …, "arguments": {…}}`) and perhaps `text`.
+        (each `{"name": …, "arguments": {…}}`) and perhaps `text`. After a tool call `{tool_result}` in a text is what
+        it returned.
         """
 
     def wrong_answers(self, task: Json) -> Json:

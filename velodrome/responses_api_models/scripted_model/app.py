@@ -154,6 +154,7 @@ def turn(request: Json) -> int:
 
 
 def last_tool_result(request: Json) -> str:
+    """What the last tool call of the conversation returned; empty if there was none."""
     items = request.get("input")
     for item in reversed(items if isinstance(items, list) else []):
         if item.get("type") == "function_call_output":
