@@ -148,6 +148,40 @@ def test_code_never_reaches_a_scorer_that_evaluates(family: str, tmp_path: Path)
     assert to_score(family, str(entry["answer"]), entry) == entry["answer"]
 
 
+@pytest.mark.parametrize("family", sorted(EVALUATED))
+def test_code_that_is_too_deep_to_be_looked_at_is_not_run(family: str, tmp_path: Path) -> None:
+    entry, trap = entry_of(row(make_task(family, 1, 0, {}))), tmp_path / "trap"
+    for depth in range(2600, 3010):  # somewhere there `ast.parse` gives up and `eval`, a few frames above it, does not
+        families.score(family, {}, f"(open({str(trap)!r}, 'w'), {'-' * depth}1)", entry, 10.0)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("family", sorted(EVALUATED))
+@pytest.mark.parametrize("answer", ["{}", "[{}]", "[[{}]]"])
+@pytest.mark.parametrize("name", ["oracle_answer", "valid_solutions"])
+def test_a_name_of_the_scorer_is_no_answer(family: str, answer: str, name: str) -> None:
+    for index in range(3):
+        entry = entry_of(row(make_task(family, 7, index, {})))
+        assert families.score(family, {}, answer.format(name), entry, 10.0) == 0.0
+
+
+@pytest.mark.parametrize("family", ["countdown", "puzzle24"])
+def test_a_sum_has_no_other_numbers_than_those_given(family: str) -> None:
+    entry = entry_of(row(make_task(family, 7, 0, {})))
+    numbers = "+".join(map(str, entry["metadata"]["numbers"]))
+    answer = f"({numbers})*(E-E)" + "+E/E" * entry["metadata"].get("target", 24)
+    assert by_package(family, answer, entry) == 1.0
+    assert families.score(family, {}, answer, entry, 10.0) == 0.01  # as for any text
+    assert families.score(family, {}, entry["answer"] + " ", entry, 10.0) == 1.0
+
+
+def test_almost_24_is_not_24() -> None:
+    entry = {"question": "", "answer": "3*8/(2-1)", "metadata": {"numbers": [1, 2, 3, 8]}}
+    assert by_package("puzzle24", "3*8+1/2", entry) == 1.0
+    scores = [families.score("puzzle24", {}, answer, entry, 10.0) for answer in ("3*8+1/2", "8*3*(2-1)", "3+8+2+1")]
+    assert scores == [0.01, 1.0, 0.01]
+
+
 @pytest.mark.parametrize(
     ("family", "answer"),
     [

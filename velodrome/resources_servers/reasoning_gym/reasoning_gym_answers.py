@@ -22,6 +22,7 @@ EVALUATED = frozenset(("binary_matrix", "n_queens", "spiral_matrix", "string_ins
 PARSED = frozenset(
     ("countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration")
 )
+SUMS = frozenset(("countdown", "puzzle24"))  # of given numbers, by the four operations
 LONGEST = 100_000  # characters; the longest right answers have a few thousand
 _LONGEST_FORMULA = 5_000
 _LARGEST_POWER = 100  # of a number; of a formula with a variable a hundred times that
@@ -31,7 +32,9 @@ _FUNCTIONS = frozenset(
         *("asinh", "acosh", "atanh", "exp", "log", "ln", "sqrt", "Abs"),
     )
 )
-_LITERALS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.USub, ast.UAdd)
+# No names: `eval` would find what the scorer knows, such as the right answer.
+_LITERALS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Constant, ast.Load, ast.UnaryOp, ast.USub, ast.UAdd)
+_SUMS = (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.UnaryOp, ast.USub, ast.UAdd, ast.Constant)
 _FORMULAS = (
     *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.UnaryOp, ast.USub, ast.UAdd),
     *(ast.Constant, ast.Name, ast.Load, ast.Call),
@@ -63,15 +66,25 @@ def to_score(family: str, answer: str, entry: Json) -> str | None:
         return answer
     if len(answer) > LONGEST or not _has_content(family, answer, entry):
         return None
+    if family not in EVALUATED | PARSED:
+        return answer
+    try:
+        return _harmless(family, answer, entry)
+    except (RecursionError, MemoryError):  # what is too deep to be looked at may still be run
+        return None
+
+
+def _harmless(family: str, answer: str, entry: Json) -> str | None:
+    """The answer if it is a literal or a formula, for the scorers that evaluate."""
     if family in EVALUATED:
         tree = _parsed(answer)
         return answer if tree is None or _is_made_of(tree, _LITERALS) else None
-    if family in PARSED:
-        tree = _parsed(answer) if len(answer) <= _LONGEST_FORMULA else None
-        if tree is None:
-            return ""  # its scorer would not read it either
-        return answer if _is_formula(tree) else None
-    return answer
+    tree = _parsed(answer) if len(answer) <= _LONGEST_FORMULA else None
+    if tree is None:
+        return ""  # its scorer would not read it either
+    if not _is_formula(tree):
+        return None
+    return answer if family not in SUMS or _is_sum(tree, answer, entry) else ""
 
 
 def reference(family: str, answer: str | None, metadata: Json) -> str | None:
@@ -91,7 +104,7 @@ def reference(family: str, answer: str | None, metadata: Json) -> str | None:
 def _parsed(answer: str) -> ast.expr | None:
     try:
         return ast.parse(answer.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError):
         return None
 
 
@@ -101,6 +114,32 @@ def _is_made_of(tree: ast.expr, kinds: tuple[type[ast.AST], ...]) -> bool:
 
 def _is_formula(tree: ast.expr) -> bool:
     return _is_made_of(tree, _FORMULAS) and all(map(_is_harmless, ast.walk(tree)))
+
+
+def _is_sum(tree: ast.expr, answer: str, entry: Json) -> bool:
+    """Whether there are only numbers, as they are written, and the four operations; and no result that is almost right.
+
+    The scorers would take `E/E` for a one that is not used up, and one of them 24.5 for 24.
+    """
+    numbers = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    if not _is_made_of(tree, _SUMS) or sorted(map(str, numbers)) != sorted(re.findall(r"\d+", answer)):
+        return False
+    try:
+        return not 0 < abs(_result(tree) - entry["metadata"].get("target", 24)) < 1
+    except ZeroDivisionError:
+        return True
+
+
+def _result(node: ast.AST) -> Fraction:
+    if isinstance(node, ast.UnaryOp):
+        return -_result(node.operand) if isinstance(node.op, ast.USub) else _result(node.operand)
+    if isinstance(node, ast.BinOp):
+        left, right = _result(node.left), _result(node.right)
+        if isinstance(node.op, ast.Add | ast.Sub):
+            return left + right if isinstance(node.op, ast.Add) else left - right
+        return left * right if isinstance(node.op, ast.Mult) else left / right
+    assert isinstance(node, ast.Constant)
+    return Fraction(str(node.value))
 
 
 def _is_harmless(node: ast.AST) -> bool:
