@@ -310,6 +310,7 @@ def test_reference_answers_earn_the_reward_and_wrong_ones_and_cheats_do_not(task
         ("The total is 1,081.", "1081", 1.0),
         ("Thinking about nuts.\n**The answer is Nut.**\n", "nut", 1.0),
         ("nut\nbolt", "nut", 0.0),
+        ("The answer is a bolt or a nut", "nut", 0.0),
         ("doughnut", "nut", 0.0),
         ("", "nut", 0.0),
         ("x" * 3_000_000, "nut", 0.0),
@@ -317,7 +318,7 @@ def test_reference_answers_earn_the_reward_and_wrong_ones_and_cheats_do_not(task
         ("\ud800 nut\x00", "nut", 0.0),
     ],
 )
-def test_the_answer_is_the_last_number_or_the_end_of_the_last_line(says: Says, text: str, expected: Any, reward: float):
+def test_the_answer_is_the_last_number_or_the_last_line(says: Says, text: str, expected: Any, reward: float):
     score = using(
         lambda environment: environment.score("1", {"expected_answer": expected}, says(text)),
         **McpTools.example_settings(),

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from velodrome.errors import TaskError
-from velodrome.resources_servers.python_tool.app import PythonTool, last_words, plain_words
+from velodrome.resources_servers.answer import last_words, plain_words
+from velodrome.resources_servers.python_tool.app import PythonTool
 from velodrome.resources_servers.python_tool.python_tool_session import read_reply
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel

@@ -1,4 +1,4 @@
-"""Find the number an answer ends with, and compare it with the one expected."""
+"""Find the number or the words that an answer ends with, and compare them with those expected."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ NUMBER = re.compile(
 )
 LATEX_FRACTION = re.compile(r"\\[dt]?frac\s?\{\s?([-−]?\d{1,40})\s?\}\s?\{\s?(\d{1,40})\s?\}")
 LATEX_SPACE = re.compile(r"\\[,!;: ]")
+LEAD = re.compile(r"(?i).*\banswer\b(?:\s+is\b)?\s*:?")
+FINERY = " \t*_`\"'$.()"
 
 
 def last_number(text: str) -> str | None:
@@ -66,3 +68,25 @@ def same(answer: Fraction, expected: Fraction) -> bool:
         return answer == expected
     allowed = TOLERANCE * max(abs(expected), TOLERANCE)
     return abs(answer - expected) <= (min(allowed, NOT_ROUNDED) if expected.denominator == 1 else allowed)
+
+
+def ends_with(text: str, expected: int | float | str) -> tuple[bool, str | None]:
+    """Whether an answer ends with the expected number, or its last line is the expected text; and what it ends with."""
+    number = expected_value(expected)
+    if number is not None:
+        extracted = last_number(text)
+        value = None if extracted is None else value_of(extracted)
+        return value is not None and same(value, number), extracted
+    extracted, wanted = last_words(text), plain_words(str(expected))
+    return extracted is not None and bool(wanted) and plain_words(extracted) == wanted, extracted
+
+
+def last_words(text: str) -> str | None:
+    """The last line of an answer, from after the word "answer" if it is there."""
+    lines = text[-TAIL:].strip().splitlines()
+    return LEAD.sub("", lines[-1][-2000:], count=1).strip(FINERY) if lines else None
+
+
+def plain_words(text: str) -> str:
+    """A text without its finery: case, quotes, spaces after commas."""
+    return re.sub(r"\s*,\s*", ",", " ".join(text.strip(FINERY).casefold().split()))

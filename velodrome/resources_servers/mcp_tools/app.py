@@ -16,7 +16,7 @@ from typing import Any
 
 from velodrome.errors import InputError, TaskError, ToolError, blame
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answer import expected_value, last_number, same, value_of
+from velodrome.resources_servers.answer import ends_with
 from velodrome.resources_servers.awaiting import within
 from velodrome.resources_servers.environment import Environment, no_such_tool
 from velodrome.resources_servers.mcp_tools.mcp_connection import McpConnection, McpTarget
@@ -29,7 +29,6 @@ Json = dict[str, Any]
 EXAMPLE_SERVER = ["{python}", "-m", "velodrome.resources_servers.mcp_tools.mcp_example_server"]
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
-_TAIL = 20_000
 
 
 class McpTools(Environment):
@@ -135,7 +134,7 @@ class McpTools(Environment):
             raise TaskError('no "expected_answer" and no "expected_calls" in the task: nothing says what is right')
         score = {}
         if task.get("expected_answer") is not None:
-            score["answer_right"] = float(_is_answer(response.text, task["expected_answer"]))
+            score["answer_right"] = float(ends_with(response.text, task["expected_answer"])[0])
         if task.get("expected_calls"):
             score["calls_made"] = float(_made(task["expected_calls"], response))
         return {"reward": min(score.values()), **score}
@@ -233,22 +232,6 @@ class McpTools(Environment):
 
 def _answer(task: Json) -> str:
     return f"The answer is {task.get('expected_answer', 'done')}"
-
-
-def _is_answer(text: str, expected: Any) -> bool:
-    """A number is the last one of the answer; a text is what its last line ends with."""
-    value = expected_value(expected)
-    if value is not None:
-        found = last_number(text)
-        given = None if found is None else value_of(found)
-        return given is not None and same(given, value)
-    lines = [line for line in text[-_TAIL:].splitlines() if line.strip()]
-    wanted, last = _plain(str(expected)), _plain(lines[-1]) if lines else ""
-    return bool(wanted) and (last == wanted or last.endswith(f" {wanted}"))
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).strip(" .!\"'`*_")
 
 
 def _made(expected: Any, response: Response) -> bool:

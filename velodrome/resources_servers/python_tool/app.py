@@ -6,13 +6,12 @@ final answer alone.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from velodrome.errors import TaskError
 from velodrome.http.limiter import Limiter
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answer import TAIL, expected_value, last_number, same, value_of
+from velodrome.resources_servers.answer import ends_with
 from velodrome.resources_servers.code_workers import cores
 from velodrome.resources_servers.environment import Environment, tool
 from velodrome.resources_servers.python_tool.python_tool_cheats import calls, python_cheats
@@ -20,9 +19,6 @@ from velodrome.resources_servers.python_tool.python_tool_session import Interpre
 from velodrome.resources_servers.task_files import open_with_files
 from velodrome.sandbox import Limits, Sandboxes
 from velodrome.settings.component import Field
-
-_LEAD = re.compile(r"(?i).*\banswer\b(?:\s+is\b)?\s*:?")
-_FINERY = " \t*_`\"'$.()"
 
 
 class PythonTool(Environment):
@@ -64,14 +60,7 @@ class PythonTool(Environment):
         expected = task.get("expected_answer")
         if expected is None or isinstance(expected, bool) or not isinstance(expected, int | float | str):
             raise TaskError('no "expected_answer" in the task: a number or a text')
-        number = expected_value(expected)
-        if number is not None:
-            extracted = last_number(response.text)
-            value = None if extracted is None else value_of(extracted)
-            right = value is not None and same(value, number)
-        else:
-            extracted = last_words(response.text)
-            right = plain_words(extracted) == plain_words(str(expected))
+        right, extracted = ends_with(response.text, expected)
         score = {"reward": float(right), "accuracy": float(right), "extracted_answer": extracted}
         return score | {"num_python_calls": sum(call.name == "python" for call in response.tool_calls)}
 
@@ -98,14 +87,3 @@ class PythonTool(Environment):
         """End the sandboxes too."""
         await super().aclose()
         await self._boxes.aclose()
-
-
-def last_words(text: str) -> str | None:
-    """The last line of an answer, from after the word "answer" if it is there."""
-    lines = text[-TAIL:].strip().splitlines()
-    return _LEAD.sub("", lines[-1][-2000:], count=1).strip(_FINERY) if lines else None
-
-
-def plain_words(text: str | None) -> str | None:
-    """A text without its finery: case, quotes, spaces after commas."""
-    return None if text is None else re.sub(r"\s*,\s*", ",", " ".join(text.strip(_FINERY).casefold().split()))
