@@ -104,8 +104,8 @@ def test_the_tool_shows_rows_and_tells_what_is_wrong() -> None:
     ("changed", "said"),
     [
         ({"schema": None}, 'no "schema"'),
-        ({"rows": []}, 'no "rows"'),
-        ({"reference_query": 1}, 'no "reference_query"'),
+        ({"rows": []}, '"rows" must be'),
+        ({"reference_query": 1}, '"reference_query" must be'),
         ({"hidden_rows": {}}, '"hidden_rows" must be a list'),
         ({"schema": "CREATE TABEL t"}, "is not a database"),
         ({"rows": {"u": [[1]]}}, "is not a database"),

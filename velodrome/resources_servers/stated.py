@@ -140,6 +140,21 @@ def _is_gap(text: str, at: int) -> bool:
     return char not in "#%@&" and unicodedata.category(char)[0] in "PZC"
 
 
+def last_block(text: str, languages: Sequence[str]) -> str | None:
+    """The last closed code block that is marked with one of these languages; `""` is one without a mark."""
+    block, language = None, None
+    lines: list[str] = []
+    for line in text.split("\n"):
+        mark = line.strip()
+        if mark == "```" and language is not None:
+            block, language = "\n".join(lines) + "\n" if language in languages else block, None
+        elif mark.startswith("```") and (language is None or mark[3:].strip().lower() in languages):
+            language, lines = mark[3:].strip().lower(), []
+        elif language is not None:
+            lines.append(line)
+    return block
+
+
 def shown(value: str | None) -> str | None:
     """A text for the score: short, and without what is not valid Unicode."""
     return None if value is None else value[:SHOWN].encode(errors="replace").decode()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from velodrome.errors import TaskError
+from velodrome.resources_servers.stated import last_block
 
 MAX_PROGRAM = 1 << 18  # characters: nobody writes more by hand
 _PYTHON = ("python", "python3", "py")
@@ -35,20 +36,8 @@ class CaseSet:
 
 def last_program(text: str) -> str | None:
     """The last closed ```python block of an answer; without any, the last closed block that names no language."""
-    blocks: dict[bool, str] = {}  # whether it is marked as Python
-    language: str | None = None
-    lines: list[str] = []
-    for line in text.split("\n"):
-        mark = line.strip()
-        if mark == "```" and language is not None:
-            if language in ("", *_PYTHON):
-                blocks[language != ""] = "\n".join(lines) + "\n"
-            language = None
-        elif mark.startswith("```") and (language is None or mark[3:].lower() in _PYTHON):
-            language, lines = mark[3:].strip().lower(), []
-        elif language is not None:
-            lines.append(line)
-    program = blocks.get(True, blocks.get(False))
+    program = last_block(text, _PYTHON)
+    program = last_block(text, [""]) if program is None else program
     return None if program is None or len(program) > MAX_PROGRAM else program
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from velodrome.errors import TaskError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.environment import Environment, tool
+from velodrome.resources_servers.stated import need
 from velodrome.resources_servers.text_to_sql.text_to_sql_database import Database, QueryLimits, QueryRefused
 from velodrome.resources_servers.text_to_sql.text_to_sql_results import is_ordered, last_query, same_results
 from velodrome.settings.component import Field
@@ -114,13 +115,13 @@ class TextToSql(Environment):
 
 
 def _checked(task: Json) -> tuple[str, list[Json], str]:
-    for name, kind in (("schema", str), ("rows", dict), ("reference_query", str)):
-        if not isinstance(task.get(name), kind):
-            raise TaskError(f'no "{name}" in the task, or not a {kind.__name__} (text_to_sql/README.md)')
+    schema = need(task, "schema", str, "a text: the CREATE statements")
+    rows = need(task, "rows", dict, "an object: lists of rows by table")
+    reference = need(task, "reference_query", str, "a text: a query that gives the right result")
     hidden = task.get("hidden_rows", [])
     if not isinstance(hidden, list) or not all(isinstance(each, dict) for each in hidden):
         raise TaskError('"hidden_rows" must be a list of rows by table')
-    return task["schema"], [task["rows"], *hidden], task["reference_query"]
+    return schema, [rows, *hidden], reference
 
 
 def _score(right: list[bool], reason: str, query: str | None) -> Json:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from velodrome.resources_servers.stated import last_block
+
 Row = Sequence[Any]
 
-_FENCE = re.compile(r"^[ \t]*```[ \t]*(\w*)[ \t]*$", re.MULTILINE)
 _WORDS = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|[()]|\border\s+by\b", re.IGNORECASE | re.DOTALL
 )
@@ -17,16 +18,9 @@ _MOST_PAIRS = 2_000
 
 
 def last_query(text: str) -> str | None:
-    """What is in the last fence that is marked sql."""
-    begin, query = None, None
-    for fence in _FENCE.finditer(text):
-        if begin is None:
-            begin = (fence.end(), fence[1].lower())
-            continue
-        if begin[1] in ("sql", "sqlite"):
-            query = text[begin[0] : fence.start()].strip()
-        begin = None
-    return query
+    """What is in the last code block that is marked sql."""
+    block = last_block(text, ("sql", "sqlite"))
+    return None if block is None else block.strip()
 
 
 def is_ordered(query: str) -> bool:
