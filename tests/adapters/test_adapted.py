@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,20 @@ def test_it_is_given_none_of_our_keys_and_what_the_block_says(tmp_path: Path, mo
 def test_one_that_ends_before_it_answers_says_why(tmp_path: Path):
     python = stand_in(tmp_path, "echo 'No module named shop' >&2; exit 3")
     with pytest.raises(ToolError, match="verifiers:shop did not start: exit code 3: No module named shop"):
+        opened(python)
+
+
+def test_what_a_package_prints_while_it_is_imported_is_not_taken_for_the_address(tmp_path: Path):
+    (tmp_path / "verifiers.py").touch()
+    loads = "print('{\\"url\\": \\"http://127.0.0.1:9\\"}', flush=True)\ndef load_environment(): pass\n"
+    (tmp_path / "shop.py").write_text(loads)
+    with pytest.raises(ToolError, match="verifiers:shop did not start: exit code 1: "):
+        opened(sys.executable, env={"PYTHONPATH": str(tmp_path)})
+
+
+def test_one_that_says_something_else_did_not_start(tmp_path: Path):
+    python = stand_in(tmp_path, "echo hello; exec sleep 1000")
+    with pytest.raises(ToolError, match="did not start: it said b'hello"):
         opened(python)
 
 

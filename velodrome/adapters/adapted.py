@@ -146,6 +146,9 @@ class AdaptedEnvironment(Component):
             if not line:
                 raise ToolError(f"{self.adapter}:{self.package} did not start: {await program.ended()}")
             return _AdapterProcess(program, _Client(str(orjson.loads(line)["url"]), token))
+        except (ValueError, TypeError, KeyError):
+            await program.close(grace_s=0.0)
+            raise ToolError(f"{self.adapter}:{self.package} did not start: it said {line[:100]!r}") from None
         except TimeoutError:
             await program.close(grace_s=0.0)
             raise ToolError(

@@ -1,8 +1,8 @@
 """Our wire for an environment of another project: the standard library alone.
 
 This file and those beside it run in the other project's virtual environment, so nothing here imports velodrome. A
-program makes an `Adapter` and calls `serve`: it listens on loopback, prints one line of JSON with its URL, and answers
-requests that bring the token of the variable VELODROME_ADAPTER_TOKEN. It ends when its stdin does.
+program calls `take_stdout`, makes an `Adapter` and calls `serve`: it listens on loopback, prints one line of JSON with
+its URL, and answers requests that bring the token of the variable VELODROME_ADAPTER_TOKEN. It ends when its stdin does.
 """
 
 from __future__ import annotations
@@ -127,10 +127,15 @@ class Service:
         return str(self.run(self.adapter.call(session, unquote(path[1:]), body))), ""
 
 
-def serve(adapter: Adapter) -> None:
-    """Answer until stdin ends. What the project prints goes to stderr: stdout has the one line for who started this."""
+def take_stdout() -> int:
+    """Keep stdout for the one line for who started this. What the project prints, on its import too, goes to stderr."""
     line = os.dup(1)
     os.dup2(2, 1)
+    return line
+
+
+def serve(adapter: Adapter, line: int) -> None:
+    """Answer until stdin ends; `line` is what `take_stdout` returned."""
     service, token = Service(adapter), os.environ[TOKEN]
 
     class WireHandler(BaseHTTPRequestHandler):

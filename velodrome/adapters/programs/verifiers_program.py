@@ -15,9 +15,17 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # never imported: there is no velodrome where this runs
-    from velodrome.adapters.programs.adapter_wire import Adapter, AdapterFault, Json, chat_messages, serve, text_of
+    from velodrome.adapters.programs.adapter_wire import (
+        Adapter,
+        AdapterFault,
+        Json,
+        chat_messages,
+        serve,
+        take_stdout,
+        text_of,
+    )
 else:
-    from adapter_wire import Adapter, AdapterFault, Json, chat_messages, serve, text_of
+    from adapter_wire import Adapter, AdapterFault, Json, chat_messages, serve, take_stdout, text_of
 
 ROW = "verifiers"  # the field of a task that has the row as verifiers knows it
 
@@ -287,6 +295,7 @@ class EnvironmentAdapter(Adapter):
 
 def main() -> None:
     """Find out which kind of package it is, and serve it."""
+    line = take_stdout()
     package, arguments = sys.argv[1], json.loads(sys.argv[2])
     try:
         importlib.import_module("verifiers")
@@ -294,8 +303,8 @@ def main() -> None:
     except ImportError as error:
         sys.exit(f"{package}: {error}")
     if hasattr(module, "load_environment"):
-        serve(EnvironmentAdapter(package, arguments))
-    serve(TasksetAdapter(module_name(package), arguments))
+        serve(EnvironmentAdapter(package, arguments), line)
+    serve(TasksetAdapter(module_name(package), arguments), line)
 
 
 if __name__ == "__main__":
