@@ -52,7 +52,7 @@ def test_one_that_ends_before_it_answers_says_why(tmp_path: Path):
 
 def test_what_a_package_prints_while_it_is_imported_is_not_taken_for_the_address(tmp_path: Path):
     (tmp_path / "verifiers.py").touch()
-    loads = "print('{\\"url\\": \\"http://127.0.0.1:9\\"}', flush=True)\ndef load_environment(): pass\n"
+    loads = "print('''{\"url\": \"http://127.0.0.1:9\"}''', flush=True)\ndef load_environment(): pass\n"
     (tmp_path / "shop.py").write_text(loads)
     with pytest.raises(ToolError, match="verifiers:shop did not start: exit code 1: "):
         opened(sys.executable, env={"PYTHONPATH": str(tmp_path)})
