@@ -127,6 +127,17 @@ def test_content_is_checked_by_pointers(says: Says, value: Any, wanted: dict[str
     assert bool(score(says, json.dumps(value), {"schema": {}, "expected": wanted})["reward"]) is met
 
 
+def test_a_number_that_no_float_holds_is_the_models_mistake(says: Says) -> None:
+    task = {"schema": {"type": "number", "multipleOf": 0.01}}
+    assert score(says, "1" + "0" * 400, task)["problems"] == ["$: a number is too large"]
+    assert score(says, "12.5", task)["reward"] == 1.0
+
+
+def test_a_text_without_words_is_compared_as_it_is(says: Says) -> None:
+    task = {"schema": {"type": "string"}, "expected": {"": {"$text": "!?"}}}
+    assert [score(says, text, task)["reward"] for text in ('"?"', '"…"', '"!? "')] == [0.0, 0.0, 1.0]
+
+
 def test_json_equality_knows_that_true_is_not_one() -> None:
     assert same_json({"a": [1, None]}, {"a": [1.0, None]})
     assert not same_json(True, 1)

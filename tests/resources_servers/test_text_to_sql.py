@@ -142,3 +142,5 @@ def test_nearly_equal_numbers_find_their_partners_in_any_order() -> None:
     rows = [(1.0000000001, "a"), (1.0, "b"), (None, b"x")]
     assert same_results(rows, [(1.0, "a"), (None, b"x"), (1.0000000001, "b")], ordered=False)
     assert not same_results(rows, [(1.0, "a"), (None, b"x"), (1.1, "b")], ordered=False)
+    assert not same_results([(5_000_001,)], [(5_000_000,)], ordered=True)  # whole numbers exactly
+    assert same_results([(5_000_000,)], [(5_000_000.1,)], ordered=True)

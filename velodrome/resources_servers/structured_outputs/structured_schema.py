@@ -114,6 +114,8 @@ def problems(text: bytes, value: Any, formats: bool) -> list[str]:
         errors = list(islice(validator_of(text, formats).iter_errors(value), MAX_PROBLEMS))
     except RecursionError:
         raise TaskError('"schema" refers to itself without end') from None
+    except OverflowError:  # of `multipleOf` with a whole number that no float holds
+        return ["$: a number is too large"]
     return [str(shown(f"{error.json_path}: {error.message[:200]}")) for error in errors]
 
 

@@ -34,7 +34,7 @@ def is_ordered(query: str) -> bool:
 
 
 def same_results(rows: Sequence[Row], expected: Sequence[Row], *, ordered: bool) -> bool:
-    """Whether both are equal, numbers within a millionth."""
+    """Whether both are equal; whole numbers exactly, others within a millionth."""
     if len(rows) != len(expected):
         return False
     if ordered:
@@ -61,6 +61,8 @@ def _same_row(row: Row, expected: Row) -> bool:
 
 
 def _same_value(value: Any, expected: Any) -> bool:
+    if isinstance(value, int) and isinstance(expected, int):
+        return value == expected
     if isinstance(value, int | float) and isinstance(expected, int | float):
         return value == expected or math.isclose(value, expected, rel_tol=1e-6, abs_tol=1e-9)
     return type(value) is type(expected) and bool(value == expected)
