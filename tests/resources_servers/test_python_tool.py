@@ -233,7 +233,17 @@ def test_files_that_are_not_texts_are_a_bad_task(files: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"\xff\n", b"[" * 99_999, b"{}", b"7", b'{"mark": "m", "text": 7}', b'{"mark": "x", "text": ""}']
+    "line",
+    [
+        b"",
+        b"\xff\n",
+        b"[" * 99_999,
+        b"{}",
+        b"7",
+        b'{"mark": "m", "text": 7}',
+        b'{"mark": "x", "text": ""}',
+        b'{"mark": "m", "text": "\\ud800"}',
+    ],
 )
 def test_what_is_not_a_reply_is_none(line: bytes) -> None:
     assert read_reply(line, "m") is None

@@ -67,7 +67,8 @@ def read_reply(line: bytes, mark: str) -> str | None:
     """The text of a reply to the request with this mark; None if it is not one."""
     try:
         reply = json.loads(line)
-        return reply["text"] if reply["mark"] == mark and isinstance(reply["text"], str) else None
+        text = reply["text"].encode().decode() if isinstance(reply["text"], str) else None  # no half characters
+        return text if reply["mark"] == mark else None
     except (ValueError, RecursionError, KeyError, TypeError):
         return None
 
