@@ -53,6 +53,7 @@ def right(text: str, **task: Any) -> bool:
         (1500, "Answer: 1.5 × 10³"),
         (36, "Answer: $36"),
         (36, "Answer: 36 = 36.0"),
+        (36, "Answer: 36 miles per hour"),
     ],
 )
 def test_a_number_is_equal_however_it_is_written(expected: Any, text: str) -> None:
@@ -63,6 +64,11 @@ def test_a_number_is_equal_however_it_is_written(expected: Any, text: str) -> No
     "text",
     [
         "Answer: 37",
+        "Answer: minus 36",
+        "Answer: negative 36",
+        "Answer: 36 million",
+        "Answer: 36 dozen",
+        "Answer: 36 thousand",
         "Answer: 36 or 37",
         "Answer: 36-37",
         "Answer: 36 - 37",
@@ -300,3 +306,13 @@ def test_the_examples_withstand_their_examination(examined: Callable[..., dict[s
     for group in ("wrong", "cheats", "hostile"):
         assert {kind: reward for kind, reward in rewards[group].items() if reward} == {}
     assert len(rewards["cheats"]) >= 12 * 15
+
+
+def test_what_is_near_a_date_or_a_quantity_is_another_one() -> None:
+    days = {"kind": "date", "expected_answer": "2024-03-04"}
+    assert right("Answer: March 4, 2024", **days)
+    assert not any(right(f"Answer: {text} March 4, 2024", **days) for text in ("before", "the day after", "until"))
+    assert not right("Answer: 5 km per hour", kind="unit", expected_answer="5 km")
+    assert not right("Answer: 5 km per person", kind="unit", expected_answer="5 km")
+    assert right("Answer: 5 km per hour", kind="unit", expected_answer="5 km/h")
+    assert not right("Answer: all but 1, 2", kind="set", item_kind="number", expected_answer=["1", "2"])

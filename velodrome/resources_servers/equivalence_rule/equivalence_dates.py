@@ -32,12 +32,13 @@ FORMS = tuple(
         rf"(?P<year>\d{{4}})\s+(?P<name>{MONTH})\.?\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?",
     )
 )
+ANOTHER_DAY = re.compile(r"\b(?:before|after|since|until)\b", re.IGNORECASE)
 MAX_TEXT = 2_000
 
 
 def date_in(text: str, day_first: bool | None = None) -> date | None:
     """The one date that a statement holds. Digits beside it mean that it holds more."""
-    if len(text) > MAX_TEXT:
+    if len(text) > MAX_TEXT or ANOTHER_DAY.search(text):
         return None
     dates, rest = [], text
     for form in FORMS:

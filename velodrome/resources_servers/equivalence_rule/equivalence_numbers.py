@@ -22,7 +22,9 @@ NUMBER = re.compile(
     re.ASCII,
 )
 UNCERTAIN = re.compile(
-    r"\b(?:not|or|nor|between|at least|at most|up to|(?:more|less|fewer|greater) than)\b|n't\b|[<>≤≥≠±]", re.IGNORECASE
+    r"\b(?:not|or|nor|between|at least|at most|up to|(?:more|less|fewer|greater) than|all but|except)\b|n't\b|[<>≤≥≠±]"
+    r"|\b(?:minus|negative|dozens?|hundreds?|thousands?|[mbtr]{1,2}illions?)\b",  # words that make it another number
+    re.IGNORECASE,
 )
 EQUALS = re.compile(r"\b(?:is|are|equals)\b")
 COMPUTED = re.compile(r"-\s?\(|√|sqrt|\\pi|π|\^|\b(?:log|ln|sin|cos|tan|exp)\b")

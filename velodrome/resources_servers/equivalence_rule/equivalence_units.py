@@ -117,6 +117,8 @@ UNIT = re.compile(
 )
 CIRCLE = re.compile(r"(?:\^?\{?\\circ\}?|°)\s?")
 GLUED = re.compile(r"(?<=\d[hd])(?=\d)|(?<=\dmin)(?=\d)")  # 1h30min
+PER = re.compile(r"\s+per\s+(h|s)(?:ours?|ec|econds?)?\b", re.IGNORECASE)
+OTHER_PER = re.compile(r"\bper\b", re.IGNORECASE)
 DEGREES = re.compile(r"degrees?\s", re.IGNORECASE)
 PREFIX = re.compile(r"(US\$|[$€£¥₹]|USD|EUR|GBP|JPY|CHF|INR)\s?$")
 JOIN = re.compile(r"\s*(?:,|and)?\s*")
@@ -162,7 +164,9 @@ def quantity_in(text: str, reading: NumberReading, unit: str | None = None) -> Q
     """
     if len(text) > MAX_TEXT:
         return None
-    text = GLUED.sub(" ", CIRCLE.sub("°", plain(text, reading)))
+    text = PER.sub(r"/\1", GLUED.sub(" ", CIRCLE.sub("°", plain(text, reading))))
+    if OTHER_PER.search(text):
+        return None
     parts: list[Quantity] = []
     end, beside = 0, ""
     for match in NUMBER.finditer(text):
