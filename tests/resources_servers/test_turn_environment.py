@@ -71,6 +71,20 @@ def failure(work: Callable[[], Any]) -> RolloutError:
     return caught.value
 
 
+def test_a_game_that_went_badly_cannot_be_begun_again() -> None:
+    async def main() -> Json:
+        environment, task = Guess(), {"secret": 7}
+        session = await environment.open(task)
+        for _ in range(2):  # before a move it changes nothing
+            await environment.begin(session, task)
+        await environment.advance(session, "3")
+        with pytest.raises(ToolError, match="the game of this session has begun"):
+            await environment.begin(session, task)
+        return await environment.advance(session, "7")
+
+    assert asyncio.run(main())["terminated"]
+
+
 def test_the_reward_is_the_sum_of_the_steps_and_the_last_info_is_beside_it() -> None:
     assert isinstance(Guess(), Resources)
     assert isinstance(Guess(), Turns)

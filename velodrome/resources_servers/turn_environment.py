@@ -76,6 +76,8 @@ class TurnEnvironment(Environment):
 
     async def begin(self, session: str, task: Json) -> Json | None:
         """The first turn; without a `reset` it says nothing, and the task's own prompt begins."""
+        if session in self._games and self._games[session].rewards:
+            raise ToolError("reset: the game of this session has begun; another one needs a session of its own")
         self._games[session] = Game()
         if self._reset is None:
             return self._read_reset(None, 0)
