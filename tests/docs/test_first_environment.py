@@ -24,8 +24,9 @@ def changed(text: str, diff: str) -> str:
 
 def alike(printed: str, expected: str) -> bool:
     """Whether a report is the one on the page, where `…` ends what is compared of a line."""
-    pairs = zip(printed.splitlines(), expected.splitlines(), strict=False)
-    return all(line.startswith(wanted.partition("…")[0]) for line, wanted in pairs)
+    lines, wanted = printed.splitlines(), expected.splitlines()
+    pairs = zip(lines, wanted, strict=False)
+    return len(lines) >= len(wanted) and all(line.startswith(each.partition("…")[0]) for line, each in pairs)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from velodrome.examiner.subject import Subject, named_subject
 
 NAMES = [entry.name for entry in catalogue(Path("/nonexistent")) if entry.origin == "built in"]
 SLOW = {"code_gen", "mcp_tools", "python_tool", "terminal"}  # a process of its own for each rollout
+MARKED = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in NAMES]
 
 
 def subject_of(name: str) -> Subject:
@@ -23,7 +24,7 @@ def subject_of(name: str) -> Subject:
     return named_subject(name)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MARKED)
 def test_a_built_in_environment_keeps_every_rule(name: str):
     size = {"most_tasks": 1, "sample": 8} if name in SLOW else {}
     report = asyncio.run(examine_subject(subject_of(name), strict=True, **size))
@@ -33,7 +34,7 @@ def test_a_built_in_environment_keeps_every_rule(name: str):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MARKED)
 def test_a_copy_with_a_planted_fault_is_found_by_its_rule(name: str, rule: str):
     copy = broken(subject_of(name), rule)
     report = asyncio.run(examine_subject(copy, only=[rule], most_tasks=2 if rule == "sessions" else 1))
