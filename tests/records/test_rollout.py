@@ -194,6 +194,9 @@ def test_files_that_go_with_a_rollouts_file_stand_beside_it(name: str, expected:
         ("incomplete", None, "a word of some server", "incomplete"),
         ("incomplete", {"reason": 5}, None, "incomplete"),
         ("failed", None, None, "incomplete"),
+        ("completed", {"reason": "max_output_tokens"}, None, "tokens"),  # a server that does not mind its status
+        (None, {"reason": "max_output_tokens"}, None, "tokens"),
+        ("completed", {"reason": None}, None, "finished"),
     ],
 )
 def test_no_limit_looks_like_a_clean_finish_in_new_rows_and_in_old_ones(

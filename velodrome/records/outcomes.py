@@ -39,8 +39,11 @@ def stop_reason(response: Json, params: Json) -> str:
 
 
 def outcome_of(response: Json, params: Json) -> str:
-    """How the rollout of this response ended. A response without a status is taken for a whole one."""
+    """How the rollout of this response ended. A response without a status is taken for a whole one, unless it says why
+    it is not: some servers give the reason and leave the status."""
     status = response.get("status") or "completed"
+    if status == "completed" and type(_member(response.get("incomplete_details"), "reason")) is str:
+        status = "incomplete"
     if status == "completed":
         return FINISHED
     return _REASONS.get(stop_reason(response, params), OTHER) if status == "incomplete" else OTHER
