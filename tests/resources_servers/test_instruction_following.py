@@ -169,9 +169,14 @@ def test_the_reward_is_all_or_a_share_and_each_constraint_has_its_result(says: S
     assert score(says, "Fine by me", rules, grading="fraction")["reward"] == 0.5
 
 
-@pytest.mark.parametrize("text", ["", " ", "word " * 100, "ab cd " * 400, "a b c \x00\x01", "x" * 60_000])
+@pytest.mark.parametrize("text", ["", " ", "...", "😀!", "word " * 100, "ab cd " * 400, "a b \x00\x01", "x" * 60_000])
 def test_what_is_not_an_answer_keeps_no_constraint(says: Says, text: str) -> None:
     assert score(says, text, [{"kind": "no_digits"}, {"kind": "no_commas"}], grading="fraction")["reward"] == 0.0
+
+
+def test_a_choice_may_have_no_word(says: Says) -> None:
+    rules = [{"kind": "choice", "options": ["+", "-"]}, {"kind": "no_commas"}]
+    assert [score(says, text, rules)["reward"] for text in ("+", "*")] == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,13 @@ class InstructionFollowing(Environment):
     async def verify(self, task: Json, response: Response) -> Json:
         """`kept` says for each constraint whether it was kept, in the task's order.
 
-        What is not text, or repeats a few words, keeps none.
+        What is not text, has no word (unless it is chosen from `options`) or repeats a few words keeps none.
         """
         constraints = constraints_of(task)
         text = visible(response.text) if len(response.text) <= self.max_answer_chars else ""
-        readable = bool(text) and is_varied(folded(text)) and not BINARY.search(response.text)
+        words = folded(text)
+        said = bool(words) or (bool(text) and any(each["kind"] == "choice" for each in constraints))
+        readable = said and is_varied(words) and not BINARY.search(response.text)
         kept = [readable and followed(text, constraint) for constraint in constraints]
         share = sum(kept) / len(kept)
         return {
