@@ -41,6 +41,11 @@ def test_a_broken_rule_is_exit_code_3_and_names_task_answer_and_what_was_seen(sh
     assert "task one-apple: reference: reward 0.9, not 1.0" in done.stdout
 
 
+def test_a_file_with_one_class_needs_no_name_of_it(shop: Path):
+    done = velo(shop, "test", "resources_servers/my_shop/app.py", "--only", "references")
+    assert (done.returncode, done.stdout.split(":")[0]) == (0, "MyShop"), done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -53,6 +58,7 @@ def test_a_broken_rule_is_exit_code_3_and_names_task_answer_and_what_was_seen(sh
         (["test", "my_shp"], "did you mean 'my_shop'?"),
         (["test", "no/where"], "no app.py there"),
         (["test", "no.py:Where"], "no.py: no such file"),
+        (["test", "no.py"], "no.py: no such file"),
         (["test", "resources_servers/my_shop/app.py:Shop"], "no class is called 'Shop'; did you mean 'MyShop'?"),
         (["test", "my_shop", "--only", "cheat"], 'did you mean "cheats"?'),
         (["test", "my_shop", "+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]"], "there are: mcqa"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import velodrome
-from velodrome import Environment, tool
+from velodrome import Environment, TurnEnvironment, tool
 from velodrome.errors import InputError
 from velodrome.examiner.examination import CallCost, call_costs
 from velodrome.examiner.playing import AnswerCase, PlayedAnswer, Player, moves
@@ -97,6 +97,29 @@ def test_without_tasks_nothing_passes(tasks: Any):
     assert nothing.failed == ["data"]
     assert [name for name, result in nothing.rules.items() if result.status == "passed"] == []
     assert str(nothing).startswith("Echo: failed: data; not checked: references, ")
+    assert {result.unchecked for name, result in nothing.rules.items() if name != "data"} == {"there are no tasks"}
+
+
+def test_a_game_that_asks_on_after_an_illegal_move_can_be_examined():
+    class Guess(TurnEnvironment):  # as in docs/environments.md#turns: no limit of illegal moves, and they are echoed
+        async def reset(self, task: Json, session: Json) -> str:
+            return "A number?"
+
+        async def step(self, action: str, session: Json) -> tuple[str, float, bool, bool, Json]:
+            return "Right.", float(int(action) == task_number), True, False, {}
+
+    task_number = 25
+    report = asyncio.run(velodrome.examine(Guess, [{"id": "a", "responses_create_params": {"input": []}}]))
+    assert report.failed == []
+
+
+def test_answers_that_are_none_of_these_tasks_are_not_said_to_be_missing():
+    class Shy(Echo):
+        def reference_answer(self, task: Json) -> Any:
+            return None
+
+    report = asyncio.run(velodrome.examine(Shy, TASKS, only=["references"]))
+    assert report.rules["references"].unchecked == "reference_answer has none to these tasks"
 
 
 def test_fuzzed_arguments_follow_the_schema_now_and_then_and_are_the_same_for_the_same_seed():

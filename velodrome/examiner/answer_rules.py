@@ -6,6 +6,7 @@ from velodrome.errors import TaskError
 from velodrome.examiner.exam import Exam
 from velodrome.examiner.playing import PlayedAnswer
 from velodrome.examiner.rule import Rule, RuleFinding, RuleResult, about_play
+from velodrome.resources_servers.environment import Environment
 
 
 class References(Rule):
@@ -19,7 +20,7 @@ class References(Rule):
         wrong = [play for play in plays if play.reward != 1.0]
         without = len(exam.tasks) - len(plays)
         if not plays:
-            return RuleResult(unchecked="the environment has no reference_answer" if without else "there are no tasks")
+            return RuleResult(unchecked=_missing(exam, "reference_answer"))
         note = f"{len(plays)} answers" + (f"; {without} tasks have none" if without else "")
         return RuleResult([_unexpected(play, "not 1.0") for play in wrong], note)
 
@@ -31,7 +32,7 @@ class WrongAnswers(Rule):
     about = "wrong answers earn less than 1.0"
 
     async def examine(self, exam: Exam) -> RuleResult:
-        return _below(await exam.of_kind("wrong"), "the environment has no wrong_answers")
+        return _below(await exam.of_kind("wrong"), _missing(exam, "wrong_answers"))
 
 
 class Garbage(Rule):
@@ -54,8 +55,16 @@ class Cheats(Rule):
     async def examine(self, exam: Exam) -> RuleResult:
         plays = await exam.of_kind("cheat")
         paid = [play for play in plays if play.reward is None or play.reward > 0]
-        unchecked = "" if plays else "the environment has no cheats"
+        unchecked = "" if plays else _missing(exam, "cheats")
         return RuleResult([_unexpected(play, "above 0") for play in paid], f"{len(plays)} answers", unchecked)
+
+
+def _missing(exam: Exam, hook: str) -> str:
+    """Why there are no answers of this kind."""
+    if not exam.tasks:
+        return "there are no tasks"
+    has = getattr(type(exam.environment), hook, None) not in (None, getattr(Environment, hook))
+    return f"{hook} has none to these tasks" if has else f"the environment has no {hook}"
 
 
 def _below(plays: list[PlayedAnswer], without: str) -> RuleResult:

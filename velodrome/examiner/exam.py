@@ -74,8 +74,8 @@ class Exam:
                 yield from list(self._own_cases(task, task_id))
         except VelodromeError as error:
             self.unanswered[task_id] = describe(error)
-        for name, text in garbage(task, task_id).items():
-            yield AnswerCase(task, task_id, "garbage", name, text)
+        for name, answer in garbage(task, task_id).items():
+            yield AnswerCase(task, task_id, "garbage", name, answer)
 
     def _own_cases(self, task: Json, task_id: str) -> Iterator[AnswerCase]:
         reference = self._hook("reference_answer", task)
@@ -93,8 +93,8 @@ class Exam:
         return None if hook is None else hook(task)
 
 
-def garbage(task: Json, task_id: str) -> dict[str, str]:
-    """Texts that answer no task, the same for the same task."""
+def garbage(task: Json, task_id: str) -> Json:
+    """What answers no task, the same for the same task. The long text is said once: a game may ask 256 times."""
     chance = random.Random(task_id)
     words = ["lorem", "answer", "therefore", "####", "boxed", "perhaps", "%s", "{}", "\\"]
     return {
@@ -102,7 +102,7 @@ def garbage(task: Json, task_id: str) -> dict[str, str]:
         "blank": " \n\t ",
         "random text": " ".join(chance.choices(words, k=40)),
         "binary": "".join(chance.choices(_NOISE, k=400)),
-        "very long": "la " * 100_000,
+        "very long": ["la " * 100_000, "la"],
         "unclosed JSON": '{"answer": [{"a": ["' + "[" * 200,
         "the prompt": prompt_text(task["responses_create_params"]) or "?",
     }

@@ -50,7 +50,7 @@ def named_subject(name: str, overrides: Sequence[str] = (), tasks: Any = None) -
     """The environment of a folder, a file, an implementation or, with a config, an instance."""
     if overrides:
         return _configured(name, overrides, tasks)
-    path, _, wanted = name.rpartition(":")
+    path, _, wanted = (name, "", "") if name.endswith(".py") else name.rpartition(":")
     if path.endswith(".py"):
         made = _class_in_file(Path(path), wanted)
         return class_subject(made, tasks, folder=Path(path).parent)
@@ -132,7 +132,7 @@ def _rows(tasks: Any, folder: Path | None) -> tuple[list[TaskRow], str]:
         return _read(find_input(Path(tasks))), f"{tasks}: no tasks in it"
     path = None if folder is None else folder / EXAMPLES
     if path is None or not path.is_file():
-        return [], f"there are no tasks: {EXAMPLES} is not there, and none were given"
+        return [], f"there are no tasks: {EXAMPLES} is not there, and none were given (--tasks)"
     return _read(path), f"{path}: no tasks in it"
 
 
