@@ -176,19 +176,31 @@ async def add_gymnasium(request: AddRequest) -> Added:
         gymnasium.spec(request.what)
     except gymnasium.error.Error as error:
         raise InputError(f"gymnasium:{request.what}: {' '.join(str(error).split())}") from None
+    settings = {"env_id": request.what, **({"env_kwargs": request.arguments} if request.arguments else {})}
+    await _played(settings)
     tasks: list[Json] = [
         {"id": f"seed-{seed}", "responses_create_params": {"input": []}, "seed": seed} for seed in range(request.tasks)
     ]
-    settings = {"env_id": request.what, **({"env_kwargs": request.arguments} if request.arguments else {})}
     base = "velodrome.resources_servers.gymnasium_text.app:GymnasiumText"
     return Added(settings, f"{request.what} of Gymnasium.", tasks, base)
+
+
+async def _played(settings: Json) -> None:
+    """Make it once: what cannot be made, or has actions that no text can name, is refused."""
+    from velodrome.resources_servers.gymnasium_text.app import GymnasiumText
+
+    environment = GymnasiumText(**settings)
+    try:
+        await environment.close(await environment.open({}))
+    finally:
+        await environment.aclose()
 
 
 async def add_nemo_gym(request: AddRequest) -> Added:
     """A resources server of NeMo Gym, by URL."""
     url = request.what.rstrip("/")
     if not url.startswith(("http://", "https://")):
-        raise InputError(f"nemo_gym:{url}: give a resources-server folder, or the URL of its server, as http://…")
+        raise InputError(f"nemo_gym:{url}: no such folder; give a resources-server folder, or its server as http://…")
     try:
         waits = aiohttp.ClientTimeout(total=_ANSWER_S)
         async with aiohttp.ClientSession(timeout=waits) as client, client.get(f"{url}/openapi.json") as reply:

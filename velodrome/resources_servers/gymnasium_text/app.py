@@ -58,7 +58,8 @@ class GymnasiumText(TurnEnvironment):
         space = made.action_space
         if not hasattr(space, "n") and not hasattr(space, "character_set"):
             made.close()
-            raise TaskError(f'"env_id" has the actions {str(space)[:80]}; discrete ones and texts can be played')
+            name = repr(task.get("env_id") or self.env_id)
+            raise TaskError(f'"env_id" {name:.60} has the actions {space!s:.80}; discrete ones and texts can be played')
         return {"made": made, "names": self._names(task), "turns": 0, "return": 0.0, "over": False}
 
     def close_session(self, session: Json) -> None:
