@@ -12,6 +12,7 @@ from velodrome.cli.main import main
 from velodrome.stats.task_difficulty import rate_interval
 
 REWARDS = {"all": [1, 1, 1, 1], "some": [1, 0, 0, 1], "none": [0, 0, 0, 0], "partly": [0.2, 0.4, 0.2, 0.2]}
+BUILT_IN = "resources_servers/calculator/data/example.jsonl"
 MODEL = """
 policy_model:
   responses_api_models:
@@ -94,6 +95,8 @@ def test_useful_tasks_are_written_as_they_are(tmp_path: Path, capsys: pytest.Cap
         (["{file}", "--output", "{folder}/u.jsonl"], "--output needs --tasks"),
         (["{file}", "--output", "{file}", "--tasks", "{tasks}"], "the file that is read"),
         (["{file}", "--output", "{folder}/u.jsonl", "--tasks", "{tasks}"], "1 of the useful tasks are not in it"),
+        (["{file}", "--output", "{folder}/u.jsonl", "--tasks", "{folder}/none.jsonl"], "none.jsonl: no such file"),
+        (["{file}", "--output", "{folder}/u.jsonl", "--tasks", BUILT_IN], "2 of the useful tasks are not in it"),
         (["{folder}/nothing.jsonl"], "nothing.jsonl"),
     ],
 )

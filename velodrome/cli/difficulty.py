@@ -16,6 +16,7 @@ from velodrome.errors import InputError
 from velodrome.records.jsonl import read_lines
 from velodrome.records.outfile import OutFile, refuse_existing
 from velodrome.records.task import parse_task, task_id
+from velodrome.settings.files import find_input
 from velodrome.settings.model import Settings
 from velodrome.settings.values import FilePath, JsonlFile
 from velodrome.stats.task_difficulty import Difficulty, read_difficulty
@@ -48,6 +49,7 @@ def run_difficulty(argv: Sequence[str]) -> int:
     if flags.output is not None:
         if tasks is None:
             raise InputError("--output needs --tasks: the file with the tasks of these rollouts")
+        tasks = find_input(tasks)
         refuse_existing([flags.output], [*files, tasks], overwrite=flags.overwrite)
     result, notes = read_difficulty(files, flags.right_at, flags.level)
     for note in notes:
