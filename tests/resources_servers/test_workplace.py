@@ -149,3 +149,15 @@ def test_an_office_that_lacks_something_is_refused(office: Any, problem: str) ->
 @pytest.mark.parametrize("text", ["x" * 3_000_000, "[" * 100_000, "\ud800", "\0", ""])
 def test_hostile_answers_are_only_wrong(text: str) -> None:
     assert played(TASKS["how-strong"], text)["reward"] == 0.0
+
+
+@pytest.mark.parametrize("name", ["arrival", "numbers-for-grace", "invoice", "interview", "out-on-thursday"])
+def test_a_mail_that_says_everything_says_nothing(name: str) -> None:
+    task = json.loads(json.dumps(TASKS[name]))
+    times = " ".join(f"{hour}:{minute}" for hour in range(8, 21) for minute in ("00", "30"))
+    everything = times + " ".join(mail["body"] for mail in Office().tables["mail"].values())
+    answer = Workplace().reference_answer(task)
+    for call in (call for turn in answer if isinstance(turn, dict) for call in turn["tool_calls"]):
+        if "body" in call["arguments"]:
+            call["arguments"] = {**call["arguments"], "body": everything}
+    assert played(task, answer)["reward"] == 0.0
