@@ -26,6 +26,8 @@ def test_one_environment_is_described_with_its_tools_fields_settings_answers_and
     assert "  city: text" in lines
     assert "12 example tasks with 12 reference answers, 36 wrong answers, 72 cheats" in lines
     assert any(line.startswith("cost  verify: ") for line in lines)
+    game = velo("envs", "blackjack").out
+    assert "  prompt: (the environment speaks first)\n" in game
     described = json.loads(velo("envs", "math_with_judge", "--json").out)
     assert described["origin"] == "built in"
     assert "fast_mode" in [name for name, _ in described["settings"]]

@@ -187,12 +187,14 @@ def test_someone_who_waits_sees_what_goes_on_and_someone_who_does_not_sees_nothi
         pass
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(streams, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(streams, "EVERY_S", 0.01)
     until, seen = time.monotonic() + DEADLINE_S, ""
-    with reassured("reading r.jsonl"):
-        while not seen and time.monotonic() < until:
+    with reassured("reading r.jsonl") as tell:
+        tell("line 2 of 5")
+        while "line" not in seen and time.monotonic() < until:
             seen += capsys.readouterr().err
             time.sleep(0.01)
-    assert re.match(r"reading r.jsonl: \d+ s so far\n", seen)
+    assert re.search(r"^reading r.jsonl: line 2 of 5, \d+ s so far\n", seen, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

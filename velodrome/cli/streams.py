@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -27,21 +27,25 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def reassured(what: str) -> Iterator[None]:
-    """Say what is going on, and for how long, once it takes more than a moment and every few seconds from then on."""
+def reassured(what: str) -> Iterator[Callable[[str], None]]:
+    """Say what is going on, and for how long, once it takes more than a moment and every few seconds from then on.
+
+    The function that it gives is told how far it has come.
+    """
+    doing = [""]
     over = threading.Event()
     began = time.monotonic()
 
     def keep_reporting() -> None:
         wait_s = PATIENCE_S
         while not over.wait(wait_s):
-            say(f"{what}: {time.monotonic() - began:.0f} s so far")
+            say(f"{what}: {doing[0]}{time.monotonic() - began:.0f} s so far")
             wait_s = EVERY_S
 
     reporter = threading.Thread(target=keep_reporting, daemon=True)
     reporter.start()
     try:
-        yield
+        yield lambda step: doing.__setitem__(0, f"{step}, ")
     finally:
         over.set()
         reporter.join()

@@ -62,9 +62,9 @@ def run(argv: Sequence[str]) -> int:
     if not flags.name:
         raise InputError("no environment: give one, as in velo test calculator (see velo envs)")
     known_rules(flags.only or ())
-    with reassured(f"examining {escaped(flags.name)}"):
+    with reassured(f"examining {escaped(flags.name)}") as tell:
         subject = named_subject(flags.name, overrides, flags.tasks)
-        work = examine_subject(subject, only=flags.only, most_tasks=flags.most_tasks, strict=flags.strict)
+        work = examine_subject(subject, only=flags.only, most_tasks=flags.most_tasks, strict=flags.strict, tell=tell)
         report = asyncio.run(work)
     if flags.as_json:
         print(printed_json(report.as_json()))

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import orjson
+
 from velodrome.contracts import prompt_text
 from velodrome.examiner.exam import Exam
 from velodrome.examiner.examination import CallCost, examine_subject
@@ -116,10 +118,11 @@ def _settings(owner: type) -> Iterator[tuple[str, str]]:
 
 
 def _example(task: Json) -> Iterator[str]:
-    yield f"prompt: {_short(prompt_text(task['responses_create_params']))}"
+    prompt = prompt_text(task["responses_create_params"])
+    yield f"prompt: {_short(prompt) if prompt else '(the environment speaks first)'}"
     yield from (f"{name}: {_short(value)}" for name, value in task.items() if name != "responses_create_params")
 
 
 def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
+    text = " ".join((value if isinstance(value, str) else orjson.dumps(value).decode()).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -6,7 +6,7 @@ Each answer is played once alone; the rules read that, and compare it with what 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle, islice
 from typing import Any
 
@@ -26,7 +26,15 @@ _NOISE = "".join(map(chr, _CODES))
 class Exam:
     """What the rules are given."""
 
-    def __init__(self, subject: Subject, environment: Any, most_tasks: int, sample: int = SAMPLE) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        environment: Any,
+        most_tasks: int,
+        sample: int = SAMPLE,
+        tell: Callable[[str], None] = lambda step: None,
+    ) -> None:
+        self.tell = tell
         self.subject = subject
         self.environment = environment
         self.tasks = [row for row in subject.rows if row.task is not None][:most_tasks]
@@ -41,7 +49,9 @@ class Exam:
         """Each answer, one after the other, played when this is first needed."""
         if not self._alone:
             player = Player(self.environment)
-            self._alone = [await player.play(case) for case in self.cases]
+            for number, case in enumerate(self.cases, 1):
+                self.tell(f"answer {number} of {len(self.cases)}")
+                self._alone.append(await player.play(case))
             self.rollouts += len(self._alone)
         return self._alone
 

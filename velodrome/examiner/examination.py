@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,6 +138,7 @@ async def examine_subject(
     most_tasks: int = MOST_TASKS,
     sample: int = SAMPLE,
     strict: bool = False,
+    tell: Callable[[str], None] = lambda step: None,
 ) -> Examination:
     """Every rule, or `only` these, on one environment; `sample` answers are played again."""
     known_rules(only or ())
@@ -145,8 +146,11 @@ async def examine_subject(
     async with Scope():
         environment = subject.make()
         try:
-            exam = Exam(subject, environment, most_tasks, sample)
-            results = {rule.name: await rule.examine(exam) for rule in rules}
+            exam = Exam(subject, environment, most_tasks, sample, tell)
+            results = {}
+            for rule in rules:
+                tell(rule.name)
+                results[rule.name] = await rule.examine(exam)
             repeated = [play for rule in rules if isinstance(rule, Deterministic) for play in rule.plays]
             names = {
                 "verify",
