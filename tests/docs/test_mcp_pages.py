@@ -94,6 +94,14 @@ def test_the_config_of_a_server_by_command_is_collected_with(tmp_path: Path, mon
     assert [tool["name"] for tool in row["responses_create_params"]["tools"]] == ["list_items"]
 
 
+def test_the_server_of_the_page_is_added_by_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "server.py").write_text(blocks(section(read("mcp.md"), "Their tools here"), "python")[0])
+    assert main(["env", "add", f"mcp:{sys.executable} server.py", "--name", "tiny"]) == 0
+    task = json.loads((tmp_path / "resources_servers/tiny/data/example.jsonl").read_text())
+    assert task["expected_calls"] == [{"name": "double"}]
+
+
 def test_the_agent_anywhere_of_the_page_is_collected_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     (code,) = blocks(section(read("theirs.md"), "An agent anywhere"), "yaml")

@@ -212,7 +212,10 @@ def test_a_setting_that_cannot_work_is_one_line(settings: Json, line: str):
 def test_a_server_that_does_not_start_says_why(settings: Json):
     wanted = "did not start: .*exit code 1: no licence"
     if "url" in settings:
-        settings, wanted = {"command": None, "mcp_url": "http://127.0.0.1:9/mcp"}, "did not start: "
+        settings, wanted = (
+            {"command": None, "mcp_url": "http://127.0.0.1:9/mcp"},
+            "9/mcp cannot be reached; is it running",
+        )
     with pytest.raises(ToolError, match=wanted):
         using(lambda environment: environment.open({}), **settings)
 

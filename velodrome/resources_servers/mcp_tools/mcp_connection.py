@@ -76,7 +76,8 @@ class McpConnection:
         if self._task.done() and not self._up.done():
             error = self._task.exception()
             why = "closed" if error is None else describe(_first(error))
-            raise ToolError(await self._said(f"{self.target.label} did not start: {why}")) from error
+            failed = "cannot be reached; is it running?" if self.target.url else "did not start:"
+            raise ToolError(await self._said(f"{self.target.label} {failed} {why}")) from error
 
     async def tools(self) -> list[Any]:
         """Every tool of the server, as the SDK describes them."""
