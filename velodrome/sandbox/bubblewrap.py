@@ -61,7 +61,11 @@ def problem() -> str | None:
 
 
 def start(code: str, theirs: socket.socket, disk_mb: int) -> Started:
-    """A process in a fresh sandbox that runs this Python with the socket as its stdin."""
+    """A process in a fresh sandbox that runs this Python with the socket as its stdin.
+
+    It ends when the socket does. Bubblewrap must not be killed while it starts, nor lose the reader of its info: its
+    child would wait for it for ever. So there is no `--die-with-parent`, and the box holds the reader, too.
+    """
     filtered, (info, told) = _filter(), os.pipe()
     wiring = ["--seccomp", str(filtered), "--info-fd", str(told), "--as-pid-1"]
     try:
@@ -70,7 +74,7 @@ def start(code: str, theirs: socket.socket, disk_mb: int) -> Started:
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[filtered, told],
+            pass_fds=[filtered, told, info],
             env={},
             cwd="/",
         )
@@ -107,7 +111,6 @@ def _namespaces() -> list[str]:
         "--hostname",
         "box",
         *rights,
-        "--die-with-parent",
         "--new-session",
     ]
 

@@ -355,6 +355,7 @@ def enter(
     give_up_rights(scratch, user)
     if ALONE:  # else it must outlive the host for long enough to end its programs
         prctl(PR_SET_PDEATHSIG, KILL)
+        os.closerange(3, 1 + max(map(int, os.listdir("/proc/self/fd"))))  # what bubblewrap was started with
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 is immune to signals it has no handler for
     os.chdir(scratch)
 

@@ -143,9 +143,7 @@ class Link:
         if self._first >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)  # and with it everything in the box
-        elif self.started.info is not None:
-            self.started.process.kill()
-        self.writer.close()
+        self.writer.close()  # a box that is still starting ends with it
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(SandboxEnded("the sandbox has ended", LOST))
@@ -162,7 +160,9 @@ class Link:
                 await self.writer.wait_closed()
             if self._first >= 0:
                 await _exit_of(self._first)
-            await _wait(self.started.process)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_START_S):
+                    await _wait(self.started.process)
         finally:
             if self._first >= 0:
                 os.close(self._first)
