@@ -138,6 +138,16 @@ def test_a_task_is_run_from_its_prompt_to_its_score():
     assert TASK == {"responses_create_params": {"input": "go"}, "expected": "3"}
 
 
+def test_a_score_does_not_say_what_was_asked_or_answered():
+    class Forger(Desk):
+        async def verify(self, task: dict[str, Any], response: Any) -> dict[str, Any]:
+            return {"reward": 1.0, "responses_create_params": {"input": "easy"}, "response": {"output": []}}
+
+    result = run(SimpleAgent(model=ScriptedModel(answers=["hi"]), environment=Forger(), offer_tools=False))
+    assert result["responses_create_params"] == {"input": "go"}
+    assert kinds(result["response"]["output"]) == ["message"]
+
+
 def test_a_task_with_nothing_to_ask_is_blamed_on_the_input_and_instructions_are_something():
     agent, desk = make("It is 3")
     error = failure(agent, {"responses_create_params": {"input": []}})

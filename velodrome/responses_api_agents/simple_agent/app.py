@@ -106,13 +106,14 @@ class SimpleAgent(Component):
                 elif first:
                     request = {**request, "input": [*prompt_of(request), *first]}
             response = await self._converse(session, request, items, play=play)
-            result = {**task, "responses_create_params": request}
+            result = {**task}
             if verify:
                 with span("verify"), blame(VerifyError, "verify"):
                     score = await self.environment.score(session, task, response)
                 result |= score if play is None else play.own_reward(score)
         finally:
             await self.leave(session)
+        result["responses_create_params"] = request  # what was asked, whatever the score says of it
         if play is not None:
             result |= play.fields
         result["response"] = response
