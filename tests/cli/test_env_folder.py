@@ -68,4 +68,4 @@ def test_a_folder_without_a_config_and_another_name_are_refused(velo: Any, tmp_p
     assert "no configs" in velo("env", "add", f"nemo_gym:{bare}").err
     till = write_till(tmp_path / "more")
     assert "leave --name out" in velo("env", "add", f"nemo_gym:{till}", "--name", "shop").err
-    assert "resources-server folder, or the URL" in velo("env", "add", "nemo_gym:nowhere").err
+    assert "no such folder; give a resources-server folder" in velo("env", "add", "nemo_gym:nowhere").err
