@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+import velodrome.sandbox.bubblewrap as bubblewrap
+import velodrome.sandbox.plain as plain
 from velodrome.errors import InputError
-from velodrome.sandbox import bubblewrap, plain
 from velodrome.sandbox.started import Start
 
 UNSAFE = "unsafe"

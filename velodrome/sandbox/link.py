@@ -20,8 +20,11 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
+import velodrome.sandbox.confinement as confinement
+import velodrome.sandbox.inside as inside
+import velodrome.sandbox.process_tree as process_tree
+import velodrome.sandbox.scratch as scratch
 from velodrome.errors import SandboxEnded
-from velodrome.sandbox import confinement, inside, process_tree, scratch
 from velodrome.sandbox.allowed import LOST
 from velodrome.sandbox.started import Start, Started
 

@@ -16,6 +16,8 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
+from velodrome.resources_servers.stated import boxed
+
 Json = dict[str, Any]
 
 EVALUATED = frozenset(("binary_matrix", "n_queens", "spiral_matrix", "string_insertion"))
@@ -47,17 +49,8 @@ def answer_in(text: str) -> str | None:
     start = text.rfind("<answer>", 0, end) if end >= 0 else -1
     if start >= 0:
         return text[start + len("<answer>") : end].strip()
-    return _boxed(text)
-
-
-def _boxed(text: str) -> str | None:
-    start = text.rfind("\\boxed{")
-    depth, begin = 0, start + len("\\boxed")
-    for at in range(begin, len(text)) if start >= 0 else ():
-        depth += {"{": 1, "}": -1}.get(text[at], 0)
-        if not depth:
-            return text[begin + 1 : at].strip()
-    return None
+    in_boxes = boxed(text)
+    return in_boxes[-1].strip() if in_boxes else None
 
 
 def to_score(family: str, answer: str, entry: Json) -> str | None:

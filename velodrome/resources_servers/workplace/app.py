@@ -11,7 +11,7 @@ from typing import Any, Literal
 from velodrome.errors import TaskError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.environment import Environment, tool
-from velodrome.resources_servers.workplace.workplace_answers import moves, office_cheats, wrong_moves
+from velodrome.resources_servers.workplace.workplace_answers import office_cheats, reference_moves, wrong_moves
 from velodrome.resources_servers.workplace.workplace_checks import EXCLUDES, pair_up, plain, wanted_changes
 from velodrome.resources_servers.workplace.workplace_office import FORM, Office, date_of, moment, own_office
 
@@ -177,7 +177,7 @@ class Workplace(Environment):
     def reference_answer(self, task: Json) -> Any:
         """The task's own `reference_calls`, one model call each, and what to say at the end."""
         calls = task.get("reference_calls")
-        return None if calls is None else moves(calls, task)
+        return None if calls is None else reference_moves(calls, task)
 
     def wrong_answers(self, task: Json) -> Json:
         """The work half done, done twice, or done to somebody else."""

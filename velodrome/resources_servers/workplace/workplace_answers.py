@@ -7,7 +7,7 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def moves(calls: list[Json], task: Json) -> list[Any]:
+def reference_moves(calls: list[Json], task: Json) -> list[Any]:
     """One model call for each tool call, then the final answer."""
     return [*({"tool_calls": [call]} for call in calls), final(task)]
 
@@ -22,17 +22,17 @@ def wrong_moves(task: Json) -> Json:
     calls = task.get("reference_calls") or []
     last = final(task)
     wrong: Json = {
-        "a mail too many": [*moves(calls, task)[:-1], _mail("Everything is done."), last],
-        "a contact changed by the way": [*moves(calls, task)[:-1], _contact("c-01"), last],
-        "mail thrown away by the way": [*moves(calls, task)[:-1], _trash("m-02"), last],
+        "a mail too many": [*reference_moves(calls, task)[:-1], _mail("Everything is done."), last],
+        "a contact changed by the way": [*reference_moves(calls, task)[:-1], _contact("c-01"), last],
+        "mail thrown away by the way": [*reference_moves(calls, task)[:-1], _trash("m-02"), last],
     }
     if task.get("changes"):
         wrong["nothing done"] = last
-        wrong["the last step left out"] = [*moves(calls, task)[:-2], last]
+        wrong["the last step left out"] = [*reference_moves(calls, task)[:-2], last]
         if "add" in task["changes"][-1] and task["changes"][-1]["table"] != "contacts":  # the same contact is refused
-            wrong["the last step twice"] = [*moves(calls, task)[:-1], {"tool_calls": [calls[-1]]}, last]
+            wrong["the last step twice"] = [*reference_moves(calls, task)[:-1], {"tool_calls": [calls[-1]]}, last]
     if task.get("answer_includes"):
-        wrong["done, but not said"] = [*moves(calls, task)[:-1], "Done."]
+        wrong["done, but not said"] = [*reference_moves(calls, task)[:-1], "Done."]
     return wrong
 
 
