@@ -1,5 +1,6 @@
 // Keys, and pages that follow a file that grows. Everything works without it.
 
+{
 const page = document.body.dataset.page;
 const rows = () => [...document.querySelectorAll("[data-row]")];
 let here = -1;
@@ -26,19 +27,34 @@ function current() {
 }
 
 const help = document.getElementById("help");
-const actions = {
-  j: () => select(current() + 1),
-  k: () => select(current() - 1),
-  n: () => follow("n"),
-  p: () => follow("p"),
-  u: () => follow("u"),
-  t: () => follow("t"),
-  "/": () => {
+
+// Every key of this page: what it does in words, and what it does. A page's own script adds its own; keys with the same
+// words share a line of the help.
+const keys = ((window.velo ??= {}).keys ??= {});
+Object.assign(keys, {
+  j: ["next and previous row, or message", () => select(current() + 1)],
+  k: ["next and previous row, or message", () => select(current() - 1)],
+  Enter: ["open the row", null],
+  n: ["next and previous page, or rollout within the filter", () => follow("n")],
+  p: ["next and previous page, or rollout within the filter", () => follow("p")],
+  "/": ["search and filter", () => {
     const field = document.querySelector("[data-search]");
     if (field) { field.focus(); field.select(); } else follow("u");
-  },
-  "?": () => help.showModal(),
-};
+  }],
+  u: ["up: back to the list", () => follow("u")],
+  t: ["all repeats of this task", () => follow("t")],
+  "?": ["this list", showHelp],
+});
+
+function showHelp() {
+  const lines = new Map();
+  for (const [key, [words]] of Object.entries(keys)) lines.set(words, [...(lines.get(words) ?? []), key]);
+  const element = (name, ...inside) => { const made = document.createElement(name); made.append(...inside); return made; };
+  help.querySelector("dl").replaceChildren(...[...lines].flatMap(([words, names]) => [
+    element("dt", ...names.flatMap((name) => [element("kbd", name), " "])), element("dd", words),
+  ]));
+  help.showModal();
+}
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
@@ -47,14 +63,14 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") { typing.blur(); select(Math.max(here, 0)); }
     return;
   }
-  if (help.open) return;
-  const act = actions[event.key];
-  if (act) { event.preventDefault(); act(); }
+  if (document.querySelector("dialog[open]")) return;
+  const act = Object.hasOwn(keys, event.key) && keys[event.key][1];
+  if (act) { event.preventDefault(); act(event); }
 });
 
 const button = document.querySelector("[data-help]");
 button.hidden = false;
-button.addEventListener("click", () => help.showModal());
+button.addEventListener("click", showHelp);
 
 // One part of the page for the same part of a newer one. What somebody reads or has opened stays where it is.
 function renew(fresh) {
@@ -94,3 +110,4 @@ async function beat() {
 }
 
 if (document.body.dataset.pulse && page !== "rollout") setTimeout(beat, PULSE_MS);
+}
