@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from index_rows import OpenIndex, rollout
 
 from velodrome.index import Index, Query, Sort
-from velodrome.index.followed_file import Place, is_object
-from velodrome.index.zst_lines import ZstLines
+from velodrome.index.lines.followed_file import Place, is_object
+from velodrome.index.lines.zst_lines import ZstLines
 from velodrome.records.appender import Appender
 from velodrome.records.rows import read_rows
 from velodrome.records.zst import pack

@@ -17,9 +17,9 @@ from pathlib import Path
 import velodrome.index.database as database
 import velodrome.index.store as store
 from velodrome.errors import InputError
-from velodrome.index.followed_file import CHUNK_BYTES, PlainLines
-from velodrome.index.parsed_lines import parse, texts
-from velodrome.index.zst_lines import ZstLines
+from velodrome.index.lines.followed_file import CHUNK_BYTES, PlainLines
+from velodrome.index.lines.parsed_lines import parse, texts
+from velodrome.index.lines.zst_lines import ZstLines
 
 _SMALL_CHUNK_BYTES = 256 * 1024
 _SEARCH_CHUNK_BYTES = 1024 * 1024

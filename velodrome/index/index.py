@@ -38,7 +38,7 @@ from velodrome.index.builder import Builder, open_lines
 from velodrome.index.columns import Columns, field_names
 from velodrome.index.conditions import all_matching
 from velodrome.index.fields import TASK_FIELDS
-from velodrome.index.followed_file import same_file
+from velodrome.index.lines.followed_file import same_file
 from velodrome.index.query import Query, Sort
 from velodrome.records.jsonl import loads
 from velodrome.records.rollout import beside

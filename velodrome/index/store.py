@@ -12,8 +12,8 @@ import orjson
 from velodrome.index.answer_types import DEFERRED_STATE, FAILED, STATES
 from velodrome.index.columns import Column, append_columns
 from velodrome.index.fields import FIELD_NAMES
-from velodrome.index.followed_file import FileMark, Place
-from velodrome.index.parsed_lines import MOST_NOTES, ParsedLines, ParsedRow, pattern
+from velodrome.index.lines.followed_file import FileMark, Place
+from velodrome.index.lines.parsed_lines import MOST_NOTES, ParsedLines, ParsedRow, pattern
 
 KEPT, FAILURES = "kept", "failures"  # the two files of a collection
 _DEFERRED = STATES.index(DEFERRED_STATE)

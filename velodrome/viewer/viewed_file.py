@@ -14,7 +14,7 @@ from typing import Any
 
 from velodrome.errors import InputError, blame
 from velodrome.index import Index, Query, State
-from velodrome.index.followed_file import GONE
+from velodrome.index.lines.followed_file import GONE
 from velodrome.records.other_files import foreign_file, other_file
 from velodrome.records.rollout import beside
 from velodrome.settings.files import file_problem

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from velodrome.errors import InputError
-from velodrome.index.parsed_lines import Line
+from velodrome.index.lines.parsed_lines import Line
 from velodrome.records.jsonl import MAX_LINE_BYTES, loads
 
 CHUNK_BYTES = 4 * 1024 * 1024

@@ -13,8 +13,8 @@ from typing import Any
 import zstandard
 
 from velodrome.errors import InputError
-from velodrome.index.followed_file import CHUNK_BYTES, FollowedFile, Place, is_object
-from velodrome.index.parsed_lines import Line
+from velodrome.index.lines.followed_file import CHUNK_BYTES, FollowedFile, Place, is_object
+from velodrome.index.lines.parsed_lines import Line
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.records.zst import PIECE_BYTES, next_frame
 

@@ -1,0 +1,1 @@
+"""Lines of the files that an index follows: found, read on, and parsed."""
