@@ -57,8 +57,11 @@ class CopyLinks(Links):
             return None
         return self.lists.setdefault(after, f"rollouts-{len(self.lists) + 1}.html")
 
-    def rollout(self, number: int, *, q: str = "", sort: str = "", show: str = "") -> str | None:
-        return f"rollout-{short(number)}.html" if number in self._numbers and not show else None
+    def rollout(
+        self, number: int, *, q: str = "", sort: str = "", show: str = "", at: str = "", raw: str = "", find: str = ""
+    ) -> str | None:
+        other = show or at or raw or find
+        return f"rollout-{short(number)}.html" if number in self._numbers and not other else None
 
     def task(self, task: str, *, since: int = 0) -> str | None:
         return self.tasks_copied.get(task) if not since else None

@@ -15,7 +15,10 @@ DEFAULT_SORT = "number"
 
 @dataclass(frozen=True)
 class Address:
-    """What an address says: which part of a list, which rollout (`number`), which task (`id`), what to show in full."""
+    """What an address says: which part of a list, which rollout (`number`), which task (`id`), what to show in full.
+
+    Of one rollout: which message the page is `at`, what is shown `raw`, what to `find` in it.
+    """
 
     q: str = ""
     sort: str = ""
@@ -24,6 +27,9 @@ class Address:
     show: str = ""
     id: str = ""
     only: str = ""
+    at: str = ""
+    raw: str = ""
+    find: str = ""
     since: int = 0
     number: int = 0
 
@@ -45,10 +51,16 @@ class Links:
     def rollouts(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str | None:
         return None
 
-    def rollout(self, number: int, *, q: str = "", sort: str = "", show: str = "") -> str | None:
+    def rollout(
+        self, number: int, *, q: str = "", sort: str = "", show: str = "", at: str = "", raw: str = "", find: str = ""
+    ) -> str | None:
         return None
 
     def raw(self, number: int) -> str | None:
+        return self.rollout_file(number, "json")
+
+    def rollout_file(self, number: int, form: str) -> str | None:
+        """The rollout as a file to keep."""
         return None
 
     def key(self, key: str) -> str | None:
@@ -91,12 +103,16 @@ class Served(Links):
     def rollouts(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str:
         return _address(f"{self._root}/rollouts", q=q, sort=_sort(sort), after=after, before=before)
 
-    def rollout(self, number: int, *, q: str = "", sort: str = "", show: str = "") -> str:
-        address = _address(f"{self._root}/rollout/{short(number)}", q=q, sort=_sort(sort), show=show)
-        return f"{address}#{quote(show.partition('.')[0])}" if show else address
+    def rollout(
+        self, number: int, *, q: str = "", sort: str = "", show: str = "", at: str = "", raw: str = "", find: str = ""
+    ) -> str:
+        view = {"q": q, "sort": _sort(sort), "show": show, "at": at, "raw": raw, "find": find}
+        address = _address(f"{self._root}/rollout/{short(number)}", **view)
+        place = show.partition(".")[0] or (f"m{at}" if at else "")
+        return f"{address}#{quote(place)}" if place else address
 
-    def raw(self, number: int) -> str:
-        return f"{self._root}/rollout/{short(number)}.json"
+    def rollout_file(self, number: int, form: str) -> str:
+        return f"{self._root}/rollout/{short(number)}.{form}"
 
     def key(self, key: str) -> str:
         return f"{self._root}/key/{quote(key)}"
