@@ -217,6 +217,10 @@ class Index:
         """What finished when."""
         return self._query(lambda columns: summaries.series(columns, most))
 
+    def picture(self, draw: Callable[[Columns], T]) -> T:
+        """What a function of `pictures` makes of the columns."""
+        return self._query(draw)
+
     def _query(self, answer: Callable[[Columns], T]) -> T:
         return self._read(lambda connection: answer(Columns(connection)))
 
