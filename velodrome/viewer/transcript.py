@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from velodrome.records.facts import RowFacts, is_episode
@@ -21,12 +22,12 @@ Json = dict[str, Any]
 _LONGEST = 4000
 
 
-def plain(text: str) -> str:
+def plain(text: str, longest: int = _LONGEST) -> str:
     """Text that is safe in a terminal, and bounded."""
-    shown = escaped(text.replace("\r\n", "\n"))
-    if len(shown) > _LONGEST:
-        shown = f"{shown[:_LONGEST]}… ({len(shown) - _LONGEST} more characters)"
-    return shown
+    safe = escaped(text.replace("\r\n", "\n"))
+    if len(safe) > longest:
+        safe = f"{safe[:longest]}… ({len(safe) - longest} more characters)"
+    return safe
 
 
 def one_line(text: str) -> str:
@@ -34,32 +35,61 @@ def one_line(text: str) -> str:
     return plain(" ".join(text.split()))
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a transcript; without a title, a remark. `kind` is a role of `dialogue.ROLES`, or "call", "note", …"""
+
+    kind: str
+    title: str
+    text: str
+
+
 def transcript(row: Json) -> str:
     """The whole rollout as text, whatever is in it."""
-    failed = "boundary" in row
-    facts = RowFacts(mended(row, failed=failed)[0], failed=failed)
-    talk = conversation(row)
-    lines = [_title(facts)]
-    for message in talk:
-        lines += _message(message) if message.in_prompt else ()
-    if facts.offered:
-        lines.append(f"  (tools: {one_line(', '.join(sorted(facts.offered)))})")
-    for message in talk:
-        lines += () if message.in_prompt else _message(message)
-    if is_episode(row):
-        lines += ["[episode]", *(f"  {line}" for line in episode_lines(row))]
-    if facts.status == "incomplete":
-        what = "stopped" if facts.stopped_by in BETWEEN_TURNS else "cut off"
-        lines.append(f"  ({what}: {one_line(facts.stopped_by or 'no reason given')})")
-    if failed:
-        attempt = f", attempt {row['attempt']}" if "attempt" in row else ""
-        lines += _block(f"failed · {row['boundary']}{attempt}", str(row.get("error", "")))
-    else:
-        lines += _block("score", "\n".join(_score(facts)))
+    lines = [f"─── {title(row)}"]
+    for block in blocks(row):
+        lines += [f"[{one_line(block.title)}]"] if block.title else []
+        lines += [f"  {line}" for line in shown(block).splitlines()]
     return "\n".join(lines)
 
 
-def _title(facts: RowFacts) -> str:
+def shown(block: Block, longest: int = _LONGEST) -> str:
+    """The text of a block, safe and bounded. Pictures of an episode are both already; a remark is one line."""
+    if block.kind == "episode":
+        return block.text
+    return one_line(block.text) if block.kind == "note" else plain(block.text, longest)
+
+
+def blocks(row: Json) -> Iterator[Block]:
+    """The parts of a transcript, in order. Their texts are as they stand in the row: not escaped."""
+    facts = _facts(row)
+    talk = conversation(row)
+    for message in talk:
+        yield from _message(message) if message.in_prompt else ()
+    if facts.offered:
+        yield Block("note", "", f"(tools: {', '.join(sorted(facts.offered))})")
+    for message in talk:
+        yield from () if message.in_prompt else _message(message)
+    if is_episode(row):
+        yield Block("episode", "episode", "\n".join(episode_lines(row)))
+    if facts.status == "incomplete":
+        what = "stopped" if facts.stopped_by in BETWEEN_TURNS else "cut off"
+        yield Block("note", "", f"({what}: {facts.stopped_by or 'no reason given'})")
+    if facts.failed:
+        attempt = f", attempt {row['attempt']}" if "attempt" in row else ""
+        yield Block("failed", f"failed · {row['boundary']}{attempt}", str(row.get("error", "")))
+    else:
+        yield Block("score", "score", "\n".join(_score(facts)))
+
+
+def _facts(row: Json) -> RowFacts:
+    failed = "boundary" in row
+    return RowFacts(mended(row, failed=failed)[0], failed=failed)
+
+
+def title(row: Json) -> str:
+    """The rollout on one line: its key, agent, time and tokens."""
+    facts = _facts(row)
     parts = [one_line(str(facts.meta.get("key", "a rollout")))]
     if facts.agent:
         parts.append(one_line(facts.agent))
@@ -67,17 +97,17 @@ def _title(facts: RowFacts) -> str:
         parts.append(f"{facts.total_s:.2f} s ({facts.seconds('model_s') or 0:.2f} s model)")
     if facts.total_tokens:
         parts.append(f"{facts.total_tokens} token{'s' if facts.total_tokens != 1 else ''}")
-    return "─── " + " · ".join(parts)
+    return " · ".join(parts)
 
 
-def _message(message: ShownMessage) -> Iterator[str]:
-    if message.text:
-        title = "tool result" if message.role == "tool" else message.role
-        yield from _block(f"{title} · {message.name}" if message.name else title, message.text)
+def _message(message: ShownMessage) -> Iterator[Block]:
+    if message.aloud:
+        speaker = "tool result" if message.role == "tool" else message.role
+        yield Block(message.role, f"{speaker} · {message.name}" if message.name else speaker, message.aloud)
     for call in message.calls:
-        yield from _block(f"tool call · {call.name}", call.raw)
-        if call.result is not None:
-            yield from _block(f"tool result · {call.name}", call.result)
+        yield Block("call", f"tool call · {call.name}", call.raw)
+        if call.aloud is not None:
+            yield Block("tool", f"tool result · {call.name}", call.aloud)
 
 
 def _score(facts: RowFacts) -> Iterator[str]:
@@ -96,7 +126,3 @@ def _value(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))  # which has words for NaN and infinity
     except (TypeError, ValueError, RecursionError):
         return pretty(value)
-
-
-def _block(title: str, text: str) -> list[str]:
-    return [f"[{one_line(title)}]", *(f"  {line}" for line in plain(text).splitlines())]
