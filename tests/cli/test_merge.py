@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import velodrome as velo
 from velodrome.cli.main import main
+from velodrome.records.people.judgements import Judgements, make_judgement, save_judgement
 
 Json = dict[str, Any]
 TASKS = [{"id": f"t{number}", "responses_create_params": {"input": f"{number}"}} for number in range(9)]
@@ -190,3 +192,18 @@ def test_what_cannot_be_merged_is_one_clear_line(words: list[str], says: str, ca
     code, _, said = merge(capsys, *words)
     assert (code, len(said.splitlines()), bool(re.search(says, said))) == (2, 1, True), said
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def test_what_people_said_goes_along_and_the_last_word_stays_the_last(capsys: pytest.CaptureFixture[str]):
+    first, second = make_judgement("t0/0", "anna", rating=1), make_judgement("t0/0", "anna", rating=5)
+    save_judgement(Path("b.jsonl"), replace(first, at=100.0))
+    save_judgement(Path("a.jsonl"), replace(second, at=200.0))
+    save_judgement(Path("a.jsonl"), replace(first, key="t4/0", at=50.0))
+    assert merge(capsys, "all.jsonl", "?.*jsonl")[0] == 0  # the notes files match, too
+    notes = Judgements(Path("all.notes.jsonl")).refresh()
+    assert (notes.known, {each.key: each.rating for each in notes}) == (3, {"t4/0": 1, "t0/0": 5})
+    assert merge(capsys, "more.jsonl", "all.jsonl", "a.jsonl")[0] == 0
+    assert Judgements(Path("more.notes.jsonl")).refresh().known == 3
+    Path("new.notes.jsonl").write_text("mine")
+    assert merge(capsys, "new.jsonl", "a.jsonl")[0] == 2
+    assert Path("new.notes.jsonl").read_text() == "mine"

@@ -21,13 +21,13 @@ _RECENT_BYTES = 4 * 1024 * 1024
 
 
 class Appender:
-    """One open file. `notes` says what was mended. Another process that holds the file is an `InputError`.
+    """One open file. `notes` says what was mended. Another process that holds it is an `InputError`, unless `wait` is set.
 
     `recent` are the last lines appended, so that those survive a program that cuts the file. `touched` says that
     somebody else wrote to the file or changed its time; whether lines are damaged shows only when they are read again.
     """
 
-    def __init__(self, path: Path, *, new: bool = False) -> None:
+    def __init__(self, path: Path, *, new: bool = False, wait: bool = False) -> None:
         self.path = path
         self.notes: list[str] = []
         self.recent: deque[bytes] = deque()
@@ -48,7 +48,7 @@ class Appender:
             self._pack = pack
         self._broken: str | None = None
         try:
-            self._lock()
+            self._lock(wait)
             self.size = self._mend()
         except VelodromeError:
             os.close(self._fd)
@@ -56,9 +56,9 @@ class Appender:
         self.size_before = self._synced = self.size
         self._note_times()
 
-    def _lock(self) -> None:
+    def _lock(self, wait: bool) -> None:
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             raise InputError(
                 f"{self.path}: another collection is writing to it; wait for it, or give another output file"

@@ -24,6 +24,7 @@ _ROLLOUT = frozenset(("output", "response", "reward", "usage", "meta", "episode"
 _EXPORT = frozenset(("chosen", "completions", "conversations"))
 _KINDS = {
     "task": "a file of tasks, not of rollouts; velo data validate {path} reads it",
+    "judgement": "what people said of rollouts, not rollouts; velo judgements reads it beside them",
     "failure": "a failures file, not rollouts; velo show {path} reads it",
     "chat": "chat messages, not rollouts; velo import openai_chat {path} --to rollouts.jsonl makes rollouts of them",
     "export": "training data, not rollouts; give the rollouts that it was exported from",
@@ -57,6 +58,8 @@ def _kind(row: Any) -> str | None:
         return "rollout"
     if {"boundary", "error", "key"} <= row.keys():
         return "failure"
+    if {"key", "by", "at"} <= row.keys():
+        return "judgement"
     if {"step", "epoch"} <= row.keys():
         return "training"
     if isinstance(row.get("messages"), list):

@@ -17,6 +17,7 @@ from velodrome.records.rollout import beside
 
 _BESIDE = (
     "failures.jsonl",
+    "notes.jsonl",
     "run.json",
     "metrics.json",
     "profile.json",

@@ -25,6 +25,7 @@ from velodrome.errors import InputError
 from velodrome.records.jsonl import LostLine, read_lines
 from velodrome.records.other_files import other_file
 from velodrome.records.outfile import OutFile
+from velodrome.records.people.judgements import notes_file, read_judgement
 from velodrome.records.rollout import beside
 from velodrome.settings.files import file_problem, find_inputs, is_pattern
 from velodrome.settings.model import Settings
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _MOST_NOTES = 20
-_BESIDE = ("failures.jsonl", "run.json", "metrics.json", "profile.json", "progress.json", "keys", "plan")
+_BESIDE = ("failures.jsonl", "notes.jsonl", "run.json", "metrics.json", "profile.json", "progress.json", "keys", "plan")
 
 
 class MergeOptions(Settings):
@@ -121,7 +122,7 @@ class MergedRows:
 
 def merge(options: MergeOptions) -> MergeResult:
     """Write the rollouts, failures and runs of these outputs as one. Nothing is written if anything is wrong."""
-    out, paths = options.out, _without_failures(_matched(options.files))
+    out, paths = options.out, _without_sidecars(_matched(options.files))
     _check(out, paths)
     result, rows = MergeResult(), MergedRows()
     states = [_state(path) for path in paths]
@@ -149,10 +150,15 @@ def merge(options: MergeOptions) -> MergeResult:
                     place += 1
         failures = stack.enter_context(OutFile(beside(out, "failures.jsonl")))
         _merge_failures(failures, paths, result)
+        notes = stack.enter_context(OutFile(notes_file(out)))
+        judgements = _merge_notes(notes, paths)
         if place != len(again) or [_state(path) for path in paths] != states:
             raise InputError(f"{out}: a file was changed while it was read; run the command again")
         if result.failures:
             failures.commit()
+        if judgements:
+            notes.commit()
+            result.notes.append(f"{notes.path}: {judgements} line{'s' * (judgements > 1)} of people's judgement")
         if any(beside(path, "run.json").exists() for path in paths):
             run.save()
         output.commit()
@@ -164,9 +170,9 @@ def _matched(paths: Sequence[Path]) -> list[Path]:
     return [each for path in paths for each in (find_inputs(path) if is_pattern(path) else [path])]
 
 
-def _without_failures(paths: Sequence[Path]) -> list[Path]:
-    """A failures file that a pattern found is merged with its rollouts file, and is not one itself."""
-    known = {beside(path, "failures.jsonl") for path in paths}
+def _without_sidecars(paths: Sequence[Path]) -> list[Path]:
+    """A failures or notes file that a pattern found is merged with its rollouts file, and is not one itself."""
+    known = {beside(path, kind) for path in paths for kind in ("failures.jsonl", "notes.jsonl")}
     return [path for path in paths if path not in known]
 
 
@@ -226,6 +232,15 @@ def _merge_failures(failures: OutFile, paths: Sequence[Path], result: MergeResul
                 seen.add(content)
                 failures.write(line.rstrip(b"\r\n") + b"\n")
                 result.failures += 1
+
+
+def _merge_notes(notes: OutFile, paths: Sequence[Path]) -> int:
+    """What people said, each line once and by its time: the last of a person counts."""
+    files = [file for file in map(notes_file, paths) if file.exists()]
+    lines = dict.fromkeys(line.rstrip(b"\r\n") for file in files for _, line in _whole_lines(file, MergeResult()))
+    for line in sorted(filter(_is_whole, lines), key=lambda line: at.at if (at := read_judgement(line)) else 0.0):
+        notes.write(line + b"\n")
+    return sum(map(_is_whole, lines))
 
 
 def _merged_run(out: Path, paths: Sequence[Path], *, allow_mixed: bool) -> RunFile:

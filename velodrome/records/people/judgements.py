@@ -1,0 +1,227 @@
+"""What people say of rollouts: tags, a note and a rating, in `rollouts.notes.jsonl` beside the file.
+
+One line per change, appended whole or not at all. The last line of a rollout and a person counts; one without tags,
+note and rating takes the judgement back. A rollout is a key and the time it finished: after an `overwrite` the key is
+that of another rollout. Lines that are not judgements are kept, named, and otherwise ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.errors import InputError, VelodromeError
+from velodrome.records.appender import Appender
+from velodrome.records.jsonl import loads, read_lines
+from velodrome.records.mending import LATEST_S
+from velodrome.records.rollout import beside
+
+RATINGS = range(1, 6)
+LONGEST_NOTE, LONGEST_NAME, MOST_TAGS = 10_000, 60, 20  # characters, characters of a person or a tag, tags
+_LONGEST_LINE = 128 * 1024
+_TAIL = 256  # bytes before the end that are compared, to notice that another program rewrote the file
+_MOST_NAMED = 5
+_ROWS = 20
+_SAME_TIME_S = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one person says of one rollout. `at` is when, `finished_at` the rollout's own time."""
+
+    key: str
+    by: str
+    at: float
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    rating: int | None = None
+    finished_at: float | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether it takes back what was said before."""
+        return not (self.tags or self.note or self.rating)
+
+    def is_of(self, finished_at: float | None) -> bool:
+        """Whether it is about the rollout of its key that finished then; where a time is missing, the key decides."""
+        if self.finished_at is None or finished_at is None:
+            return True
+        return abs(self.finished_at - finished_at) < _SAME_TIME_S
+
+
+_FIELDS = tuple(each.name for each in fields(Judgement))
+
+
+def notes_file(rollouts: Path) -> Path:
+    """The file with the judgements of a rollouts file."""
+    return beside(rollouts, "notes.jsonl")
+
+
+def make_judgement(
+    key: str, by: str, *, tags: str | Iterable[str] = (), note: str = "", rating: Any = None, finished_at: Any = None
+) -> Judgement:
+    """A judgement of now. Tags may be one text, with commas or spaces between them. A mistake is an `InputError`."""
+    by, note = " ".join(by.split()), note.replace("\r\n", "\n").strip()
+    words = tags.replace(",", " ").split() if isinstance(tags, str) else [" ".join(tag.split()) for tag in tags]
+    tags = tuple(dict.fromkeys(filter(None, words)))
+    if not by:
+        raise InputError("by: no name; say who judges")
+    for name, text in (("by", by), *(("tags", tag) for tag in tags)):
+        if len(text) > LONGEST_NAME:
+            raise InputError(f"{name}: {text:.20}… is longer than {LONGEST_NAME} characters")
+    if len(tags) > MOST_TAGS:
+        raise InputError(f"tags: {len(tags)} of them; a rollout has at most {MOST_TAGS}")
+    if len(note) > LONGEST_NOTE:
+        raise InputError(f"note: {len(note):,} characters; a note has at most {LONGEST_NOTE:,}")
+    if rating is not None and (isinstance(rating, bool) or rating not in RATINGS):
+        raise InputError(f"rating: {rating!r:.20} is not one of {', '.join(map(str, RATINGS))}")
+    return Judgement(key, by, round(time.time(), 3), tags, note, rating, finished_at)
+
+
+def save_judgement(rollouts: Path, judgement: Judgement) -> None:
+    """Append a judgement and wait until the disk has it. Other writers are waited for; a torn last line is cut."""
+    path = notes_file(rollouts)
+    line = orjson.dumps(asdict(judgement), option=orjson.OPT_APPEND_NEWLINE)
+    if not rollouts.exists():
+        raise InputError(f"{rollouts}: it is gone, so nothing is noted beside it")
+    _refuse_other(path)
+    try:
+        appender = Appender(path, wait=True)
+        try:
+            appender.append(line)
+        finally:
+            appender.close()
+    except VelodromeError as error:
+        cause = error.__cause__
+        reason = cause.strerror if isinstance(cause, OSError) else str(error).removeprefix(f"{path}: ")
+        raise InputError(f"{path}: not saved: {reason}") from error
+
+
+def _refuse_other(path: Path) -> None:
+    """A file of that name that does not begin with a judgement is another program's."""
+    lines = [line for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS)] if path.exists() else []
+    if lines and not any(map(read_judgement, lines)):
+        raise InputError(f"{path}: not saved: there is something else in it; move it away")
+
+
+class Judgements:
+    """The judgements in a file, read on when it grows. Safe to use from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reading = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._last: dict[tuple[str, float | None], dict[str, Judgement]] = {}
+        self._keys: dict[str, set[float | None]] = {}
+        self._end, self._lines, self._tail = 0, 0, b""
+        self._state: tuple[int, int, int] | None = None
+        self.known = 0  # lines that are judgements
+        self.foreign: list[int] = []  # lines that are not
+
+    @property
+    def version(self) -> int:
+        """Changes whenever what is known changes."""
+        return hash((self._state, self.known))
+
+    @property
+    def notes(self) -> list[str]:
+        """What is in the file besides judgements, for its reader."""
+        if not self.foreign:
+            return []
+        places = ", ".join(map(str, self.foreign[:_MOST_NAMED]))
+        more = f" and {len(self.foreign) - _MOST_NAMED} more" if len(self.foreign) > _MOST_NAMED else ""
+        lines = "line" if len(self.foreign) == 1 else "lines"
+        return [f"{self.path.name}: {lines} {places}{more}: not a judgement; kept and not read"]
+
+    def refresh(self) -> Judgements:
+        """Read what is new. A file that another program rewrote is read again, one that is gone has nothing."""
+        with self._reading:
+            try:
+                with self.path.open("rb") as stream:
+                    state = os.fstat(stream.fileno())
+                    now = (state.st_ino, state.st_size, state.st_mtime_ns)
+                    if now != self._state:
+                        self._read(stream.fileno(), now)
+            except FileNotFoundError:
+                self._forget()
+            except OSError as error:
+                raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        return self
+
+    def _read(self, fd: int, now: tuple[int, int, int]) -> None:
+        if self._state is not None and (
+            now[0] != self._state[0] or os.pread(fd, len(self._tail), self._end - len(self._tail)) != self._tail
+        ):
+            self._forget()
+        *lines, _ = os.pread(fd, now[1] - self._end, self._end).split(b"\n")  # the rest is torn, or on its way
+        for line in lines:
+            self._lines += 1
+            self._end += len(line) + 1
+            if line.strip():
+                self._add(line)
+        self._tail = os.pread(fd, min(self._end, _TAIL), max(0, self._end - _TAIL))
+        self._state = now
+
+    def _add(self, line: bytes) -> None:
+        judgement = read_judgement(line)
+        if judgement is None:
+            self.foreign.append(self._lines)
+            return
+        self.known += 1
+        rollout = (judgement.key, judgement.finished_at)
+        self._keys.setdefault(judgement.key, set()).add(judgement.finished_at)
+        people = self._last.setdefault(rollout, {})
+        people.pop(judgement.by, None)
+        if not judgement.empty:
+            people[judgement.by] = judgement
+
+    def __iter__(self) -> Iterator[Judgement]:
+        """Every judgement that counts, in the order of the rollouts that were judged first."""
+        return (judgement for people in list(self._last.values()) for judgement in list(people.values()))
+
+    def keys(self) -> list[str]:
+        """The keys that have judgements."""
+        return list(self._keys)
+
+    def of(self, key: str) -> list[Judgement]:
+        """The judgements under a key, the latest first; `Judgement.is_of` tells of which rollout each is."""
+        times = self._keys.get(key, ())
+        found = [each for time_ in list(times) for each in list(self._last.get((key, time_), {}).values())]
+        return sorted(found, key=lambda each: -each.at)
+
+    def tags(self) -> list[str]:
+        """The tags in use, the most frequent first."""
+        counts = Counter(tag for judgement in self for tag in judgement.tags)
+        return sorted(counts, key=lambda tag: (-counts[tag], tag))
+
+
+def read_judgement(line: bytes) -> Judgement | None:
+    """The judgement of a line, or None if it is not one."""
+    if len(line) > _LONGEST_LINE:
+        return None
+    try:
+        row = loads(line, finite=True)
+        known = {name: row[name] for name in _FIELDS if name in row}
+        judgement = Judgement(**{**known, "tags": tuple(row.get("tags") or ())})
+    except (ValueError, TypeError, AttributeError):
+        return None
+    texts = (judgement.key, judgement.by, judgement.note, *judgement.tags)
+    whole = all(isinstance(text, str) for text in texts) and judgement.by and len(judgement.tags) <= MOST_TAGS
+    rated = judgement.rating is None or (type(judgement.rating) is int and judgement.rating in RATINGS)
+    timed = _is_time(judgement.at) and (judgement.finished_at is None or _is_time(judgement.finished_at))
+    return judgement if whole and rated and timed else None
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < LATEST_S
