@@ -5,23 +5,9 @@ Each function returns markup that it built itself from a fixed set of elements a
 
 from __future__ import annotations
 
-from markupsafe import Markup
-
 from velodrome.viewer.content.attached import Attachment, attachments
+from velodrome.viewer.content.highlighting import code
+from velodrome.viewer.content.markdown_text import rich_text
+from velodrome.viewer.content.tool_output import tool_result
 
 __all__ = ["Attachment", "attachments", "code", "rich_text", "tool_result"]
-
-
-def rich_text(text: str) -> Markup | None:
-    """Markdown and LaTeX, drawn."""
-    return None
-
-
-def tool_result(text: str) -> Markup | None:
-    """JSON as a tree, a diff and terminal colours, drawn."""
-    return None
-
-
-def code(text: str, language: str) -> Markup | None:
-    """Code with its words coloured."""
-    return None

@@ -1,9 +1,33 @@
-"""Images, audio and files in a message's content, named and checked; remote ones are links, never loaded."""
+"""Images, audio and files in a message's content, named and checked. Nothing remote is loaded: it is a link.
+
+An image is drawn only if its bytes are here and are what they claim to be: PNG, JPEG, GIF or WebP of a bounded size.
+SVG is never drawn, because it is a document.
+"""
 
 from __future__ import annotations
 
+import binascii
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from velodrome.viewer.content.addresses import safe_address
+
+Json = dict[str, Any]
+
+MOST_IMAGE_BYTES = 5_000_000
+MOST_PIXELS = 40_000_000
+MOST_ATTACHMENTS = 50  # of one content
+_DEEPEST = 3  # a tool's result in a message
+_DATA = re.compile(r"data:([^;,]{0,100})((?:;[^;,]{0,100}){0,5}),", re.IGNORECASE)
+_AUDIO = ("audio", "input_audio", "output_audio", "audio_url")
+_VIDEO = ("video", "video_url", "input_video")
+_IMAGES = ("image", "image_url", "input_image", "output_image", "computer_screenshot", "image_generation_call")
+_FILES = ("file", "input_file", "document", "resource", "resource_link", "file_url")
+_KINDS = {name: kind for kind, names in zip(("audio", "video", "image", "file"), (_AUDIO, _VIDEO, _IMAGES, _FILES), strict=True) for name in names}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +39,136 @@ class Attachment:
     size: int | None = None  # bytes, if they are here
     src: str | None = None
     href: str | None = None
-    note: str = ""
+    note: str = ""  # its type and measures, or why it is not drawn
 
 
 def attachments(content: Any) -> list[Attachment]:
-    """The attachments of a content, in order."""
-    return []
+    """The attachments of a content, in order: of OpenAI's chat and Responses shapes, Anthropic's and MCP's."""
+    found: list[Attachment] = []
+    for part in _parts(content, 0):
+        if len(found) == MOST_ATTACHMENTS:
+            break
+        found.append(_attachment(part))
+    return found
+
+
+def _parts(content: Any, depth: int) -> Iterator[Json]:
+    for part in content if isinstance(content, list) else (content,):
+        if not isinstance(part, dict):
+            continue
+        if part.get("type") in _KINDS:
+            yield part
+        elif depth < _DEEPEST and isinstance(part.get("content"), list | dict):
+            yield from _parts(part["content"], depth + 1)
+
+
+def _attachment(part: Json) -> Attachment:
+    kind = _KINDS[part["type"]]
+    inner = next((part[key] for key in ("source", "resource", part["type"]) if isinstance(part.get(key), dict)), {})
+    fields = {**part, **inner}
+
+    def text(*names: str) -> str:
+        return next((fields[name] for name in names if isinstance(fields.get(name), str) and fields[name]), "")
+
+    name = text("filename", "title", "name", "file_id", "id")[:200]
+    held = text("data", "file_data", "blob", "result")
+    address = text("image_url", "file_url", "audio_url", "video_url", "url", "uri")
+    media = text("media_type", "mimeType", "mime_type", "format")[:100]
+    if address[:5].lower() == "data:":
+        held, address = address, ""
+    if kind == "image" and held:
+        return checked_image(held, name)
+    if held:
+        media = _media(held) or media
+        return Attachment(kind, name or kind, _size(held), note=media or "unknown type")
+    if address:
+        host = _host(address)
+        return Attachment(kind, name or host or address[:200], href=safe_address(address), note=media or "not loaded")
+    written = fields.get("text")
+    size = len(written.encode("utf-8", "replace")) if isinstance(written, str) else None
+    return Attachment(kind, name or kind, size, note=media or ("" if size else "its content is not in the file"))
+
+
+def checked_image(held: str, name: str = "") -> Attachment:
+    """An image from a `data:` address or from base64: drawn if its bytes are those of an image we know."""
+    size, name = _size(held), name or "image"
+    if size > MOST_IMAGE_BYTES:
+        return Attachment("image", name, size, note="too large to draw")
+    data = _bytes(held)
+    if data is None:
+        return Attachment("image", name, size, note="not base64")
+    found = measured(data)
+    if found is None:
+        return Attachment("image", name, len(data), note="not a PNG, JPEG, GIF or WebP image")
+    media, width, height = found
+    measures = f"{media.removeprefix('image/')}, {width:,} × {height:,}"
+    if not 0 < width * height <= MOST_PIXELS:
+        return Attachment("image", name, len(data), note=f"too large to draw: {measures}")
+    src = f"data:{media};base64,{b64encode(data).decode()}"
+    return Attachment("image", name, len(data), src, note=measures)
+
+
+def measured(data: bytes) -> tuple[str, int, int] | None:
+    """The type, the width and the height of an image, from its own bytes."""
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR":
+        return "image/png", int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+    if data[:6] in (b"GIF87a", b"GIF89a") and len(data) > 10:
+        return "image/gif", int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return _webp(data)
+    return _jpeg(data) if data[:3] == b"\xff\xd8\xff" else None
+
+
+def _webp(data: bytes) -> tuple[str, int, int] | None:
+    kind = data[12:16]
+    if kind == b"VP8X" and len(data) >= 30:
+        return "image/webp", 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+    if kind == b"VP8L" and len(data) >= 25:
+        bits = int.from_bytes(data[21:25], "little")
+        return "image/webp", 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if kind == b"VP8 " and len(data) >= 30:
+        sides = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (26, 28))
+        return "image/webp", *sides
+    return None
+
+
+def _jpeg(data: bytes) -> tuple[str, int, int] | None:
+    at = 2
+    for _ in range(200):  # segments before the picture
+        if at + 9 > len(data) or data[at] != 0xFF:
+            return None
+        marker = data[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return "image/jpeg", int.from_bytes(data[at + 7 : at + 9]), int.from_bytes(data[at + 5 : at + 7])
+        at += 2 + int.from_bytes(data[at + 2 : at + 4])
+    return None
+
+
+def _bytes(held: str) -> bytes | None:
+    head = _DATA.match(held)
+    if head is not None:
+        if ";base64" not in head.group(2).lower():
+            return None
+        held = unquote(held[head.end() :])
+    try:
+        return b64decode("".join(held.split()), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _size(held: str) -> int:
+    """How many bytes base64 stands for, without decoding it."""
+    head = _DATA.match(held)
+    return max(0, (len(held) - (head.end() if head else 0)) * 3 // 4 - held[-2:].count("="))
+
+
+def _media(held: str) -> str:
+    head = _DATA.match(held)
+    return head.group(1) if head else ""
+
+
+def _host(address: str) -> str:
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,115 @@
+"""LaTeX as MathML. The converter's output is not trusted: it is rebuilt from a fixed set of elements and attributes.
+
+Nothing in a formula can link, load, colour, hide or move anything: what only does that becomes a plain row, and a
+formula that defines commands is not converted at all.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from xml.etree.ElementTree import Element
+
+from latex2mathml import exceptions
+from latex2mathml.converter import convert_to_element
+from markupsafe import Markup
+
+from velodrome.records.mending import HOSTILE
+from velodrome.viewer.parts.safe_text import visible
+
+MOST_LATEX = 2_000  # characters of one formula
+_DEEPEST = 40  # braces and environments within each other
+_MOST_NODES = 2_000
+_MOST_GROWTH = 20  # characters of MathML per character of LaTeX, beyond the first thousand
+
+_ELEMENTS = frozenset(
+    "math mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr mtd mstyle "
+    "mmultiscripts mprescripts".split()
+)
+_ROWS = frozenset(("mpadded", "mphantom", "menclose", "merror"))  # shown as what they hold, never hidden or moved
+_YES_NO = re.compile("true|false")
+_LENGTH = re.compile(r"[0-2]?(\.\d{1,4})?em|-0?\.\d{1,4}em|0(px)?")
+_ATTRIBUTES = {
+    "display": re.compile("inline|block"),
+    **dict.fromkeys(
+        ("displaystyle", "stretchy", "fence", "accent", "accentunder", "largeop", "movablelimits"), _YES_NO
+    ),
+    "scriptlevel": re.compile("[0-2]"),
+    "form": re.compile("prefix|infix|postfix"),
+    "mathvariant": re.compile("normal"),
+    **dict.fromkeys(("linethickness", "width", "minsize", "maxsize"), _LENGTH),
+}
+_CLASSES = {  # what browsers draw only when a style says so
+    ("notation", "box"): "boxed",
+    ("notation", "updiagonalstrike"): "struck",
+    ("notation", "downdiagonalstrike"): "struck",
+    ("notation", "horizontalstrike"): "struck",
+    ("mathvariant", "bold"): "bold",
+    ("mathvariant", "bold-italic"): "bold",
+    ("columnalign", "left"): "left",
+    ("columnalign", "right"): "right",
+}
+_REFUSED = re.compile(  # they define commands, or take text away
+    r"\\(?:[egx]?def|let|(?:re)?newcommand|providecommand|(?:re)?newenvironment|DeclareMathOperator|href|class|style|"
+    r"require|verb|label|mathchoice|leftroot|uproot)(?![a-zA-Z])"
+)
+_LINES = re.compile(r"\\(begin|end)\s*\{(?:aligned|align|gather|gathered|equation|eqnarray|multline|flalign)\*?\}")
+_PERCENT = re.compile(r"(?<!\\)%")  # a comment takes text away; a model that writes one means per cent
+_CODE = re.compile(r"&#x([0-9A-Fa-f]{1,6});")
+_FAILURES = (
+    *HOSTILE,
+    *(each for each in vars(exceptions).values() if isinstance(each, type)),
+    StopIteration,
+    RuntimeError,
+)
+
+
+@lru_cache(maxsize=512)
+def formula(latex: str, *, block: bool = False) -> Markup | None:
+    """The formula as a `<math>` element, or None: show its source."""
+    if len(latex) > MOST_LATEX or not latex.strip() or _REFUSED.search(latex) or _depth(latex) > _DEEPEST:
+        return None
+    latex = _PERCENT.sub(r"\\%", _LINES.sub(r"\\\1{align*}", latex))
+    try:
+        tree = convert_to_element(latex, display="block" if block else "inline")
+        if sum(1 for _ in tree.iter()) > _MOST_NODES:
+            return None
+        made = _rebuilt(tree)
+    except _FAILURES:
+        return None
+    return Markup(made) if len(made) <= _MOST_GROWTH * len(latex) + 1_000 else None
+
+
+def _depth(latex: str) -> int:
+    """How deep groups stand within each other, and how many scripts and roots follow each other without one."""
+    depth = deepest = 0
+    for step in re.findall(r"\\\\|\\[{}]|\\left(?![a-z])|\\right(?![a-z])|\\begin|\\end|[{}]", latex):
+        depth += {"{": 1, "\\left": 1, "\\begin": 1, "}": -1, "\\right": -1, "\\end": -1}.get(step, 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _rebuilt(node: Element) -> str:
+    if node.tag in _ROWS:
+        name = "mrow"
+    elif node.tag in _ELEMENTS:
+        name = node.tag
+    else:
+        raise ValueError(node.tag)
+    shown = "".join(f' {key}="{value}"' for key, value in node.attrib.items() if _allowed(key, value))
+    classes = sorted({_CLASSES[pair] for pair in node.attrib.items() if pair in _CLASSES})
+    if classes:
+        shown += f' class="{" ".join(classes)}"'
+    inside = _text(node.text) + "".join(_rebuilt(child) + _text(child.tail) for child in node)
+    return f"<{name}{shown}>{inside}</{name}>"
+
+
+def _allowed(key: str, value: str) -> bool:
+    pattern = _ATTRIBUTES.get(key)
+    return pattern is not None and pattern.fullmatch(value) is not None
+
+
+def _text(text: str | None) -> str:
+    if not text:
+        return ""
+    return str(visible(_CODE.sub(lambda match: chr(int(match.group(1), 16)), text)))

@@ -1,0 +1,172 @@
+"""JSON as a tree that folds: `<details>` per object and list, and what is inside one said in its summary.
+
+Numbers stay as they are written, keys that repeat are all there, and a list of numbers is one line.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from markupsafe import Markup
+
+from velodrome.records.mending import HOSTILE
+from velodrome.viewer.content.attached import attachments, checked_image
+from velodrome.viewer.content.blocks import scrolling
+from velodrome.viewer.parts.render import many, size
+from velodrome.viewer.parts.safe_text import attribute, visible
+
+_MOST_NODES = 4_000
+_DEEPEST = 40
+_SHORT = 70  # characters: such an object or list is one line
+_LONG = 300  # characters: such a string is folded
+_LONGEST = 20_000  # characters of a string that are in the page; the raw form has the rest
+_OPEN = 60  # lines: an object or list with fewer is open
+_MOST_IMAGES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Literal:
+    """A number or a constant as it is written."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """An object with its keys in order, also those that repeat."""
+
+    pairs: list[tuple[str, Any]]
+
+
+def json_tree(text: str) -> Markup | None:
+    """The JSON as markup, or None: it is none, or too much for a tree."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        value = json.loads(
+            text, parse_int=_Literal, parse_float=_Literal, parse_constant=_Literal, object_pairs_hook=_Object
+        )
+        if not _children(value) or _nodes(value, 0) > _MOST_NODES:
+            return None
+        return Markup(f'{_pictures(value)}<div class="json">{_value(value, "")}</div>')
+    except HOSTILE:
+        return None
+
+
+def _children(value: Any) -> list[tuple[str | None, Any]]:
+    if isinstance(value, _Object):
+        return list(value.pairs)
+    return [(None, each) for each in value] if isinstance(value, list) else []
+
+
+def _nodes(value: Any, depth: int) -> int:
+    """How many lines the tree has when all of it is open; too deep is an error."""
+    if depth > _DEEPEST:
+        raise RecursionError
+    inside = () if _is_numbers(value) else _children(value)
+    return 1 + sum(_nodes(each, depth + 1) for _, each in inside)
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, _Literal) for each in value)
+
+
+def _value(value: Any, key: str) -> str:
+    """A value on its line, or as lines of its own; `key` is the markup before it."""
+    if isinstance(value, str):
+        return _string(value, key)
+    line = _line(value)
+    if line is not None and len(line) <= _SHORT:
+        return f"<div>{key}{_coloured(value)}</div>"
+    if _is_numbers(value):
+        inside = f'<div class="numbers">{_coloured(value)}</div>'
+        return _folded(key, f"[ {many(len(value), 'item')} ]", inside, opened=len(value) <= 100)
+    children = _children(value)
+    if isinstance(value, _Object):
+        told = f"{{ {many(len(children), 'key')} }}"
+    else:
+        told = f"[ {many(len(children), 'item')} ]"
+    inside = "".join(
+        _value(each, _key(name) if name is not None else f'<span class="j-place">{place}</span> ')
+        for place, (name, each) in enumerate(children)
+    )
+    return _folded(key, told, inside, opened=not key or _nodes(value, 0) <= _OPEN)
+
+
+def _folded(key: str, told: str, inside: str, *, opened: bool) -> str:
+    start = "<details open>" if opened else "<details>"
+    return (
+        f'{start}<summary>{key}<span class="j-size">{told}</span></summary><div class="j-in">{inside}</div></details>'
+    )
+
+
+def _key(name: str) -> str:
+    return f'<span class="j-key">{visible(name)}</span>: '
+
+
+def _string(text: str, key: str) -> str:
+    if text[:11].lower() == "data:image/" and (src := checked_image(text).src) is not None:
+        return f'<div>{key}<img src="{src}" alt="image"></div>'
+    if len(text) <= _LONG and text.count("\n") <= 5:
+        return f"<div>{key}{_coloured(text)}</div>"
+    told = f'{visible(" ".join(text[:160].split())[:80])}… <span class="j-size">{many(len(text), "character")}</span>'
+    left = len(text) - _LONGEST
+    rest = f'<span class="cut">{many(left, "character")} are left out here</span>' if left > 0 else ""
+    return (
+        f'<details><summary>{key}<span class="j-text">{told}</span></summary>'
+        f'<div class="j-in j-text">{visible(text[:_LONGEST])}{rest}</div></details>'
+    )
+
+
+def _line(value: Any) -> str | None:
+    """A small value as one line of text, or None; one that holds several levels is not small."""
+    if isinstance(value, _Literal):
+        return value.text
+    if value is None or isinstance(value, bool | str):
+        return json.dumps(value, ensure_ascii=False)
+    if len(_children(value)) > _SHORT:
+        return None
+    inside = []
+    for name, each in _children(value):
+        line = None if isinstance(each, _Object) and each.pairs else _line(each)
+        if line is None or len(line) > _SHORT:
+            return None
+        inside.append(line if name is None else f"{name}: {line}")
+    return f"[ {', '.join(inside)} ]"
+
+
+def _coloured(value: Any) -> str:
+    """A value on one line."""
+    if isinstance(value, str):
+        return f'<span class="j-text">&quot;{visible(value)}&quot;</span>'
+    if isinstance(value, _Literal):
+        return f'<span class="j-number">{visible(value.text)}</span>'
+    if value is None or isinstance(value, bool):
+        return f'<span class="j-word">{json.dumps(value)}</span>'
+    if _is_numbers(value):
+        return f'[<span class="j-number">{visible(", ".join(each.text for each in value))}</span>]'
+    inside = ", ".join((_key(name) if name is not None else "") + _coloured(each) for name, each in _children(value))
+    return f"{{{inside}}}" if isinstance(value, _Object) else f"[{inside}]"
+
+
+def _pictures(value: Any) -> str:
+    """The images in a result that is made of content parts, as MCP and the APIs have them."""
+    made = []
+    for each in attachments(_plain(value))[:_MOST_IMAGES]:
+        if each.src is not None:
+            note = f"{visible(each.name)} · {visible(each.note)} · {size(each.size or 0)}"
+            label = escape(attribute(each.name))
+            made.append(f'<figure><img src="{each.src}" alt="{label}"><figcaption>{note}</figcaption></figure>')
+    return "".join(made)
+
+
+def _plain(value: Any) -> Any:
+    """The same as dictionaries and lists; numbers do not matter here."""
+    if isinstance(value, _Object):
+        return {name: _plain(each) for name, each in value.pairs}
+    if isinstance(value, list):
+        return [] if _is_numbers(value) else [_plain(each) for each in value]
+    return value if isinstance(value, str) else None
