@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from velodrome.errors import InputError, blame
 from velodrome.index import Index, Query, State
@@ -22,15 +22,17 @@ from velodrome.viewer.measure import start_measuring
 from velodrome.viewer.measurements import Measurement, Measurements
 from velodrome.viewer.saved_results import saved_result
 
+T = TypeVar("T")
+
 _FIRST_S = 1.0
 _AT_ONCE_S = 0.05  # how long a page reads on before it answers
 _BEHIND_S = 0.2  # how long the follower reads before it lets others in
 _IDLE_S = 1.0
 _LOOK_S = 0.25
 _FAR_BEHIND_BYTES = 64_000_000
-_FEW = 50_000  # rollouts that are counted at once
-_COUNT_PATIENCE_S = 0.1
-_MOST_COUNTS = 64
+_FEW = 50_000  # rollouts about which everything is answered at once
+_PATIENCE_S = 0.1
+_MOST_ANSWERS = 64
 _MOST_NOTES = 6
 _NOTED_S = 120.0  # how long the note that a file was read again stays
 _SUFFIX = re.compile(r"\.jsonl(\.zst)?$")
@@ -50,8 +52,8 @@ class ViewedFile:
         self._over = threading.Event()
         self._elsewhere = False  # whether another process brings the index up to date
         self._clock = clock
-        self._counts: dict[object, Future[int]] = {}
-        self._counter = ThreadPoolExecutor(1, thread_name_prefix=f"count-{slug}")
+        self._answers: dict[tuple[Hashable, ...], Future[Any]] = {}
+        self._answering = ThreadPoolExecutor(1, thread_name_prefix=f"answer-{slug}")
         self._rebuilt: tuple[str | None, float] = (None, 0.0)  # why it was read again, and when that was first noted
         self.problem: str | None = None  # why the file cannot be read on, while that is so
         self.rebuilt_at = 0.0  # when the index noticed that it is another file
@@ -74,18 +76,29 @@ class ViewedFile:
         return self._index
 
     def count(self, query: Query) -> int | None:
-        """How many match. Counting in a large file can take longer than a page should: then it is None for now."""
+        """How many match; None if counting takes longer than a page should."""
+        return self.soon(("count", query.text), lambda index: index.count(query))
+
+    def soon(
+        self, what: Hashable, ask: Callable[[Index], T], *, patience_s: float = _PATIENCE_S, older: bool = False
+    ) -> T | None:
+        """What the index answers. About a large file that can take longer than a page should: then None for now.
+
+        With `older`, an answer about the file as it was before will do meanwhile.
+        """
         state = self._index.state
         if state.entries <= _FEW:
-            return self._index.count(query)
-        wanted = (query.text, state.rows, state.failed, state.searchable, state.rebuilt)
-        counting = self._counts.get(wanted)
-        if counting is None:
-            self._counts[wanted] = counting = self._counter.submit(self._index.count, query)
-            for old in list(self._counts)[:-_MOST_COUNTS]:
-                self._counts.pop(old, counting).cancel()
-        done = wait([counting], timeout=_COUNT_PATIENCE_S).done and not counting.cancelled()
-        return counting.result() if done else None
+            return ask(self._index)
+        wanted = (what, state.rebuilt, state.rows, state.failed, state.searchable)
+        asked = self._answers.get(wanted)
+        if asked is None:
+            self._answers[wanted] = asked = self._answering.submit(ask, self._index)
+            for old in list(self._answers)[:-_MOST_ANSWERS]:
+                self._answers.pop(old, asked).cancel()
+        wait([asked], timeout=patience_s)
+        known = [asked, *(each for key, each in reversed(self._answers.items()) if older and key[:2] == wanted[:2])]
+        answer: T | None = next((each.result() for each in known if each.done() and not each.cancelled()), None)
+        return answer
 
     def measure(self, kind: str, *, patience_s: float) -> Measurement:
         """A measurement of the whole file."""
@@ -125,14 +138,14 @@ class ViewedFile:
         """Changes whenever a page about this file would change."""
         state = self._index.state
         seen = (state.rows, state.failed, state.unreadable, state.searchable, state.live, state.complete, state.rebuilt)
-        counted = sum(count.done() for count in list(self._counts.values()))
-        made = (counted, self.measurements.updates(self), _modified(beside(self.path, "run.json")))
+        answered = sum(answer.done() for answer in list(self._answers.values()))
+        made = (answered, self.measurements.updates(self), _modified(beside(self.path, "run.json")))
         return blake2b(repr((seen, made, self.notes, self.problem)).encode(), digest_size=8).hexdigest()
 
     def close(self) -> None:
         """Stop following and close the index."""
         self._over.set()
-        self._counter.shutdown(cancel_futures=True)
+        self._answering.shutdown(cancel_futures=True)
         if self._follower.is_alive():
             self._follower.join()
         self._index.close()
