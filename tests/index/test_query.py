@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
+from velodrome.index.fields import FieldNames
 from velodrome.index.query import Compared, Matched, Query, Sort, Words, typed
 
 
@@ -39,6 +40,14 @@ def test_terms_of_every_kind_are_told_apart():
         ("task!=a", Matched("task", "!=", "a", False, 1)),
         ('-"two words"', Words("two words", False, True, 2)),
         ("e-mail", Words("e-mail", False, False, 1)),
+        ("kind:math", Matched("kind", ":", "math", False, 1)),
+        ("-kind:*", Matched("kind", "*", "", True, 2)),
+        ('kind:"*"', Matched("kind", ":", "*", False, 1)),
+        ("expected=104", Matched("expected", "=", "104", False, 1)),
+        ('"my field":"a b"', Matched("my field", ":", "a b", False, 1)),
+        ('-"3"!=x', Matched("3", "!=", "x", True, 2)),
+        ('1<"my field"<=2', Compared("my field", ((">", 1.0), ("<=", 2.0)), False, 3)),
+        ("reward:*", Compared("reward", (), True, 1)),
     ],
 )
 def test_one_term(text: str, term: object):
@@ -63,7 +72,7 @@ def test_nothing_means_everything(text: str):
         ("error: timeout", 'filter, at 6: nothing after "error:" (put a text with spaces in quotes)'),
         ("error>3", 'filter, at 6: "error" is a text: error:part, error=whole or error!=whole'),
         ("state:faild", 'filter, at 7: no state "faild"; did you mean "failed"? (kept, deferred, failed)'),
-        ("aegnt:x", 'filter, at 1: no text field "aegnt"; did you mean "agent"? (put text to search for in quotes)'),
+        ("reward:high", 'filter, at 1: "reward" is a number, and "high" is not one'),
         ('"open', "filter, at 1: a quote is not closed"),
         ("-", 'filter, at 1: nothing after "-"'),
         ("reward<1 ???", "filter, at 10: there is no word to search for in ???"),
@@ -78,11 +87,21 @@ def test_a_mistake_is_one_line_with_its_place(text: str, problem: str):
     assert raised.value.problems == (problem,)
 
 
-def test_an_unknown_number_is_named_with_the_nearest_one_where_fields_are_known():
-    assert Query.parse("accuraci>0.5").terms == (Compared("accuraci", ((">", 0.5),), False, 1),)
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("reward<1 accuraci>0.5", 'filter, at 10: no field "accuraci"; did you mean "accuracy"?'),
+        ("aegnt:x", 'filter, at 1: no field "aegnt"; did you mean "agent"? (put text to search for in quotes)'),
+        ("accuracy:high", 'filter, at 1: "accuracy" is a number, and "high" is not one'),
+        ("kind>3", 'filter, at 1: "kind" is a text: kind:part, kind=whole or kind!=whole'),
+        ('"my field"=1', 'filter, at 1: no field "my field"'),
+    ],
+)
+def test_a_field_is_refused_where_fields_are_known(text: str, problem: str):
+    Query.parse(text)
     with pytest.raises(InputError) as raised:
-        Query.parse("reward<1 accuraci>0.5", ["accuracy"])
-    assert raised.value.problems == ('filter, at 10: no field "accuraci"; did you mean "accuracy"?',)
+        Query.parse(text, FieldNames(("accuracy",), ("kind",)))
+    assert raised.value.problems == (problem,)
 
 
 @given(st.text(max_size=60) | st.text(alphabet='<>=!:"-* reward1.0\\', max_size=40))

@@ -13,12 +13,14 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError
 from velodrome.index.answer_types import FAILED
 from velodrome.index.database import Damaged
-from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
+from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS, TEXT_FIELDS, FieldNames
+from velodrome.index.outside import OutsideValues, TextValues
 from velodrome.settings.names import hint
 
 Column = NDArray[Any]
@@ -34,8 +36,9 @@ _CHUNK_ROWS = 2048
 class Columns:
     """The columns of one snapshot. `columns["reward"]` has one value for each entry."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, outside: OutsideValues) -> None:
         self.connection = connection
+        self._outside = outside
         self._ids: dict[str, int] = dict(connection.execute("SELECT name, id FROM field ORDER BY id"))
         self._loaded: dict[str, Column] = {}
         chunks = self._chunks("number")
@@ -65,10 +68,44 @@ class Columns:
         """The column of a field a person named, of its own or of its task; an unknown one is the user's mistake."""
         if name in TASK_FIELDS:
             return self.tasks[name][self["task"]]
-        known = [*field_names(self.connection), "number"]
-        if name not in known:
-            raise InputError(f'{what}: no field "{name:.60}"{hint(name, [*known, *TASK_FIELDS])}')
-        return self[name]
+        if name not in self.names.numbers:
+            wrong = f'"{name:.60}" is a text' if name in self.names.texts else f'no field "{name:.60}"'
+            raise InputError(f"{what}: {wrong}{hint(name, self.names.numbers)}")
+        if name not in self._outside.names.numbers:
+            return self[self._stored(name)]
+        if name not in self._loaded:
+            numbers, values = self._outside.numbers(name, self._entries)
+            column = np.full(len(self), np.nan)
+            there = np.isin(numbers, self["number"])
+            column[self.positions(numbers[there])] = values[there]
+            self._loaded[name] = column
+        return self._loaded[name]
+
+    @cached_property
+    def names(self) -> FieldNames:
+        """Every field of the entries. One of the file whose name an outside field has is `row.<name>`."""
+        outside = self._outside.names
+        taken = (*outside.numbers, *outside.texts)
+        numbers = [f"row.{name}" if name in taken else name for name in field_names(self.connection)]
+        return FieldNames((*numbers, "number"), TEXT_FIELDS) | outside | FieldNames(TASK_FIELDS)
+
+    def _stored(self, name: str) -> str:
+        """The name a field has in the index."""
+        own, outside = name.removeprefix("row."), self._outside.names
+        return own if own != name and own in (*outside.numbers, *outside.texts) else name
+
+    def outside_texts(self, name: str) -> TextValues | None:
+        """The values of an outside text, with the entries that have each; None if it is not one."""
+        return self._outside.texts(name, self._entries) if name in self._outside.names.texts else None
+
+    @cached_property
+    def _entries(self) -> tuple[Any, ...]:
+        """Changes whenever the entries do."""
+        [(progress,)] = self.connection.execute("SELECT value FROM note WHERE name = 'progress'").fetchall() or [
+            ("{}",)
+        ]
+        values = orjson.loads(progress)
+        return len(self), values.get("rows"), values.get("rebuilt_at")
 
     def positions(self, numbers: Sequence[int] | Column) -> Positions:
         """Where these entries are; those that do not exist are left out."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import orjson
 
 from velodrome.errors import InputError
 from velodrome.index.answer_types import STATES
-from velodrome.index.columns import Column, Columns, Mask, Positions, field_names
+from velodrome.index.columns import Column, Columns, Mask, Positions
 from velodrome.index.database import searchable
+from velodrome.index.outside import TextValues
 from velodrome.index.paging import MANY_ROWS, Holds
-from velodrome.index.query import Compared, Matched, Query, Term, Words
+from velodrome.index.query import ANY, Compared, Matched, Query, Term, Words, as_number
 
 _COMPARE = {
     "<": np.less,
@@ -45,7 +47,7 @@ def all_matching(columns: Columns, query: Query) -> Mask:
 
 
 def _check(columns: Columns, query: Query) -> None:
-    query.check(field_names(columns.connection))
+    query.check(columns.names)
     if query.words and not searchable(columns.connection):
         raise InputError("filter: this Python's SQLite has no full-text search (FTS5); filter by fields")
 
@@ -62,6 +64,9 @@ def condition(columns: Columns, term: Term) -> Mask:
     if isinstance(term, Compared):
         mask = _compared(columns.field(term.field, f"filter, at {term.at}"), term)
     elif isinstance(term, Matched):
+        number = as_number(term)
+        if term.field not in columns.names.texts and number is not None:
+            return condition(columns, number)
         mask = _matched(columns, term)
     else:
         numbers = "SELECT json_group_array(rowid) FROM search WHERE search MATCH ?"
@@ -81,10 +86,21 @@ def _compared(column: Column, term: Compared) -> Mask:
 
 
 def _matched(columns: Columns, term: Matched) -> Mask:
+    equal = replace(term, op="=" if term.op == "!=" else term.op, negated=False)
+    mask = _with_text(columns, equal)
+    number = as_number(equal) if term.field in columns.names.numbers else None
+    if number is not None and (number.bounds or number.negated):  # a text in some rollouts, a number in others
+        mask |= condition(columns, number)
+    return ~mask if term.op == "!=" else mask
+
+
+def _with_text(columns: Columns, term: Matched) -> Mask:
     db = columns.connection
     mask: Mask
-    if term.field == "state":
-        mask = columns["state"] == STATES.index(term.value)
+    if (values := columns.outside_texts(term.field)) is not None:
+        mask = columns.mask(_having(values, term))
+    elif term.field == "state":
+        mask = columns["state"] == STATES.index(term.value) if term.op != ANY else np.ones(len(columns), bool)
     elif term.field == "error":
         mask = columns.mask(_rows(db, "number", "failure", "message", term))
     elif term.field == "key":
@@ -92,17 +108,35 @@ def _matched(columns: Columns, term: Matched) -> Mask:
     else:
         ids = _rows(db, "id", "task" if term.field == "task" else "word", "name", term)
         mask = _has_id(columns[term.field], ids)
-    return ~mask if term.op == "!=" else mask
+    return mask
+
+
+def _having(values: TextValues, term: Matched) -> Column:
+    """The entries that have a value that a term allows, by number."""
+    part = _folded(term.value)
+    test = {ANY: lambda text: True, "=": lambda text: text == term.value, ":": lambda text: part in _folded(text)}[
+        term.op
+    ]
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *(each for text, each in values.items() if test(text))]))
+
+
+def _folded(text: str) -> str:
+    """A text in which ASCII letters have no case."""
+    return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 
 def _rows(db: sqlite3.Connection, wanted: str, table: str, column: str, term: Matched) -> list[int]:
     """Rows whose text is the value of a term, or contains it; the case of ASCII letters is ignored then."""
     value, test = term.value, f"{column} = ?"
-    if term.op == ":" and table == "entry" and "\0" not in value:  # the quickest over a million rows; it ends at a null
+    if term.op == ANY:
+        test = f"{column} != ?"
+    elif (
+        term.op == ":" and table == "entry" and "\0" not in value
+    ):  # the quickest over a million rows; it ends at a null
         part = re.sub("[%_^]", r"^\g<0>", value)
         value, test = f"%{part}%", f"{column} LIKE ? ESCAPE '^'"
     elif term.op == ":":
-        value, test = value.encode().lower().decode(), f"instr(lower({column}), ?)"
+        value, test = _folded(value), f"instr(lower({column}), ?)"
     numbers = db.execute(f"SELECT json_group_array({wanted}) FROM {table} WHERE {test}", (value,)).fetchone()[0]
     rows: list[int] = orjson.loads(numbers)
     return rows

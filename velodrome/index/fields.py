@@ -7,11 +7,24 @@ Every other number at the top level of a rollout is a field too, under its own n
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from velodrome.records.bounds import MAX_NUMBER
 from velodrome.records.facts import RowFacts
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNames:
+    """The names that a filter knows. One that is a number in some rollouts and a text in others is in both."""
+
+    numbers: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+    def __or__(self, other: FieldNames) -> FieldNames:
+        numbers, texts = (*self.numbers, *other.numbers), (*self.texts, *other.texts)
+        return FieldNames(tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(texts)))
 
 
 class Field(NamedTuple):
@@ -41,8 +54,9 @@ FIELDS = (
     Field("finished_at", attrgetter("finished_at")),
 )
 FIELD_NAMES = tuple(field.name for field in FIELDS)
-TEXT_FIELDS = ("key", "task", "agent", "status", "stop", "outcome", "error", "state")
+TEXT_FIELDS = ("key", "task", "agent", "status", "stop", "outcome", "error", "state", "model", "tool")
 TASK_FIELDS = ("n", "pass_rate", "mean_reward")  # of all rollouts of a task
+OWN_NAMES = FieldNames((*FIELD_NAMES, *TASK_FIELDS, "number"), TEXT_FIELDS)  # those of every file
 RESERVED = frozenset((*FIELD_NAMES, *TEXT_FIELDS, *TASK_FIELDS, "number"))
 _LARGEST_EXTRA = 256  # fields of one row
 _LONGEST_NAME = 100

@@ -11,11 +11,13 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
+
+import orjson
 
 import velodrome.index.database as database
 import velodrome.index.lists as lists
@@ -35,10 +37,11 @@ from velodrome.index.answer_types import (
     TaskSummary,
 )
 from velodrome.index.builder import Builder, open_lines
-from velodrome.index.columns import Columns, field_names
+from velodrome.index.columns import Columns
 from velodrome.index.conditions import all_matching
-from velodrome.index.fields import TASK_FIELDS
+from velodrome.index.fields import FieldNames
 from velodrome.index.lines.followed_file import same_file
+from velodrome.index.outside import NotYet, OutsideField, OutsideValues
 from velodrome.index.query import Query, Sort
 from velodrome.records.jsonl import loads
 from velodrome.records.rollout import beside
@@ -56,7 +59,9 @@ _MOST_ENTRIES = 2000  # of one page, or of one task
 class Index:
     """What is in a rollouts file. Safe to use from several threads, and by several processes at once."""
 
-    def __init__(self, rollouts: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, rollouts: Path, *, outside: Sequence[OutsideField] = (), clock: Callable[[], float] = time.time
+    ) -> None:
         if not rollouts.exists():
             raise InputError(f"{rollouts}: there is no such file")
         open_lines(rollouts).close()
@@ -64,6 +69,7 @@ class Index:
         self.path = database.index_path(rollouts)
         self._files = {store.KEPT: rollouts, store.FAILURES: beside(rollouts, "failures.jsonl")}
         self._clock = clock
+        self._outside = OutsideValues(outside, self.numbers_of)
         self._building = threading.RLock()
         self._discarded = database.prepare(self.path)
         self._builder = Builder(self._files, self.path, clock)
@@ -98,7 +104,11 @@ class Index:
 
     def fields(self) -> list[str]:
         """The numeric fields a filter or an order can name, including those of tasks."""
-        return [*self._read(field_names), *TASK_FIELDS]
+        return [name for name in self.names().numbers if name != "number"]
+
+    def names(self) -> FieldNames:
+        """Every field a filter can name, by kind."""
+        return self._query(lambda columns: columns.names)
 
     def page(
         self, query: Query, sort: Sort, *, after: str | None = None, before: str | None = None, limit: int = 50
@@ -111,7 +121,10 @@ class Index:
             note = _unsearched(columns.connection) if query.words else None
             return Page(page.entries, page.next, page.previous, note)
 
-        return self._query(answer)
+        try:
+            return self._query(answer)
+        except NotYet as error:
+            return Page((), note=error.problems[0])
 
     def count(self, query: Query) -> int:
         """How many entries match."""
@@ -193,6 +206,15 @@ class Index:
         number: int | None = self._read(lambda connection: connection.execute(first, (key,)).fetchone()[0])
         return number
 
+    def numbers_of(self, keys: Iterable[str]) -> dict[str, int]:
+        """The number of the first entry with each of these keys; a key that no entry has is left out."""
+        first = (
+            "SELECT e.key, min(e.number) FROM json_each(?) wanted CROSS JOIN entry e ON e.key = wanted.value"
+            " GROUP BY e.key"
+        )
+        wanted = orjson.dumps(list(keys)).decode()
+        return self._read(lambda connection: dict(connection.execute(first, (wanted,)).fetchall()))
+
     def repeats(self, task: str, *, since: int = 0, limit: int = _MOST_ENTRIES) -> Repeats | None:
         """The rollouts of a task from `since` on, by repeat, with a summary of all of them; None if it has none."""
         limit = max(1, min(limit, _MOST_ENTRIES))
@@ -222,7 +244,7 @@ class Index:
         return self._query(draw)
 
     def _query(self, answer: Callable[[Columns], T]) -> T:
-        return self._read(lambda connection: answer(Columns(connection)))
+        return self._read(lambda connection: answer(Columns(connection, self._outside)))
 
     def _read(self, answer: Callable[[sqlite3.Connection], T]) -> T:
         """An answer from one snapshot. An index that is gone or damaged is rebuilt first."""

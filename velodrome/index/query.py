@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 from velodrome.errors import InputError
 from velodrome.index.answer_types import STATES
-from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS, TEXT_FIELDS
+from velodrome.index.fields import OWN_NAMES, TEXT_FIELDS, FieldNames
 from velodrome.settings.names import hint
 from velodrome.timing.invisible import INVISIBLE
 
 NONE = "none"  # `reward:none`: there is no value
+ANY = "*"  # `check:*`: there is a value
 
 _MOST_CHARACTERS = 2000
 _MOST_TERMS = 32
@@ -28,6 +29,7 @@ _TOKEN = re.compile(
 )
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _BY_CODE = r"\\u\{([0-9a-fA-F]{1,6})\}"  # a character that cannot be typed or seen, within quotes or not
+_MATCHES = (":", "=", "==", "!=")
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 
 
@@ -43,7 +45,10 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """A text of a rollout: it holds `value`, or is (`=`) or is not (`!=`) just that."""
+    """A field of a rollout: its text holds `value`, or is (`=`) or is not (`!=`) just that; `*`: there is a value.
+
+    Of a field that is a number the value is one too, and equal or not.
+    """
 
     field: str
     op: str
@@ -65,6 +70,31 @@ class Words:
 Term = Compared | Matched | Words
 
 
+def as_number(term: Matched) -> Compared | None:
+    """What a term means for a field that is a number; None if its value is not one."""
+    if term.op == ANY:
+        return Compared(term.field, (), not term.negated, term.at)
+    if term.op == ":" and term.value.lower() == NONE:
+        return Compared(term.field, (), term.negated, term.at)
+    if not _NUMBER.fullmatch(term.value) or not isfinite(float(term.value)):
+        return None
+    return Compared(term.field, ((term.op.replace(":", "="), float(term.value)),), term.negated, term.at)
+
+
+def _misfit(term: Compared | Matched, known: FieldNames) -> str | None:
+    """What is wrong with the field of a term, if anything."""
+    name = term.field
+    number, text = name in known.numbers, name in known.texts
+    if not (number or text):
+        quotes = " (put text to search for in quotes)" if isinstance(term, Matched) and term.op == ":" else ""
+        return f'no field "{name:.60}"{hint(name, [*known.numbers, *known.texts])}{quotes}'
+    if isinstance(term, Compared) and not number:
+        return f'"{name:.60}" is a text: {name:.60}:part, {name:.60}=whole or {name:.60}!=whole'
+    if isinstance(term, Matched) and not text and as_number(term) is None:
+        return f'"{name:.60}" is a number, and "{term.value:.60}" is not one'
+    return None
+
+
 class _Token(NamedTuple):
     kind: str
     text: str
@@ -80,8 +110,8 @@ class Query:
     text: str = ""
 
     @staticmethod
-    def parse(text: str, fields: Iterable[str] | None = None) -> Query:
-        """The filter a person typed. With `fields`, the numeric ones there are, unknown names are refused at once."""
+    def parse(text: str, fields: FieldNames | None = None) -> Query:
+        """The filter a person typed. With `fields`, those there are, unknown names are refused at once."""
         if len(text) > _MOST_CHARACTERS:
             raise InputError(f"filter: longer than {_MOST_CHARACTERS} characters")
         terms = tuple(_Parser(text).terms())
@@ -92,14 +122,12 @@ class Query:
             query.check(fields)
         return query
 
-    def check(self, fields: Iterable[str]) -> None:
-        """Refuse numeric fields that are not among these."""
-        known = {*fields, *FIELD_NAMES, *TASK_FIELDS, "number"}
+    def check(self, fields: FieldNames) -> None:
+        """Refuse fields that are not among these, and what their kind does not allow."""
+        known = OWN_NAMES | fields
         for term in self.terms:
-            if isinstance(term, Compared) and term.field not in known:
-                raise InputError(
-                    f'filter, at {term.at}: no field "{term.field:.60}"{hint(term.field, known | {*TEXT_FIELDS})}'
-                )
+            if not isinstance(term, Words) and (problem := _misfit(term, known)):
+                raise InputError(f"filter, at {term.at}: {problem}")
 
     @property
     def words(self) -> tuple[Words, ...]:
@@ -161,7 +189,8 @@ class _Parser:
             if rest.text:
                 first = rest
             elif follower.start == first.end and follower.kind == "string":
-                first, compared = self._take(), False
+                first = self._take()
+                compared = self._peek().kind == "op"
             else:
                 raise _wrong(first, 'nothing after "-"')
         else:
@@ -171,7 +200,7 @@ class _Parser:
         if first.kind == "bad":
             unclear = f'"{first.text}" is not understood here (put text to search for in quotes)'
             raise _wrong(first, "a quote is not closed" if first.text == '"' else unclear)
-        if first.kind == "string" or not compared:
+        if not compared or (first.kind == "string" and self._peek().start != first.end):
             return _words(first, negated)
         if _NUMBER.fullmatch(first.text):
             return self._turned(first, negated)
@@ -179,20 +208,22 @@ class _Parser:
 
     def _compared(self, name: _Token, negated: bool) -> Term:
         op = self._take()
-        if op.text == ":" or name.text in TEXT_FIELDS:
+        field = _unquoted(name)
+        if field not in OWN_NAMES.numbers and (field in TEXT_FIELDS or op.text in _MATCHES):
             return self._matched(name, op, negated)
-        value = self._value(op)
-        number = _number(value)
+        if op.text == ":":
+            return self._matched_number(name, op, negated)
+        number = _number(self._value(op))
         following = self._peek()
         if following.kind == "op":
             raise _wrong(following, "write the field between two bounds: 0 < reward < 1")
-        return Compared(_decoded(name.text), ((_plain(op.text), number),), negated, name.start + 1)
+        return Compared(field, ((_plain(op.text), number),), negated, name.start + 1)
 
     def _turned(self, number: _Token, negated: bool) -> Term:
         """`0 < reward` and `0 < reward < 1`."""
         op = self._take()
         name = self._value(op)
-        if op.text == ":" or name.kind != "word" or _NUMBER.fullmatch(name.text) or name.text in TEXT_FIELDS:
+        if op.text == ":" or _NUMBER.fullmatch(name.text) or name.text in TEXT_FIELDS:
             raise _wrong(name, f'a numeric field must come after "{op.text}"')
         bounds = [(_TURNED[_plain(op.text)], _number(number))]
         following = self._peek()
@@ -201,29 +232,29 @@ class _Parser:
             if following.text == ":":
                 raise _wrong(following, '":" is not allowed here')
             bounds.append((_plain(following.text), _number(self._value(following))))
-        return Compared(_decoded(name.text), tuple(bounds), negated, name.start + 1)
+        return Compared(_unquoted(name), tuple(bounds), negated, name.start + 1)
 
-    def _matched(self, name: _Token, op: _Token, negated: bool) -> Term:
+    def _matched_number(self, name: _Token, op: _Token, negated: bool) -> Term:
+        """`reward:1`, `reward:none` and `reward:*`, of a field that every file has."""
+        term = self._matched(name, op, negated)
+        number = as_number(term)
+        if number is None:
+            raise _wrong(name, f'"{term.field}" is a number, and "{term.value:.60}" is not one')
+        return number
+
+    def _matched(self, name: _Token, op: _Token, negated: bool) -> Matched:
         following = self._peek()
         if op.text == ":" and following.kind != "end" and following.start != op.end:
             raise _wrong(op, f'nothing after "{name.text:.60}:" (put a text with spaces in quotes)')
         value = self._value(op, colons=True)
-        text = _unquoted(value)
-        at = name.start + 1
-        if name.text not in TEXT_FIELDS:
-            if text.lower() == NONE:
-                return Compared(_decoded(name.text), (), negated, at)
-            if not _NUMBER.fullmatch(text):
-                raise _wrong(
-                    name,
-                    f'no text field "{name.text:.60}"{hint(name.text, TEXT_FIELDS)} (put text to search for in quotes)',
-                )
-            return Compared(_decoded(name.text), (("=", _number(value)),), negated, at)
-        if op.text not in (":", "=", "==", "!="):
+        if op.text not in _MATCHES:
             raise _wrong(op, f'"{name.text}" is a text: {name.text}:part, {name.text}=whole or {name.text}!=whole')
-        if name.text == "state" and text not in STATES:
+        field, text, at = _unquoted(name), _unquoted(value), name.start + 1
+        if op.text == ":" and value.kind == "word" and text == ANY:
+            return Matched(field, ANY, "", negated, at)
+        if field == "state" and text not in STATES:
             raise _wrong(value, f'no state "{text:.60}"{hint(text, STATES)} ({", ".join(STATES)})')
-        return Matched(name.text, _plain(op.text), text, negated, at)
+        return Matched(field, _plain(op.text), text, negated, at)
 
     def _value(self, op: _Token, *, colons: bool = False) -> _Token:
         if self._peek().kind == "end":

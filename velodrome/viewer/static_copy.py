@@ -73,7 +73,7 @@ class CopyLinks(Links):
 def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int = DEFAULT_LIMIT) -> Copied:
     """Copy the run's page, the rollouts that match, their tasks, and the failures."""
     index = source.read_on()
-    query = Query.parse(where, index.fields())
+    query = Query.parse(where, index.names())
     _prepare(folder)
     entries = list(islice(index.select(query), limit + 1))
     more, entries = len(entries) > limit, entries[:limit]

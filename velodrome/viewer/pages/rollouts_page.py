@@ -45,7 +45,7 @@ def parsed(index: Index, address: Address) -> tuple[Query, Sort, list[str]]:
     """The filter and the order; if one is wrong, its problem, and the default in its place."""
     query, sort = Query(), Sort()
     problems: list[str] = []
-    fields = index.fields()
+    fields = index.names()
     try:
         query = Query.parse(address.q, fields)
     except InputError as error:
