@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from velodrome.cli.plain import read_plain
 from velodrome.cli.verb import Verb
 from velodrome.settings import load
 
@@ -20,7 +21,7 @@ shown as ***. Every mistake is listed, each with its file and key.""",
 
 def run(argv: Sequence[str]) -> int:
     """Load and print."""
-    config = load(argv)
+    config = load(read_plain(argv).words)
     import yaml
 
     print(yaml.safe_dump(config.masked(), sort_keys=False, allow_unicode=True), end="")

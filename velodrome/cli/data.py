@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from velodrome.cli.difficulty import DifficultyFlags, run_difficulty
 from velodrome.cli.options import read_options
+from velodrome.cli.plain import read_plain
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.exchange.data.collating import collate
@@ -52,6 +53,7 @@ class ValidateFlags(Settings):
 class CollateFlags(Settings):
     """The flags of `velo data collate`."""
 
+    configs: tuple[Text, ...] = argument((), title="CONFIG", description="configs: names, or .yaml files")
     to: FilePath = Field(title="FOLDER", description="the folder for TYPE.jsonl, one file per type")
     types: Names = Field((), title="TYPES", description="the types of data sets: type,type [train,validation]")
     overwrite: bool = Field(False, description="replace existing files")
@@ -61,7 +63,7 @@ VERB = Verb(
     usage="velo data prepare SOURCE --to TASKS --prompt TEXT [flags]\nvelo data validate FILE [--json]\n"
     "velo data generate ENVIRONMENT +n=N +output=TASKS [+seed=N] [+split=[train:0.9,validation:0.1]] [+OPTION=…]\n"
     "velo data difficulty ROLLOUTS|+SETTING=… [--output USEFUL --tasks TASKS] [--json]\n"
-    "velo data collate --to FOLDER [--types TYPES] +config_paths=[FILE,…]      (also: ng_prepare_data)",
+    "velo data collate CONFIG … --to FOLDER [--types TYPES]      (also: ng_prepare_data)",
     about="""\
 Prepare tasks from a data set; generate those of a procedural environment by seed; print statistics of a file of tasks
 and every line that is not a task; say which tasks are solved, hopeless or useful for learning; or put the data sets
@@ -88,8 +90,7 @@ examples:
   velo data difficulty rollouts.jsonl --tasks tasks.jsonl --output useful.jsonl
   velo data difficulty +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl \\
       +output_jsonl_fpath=rollouts.jsonl +num_repeats=8
-  velo data collate --to data/all --types example \\
-      "+config_paths=[resources_servers/calculator/configs/calculator.yaml]\"""",
+  velo data collate calculator --to data/all --types example""",
 )
 
 
@@ -121,7 +122,8 @@ def _prepare(flags: PrepareFlags) -> int:
 
 def _collate(words: Sequence[str]) -> int:
     flags = read_flags(CollateFlags, [word for word in words if word[:1] not in "+~"], "velo data collate")
-    config = load([word for word in words if word[:1] in "+~"], scoring=True)
+    typed = [word for word in words if word[:1] in "+~"]
+    config = load(read_plain([*typed, *flags.configs]).words, scoring=True)
     result = collate(config, flags.to, flags.types or ("train", "validation"), overwrite=flags.overwrite)
     for note in result.notes:
         print(one_line(note), file=sys.stderr)

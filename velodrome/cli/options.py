@@ -6,11 +6,14 @@ docs, then those of the groups from left to right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import Field
 
+from velodrome.cli.plain import read_plain
+from velodrome.cli.streams import say
 from velodrome.serving.process.options import ProfilingOptions
 from velodrome.settings import Config, load
 from velodrome.settings.model import Settings, setting_names
@@ -41,13 +44,22 @@ class WatchOptions(ProfilingOptions):
     otlp_endpoint: Text | None = Field(None, description="send every rollout to this OpenTelemetry endpoint")
 
 
-def read_options(model: type[O], config: Config) -> O:
+def read_options(model: type[O], config: Config, defaults: Mapping[str, Any] = MappingProxyType({})) -> O:
     """The settings of a verb, picked from the configuration; other keys in it may serve the config files."""
     names = setting_names(model)
-    return model.read({name: value for name, value in config.settings.items() if name in names})
+    return model.read({**defaults, **{name: value for name, value in config.settings.items() if name in names}})
 
 
 def load_options(model: type[O], argv: Sequence[str], *, scoring: bool = False) -> tuple[Config, O]:
-    """The configuration of a command line, and the verb's own settings. An unknown setting is refused."""
-    config = load(argv, known=setting_names(model), scoring=scoring)
-    return config, read_options(model, config)
+    """The configuration of a command line, and the verb's own settings. An unknown setting is refused.
+
+    A collection without an input gets the example tasks of the one environment that is named.
+    """
+    read = read_plain(argv, model)
+    config = load(read.words, known=setting_names(model), scoring=scoring)
+    defaults = {}
+    if "input" in model.model_fields and not scoring and len(read.examples) == 1:
+        defaults = {"input_jsonl_fpath": read.examples[0]}
+        if config.settings.get("input_jsonl_fpath") is None:
+            say(f"tasks: the examples of the environment, {read.examples[0]}; a .jsonl file gives others")
+    return config, read_options(model, config, defaults)

@@ -46,17 +46,18 @@ def run(argv: Sequence[str]) -> int:
     """Start, wait, stop."""
     from velodrome.serving.process.limits import raise_file_limit
 
-    words = ["+dev=true" if word == "--dev" else word for word in argv]
-    config, settings = load_options(RunOptions, words)
+    config, settings = load_options(RunOptions, argv)
     if not any("url" not in instance.settings for instance in config.instances.values()):
-        raise InputError("there is no server to start: give +config_paths=[…] (see velo run --help)")
+        raise InputError(
+            "there is no server to start: name configs, as in velo run calculator local_model (see velo run --help)"
+        )
     raise_file_limit()
     supervisor = Supervisor(config, settings, say)
     if settings.dev:
         from velodrome.serving.process.reload import watch
 
         def reload() -> Config:
-            return load_options(RunOptions, words)[0]
+            return load_options(RunOptions, argv)[0]
 
         asyncio.run(supervisor.run(while_up=lambda up: watch(up, reload, say, Path.cwd())))
     else:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from pydantic import Field
 
+from velodrome.cli.plain import config_names, read_plain
 from velodrome.cli.streams import reassured
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.examiner.examination import MOST_TASKS, RULES, examine_subject, known_rules
 from velodrome.examiner.subject import named_subject
 from velodrome.settings.model import Settings
-from velodrome.settings.values import Count, FilePath, Names
+from velodrome.settings.overrides import Word
+from velodrome.settings.values import Count, FilePath, Names, Text
 from velodrome.timing.invisible import escaped, printed_json
 from velodrome.timing.report import for_stream
 
@@ -25,6 +28,7 @@ class ExamFlags(Settings):
     """The flags of `velo test`."""
 
     name: str | None = argument(None, title="NAME", description="an environment: its name, folder, or file.py:Class")
+    configs: tuple[Text, ...] = argument((), title="CONFIG", description="configs that it needs: names or .yaml files")
     tasks: FilePath | None = Field(None, description="tasks to use, in place of data/example.jsonl")
     most_tasks: Count = Field(MOST_TASKS, description="how many tasks are answered; the data are checked as a whole")
     only: Names | None = Field(None, title="A,B", description="these rules and no others")
@@ -34,10 +38,10 @@ class ExamFlags(Settings):
 
 
 VERB = Verb(
-    usage="velo test NAME [flags] [+key=value …]\nvelo test --list",
+    usage="velo test NAME [CONFIG …] [flags] [+key=value …]\nvelo test --list",
     about="""\
 Judge an environment: its reference answers, wrong answers, cheats and tools, many rollouts at once, served and
-embedded. With +config_paths=[…] NAME is an instance of that config.""",
+embedded. With configs, or +config_paths=[…], NAME is an instance of them.""",
     settings={"flags": ExamFlags},
     more="""exit code: 0 passed, 2 a mistake in the input, 3 a rule is broken
 
@@ -47,7 +51,7 @@ examples:
   velo test calculator
   velo test resources_servers/weather --strict
   velo test weather.py:Weather --tasks tasks.jsonl
-  velo test my_math "+config_paths=[my_math.yaml,judge.yaml]" --only references,cheats
+  velo test my_math my_math.yaml judge.yaml --only references,cheats
   velo test calculator --json | jq .passed""",
 )
 
@@ -63,7 +67,7 @@ def run(argv: Sequence[str]) -> int:
         raise InputError("no environment: give one, as in velo test calculator (see velo envs)")
     known_rules(flags.only or ())
     with reassured(f"examining {escaped(flags.name)}") as tell:
-        subject = named_subject(flags.name, overrides, flags.tasks)
+        subject = named_subject(flags.name, _words(flags, overrides), flags.tasks)
         work = examine_subject(subject, only=flags.only, most_tasks=flags.most_tasks, strict=flags.strict, tell=tell)
         report = asyncio.run(work)
     if flags.as_json:
@@ -71,3 +75,9 @@ def run(argv: Sequence[str]) -> int:
     else:
         print(for_stream("\n".join(map(escaped, report.lines())), sys.stdout))
     return 0 if report.passed else BROKEN
+
+
+def _words(flags: ExamFlags, overrides: Sequence[str]) -> list[Word]:
+    """The settings of the config that NAME is in: with configs, the environment's own is one of them."""
+    own = [flags.name] if flags.configs and flags.name in config_names(Path.cwd()) else []
+    return read_plain([*overrides, *own, *flags.configs]).words

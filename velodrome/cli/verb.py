@@ -45,7 +45,7 @@ class Verb:
         """A message of the package with switches as they are typed: "set overwrite" becomes "give --overwrite"."""
         for model in self.settings.values():
             for name, each in ordered_fields(model).items():
-                if _plain(each.annotation) is bool:
+                if plain_kind(each.annotation) is bool:
                     typed = f"+{name}=true" if self.has_plus(model) else f"--{_dashed(name)}"
                     text = re.sub(rf"\bset {name}\b", f"give {typed}", text)
         return text
@@ -108,7 +108,7 @@ class _VerbParser(argparse.ArgumentParser):
 
 
 def _add(parser: argparse.ArgumentParser, name: str, each: FieldInfo) -> None:
-    kind = _plain(each.annotation)
+    kind = plain_kind(each.annotation)
     extra = each.json_schema_extra if isinstance(each.json_schema_extra, dict) else {}
     many = get_origin(kind) is tuple
     if extra.get("positional"):
@@ -116,7 +116,7 @@ def _add(parser: argparse.ArgumentParser, name: str, each: FieldInfo) -> None:
     elif kind is bool:
         parser.add_argument(f"--{_dashed(name)}", dest=name, action="store_true", default=None)
     elif many:  # files, or names with commas between them
-        files = _plain(get_args(kind)[0]) is Path
+        files = plain_kind(get_args(kind)[0]) is Path
         parser.add_argument(
             f"--{_dashed(name)}", dest=name, nargs="+" if files else None, action="extend" if files else "append"
         )
@@ -126,23 +126,23 @@ def _add(parser: argparse.ArgumentParser, name: str, each: FieldInfo) -> None:
         parser.add_argument(f"--{_dashed(name)}", dest=name)
 
 
-def _plain(kind: Any) -> Any:
+def plain_kind(kind: Any) -> Any:
     """The type without None and without what validates it."""
     if get_origin(kind) is Annotated:
-        return _plain(get_args(kind)[0])
+        return plain_kind(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
-        return _plain(next(each for each in get_args(kind) if each is not NoneType))
+        return plain_kind(next(each for each in get_args(kind) if each is not NoneType))
     return kind
 
 
 def _typed(name: str, each: FieldInfo) -> str:
     """A flag or an argument as it is typed: `--by FIELD`, `--json`, `FILE`."""
-    kind = _plain(each.annotation)
+    kind = plain_kind(each.annotation)
     extra = each.json_schema_extra if isinstance(each.json_schema_extra, dict) else {}
     value = each.title or ("|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else _value_name(kind))
     if kind is bool:
         return f"--{_dashed(name)}"
-    if get_origin(kind) is tuple and (extra.get("positional") or _plain(get_args(kind)[0]) is Path):
+    if get_origin(kind) is tuple and (extra.get("positional") or plain_kind(get_args(kind)[0]) is Path):
         value = f"{value} …"
     if extra.get("positional"):
         return value

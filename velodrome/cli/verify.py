@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from velodrome.cli.collect import finish, run_async, stopped_by_signals, use_limits, with_output
 from velodrome.cli.options import ServerOptions, load_options
@@ -47,12 +46,10 @@ def run(argv: Sequence[str]) -> int:
     """Verify, print the metrics, and say how it ended."""
     from velodrome.serving.discovery import find
 
-    files = [word for word in argv if "=" not in word and word[:1] not in "+~-"]
-    config, options = load_options(VerifyOptions, [word for word in argv if word not in files], scoring=True)
-    path = Path(files[0]).expanduser() if files else options.input
-    if path is None or len(files) > 1:
-        raise InputError("give one input: velo verify rollouts.jsonl +config_paths=[…] (see velo verify --help)")
-    source = find_input(path)
+    config, options = load_options(VerifyOptions, argv, scoring=True)
+    if options.input is None:
+        raise InputError("give one input: velo verify rollouts.jsonl calculator (see velo verify --help)")
+    source = find_input(options.input)
     options, output = with_output(options, source, options.output or verification.default_output(source))
     config, servers = find(config, embedded=options.embedded, scoring=True)
     use_limits(options)

@@ -20,6 +20,7 @@ from velodrome.serving.connect import Components, component_class, entry_file, l
 from velodrome.settings import Instance, load
 from velodrome.settings.files import find_input
 from velodrome.settings.names import AGENTS, RESOURCES
+from velodrome.settings.overrides import Word
 
 Json = dict[str, Any]
 
@@ -46,7 +47,7 @@ class Subject:
     owned: bool = True
 
 
-def named_subject(name: str, overrides: Sequence[str] = (), tasks: Any = None) -> Subject:
+def named_subject(name: str, overrides: Sequence[Word] = (), tasks: Any = None) -> Subject:
     """The environment of a folder, a file, an implementation or, with a config, an instance."""
     if overrides:
         return _configured(name, overrides, tasks)
@@ -85,7 +86,7 @@ def live_subject(environment: Any, tasks: Any = None) -> Subject:
     return Subject(type(environment).__name__, lambda: environment, rows, missing, owned=False)
 
 
-def _configured(name: str, overrides: Sequence[str], tasks: Any) -> Subject:
+def _configured(name: str, overrides: Sequence[Word], tasks: Any) -> Subject:
     config = load(overrides, scoring=True)
     there = [each.name for each in config.instances.values() if each.kind == RESOURCES]
     if name not in there:

@@ -14,12 +14,12 @@ from velodrome.settings.blocks import Config, keep_for_scoring
 from velodrome.settings.checks import check_known, check_references, instances
 from velodrome.settings.files import ENV_FILE, Layer, Reader
 from velodrome.settings.interpolation import referenced, resolve
-from velodrome.settings.overrides import COMMAND_LINE, Change, parse
+from velodrome.settings.overrides import COMMAND_LINE, Change, Word, parse
 from velodrome.settings.tree import Tree, is_block
 
 
 def load(
-    overrides: Sequence[str],
+    overrides: Sequence[Word],
     *,
     known: Collection[str] = (),
     config_paths: Sequence[str] | None = None,
@@ -78,7 +78,8 @@ def _config_paths(changes: Sequence[Change], from_env: Any, problems: list[str])
             if len(change.path) > 1:
                 problems.append(f"{COMMAND_LINE}: {'.'.join(change.path)}: give config_paths whole, as a list")
             else:
-                paths, source = change.value, COMMAND_LINE
+                before = paths if change.append and source == COMMAND_LINE and isinstance(paths, list) else []
+                paths, source = ([*before, *change.value] if change.append else change.value), COMMAND_LINE
                 if change.remove:
                     paths = None
     return paths, source

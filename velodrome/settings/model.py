@@ -132,7 +132,7 @@ def _expected(detail: ErrorDetails) -> str:
 def _meaning(model: type[BaseModel], key: str) -> str:
     """What a missing setting is for, and its name in Python where that is another."""
     for name, field in model.model_fields.items():
-        if key in _names(name, field):
+        if key in field_names(name, field):
             python = f" (in Python: {name})" if key != name else ""
             return f"{python}: {field.description}" if field.description else python
     return ""
@@ -143,7 +143,7 @@ def _inner_model(model: type[BaseModel], path: list[Any]) -> type[BaseModel]:
     for part in path:
         if isinstance(part, int):
             continue
-        field = next((field for name, field in model.model_fields.items() if part in _names(name, field)), None)
+        field = next((field for name, field in model.model_fields.items() if part in field_names(name, field)), None)
         kind = None if field is None else field.annotation
         kind = next(iter(get_args(kind)), kind)
         if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
@@ -154,15 +154,15 @@ def _inner_model(model: type[BaseModel], path: list[Any]) -> type[BaseModel]:
 
 def setting_names(model: type[BaseModel]) -> set[str]:
     """The names a user may write: the alias of a field where it has one, else its name."""
-    return {_names(name, field)[0] for name, field in model.model_fields.items()}
+    return {field_names(name, field)[0] for name, field in model.model_fields.items()}
 
 
 def setting_keys(model: type[BaseModel]) -> set[str]:
     """Every key that is accepted, inner names and further aliases included."""
-    return {key for name, field in model.model_fields.items() for key in _names(name, field)}
+    return {key for name, field in model.model_fields.items() for key in field_names(name, field)}
 
 
-def _names(name: str, field: FieldInfo) -> list[str]:
+def field_names(name: str, field: FieldInfo) -> list[str]:
     """All names of a field; the one to show comes first."""
     alias = field.validation_alias or field.alias
     if isinstance(alias, AliasChoices):
@@ -184,7 +184,7 @@ def settings_table(model: type[BaseModel], *, first: str = "setting") -> str:
         default = _default_text(field)
         shown = f"`{default}`" if default else "required" if field.is_required() else ""
         text = (field.description or "").replace("|", "\\|").replace("<", "\\<")
-        lines.append(f"| `{_names(name, field)[0]}` | {shown} | {text} |")
+        lines.append(f"| `{field_names(name, field)[0]}` | {shown} | {text} |")
     return "\n".join(lines)
 
 
@@ -193,7 +193,7 @@ def setting_rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
     for name, field in ordered_fields(model).items():
         default = _default_text(field)
         text = field.description or ""
-        yield _names(name, field)[0], f"{text} [{default}]" if default else text, default
+        yield field_names(name, field)[0], f"{text} [{default}]" if default else text, default
 
 
 def _default_text(field: FieldInfo) -> str:

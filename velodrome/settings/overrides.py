@@ -35,17 +35,24 @@ class Change:
     value: Any = None
     remove: bool = False
     only_equal: bool = False
+    append: bool = False  # add to the list that the command line has already
 
 
 class _Refused(Exception):
     """Why an override cannot be used, with the way out."""
 
 
-def parse(texts: Sequence[str], problems: list[str]) -> tuple[list[Change], set[str]]:
+Word = str | Change  # an override as it was typed, or the change that a word of another form stands for
+
+
+def parse(texts: Sequence[Word], problems: list[str]) -> tuple[list[Change], set[str]]:
     """The changes, in order, and the first key of every override that could not be read."""
     changes: list[Change] = []
     broken: set[str] = set()
     for text in _with_values(texts):
+        if isinstance(text, Change):
+            changes.append(text)
+            continue
         try:
             changes.append(_change(text))
         except _Refused as refused:
@@ -54,13 +61,14 @@ def parse(texts: Sequence[str], problems: list[str]) -> tuple[list[Change], set[
     return changes, broken
 
 
-def _with_values(texts: Sequence[str]) -> list[str]:
+def _with_values(texts: Sequence[Word]) -> list[Word]:
     """The overrides, with `--limit 3` as one: the value of a flag is not a second mistake."""
-    joined: list[str] = []
+    joined: list[Word] = []
     for text in texts:
-        is_value = text[:1] not in ("", "-", "+", "~") and "=" not in text
-        if is_value and joined and joined[-1].startswith("--") and "=" not in joined[-1]:
-            joined[-1] += f"={text}"
+        last = joined[-1] if joined else ""
+        is_value = isinstance(text, str) and text[:1] not in ("", "-", "+", "~") and "=" not in text
+        if is_value and isinstance(last, str) and last.startswith("--") and "=" not in last:
+            joined[-1] = f"{last}={text}"
         else:
             joined.append(text)
     return joined

@@ -1,0 +1,208 @@
+"""The short form of a command line: `velo collect calculator local_model tasks.jsonl -n 4 -o rollouts.jsonl`.
+
+A name is a config of this folder, of an installed environment or of the package; a .yaml is a config, a .jsonl the
+input, and an option is a setting by its short name. Each becomes the change that `+name=value` would have made, so both
+forms can be mixed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from velodrome.cli.streams import say
+from velodrome.cli.verb import plain_kind
+from velodrome.errors import InputError
+from velodrome.settings.files import PACKAGE, find_file, is_pattern
+from velodrome.settings.installed import installed_names, installed_place
+from velodrome.settings.model import Settings, field_names, ordered_fields
+from velodrome.settings.names import KINDS, MODELS, RESOURCES, hint
+from velodrome.settings.overrides import Change, Word
+
+SHORT = MappingProxyType({"-o": "output", "-n": "repeats"})
+_CONFIGS = (".yaml", ".yml")
+_ROWS = (".jsonl", ".jsonl.zst")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
+
+
+@dataclass
+class PlainWords:
+    """A command line in which every word is a setting; and the example tasks of the environments it names."""
+
+    words: list[Word] = field(default_factory=list)
+    configs: list[str] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+
+    @cached_property
+    def examples(self) -> list[str]:
+        """The example tasks of the environments that are named."""
+        folders = dict.fromkeys(_folder(path) for path in self.configs)
+        paths = [f"{folder}/data/example.jsonl" for folder in folders if folder]
+        return [path for path in paths if find_file(path, Path.cwd()) is not None]
+
+
+def option_names(model: type[Settings]) -> dict[str, tuple[str, FieldInfo]]:
+    """The options of a model, each with the setting that it stands for: `--repeats` is `num_repeats`."""
+    found: dict[str, tuple[str, FieldInfo]] = {}
+    for name, each in ordered_fields(model).items():
+        if plain_kind(each.annotation) in (str, int, float, bool, Path) or _is_choice(each):
+            names = field_names(name, each)
+            found |= {f"--{typed.replace('_', '-')}": (names[0], each) for typed in (name, *names)}
+            found |= {short: (names[0], each) for short, long in SHORT.items() if long == name}
+    return found
+
+
+def read_plain(words: Sequence[str], model: type[Settings] = Settings) -> PlainWords:
+    """The words with names, files and options as settings. What is none of these is left as it is."""
+    options = option_names(model)
+    read = PlainWords()
+    takes_input = "input" in model.model_fields
+    problems: list[str] = []
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word.startswith("-"):
+            _read_option(word, waiting, options, read, problems)
+        elif word[:1] in ("+", "~", "") or "=" in word:
+            read.words.append(word)
+        elif takes_input and _is_input(word):
+            read.inputs.append(word)
+        else:
+            _read_name(word, read, problems)
+    if len(read.inputs) > 1:
+        several = ", ".join(read.inputs[:3])
+        problems.append(f"{several}: one input, please; several files are a pattern in quotes: 'shards/*.jsonl'")
+    if problems:
+        raise InputError(*problems)
+    read.words += [Change(("input_jsonl_fpath",), path) for path in read.inputs]
+    if read.configs:
+        read.words.append(Change(("config_paths",), read.configs, append=True))
+    return read
+
+
+def _read_option(
+    word: str,
+    waiting: list[str],
+    options: Mapping[str, tuple[str, FieldInfo]],
+    read: PlainWords,
+    problems: list[str],
+) -> None:
+    option, equals, value = word.partition("=")
+    if option[:2] in SHORT and len(option) > 2:
+        option, equals, value = word[:2], "=", word[2:].removeprefix("=")
+    if option not in options:
+        if "." in option:  # a part of a setting, which the grammar of settings says how to write
+            read.words.append(word)
+        else:
+            problems.append(f"unknown option {option:.60}{hint(option, options)} (see --help)")
+            if not equals and waiting and waiting[0][:1] not in ("+", "~", "-"):
+                waiting.pop(0)  # its value, which is not a second mistake
+        return
+    name, each = options[option]
+    kind = plain_kind(each.annotation)
+    if kind is bool:
+        value = value or "true"
+    elif not equals:
+        if not waiting or waiting[0][:1] in ("+", "~") or waiting[0][:2] == "--":
+            problems.append(f"{option} needs a value: {option} {'FILE' if kind is Path else 'VALUE'}")
+            return
+        value = waiting.pop(0)
+    read.words.append(Change((name,), value if kind in (str, Path) or _is_choice(each) else _scalar(value)))
+
+
+def _scalar(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    if not _NUMBER.fullmatch(text):
+        return text
+    return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
+def _is_choice(each: FieldInfo) -> bool:
+    return "Literal" in str(each.annotation) and plain_kind(each.annotation) is not int
+
+
+def _is_input(word: str) -> bool:
+    path = Path(word)
+    return (
+        word.endswith(_ROWS) or is_pattern(path) or (path.is_file() and path.suffix not in _CONFIGS and _is_rows(path))
+    )
+
+
+def _is_rows(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(64).lstrip()[:1] in (b"{", b"(")  # JSON, or zstd
+
+
+def _read_name(word: str, read: PlainWords, problems: list[str]) -> None:
+    """A config by its path or its name; a file of this folder goes first."""
+    if word.endswith(_CONFIGS):
+        read.configs.append(word)
+        return
+    names = config_names(Path.cwd())
+    packaged = sorted(names.get(word, ()))
+    own = next((path for path in (word, *(f"{word}{end}" for end in _CONFIGS)) if Path(path).is_file()), None)
+    if own is not None:
+        read.configs.append(own)
+        if packaged:
+            say(f"{word}: the file {own} is used, not the config {packaged[0]}")
+    elif len(packaged) == 1:
+        read.configs.append(packaged[0])
+        here, shipped = Path.cwd() / packaged[0], PACKAGE / packaged[0]
+        if here.is_file() and shipped.is_file() and not here.samefile(shipped):
+            say(f"{word}: {packaged[0]} of this folder is used, not the packaged one")
+    elif packaged:
+        problems.append(f"{word}: several configs have this name; give one of {', '.join(packaged)}")
+    elif configs := _configs_in(word):
+        read.configs += configs
+    else:
+        problems.append(f"{word}: {_unknown_name(word, names)}")
+
+
+def _configs_in(word: str) -> list[str]:
+    """The config of a folder that is given by its path: the one of its name, or its only one."""
+    found = sorted(Path(word).glob("configs/*.y*ml")) if os.sep in word and Path(word).is_dir() else []
+    named = [path for path in found if path.stem == Path(word).name]
+    return [str(path) for path in named or found] if len(named or found) == 1 else []
+
+
+def _unknown_name(word: str, names: Mapping[str, set[str]]) -> str:
+    near = hint(word, names)
+    models = [name for name, paths in names.items() if any(path.startswith(MODELS) for path in paths)]
+    way = near or f"; velo envs lists the environments; models are {', '.join(sorted(models))}"
+    return f"no file and no config of this name{way}"
+
+
+def config_names(cwd: Path) -> dict[str, set[str]]:
+    """The names of configs and where each is: of this folder, of installed environments, of the package."""
+    names: dict[str, set[str]] = {}
+    folders: dict[str, set[str]] = {}
+    for base in dict.fromkeys((cwd, PACKAGE)):
+        for kind in KINDS:
+            for file in base.glob(f"{kind}/*/configs/*.y*ml"):
+                folders.setdefault(f"{kind}/{file.parent.parent.name}", set()).add(file.name)
+    for name in installed_names():
+        folder = installed_place(f"{RESOURCES}/{name}")
+        for file in folder.glob("configs/*.y*ml") if folder is not None else ():
+            folders.setdefault(f"{RESOURCES}/{name}", set()).add(file.name)
+    for folder_name, files in folders.items():
+        own = folder_name.rpartition("/")[2]
+        for file_name in files:
+            path, stem = f"{folder_name}/configs/{file_name}", Path(file_name).stem
+            for name in {stem, own} if len(files) == 1 else {stem}:
+                names.setdefault(name, set()).add(path)
+    return names
+
+
+def _folder(config: str) -> str | None:
+    """The folder of an environment that has this config; None for another kind."""
+    parts = Path(config).parts
+    return "/".join(parts[:-2]) if RESOURCES in parts[:-3] and parts[-2] == "configs" else None
