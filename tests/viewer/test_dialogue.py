@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.viewer.parts.dialogue import Argument, Call, ShownMessage, conversation, final_answer, pretty
+from velodrome.viewer.content import attachments
+from velodrome.viewer.parts.dialogue import (
+    Argument,
+    Call,
+    ShownMessage,
+    conversation,
+    final_answer,
+    other_players,
+    pretty,
+)
 from velodrome.viewer.parts.difference import divergence
 
 JSON = st.recursive(
@@ -118,7 +129,7 @@ def test_items_of_the_responses_shape_stand_in_the_output_too_whatever_they_are(
         ShownMessage("assistant", "in between"),
         ShownMessage("other", "7", name="not a message"),
         ShownMessage("other", pretty({"type": "reasoning", "summary": [{"text": 5}]}), name="reasoning"),
-        ShownMessage("assistant", f"{pretty({'type': 'output_text', 'text': 5})}\n{pretty(image)}"),
+        ShownMessage("assistant", pretty({"type": "output_text", "text": 5}), attached=attachments([image])),
         ShownMessage("assistant", "bye"),
     ]
 
@@ -144,10 +155,77 @@ def test_an_assistant_that_said_nothing_is_not_passed_over():
     assert said == [ShownMessage("assistant", "")]
 
 
-def test_a_picture_is_named_and_not_shown():
-    part = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 1000}
-    row = {"responses_create_params": {"input": [{"role": "user", "content": [{"text": "look"}, part]}]}}
-    assert conversation(row)[0].text == "look\n[input_image: 1,068 characters of JSON]"
+PNG = b64encode(
+    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89"
+).decode()
+PICTURE = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"}
+
+
+def test_a_picture_is_kept_beside_the_text_and_named_where_it_cannot_be_shown():
+    row = {"responses_create_params": {"input": [{"role": "user", "content": [{"text": "look"}, PICTURE]}]}}
+    [said] = conversation(row)
+    assert (said.text, [each.src for each in said.attached]) == ("look", [PICTURE["image_url"]])
+    assert said.aloud == "look\n[image: image, 33 bytes]"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "input_text", "text": "shot"}, PICTURE]},
+        {
+            "role": "tool",
+            "tool_call_id": "c",
+            "content": orjson.dumps([{"type": "text", "text": "shot"}, PICTURE]).decode(),
+        },
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "shot"}, PICTURE]},
+    ],
+    ids=["parts", "parts as JSON", "an item"],
+)
+def test_a_picture_in_a_tool_result_is_kept_beside_its_text(result: dict[str, Any]):
+    call = {"role": "assistant", "tool_calls": [{"id": "c", "name": "screenshot", "arguments": "{}"}]}
+    [said] = conversation({"output": [call, result]})
+    assert (said.calls[0].result, [each.src for each in said.calls[0].attached]) == ("shot", [PICTURE["image_url"]])
+    assert said.calls[0].aloud == "shot\n[image: image, 33 bytes]"
+
+
+def test_a_result_that_is_a_list_of_objects_stays_as_it_is():
+    text = '[{"type": "apple"}, {"type": "pear"}]'
+    assert [each.text for each in conversation({"output": [{"role": "tool", "content": text}]})] == [text]
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [("error: not a number", True), ("ZeroDivisionError: division", True), ('{"error": "x"}', True), (None, True),
+     ("Traceback (most recent call last):", True), ('{"error": null}', False), ("no errors", False), ("4", False)],
+)  # fmt: skip
+def test_a_call_that_went_wrong_is_known_by_its_result(result: str | None, failed: bool):
+    assert Call("f", [], result).failed is failed
+
+
+def test_the_other_players_have_their_own_conversations():
+    def talk(word: str) -> dict[str, Any]:
+        request = {"input": [{"role": "user", "content": f"you are {word}"}]}
+        return {"responses_create_params": request, "output": [{"role": "assistant", "content": word}], "usage": {}}
+
+    row = {**talk("giver"), "players": {"giver": talk("giver"), "taker": talk("taker"), "odd": 7}}
+    assert {name: [said.text for said in talk] for name, talk in other_players(row).items()} == {
+        "taker": ["you are taker", "taker"]
+    }
+    assert other_players({"players": ["x"]}) == {}
+
+
+def test_what_the_model_said_has_the_place_of_its_call():
+    calls = [{"id": "c", "name": "f", "arguments": "{}"}]
+    made = [
+        {"role": "assistant", "reasoning_content": "hm", "content": "one", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c", "content": "x"},
+        {"role": "user", "content": "and?"},
+        {"role": "assistant", "content": "two"},
+    ]
+    shown = conversation({"responses_create_params": {"input": "?"}, "output": made})
+    assert [(said.role, said.turn) for said in shown] == [
+        ("user", 0), ("reasoning", 1), ("assistant", 1), ("assistant", 1), ("user", 0), ("assistant", 2)
+    ]  # fmt: skip
 
 
 @settings(max_examples=100)

@@ -171,7 +171,8 @@ _RUN_PAGES: dict[str, tuple[str, Callable[[ViewedFile, Links, Address], Json]]] 
 def _address(request: Request) -> Address:
     """What the address says. An offset that is not a number is the start of the list."""
     query, name = request.query_params, request.path_params.get("name")
-    texts = {each: query.get(each, "") for each in ("q", "sort", "after", "before", "show", "id", "only", "at", "raw", "find")}
+    names = ("q", "sort", "after", "before", "show", "id", "only", "at", "raw", "find")
+    texts = {each: query.get(each, "") for each in names}
     since = query.get("since", "")
     number = 0 if name is None else long(name)
     if number is None:

@@ -5,8 +5,9 @@ A row may hold anything: what has an unexpected shape is shown as JSON; nothing 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 from typing import Any
 
@@ -14,6 +15,7 @@ import orjson
 
 from velodrome.records.conversation import TOKEN_FIELDS, flaw, messages, text_of
 from velodrome.records.mending import HOSTILE
+from velodrome.viewer.content import Attachment, attachments
 
 Json = dict[str, Any]
 
@@ -21,6 +23,9 @@ ROLES = ("system", "developer", "user", "reasoning", "assistant", "refusal", "to
 _MOST_PARSED = 2_000_000  # characters of a tool call's arguments that are looked into
 _MOST_ARGUMENTS = 50
 _MOST_MESSAGES = 2_000  # of one rollout
+_MOST_PLAYERS = 20
+_MOST_RESULT = 50_000_000  # characters of a tool result that are looked into for pictures
+_FAILED = re.compile(r"\s*(error\b|\w*(Error|Exception)\b|Traceback \(|\{\s*\"error\"\s*:\s*[^n\s])", re.IGNORECASE)
 _SPEAKERS = frozenset(ROLES) - {"other"}
 _SPOKEN = ("tool_calls", "refusal", "reasoning_content", "reasoning_encrypted")
 _SILENT = frozenset(("role", "type", "content", "id", "status", "name", "annotations", "logprobs", *TOKEN_FIELDS))
@@ -43,11 +48,25 @@ class Call:
     result: str | None
     parsed: bool = True
     raw: str = field(default="", compare=False)
+    attached: list[Attachment] = field(default_factory=list)
+
+    @property
+    def aloud(self) -> str | None:
+        """The result, and what is attached to it by its name."""
+        return None if self.result is None else "\n".join((self.result, *map(attachment_name, self.attached)))
+
+    @property
+    def failed(self) -> bool:
+        """Whether it looks as if the call went wrong."""
+        return not self.parsed or self.result is None or _FAILED.match(self.result) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """One message as a page shows it. `in_prompt`: it came with the task; all others are output."""
+    """One message as a page shows it. `in_prompt`: it came with the task; all others are output.
+
+    `attached` is what is not text; `turn` is the place of the model call that made it, from 1.
+    """
 
     role: str
     text: str = ""
@@ -55,6 +74,13 @@ class ShownMessage:
     calls: list[Call] = field(default_factory=list)
     in_prompt: bool = False
     tokens: str = ""
+    attached: list[Attachment] = field(default_factory=list)
+    turn: int = field(default=0, compare=False)
+
+    @property
+    def aloud(self) -> str:
+        """The text, and what is attached by its name."""
+        return "\n".join((*filter(None, (self.text,)), *map(attachment_name, self.attached)))
 
 
 def conversation(row: Json) -> list[ShownMessage]:
@@ -63,6 +89,23 @@ def conversation(row: Json) -> list[ShownMessage]:
     if len(shown) == _MOST_MESSAGES:
         shown.append(ShownMessage("other", "the rest of the conversation is not shown; the raw JSON has it"))
     return shown
+
+
+def other_players(row: Json) -> dict[str, list[ShownMessage]]:
+    """The conversations of the other players of a game, by name (see docs/environments.md#several-players)."""
+    players = row.get("players")
+    if not isinstance(players, dict):
+        return {}
+    others = [(name, each) for name, each in players.items() if isinstance(each, dict) and "output" in each]
+    return {
+        str(name): conversation(each) for name, each in others[:_MOST_PLAYERS] if each["output"] != row.get("output")
+    }
+
+
+def attachment_name(attached: Attachment) -> str:
+    """What stands for an attachment where it cannot be shown."""
+    size = "" if attached.size is None else f", {attached.size:,} bytes"
+    return f"[{attached.kind}: {attached.name or attached.href or 'without a name'}{size}]"
 
 
 def final_answer(row: Json) -> str:
@@ -87,12 +130,12 @@ def _prompt(row: Json) -> Iterator[ShownMessage]:
     if not isinstance(params, dict):
         return
     if params.get("instructions"):
-        yield ShownMessage("system", _text(params["instructions"]), in_prompt=True)
+        yield _said("system", params["instructions"], in_prompt=True)
     value = params.get("input")
     if isinstance(value, list):
         yield from _shown(_as_messages(value), in_prompt=True)
     elif value is not None:
-        yield ShownMessage("user", _text(value), in_prompt=True)
+        yield _said("user", value, in_prompt=True)
 
 
 def _output(row: Json) -> Iterator[ShownMessage]:
@@ -110,6 +153,7 @@ def _output(row: Json) -> Iterator[ShownMessage]:
 def _as_messages(items: list[Any]) -> list[Any]:
     """Items of the Responses shape as messages; plain messages stay as they are, in order."""
     result: list[Any] = []
+    items = [_pictured_result(item) for item in items]
     for raw, stretch in groupby(items, key=_is_item):
         run = list(stretch)
         try:
@@ -117,6 +161,13 @@ def _as_messages(items: list[Any]) -> list[Any]:
         except HOSTILE:
             result += [{"role": "other", "item": item} for item in run]
     return result
+
+
+def _pictured_result(item: Any) -> Any:
+    """A tool's result with pictures as a message, which keeps them."""
+    if isinstance(item, dict) and item.get("type") == "function_call_output" and _odd_parts(item.get("output")):
+        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item["output"]}
+    return item
 
 
 def _is_item(item: Any) -> bool:
@@ -137,6 +188,7 @@ def _odd_parts(content: Any) -> bool:
 def _shown(made: list[Any], *, in_prompt: bool) -> Iterator[ShownMessage]:
     """Messages one by one; the results that follow a message with calls are shown with the calls."""
     taken: set[int] = set()
+    turn = 0
     for place, message in enumerate(made):
         if place in taken:
             continue
@@ -147,11 +199,12 @@ def _shown(made: list[Any], *, in_prompt: bool) -> Iterator[ShownMessage]:
             continue
         if role == "tool" and message.get("content") is not None:
             name = message.get("name")
-            yield ShownMessage(
-                "tool", _text(message.get("content")), name=name if isinstance(name, str) else "", in_prompt=in_prompt
-            )
+            said = _said("tool", _unpacked(message["content"]), in_prompt=in_prompt)
+            yield replace(said, name=name if isinstance(name, str) else "", turn=turn)
             continue
-        yield from _turn(message, role, made, place, taken, in_prompt)
+        turn += role == "assistant" and not in_prompt
+        for said in _turn(message, role, made, place, taken, in_prompt):
+            yield replace(said, turn=turn if role == "assistant" else 0)
 
 
 def _turn(
@@ -159,21 +212,21 @@ def _turn(
 ) -> Iterator[ShownMessage]:
     tokens = _token_note(message)
     if message.get("reasoning_content"):
-        yield ShownMessage("reasoning", _text(message["reasoning_content"]), in_prompt=in_prompt)
+        yield _said("reasoning", message["reasoning_content"], in_prompt)
     elif message.get("reasoning_encrypted"):
         yield ShownMessage("reasoning", "(encrypted by the model's server)", in_prompt=in_prompt)
     calls = message.get("tool_calls")
-    text = _text(message.get("content"))
-    if text:
-        yield ShownMessage(role, text, in_prompt=in_prompt, tokens="" if calls else tokens)
+    said = _said(role, message.get("content"), in_prompt)
+    if said.text or said.attached:
+        yield replace(said, tokens="" if calls else tokens)
     elif not any(message.get(name) for name in _SPOKEN):
         silent = message.keys() <= _SILENT
         yield ShownMessage(role, "", in_prompt=in_prompt, tokens=tokens) if silent else _strange(message, in_prompt)
     if message.get("refusal"):
-        yield ShownMessage("refusal", _text(message["refusal"]), in_prompt=in_prompt)
+        yield _said("refusal", message["refusal"], in_prompt)
     if isinstance(calls, list) and calls:
         results = _results(made, place, taken, [_call_id(call) for call in calls])
-        answered = [_call(call, result) for call, result in zip(calls, results, strict=True)]
+        answered = [_answered(call, result) for call, result in zip(calls, results, strict=True)]
         yield ShownMessage("assistant", calls=answered, in_prompt=in_prompt, tokens=tokens)
     elif calls:
         yield ShownMessage("other", pretty(calls), name="tool_calls", in_prompt=in_prompt)
@@ -183,9 +236,11 @@ def _strange(item: Any, in_prompt: bool) -> ShownMessage:
     return ShownMessage("other", pretty(item), name=_kind(item), in_prompt=in_prompt)
 
 
-def _results(made: list[Any], place: int, taken: set[int], wanted: list[str]) -> list[str | None]:
+def _results(
+    made: list[Any], place: int, taken: set[int], wanted: list[str]
+) -> list[tuple[str, list[Attachment]] | None]:
     """The results that follow directly, each at the place of its call; ids may repeat from turn to turn."""
-    results: list[str | None] = [None] * len(wanted)
+    results: list[tuple[str, list[Attachment]] | None] = [None] * len(wanted)
     for later in range(place + 1, len(made)):
         message = made[later]
         if not isinstance(message, dict) or message.get("role") != "tool":
@@ -193,7 +248,7 @@ def _results(made: list[Any], place: int, taken: set[int], wanted: list[str]) ->
         name = message.get("tool_call_id")
         slot = next((at for at, each in enumerate(wanted) if results[at] is None and each == name), None)
         if slot is not None:
-            results[slot] = _text(message.get("content"))
+            results[slot] = _content(_unpacked(message.get("content")))
             taken.add(later)
     return results
 
@@ -201,6 +256,11 @@ def _results(made: list[Any], place: int, taken: set[int], wanted: list[str]) ->
 def _call_id(call: Any) -> str:
     name = call.get("id") if isinstance(call, dict) else None
     return name if isinstance(name, str) else ""
+
+
+def _answered(call: Any, result: tuple[str, list[Attachment]] | None) -> Call:
+    text, attached = result or (None, [])
+    return replace(_call(call, text), attached=attached)
 
 
 def _call(call: Any, result: str | None) -> Call:
@@ -228,22 +288,42 @@ def _argument(value: Any) -> str:
     return value if isinstance(value, str) and "\n" in value else pretty(value)
 
 
-def _text(content: Any) -> str:
-    """The text of a content; parts that are not text are named; anything else is shown as JSON."""
+def _said(role: str, content: Any, in_prompt: bool) -> ShownMessage:
+    text, attached = _content(content)
+    return ShownMessage(role, text, in_prompt=in_prompt, attached=attached)
+
+
+def _content(content: Any) -> tuple[str, list[Attachment]]:
+    """The text of a content and what is attached; anything else is shown as JSON."""
     if content is None or isinstance(content, str):
-        return content or ""
-    if isinstance(content, list) and content and all(isinstance(part, dict) for part in content):
-        return "\n".join(_part(part) for part in content)
-    return pretty(content)
+        return content or "", []
+    if not (isinstance(content, list) and content and all(isinstance(part, dict) for part in content)):
+        return pretty(content), []
+    texts: list[str] = []
+    attached: list[Attachment] = []
+    for part in content:
+        if isinstance(part.get("text"), str):
+            texts.append(text_of([part]))
+        elif isinstance(part.get("refusal"), str):
+            texts.append(part["refusal"])
+        elif own := attachments([part]):
+            attached += own
+        else:
+            text = pretty(part)
+            texts.append(text if len(text) < 500 else f"[{_kind(part)}: {len(text):,} characters of JSON]")
+    return "\n".join(texts), attached
 
 
-def _part(part: Json) -> str:
-    if isinstance(part.get("text"), str):
-        return text_of([part])
-    if isinstance(part.get("refusal"), str):
-        return str(part["refusal"])
-    text = pretty(part)
-    return text if len(text) < 500 else f"[{_kind(part)}: {len(text):,} characters of JSON]"
+def _unpacked(content: Any) -> Any:
+    """The parts of a tool's result that was written as JSON, if there are pictures or files among them."""
+    if not isinstance(content, str) or not content.startswith("[{") or len(content) > _MOST_RESULT:
+        return content
+    try:
+        parts = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return content
+    typed = all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts)
+    return parts if typed and attachments(parts) else content
 
 
 def _kind(item: Any) -> str:

@@ -40,10 +40,10 @@ class Divergence:
 
 def _compared_text(message: ShownMessage) -> str:
     """A message as one text."""
-    parts = [message.text] if message.text else []
+    parts = [message.aloud] if message.aloud else []
     for call in message.calls:
         arguments = ", ".join(f"{each.name}: {each.text}" if each.name else each.text for each in call.arguments)
-        parts.append(f"{call.name}({arguments}) → {'no result' if call.result is None else call.result}")
+        parts.append(f"{call.name}({arguments}) → {'no result' if call.aloud is None else call.aloud}")
     return "\n".join(parts)
 
 
