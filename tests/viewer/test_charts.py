@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from velodrome.viewer.parts.charts import MOST_BARS, MOST_POINTS, histogram, line, waterfall
-from velodrome.viewer.parts.charts import WaterfallBar as Bar
+from velodrome.viewer.parts.charts import MOST_POINTS, histogram, line
 from velodrome.viewer.parts.render import environment
 
 HOSTILE = "</title><script>alert(1)</script>\" onload='x' &\x00\n\u202e"
 TEMPLATE: Any = environment().get_template("charts.html").module
 
 PICTURES: list[Callable[[str], Any]] = [
-    lambda name: waterfall([Bar(name, 0, 5, 0, "model", note=name), Bar(name, 5, 5, 1, name)], 10, label=name),
     lambda name: line([0, 1, 2], [1.0, None, 3.0], label=name, unit=name),
     lambda name: histogram([1, 2, 3], [4, 5], label=name, shown=lambda _: name),
 ]
@@ -35,7 +33,7 @@ def strokes(root: ET.Element) -> list[str | None]:
     return [each.get("d") for each in root.iter("path") if each.get("class") == "stroke"]
 
 
-@pytest.mark.parametrize("make", PICTURES, ids=["waterfall", "line", "histogram"])
+@pytest.mark.parametrize("make", PICTURES, ids=["line", "histogram"])
 def test_a_picture_has_a_text_and_a_hostile_name_is_only_text(make: Callable[[str], Any]):
     root = drawn(make("Model"))
     assert (root.tag, root.get("role"), root[0].tag) == ("svg", "img", "title")
@@ -46,26 +44,6 @@ def test_a_picture_has_a_text_and_a_hostile_name_is_only_text(make: Callable[[st
     assert [each for each in root.iter() for name in each.keys() if name.startswith("on")] == []  # noqa: SIM118
     assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", TEMPLATE.chart(make(HOSTILE)))
     assert "alert(1)" in "".join(root.itertext())
-
-
-def test_a_bar_stands_where_its_time_was():
-    root = drawn(waterfall([Bar("model", 250, 500, 0, "model"), Bar("queue", 250, 100, 1, "wait")], 1000, label="w"))
-    bars = [(each.get("class"), each.get("x"), each.get("width")) for each in root.iter("rect")]
-    assert bars == [("kind-model", "47.5%", "35%"), ("kind-wait", "47.5%", "7%")]
-    assert texts(root, "title") == ["w", "model: 500 ms, from 250 ms", "queue: 100 ms, from 250 ms"]
-    assert texts(root, "text", "tick") == ["0", "500 ms", "1.0 s"]
-    assert [each.get("x") for each in root.iter("text") if each.get("class") == "name"] == ["0", "12"]
-
-
-def test_a_span_beyond_the_total_widens_the_picture_and_a_negative_one_has_no_width():
-    root = drawn(waterfall([Bar("a", 0, 2000), Bar("b", -5, -5)], 1000, label="w"))
-    assert [(each.get("x"), each.get("width")) for each in root.iter("rect")] == [("30%", "70%"), ("30%", "0%")]
-
-
-def test_of_very_many_bars_the_rest_is_counted():
-    root = drawn(waterfall([Bar("a", 0, 1)] * (MOST_BARS + 7), 1, label="w"))
-    assert len(list(root.iter("rect"))) == MOST_BARS
-    assert "and 7 more" in texts(root, "text")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the pictures of `charts.html` show: a waterfall, a line over time, a histogram.
+"""What the pictures of `charts.html` show: a line over time, a histogram.
 
 Places along the line are percentages, so that a picture stretches with the page while its text keeps its size. The
 same numbers give the same picture. The template bounds and escapes every text; colours are the page's, by class.
@@ -7,7 +7,6 @@ same numbers give the same picture. The template bounds and escapes every text; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -15,52 +14,8 @@ from velodrome.timing.report import duration
 
 Json = dict[str, Any]
 
-KINDS = ("model", "tools", "verify", "wait", "other")
-MOST_BARS = 60
 MOST_POINTS = 600
 MOST_BINS = 60
-_LABELS = 30.0  # share of a waterfall's width that the names take, in percent
-
-
-@dataclass(frozen=True, slots=True)
-class WaterfallBar:
-    """One bar of a waterfall. `kind` is one of KINDS and decides its colour; `note` is shown when pointed at."""
-
-    name: str
-    start_ms: float
-    length_ms: float
-    depth: int = 0
-    kind: str = "other"
-    note: str = ""
-
-
-def waterfall(bars: Sequence[WaterfallBar], total_ms: float, *, label: str) -> Json:
-    """When each stretch began and how long it lasted, one below the other, against the whole."""
-    shown = bars[:MOST_BARS]
-    total_ms = max([total_ms if isfinite(total_ms) else 0.0, *(bar.start_ms + bar.length_ms for bar in shown), 0.001])
-    return {
-        "kind": "waterfall",
-        "label": label,
-        "labels": _LABELS,
-        "times": ["0", duration(total_ms / 2), duration(total_ms)],
-        "rows": [_row(bar, (100 - _LABELS) / total_ms) for bar in shown],
-        "more": len(bars) - len(shown),
-    }
-
-
-def _row(bar: WaterfallBar, scale: float) -> Json:
-    x, width = _LABELS + max(bar.start_ms, 0.0) * scale, max(bar.length_ms, 0.0) * scale
-    took, note = duration(bar.length_ms), f"; {bar.note:.200}" if bar.note else ""
-    return {
-        "name": bar.name,
-        "title": f"{bar.name:.60}: {took}, from {duration(bar.start_ms)}{note}",
-        "kind": bar.kind if bar.kind in KINDS else "other",
-        "indent": min(bar.depth, 8) * 12,
-        "x": x,
-        "width": width,
-        "took": took,
-        "place": "after" if x + width <= 88 else "before" if x >= _LABELS + 12 else "inside",
-    }
 
 
 def line(

@@ -1,52 +1,225 @@
-"""The spans of one rollout as the bars of a waterfall. The tree is untrusted: what is not a span is skipped."""
+"""The spans of one rollout as a waterfall: a lane for each kind of time, all spans in it, side by side if they overlap.
+
+The tree is untrusted: what is not a span is skipped. Places are percentages, so that the picture stretches and zooms
+while its text keeps its size. Of thousands of spans, neighbours too narrow to tell apart are drawn as one, and the
+picture says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
+from math import isfinite
 from typing import Any
 
 from velodrome.records.row_times import WAITS
-from velodrome.viewer.parts import charts
+from velodrome.timing.report import duration
+from velodrome.viewer.parts.dialogue import ShownMessage
 
-MOST_SPANS = 2000
+Json = dict[str, Any]
+
+KINDS = ("model", "tools", "verify", "wait", "other")
+LABELS = {"wait": "waiting"}
+ZOOMS = (1, 4, 16)
+MOST_SPANS = 20_000
+MOST_APART = 1_500  # beyond it narrow neighbours are merged
+MOST_ROWS = 8  # of one lane
+_NARROW = 100 / 1200  # percent: a pixel of a wide screen
+_NAMED = 7.0  # percent: a bar from here on has its name in it
+_ROW, _LANE_GAP, _TOP = 17, 7, 18  # pixels
 _DEEPEST = 12
 _LATEST_US = 1e15
-_PARTS = {
-    "model": "model",
-    "tools": "tools",
-    "verify": "verify",
-    "judge": "verify",
-    **dict.fromkeys(WAITS, "wait"),
-}
+_PARTS = {"model": "model", "tools": "tools", "verify": "verify", "judge": "verify", **dict.fromkeys(WAITS, "wait")}
 
 
-def draw(tree: Any, total_s: Any, *, label: str) -> charts.Json | None:
-    """The picture, or None if there are no spans to draw."""
-    bars = list(islice(_bars(tree, 0), MOST_SPANS))
-    total_ms = total_s * 1000 if isinstance(total_s, int | float) and abs(total_s) < _LATEST_US else 0.0
-    return charts.waterfall(bars, total_ms, label=label) if bars else None
+@dataclass(frozen=True, slots=True)
+class ShownSpan:
+    """One span. `inside` are the names of the spans around it."""
+
+    name: str
+    start_ms: float
+    length_ms: float
+    note: str = ""
+    inside: tuple[str, ...] = ()
+
+    @property
+    def end_ms(self) -> float:
+        return self.start_ms + self.length_ms
+
+
+@dataclass(slots=True)
+class _Bar:
+    """A stretch of a lane, of one span or several; places are percentages of the whole."""
+
+    start: float
+    end: float
+    spans: list[int]
 
 
 def kind(part: str) -> str:
-    """Which colour a part of the time has."""
+    """Which lane and colour a part of the time has."""
     family = {"tool": "tools", "limit": "wait", "endpoint": "model"}.get(part.partition(":")[0])
     return family or _PARTS.get(part, "other")
 
 
-def _bars(nodes: Any, depth: int) -> Iterator[charts.WaterfallBar]:
-    """Parents first."""
+def read_spans(tree: Any) -> list[ShownSpan]:
+    """All spans of a tree, parents first."""
+    return list(islice(_read(tree, ()), MOST_SPANS))
+
+
+def draw(tree: Any, total_s: Any, *, label: str, hrefs: Mapping[int, str] | None = None) -> Json | None:
+    """The picture, or None if there are no spans to draw. `hrefs` is where a click on a span leads, by its place."""
+    spans = read_spans(tree)
+    if not spans:
+        return None
+    total_ms = total_s * 1000 if isinstance(total_s, int | float) and abs(total_s) < _LATEST_US else 0.0
+    total_ms = max(total_ms if isfinite(total_ms) else 0.0, *(span.end_ms for span in spans), 0.001)
+    lanes, y, merged = [], _TOP, 0
+    for name in KINDS:
+        own = [place for place, span in enumerate(spans) if kind(span.name) == name]
+        if not own:
+            continue
+        rows = _stacked(spans, own, 100 / total_ms)
+        if len(spans) > MOST_APART or len(rows) > MOST_ROWS:
+            rows = _merged([*rows[: MOST_ROWS - 1], _together(rows[MOST_ROWS - 1 :])])
+        merged += sum(len(bar.spans) for row in rows for bar in row if len(bar.spans) > 1)
+        bars = [_shown(bar, y + at * _ROW, spans, hrefs or {}) for at, row in enumerate(rows) for bar in row]
+        took = duration(_union(spans[place] for place in own))
+        lanes.append({"kind": name, "label": LABELS.get(name, name), "took": took, "y": y, "bars": bars})
+        y += len(rows) * _ROW + _LANE_GAP
+    shares = ", ".join(f"{lane['label']} {lane['took']}" for lane in lanes)
+    more = f"{merged:,} of {len(spans):,} spans are too narrow or too many to draw apart; each bar says how many"
+    return {
+        "label": f"{label}: {shares} of {duration(total_ms)}",
+        "lanes": lanes,
+        "height": y,
+        "ticks": _ticks(total_ms),
+        "zooms": ZOOMS,
+        "linked": bool(hrefs),
+        "note": more if merged else "",
+    }
+
+
+def targets(spans: Sequence[ShownSpan], messages: Sequence[ShownMessage]) -> dict[int, tuple[int, int]]:
+    """Which message each span made: its place among the messages, and the place of the call in it (0: the message).
+
+    The n-th model call made the n-th turn, and the n-th call of a tool is its n-th span. Where the numbers do not
+    agree, nothing is guessed.
+    """
+    result: dict[int, tuple[int, int]] = {}
+    turns: dict[int, tuple[int, int]] = {}
+    calls: dict[str, list[tuple[int, int]]] = {}
+    for place, message in enumerate(messages):
+        if message.turn:
+            turns.setdefault(message.turn, (place, 0))
+        for at, call in enumerate(() if message.in_prompt else message.calls, 1):
+            calls.setdefault(f"tool:{call.name}", []).append((place, at))
+    places: dict[str, list[int]] = {}
+    for at in sorted(range(len(spans)), key=lambda at: spans[at].start_ms):
+        if not {"verify", "judge", spans[at].name} & {*spans[at].inside}:
+            places.setdefault(spans[at].name, []).append(at)
+    if len(places.get("model", ())) - len(turns) in (0, 1):  # the last call of a failed attempt made nothing
+        result |= zip(places.get("model", ()), turns.values(), strict=False)
+    for name, made in calls.items():
+        if len(places.get(name, ())) == len(made):
+            result |= zip(places[name], made, strict=True)
+    return result
+
+
+def _read(nodes: Any, inside: tuple[str, ...]) -> Iterator[ShownSpan]:
     for node in nodes if isinstance(nodes, list) else ():
         if not (isinstance(node, list) and len(node) == 5 and all(map(_is_time, node[1:3]))):
             continue
         name, start_us, length_us, counts, children = node
         items = counts.items() if isinstance(counts, dict) else ()
         note = ", ".join(f"{key!s:.40} {value:g}" for key, value in islice(items, 8) if _is_time(value))
-        shown = str(name).removeprefix("tool:")
-        yield charts.WaterfallBar(shown, start_us / 1000, length_us / 1000, depth, kind(str(name)), note)
-        if depth < _DEEPEST:
-            yield from _bars(children, depth + 1)
+        yield ShownSpan(f"{name!s:.100}", max(start_us, 0) / 1000, max(length_us, 0) / 1000, note, inside)
+        if len(inside) < _DEEPEST:
+            yield from _read(children, (*inside, f"{name!s:.100}"))
 
 
 def _is_time(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) < _LATEST_US
+
+
+def _stacked(spans: Sequence[ShownSpan], own: list[int], scale: float) -> list[list[_Bar]]:
+    """The spans of a lane in rows in which none overlap; of two that do, the longer is above."""
+    rows: list[list[_Bar]] = []
+    for place in sorted(own, key=lambda each: (spans[each].start_ms, -spans[each].length_ms)):
+        span = spans[place]
+        bar = _Bar(span.start_ms * scale, span.end_ms * scale, [place])
+        row = next((row for row in rows if row[-1].end <= bar.start), None)
+        if row is not None:
+            row.append(bar)
+        elif len(rows) < MOST_ROWS * 8:
+            rows.append([bar])
+        else:  # very many side by side: the last row holds them, to be merged
+            rows[-1].append(bar)
+    return rows
+
+
+def _together(rows: list[list[_Bar]]) -> list[_Bar]:
+    """Several rows as one, in which what overlaps is one bar."""
+    result: list[_Bar] = []
+    for bar in sorted((bar for row in rows for bar in row), key=lambda bar: bar.start):
+        if result and bar.start < result[-1].end:
+            result[-1] = _Bar(result[-1].start, max(bar.end, result[-1].end), result[-1].spans + bar.spans)
+        else:
+            result.append(bar)
+    return result
+
+
+def _merged(rows: list[list[_Bar]]) -> list[list[_Bar]]:
+    """The rows, with neighbours that are narrower than a pixel as one bar."""
+    result = []
+    for row in filter(None, rows):
+        bars: list[_Bar] = []
+        for bar in row:
+            last = bars[-1] if bars else None
+            if last and max(bar.end - bar.start, bar.start - last.end) < _NARROW and _is_crowd(last):
+                last.end = max(last.end, bar.end)
+                last.spans.extend(bar.spans)
+            else:
+                bars.append(_Bar(bar.start, bar.end, [*bar.spans]))
+        result.append(bars)
+    return result
+
+
+def _is_crowd(bar: _Bar) -> bool:
+    """Whether a narrow neighbour may join it: it is narrow itself, or made of such."""
+    return len(bar.spans) > 1 or bar.end - bar.start < _NARROW
+
+
+def _shown(bar: _Bar, y: int, spans: Sequence[ShownSpan], hrefs: Mapping[int, str]) -> Json:
+    first = spans[bar.spans[0]]
+    name = first.name.removeprefix("tool:")
+    note = f"; {first.note:.200}" if first.note else ""
+    title = f"{name:.60}: {duration(first.length_ms)}, from {duration(first.start_ms)}{note}"
+    if len(bar.spans) > 1:
+        name = f"{len(bar.spans):,} spans"
+        took = duration(_union(spans[each] for each in bar.spans))
+        title = f"{name}, {took} together, from {duration(first.start_ms)}; the first is {title}"
+    width = bar.end - bar.start
+    href = next((hrefs[each] for each in bar.spans if each in hrefs), None)
+    name = name if width > _NAMED else ""
+    return {"x": bar.start, "width": width, "y": y, "title": title, "href": href, "name": name}
+
+
+def _union(spans: Iterator[ShownSpan]) -> float:
+    """How long at least one of them ran."""
+    total = end = 0.0
+    for span in sorted(spans, key=lambda span: span.start_ms):
+        total += max(span.end_ms - max(span.start_ms, end), 0.0)
+        end = max(end, span.end_ms)
+    return total
+
+
+def _ticks(total_ms: float) -> list[Json]:
+    """Times along the axis; each has the zoom from which it is shown."""
+    finest = 4 * ZOOMS[-1]
+    levels = [next(zoom for zoom in ZOOMS if at % (finest // (4 * zoom)) == 0) for at in range(finest + 1)]
+    return [
+        {"x": at * 100 / finest, "text": duration(total_ms * at / finest) if at else "0", "zoom": zoom}
+        for at, zoom in enumerate(levels)
+    ]
