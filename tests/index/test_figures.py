@@ -128,7 +128,7 @@ def test_the_course_over_time_leaves_gaps_out_and_loses_nothing_when_it_is_coars
 
 def test_the_fields_are_those_of_rollouts_and_tasks(index_of: OpenIndex):
     index = index_of([rollout("a", accuracy=0.5, correct=True, note="text", id=7)])
-    assert index.fields()[-5:] == ["accuracy", "correct", "n", "pass_rate", "mean_reward"]
+    assert index.fields()[-6:] == ["accuracy", "correct", "n", "scored", "pass_rate", "mean_reward"]
     assert index.entry(1).numbers == {
         "reward": 1.0,
         "tokens": 39,

@@ -103,6 +103,8 @@ def _with_text(columns: Columns, term: Matched) -> Mask:
         mask = columns["state"] == STATES.index(term.value) if term.op != ANY else np.ones(len(columns), bool)
     elif term.field == "error":
         mask = columns.mask(_rows(db, "number", "failure", "message", term))
+    elif term.field == "boundary":
+        mask = columns.mask(_rows(db, "number", "failure", "boundary", term))
     elif term.field == "key":
         mask = columns.mask(_rows(db, "number", "entry", "key", term))
     else:

@@ -54,8 +54,8 @@ FIELDS = (
     Field("finished_at", attrgetter("finished_at")),
 )
 FIELD_NAMES = tuple(field.name for field in FIELDS)
-TEXT_FIELDS = ("key", "task", "agent", "status", "stop", "outcome", "error", "state", "model", "tool")
-TASK_FIELDS = ("n", "pass_rate", "mean_reward")  # of all rollouts of a task
+TEXT_FIELDS = ("key", "task", "agent", "status", "stop", "outcome", "error", "boundary", "state", "model", "tool")
+TASK_FIELDS = ("n", "scored", "pass_rate", "mean_reward")  # of all rollouts of a task
 OWN_NAMES = FieldNames((*FIELD_NAMES, *TASK_FIELDS, "number"), TEXT_FIELDS)  # those of every file
 RESERVED = frozenset((*FIELD_NAMES, *TEXT_FIELDS, *TASK_FIELDS, "number"))
 _LARGEST_EXTRA = 256  # fields of one row
