@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
@@ -40,10 +41,12 @@ from velodrome.index.builder import Builder, open_lines
 from velodrome.index.columns import Columns
 from velodrome.index.conditions import all_matching
 from velodrome.index.fields import FieldNames
+from velodrome.index.judged import JudgedEntries, finished_entries
 from velodrome.index.lines.followed_file import same_file
 from velodrome.index.outside import NotYet, OutsideField, OutsideValues
 from velodrome.index.query import Query, Sort
 from velodrome.records.jsonl import loads
+from velodrome.records.people.judgements import Judgements, notes_file
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
@@ -57,10 +60,18 @@ _MOST_ENTRIES = 2000  # of one page, or of one task
 
 
 class Index:
-    """What is in a rollouts file. Safe to use from several threads, and by several processes at once."""
+    """What is in a rollouts file. Safe to use from several threads, and by several processes at once.
+
+    `outside` are fields that are not in the file, `judged` adds those of people's judgement.
+    """
 
     def __init__(
-        self, rollouts: Path, *, outside: Sequence[OutsideField] = (), clock: Callable[[], float] = time.time
+        self,
+        rollouts: Path,
+        *,
+        outside: Sequence[OutsideField] = (),
+        judged: bool = False,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         if not rollouts.exists():
             raise InputError(f"{rollouts}: there is no such file")
@@ -69,7 +80,9 @@ class Index:
         self.path = database.index_path(rollouts)
         self._files = {store.KEPT: rollouts, store.FAILURES: beside(rollouts, "failures.jsonl")}
         self._clock = clock
-        self._outside = OutsideValues(outside, self.numbers_of)
+        self.judgements = Judgements(notes_file(rollouts))
+        self.judged = JudgedEntries(self.judgements, lambda keys: self._read(partial(finished_entries, keys=keys)))
+        self._outside = OutsideValues([*outside, *(self.judged.fields() if judged else ())], self.numbers_of)
         self._building = threading.RLock()
         self._discarded = database.prepare(self.path)
         self._builder = Builder(self._files, self.path, clock)
@@ -356,7 +369,7 @@ def matching_lines(path: Path, where: str, *, sort: str = "") -> Iterator[tuple[
     built or brought up to date first; lines are read one by one on demand.
     """
     query, order = Query.parse(where), Sort.parse(sort)
-    with closing(Index(path)) as index:
+    with closing(Index(path, judged=True)) as index:
         index.refresh(search=bool(query.words))
         for entry in index.select(query, order):
             if entry.state != FAILED_STATE:

@@ -21,7 +21,7 @@ _RECENT_BYTES = 4 * 1024 * 1024
 
 
 class Appender:
-    """One open file. `notes` says what was mended. Another process that holds it is an `InputError`, unless `wait` is set.
+    """One open file. `notes` says what was mended. Another process that holds it is waited for, or an `InputError`.
 
     `recent` are the last lines appended, so that those survive a program that cuts the file. `touched` says that
     somebody else wrote to the file or changed its time; whether lines are damaged shows only when they are read again.

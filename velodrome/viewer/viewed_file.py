@@ -16,6 +16,7 @@ from velodrome.errors import InputError, blame
 from velodrome.index import Index, Query, State
 from velodrome.index.lines.followed_file import GONE
 from velodrome.records.other_files import foreign_file, other_file
+from velodrome.records.people.judgements import Judgements
 from velodrome.records.rollout import beside
 from velodrome.settings.files import file_problem
 from velodrome.viewer.measure import start_measuring
@@ -42,13 +43,19 @@ class ViewedFile:
     """A file with its name in addresses. Close it to stop following."""
 
     def __init__(
-        self, path: Path, slug: str, measurements: Measurements, *, clock: Callable[[], float] = time.monotonic
+        self,
+        path: Path,
+        slug: str,
+        measurements: Measurements,
+        *,
+        name: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = path.absolute()  # independent of the working directory
         self.slug = slug
-        self.name = path.name
+        self.name = name or path.name
         self.measurements = measurements
-        self._index = Index(self.path)
+        self._index = Index(self.path, judged=True)
         self._over = threading.Event()
         self._elsewhere = False  # whether another process brings the index up to date
         self._clock = clock
@@ -114,6 +121,11 @@ class ViewedFile:
         return self._index.state
 
     @property
+    def judgements(self) -> Judgements:
+        """What people said of the rollouts."""
+        return self._index.judgements.refresh()
+
+    @property
     def behind(self) -> bool:
         """Whether much of the file is not in the index yet."""
         state = self._index.state
@@ -123,7 +135,8 @@ class ViewedFile:
     def notes(self) -> list[str]:
         """Notes about the file, shown above every page."""
         state = self._index.state
-        return [*filter(None, [self._read_again(state)]), *state.notes][:_MOST_NOTES]
+        again = filter(None, [self._read_again(state)])
+        return [*again, *self.judgements.notes, *state.notes][:_MOST_NOTES]
 
     def _read_again(self, state: State) -> str | None:
         """Why everything was read again: for a while, and for a file that is gone until it is back."""
@@ -139,7 +152,12 @@ class ViewedFile:
         state = self._index.state
         seen = (state.rows, state.failed, state.unreadable, state.searchable, state.live, state.complete, state.rebuilt)
         answered = sum(answer.done() for answer in list(self._answers.values()))
-        made = (answered, self.measurements.updates(self), _modified(beside(self.path, "run.json")))
+        made = (
+            answered,
+            self.measurements.updates(self),
+            _modified(beside(self.path, "run.json")),
+            self.judgements.version,
+        )
         return blake2b(repr((seen, made, self.notes, self.problem)).encode(), digest_size=8).hexdigest()
 
     def close(self) -> None:
@@ -202,6 +220,13 @@ def open_files(paths: Sequence[Path], measurements: Measurements) -> list[Viewed
             slug = f"{name}-{copy}"
         files[slug] = ViewedFile(path, slug, measurements)
     return list(files.values())
+
+
+def file_to_view(path: Path, slug: str, measurements: Measurements, *, name: str) -> ViewedFile:
+    """One file under a name of its own, or what is wrong with it."""
+    if (problem := _problem(path)) is not None:
+        raise InputError(problem)
+    return ViewedFile(path, slug, measurements, name=name)
 
 
 def _problem(path: Path) -> str | None:

@@ -54,7 +54,7 @@ class Selection:
             raise
 
     def _choose(self, path: Path, query: Query) -> None:
-        index = Index(path)
+        index = Index(path, judged=True)
         self._indexes.append(index)
         state = index.refresh(search=bool(query.words))
         self._rebuilt.append(state.rebuilt)

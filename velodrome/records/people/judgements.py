@@ -126,6 +126,7 @@ class Judgements:
         self._keys: dict[str, set[float | None]] = {}
         self._end, self._lines, self._tail = 0, 0, b""
         self._state: tuple[int, int, int] | None = None
+        self._problem = ""  # why it cannot be read
         self.known = 0  # lines that are judgements
         self.foreign: list[int] = []  # lines that are not
 
@@ -138,7 +139,7 @@ class Judgements:
     def notes(self) -> list[str]:
         """What is in the file besides judgements, for its reader."""
         if not self.foreign:
-            return []
+            return [*filter(None, [self._problem])]
         places = ", ".join(map(str, self.foreign[:_MOST_NAMED]))
         more = f" and {len(self.foreign) - _MOST_NAMED} more" if len(self.foreign) > _MOST_NAMED else ""
         lines = "line" if len(self.foreign) == 1 else "lines"
@@ -153,10 +154,12 @@ class Judgements:
                     now = (state.st_ino, state.st_size, state.st_mtime_ns)
                     if now != self._state:
                         self._read(stream.fileno(), now)
+                self._problem = ""
             except FileNotFoundError:
                 self._forget()
             except OSError as error:
-                raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+                self._forget()
+                self._problem = f"{self.path.name}: cannot be read: {error.strerror or error}"
         return self
 
     def _read(self, fd: int, now: tuple[int, int, int]) -> None:

@@ -1,0 +1,94 @@
+"""What people say of rollouts filters, counts and sorts like any other field, and never counts for another rollout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from index_rows import failure, rollout, write
+
+import velodrome as velo
+from velodrome.index import FAILED, Index, Query, Sort, matching_lines
+from velodrome.records.people.judgements import make_judgement, save_judgement
+
+AT = 1_790_000_000.0
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Path:
+    """Five rollouts and a failure; three of them are judged, one by two people."""
+    path = write(tmp_path / "r.jsonl", [rollout("a", repeat, rating=repeat) for repeat in range(5)])
+    write(tmp_path / "r.failures.jsonl", [failure("b")])
+    said = [
+        make_judgement("a/0", "anna", tags="good clear", rating=5, finished_at=AT),
+        make_judgement("a/0", "ben", tags="good", rating=2, finished_at=AT),
+        make_judgement("a/1", "ben", tags="bad", note="It guesses the answer.", finished_at=AT),
+        make_judgement("b/0", "anna", tags="flaky", rating=1, finished_at=AT + 1),
+        make_judgement("a/4", "anna", tags="gone", rating=1, finished_at=AT),
+        make_judgement("a/4", "anna", finished_at=AT),  # taken back
+    ]
+    for each in said:
+        save_judgement(path, each)
+    return path
+
+
+def found(path: Path, text: str) -> list[int]:
+    index = Index(path, judged=True)
+    index.refresh()
+    try:
+        numbers = [entry.number for entry in index.select(Query.parse(text))]
+        assert index.count(Query.parse(text)) == len(numbers)
+        return numbers
+    finally:
+        index.close()
+
+
+def test_every_part_of_a_judgement_filters(judged: Path):
+    for text, numbers in {
+        "tag:good": [1],
+        "tag=goo": [],
+        "-tag:bad state:kept": [1, 3, 4, 5],
+        "tag:*": [1, 2, FAILED + 1],
+        "tag:gone": [],
+        "rating>3": [1],  # the mean of 5 and 2
+        "rating=3.5": [1],
+        "rating:none": [2, 3, 4, 5],
+        "note:guesses": [2],
+        'note:"the answer"': [2],
+        "by:anna": [1, FAILED + 1],
+        "by:anna by:ben": [1],
+        "judged:yes": [1, 2, FAILED + 1],
+        "-judged:yes": [3, 4, 5],
+        "row.rating>2": [4, 5],
+    }.items():
+        assert found(judged, text) == numbers, text
+    index = Index(judged, judged=True)
+    index.refresh()
+    assert {"tag", "note", "by", "judged"} <= {*index.names().texts}
+    assert {"rating", "row.rating"} <= {*index.fields()}
+    assert [each.number for each in index.page(Query(), Sort.parse("-rating")).entries][:2] == [1, FAILED + 1]
+    index.close()
+
+
+def test_a_change_is_seen_at_the_next_question(judged: Path):
+    index = Index(judged, judged=True)
+    index.refresh()
+    assert index.count(Query.parse("tag:good")) == 1
+    save_judgement(judged, make_judgement("a/3", "zoe", tags="good", finished_at=AT))
+    assert index.count(Query.parse("tag:good")) == 2
+    index.path.unlink()  # and an index that is built again knows it too
+    assert index.count(Query.parse("tag:good")) == 2
+    index.close()
+
+
+def test_a_rollout_that_was_made_again_is_not_judged(judged: Path):
+    write(judged, [rollout("a", repeat, finished_at=AT + 100) for repeat in range(5)])
+    assert found(judged, "judged:yes") == [FAILED + 1]
+    save_judgement(judged, make_judgement("a/2", "anna", tags="good", finished_at=AT + 100))
+    assert found(judged, "tag:good") == [3]
+
+
+def test_exports_and_python_use_the_same_filter(judged: Path, tmp_path: Path):
+    assert [number for number, _ in matching_lines(judged, "tag:good")] == [1]
+    assert [each.key for each in velo.read(judged, where="rating>3")] == ["a/0"]
+    assert velo.export("sft", judged, tmp_path / "sft.jsonl", where="tag:good").chosen == 1
