@@ -132,9 +132,10 @@ class Pages:
     def run_page(self, name: str, request: Request) -> Response:
         """A page about one run."""
         source, (_, make) = self._source(request), _RUN_PAGES[name]
-        links = Served(source.slug)
+        address = _address(request)
+        links = Served(source.slug, cols=address.cols)
         frame = page_frame([source], source, several=len(self._sources) > 1)
-        return HTMLResponse(rendered(f"{name}.html", name, links, **frame, **make(source, links, _address(request))))
+        return HTMLResponse(rendered(f"{name}.html", name, links, **frame, **make(source, links, address)))
 
     def raw(self, request: Request) -> Response:
         """A rollout as its JSON."""
@@ -171,8 +172,9 @@ _RUN_PAGES: dict[str, tuple[str, Callable[[ViewedFile, Links, Address], Json]]] 
 def _address(request: Request) -> Address:
     """What the address says. An offset that is not a number is the start of the list."""
     query, name = request.query_params, request.path_params.get("name")
-    names = ("q", "sort", "after", "before", "show", "id", "only", "at", "raw", "find")
+    names = ("q", "sort", "after", "before", "show", "id", "only", "at", "raw", "find", "by")
     texts = {each: query.get(each, "") for each in names}
+    texts["cols"] = ",".join(filter(None, query.getlist("cols")))  # a form sends each by itself
     since = query.get("since", "")
     number = 0 if name is None else long(name)
     if number is None:

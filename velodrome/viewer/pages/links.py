@@ -17,7 +17,8 @@ DEFAULT_SORT = "number"
 class Address:
     """What an address says: which part of a list, which rollout (`number`), which task (`id`), what to show in full.
 
-    Of one rollout: which message the page is `at`, what is shown `raw`, what to `find` in it.
+    Of one rollout: which message the page is `at`, what is shown `raw`, what to `find` in it. Of a list: its columns.
+    Of a run: the field that its rewards are shown `by`.
     """
 
     q: str = ""
@@ -30,6 +31,8 @@ class Address:
     at: str = ""
     raw: str = ""
     find: str = ""
+    cols: str = ""
+    by: str = ""
     since: int = 0
     number: int = 0
 
@@ -39,13 +42,17 @@ class Links:
 
     static = True
 
+    def with_columns(self, cols: str) -> Links:
+        """The same, to lists that show these columns."""
+        return self
+
     def home(self) -> str | None:
         return None
 
     def asset(self, name: str) -> str:
         return name
 
-    def run(self) -> str:
+    def run(self, *, by: str = "") -> str:
         return "index.html"
 
     def rollouts(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str | None:
@@ -80,13 +87,20 @@ class Links:
 
 
 class Served(Links):
-    """Addresses of the running viewer, from one of its runs (or from none: `slug` is empty)."""
+    """Addresses of the running viewer, from one of its runs (or from none: `slug` is empty).
+
+    The columns of the list, once chosen, stay chosen on the way to a rollout and back.
+    """
 
     static = False
 
-    def __init__(self, slug: str) -> None:
+    def __init__(self, slug: str, *, cols: str = "") -> None:
         self.slug = slug
+        self._cols = cols
         self._root = f"/run/{quote(slug, safe='')}"
+
+    def with_columns(self, cols: str) -> Served:
+        return Served(self.slug, cols=cols)
 
     def home(self) -> str:
         return "/"
@@ -97,16 +111,16 @@ class Served(Links):
     def pulse(self) -> str:
         return f"{self._root}/pulse" if self.slug else "/pulse"
 
-    def run(self) -> str:
-        return self._root
+    def run(self, *, by: str = "") -> str:
+        return _address(self._root, by=by)
 
     def rollouts(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str:
-        return _address(f"{self._root}/rollouts", q=q, sort=_sort(sort), after=after, before=before)
+        return _address(f"{self._root}/rollouts", q=q, sort=_sort(sort), cols=self._cols, after=after, before=before)
 
     def rollout(
         self, number: int, *, q: str = "", sort: str = "", show: str = "", at: str = "", raw: str = "", find: str = ""
     ) -> str:
-        view = {"q": q, "sort": _sort(sort), "show": show, "at": at, "raw": raw, "find": find}
+        view = {"q": q, "sort": _sort(sort), "cols": self._cols, "show": show, "at": at, "raw": raw, "find": find}
         address = _address(f"{self._root}/rollout/{short(number)}", **view)
         place = show.partition(".")[0] or (f"m{at}" if at else "")
         return f"{address}#{quote(place)}" if place else address
