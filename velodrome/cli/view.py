@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,20 +107,19 @@ def _terminal(files: list[Path], where: str) -> int:
 
     if len(files) > 1:
         raise InputError("--terminal browses one file; give one")
-    size = shutil.get_terminal_size((100, 30))
     with opened(files[0]) as source:
         source.read_on()
         source.follow()
-        TerminalViewer(source, _line_from_user, print, width=size.columns, height=size.lines, where=where).run()
+        viewer = TerminalViewer(source, where=where)
+        _check_terminal()
+        viewer.run()
     return 0
 
 
-def _line_from_user(prompt: str) -> str | None:
-    if sys.stdin.isatty():
-        try:
-            return input(prompt)
-        except EOFError:
-            print()
-            return None
-    line = sys.stdin.readline()
-    return line.rstrip("\n") if line else None
+def _check_terminal() -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InputError("--terminal needs a terminal to draw on; velo show prints rollouts as text")
+    if os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
+        raise InputError(
+            "--terminal needs a terminal that can move its cursor (TERM); velo show prints rollouts as text"
+        )

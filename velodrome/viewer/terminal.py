@@ -1,210 +1,386 @@
-"""The viewer in a terminal: a list, a page at a time, and one rollout as text. Lines in, lines out; no cursor control.
+"""The viewer in a terminal: a list with a filter, and one rollout as text, on Textual.
 
-Keys and texts come from untrusted files: characters that could affect the terminal are escaped.
+Keys and texts come from untrusted files. They are escaped and drawn as plain text: no markup, no control characters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen, Screen
+from textual.widgets import DataTable, Footer, Input, Static
 
 from velodrome.errors import InputError
-from velodrome.index import Entry, Index, Page, Query, Sort
+from velodrome.index import Entry, Page, Query, Sort
 from velodrome.index.query import typed
-from velodrome.timing.report import clean, duration, padded
+from velodrome.timing.report import clean, duration
 from velodrome.viewer.pages.failures_page import filter_of
 from velodrome.viewer.pages.links import long, quoted, short
 from velodrome.viewer.pages.run_page import account, read_runs
-from velodrome.viewer.parts.render import number
-from velodrome.viewer.transcript import plain, transcript
+from velodrome.viewer.parts.render import number, reward_kind
+from velodrome.viewer.transcript import Block, blocks, one_line, plain, shown, title
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
-HELP = """  Enter, n, p     next and previous page; of a rollout: next and previous within the filter
-  o N, or N       open rollout N          t       the repeats of its task
-  /FILTER         filter: /reward<1 tools>3 error:timeout "some text"     /  clears it
-  s FIELD         sort: s reward, s -total_s; s alone: as in the file
-  f               failures by kind        r       summary of the run
-  u               back to the list        ?  help      q  quit"""
-_WIDEST = 160
+_AT_ONCE = 200  # rows of the list that are read at a time
+_LOOK_S = 1.0  # how often a growing file is looked at
+_FOLD_OVER = 1200  # characters of a block
+_WHOLE = 200_000
+_STYLES = {"good": "bold green", "bad": "bold red", "partly": "bold yellow", "unknown": "dim"}
+_MARKS = {"good": "✓", "bad": "✗", "partly": "~", "unknown": " "}  # colours alone do not reach everyone
 
 
-class TerminalViewer:
-    """A conversation about one file. `ask` shows a prompt and returns a line, or None at the end of the input."""
+class TerminalViewer(App[None]):
+    """One file. `where` is the filter it begins with."""
 
-    def __init__(
-        self,
-        source: ViewedFile,
-        ask: Callable[[str], str | None],
-        print_line: Callable[[str], None],
-        *,
-        width: int = 100,
-        height: int = 30,
-        where: str = "",
-    ) -> None:
-        self._source = source
-        self._ask = ask
-        self._print = print_line
-        self._width = min(max(width, 40), _WIDEST)
-        self._rows = max(height - 6, 5)
-        self._query = Query.parse(where, self._index.fields()) if where else Query()
-        self._sort = Sort()
+    CSS_PATH = "terminal.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    TITLE = "velo view"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "quit", "quit"), Binding("question_mark", "help", "help")]
+
+    def __init__(self, source: ViewedFile, *, where: str = "") -> None:
+        super().__init__()
+        self.source = source
+        self.where = Query.parse(where, source.index().names()) if where else Query()
+        self.order = Sort()
+
+    def on_mount(self) -> None:
+        self.push_screen(RolloutList())
+
+    def action_help(self) -> None:
+        self.push_screen(ShortText("Keys", HELP))
+
+
+HELP = """\
+j, k, arrows    move            Enter   open
+/               filter, as in: reward<1 tools>3 error:timeout "some text"
+s               sort by a field, as in: -total_s
+o               open a rollout by its number (f3: a failed attempt)
+n, p            next and previous rollout within the filter
+[, ]            previous and next tool call
+a               all of every text, or only its beginning
+t               the repeats of this task
+f               failures by kind
+r               the totals of the run
+u, Escape       back
+q               quit"""
+
+
+class RolloutList(Screen[None]):
+    """The list: one line per rollout, read as far as somebody scrolls."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "ask('filter')", "filter"),
+        Binding("s", "ask('sort')", "sort"),
+        Binding("o", "ask('open')", "open by number", show=False),
+        Binding("j", "move(1)", "down", show=False),
+        Binding("k", "move(-1)", "up", show=False),
+        Binding("f", "failures", "failures"),
+        Binding("r", "totals", "totals"),
+        Binding("u,escape", "leave", "back", show=False),
+    ]
+    app: TerminalViewer
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="summary")
+        yield Static(id="problem")
+        yield Input(id="line", disabled=True)
+        yield DataTable(cursor_type="row", zebra_stripes=True)
+        yield Footer()
+
+    def on_mount(self) -> None:
         self._page: Page[Entry] = Page(())
-        self._open: int | None = None
+        self._asked = ""
+        self._version = self.app.source.version
+        self.set_interval(_LOOK_S, self._look)
+
+    def on_resize(self) -> None:
+        self.fill()
 
     @property
-    def _index(self) -> Index:
-        return self._source.index()
+    def _table(self) -> DataTable[Text]:
+        return self.query_one(DataTable)
 
-    def run(self) -> None:
-        """Until `q` or the end of the input."""
-        self._print(f"{clean(self._source.name, longest=80)}: ? for help, q to quit")
-        self._list()
-        while True:
-            line = self._ask("> ")
-            if line is None or line.strip() in ("q", "quit", "exit"):
-                return
-            try:
-                self._do(line.strip())
-            except InputError as error:
-                for problem in error.problems:
-                    self._print(plain(problem))
+    def fill(self) -> None:
+        """The list from its start, with the row that was chosen still chosen if it is there."""
+        table = self._table
+        chosen = table.cursor_row
+        table.clear(columns=True)
+        for label, width in zip(("#", "reward", "time", "key", "task → answer"), _widths(self.size.width), strict=True):
+            table.add_column(label, width=width)
+        self._page = Page(())
+        self._more()
+        while chosen >= table.row_count and self._page.next:
+            self._more()
+        table.move_cursor(row=min(chosen, max(table.row_count - 1, 0)))
+        self._summarise()
+        table.focus()
 
-    def _do(self, line: str) -> None:
-        word, _, rest = line.partition(" ")
-        if line.startswith("/"):
-            self._query = Query.parse(line[1:], self._index.fields())
-            self._list()
-        elif word == "s":
-            before, self._sort = self._sort, Sort.parse(rest)
-            try:
-                self._list()
-            except InputError:
-                self._sort = before
-                raise
-        elif word == "o" or long(line) is not None:
-            wanted = long(rest.strip() if word == "o" else line)
-            if wanted is None:
-                raise InputError("o takes the number of a rollout: o 17")
-            self._show(wanted)
-        elif line in self._words:
-            self._words[line](self)
+    def _more(self) -> None:
+        app, index = self.app, self.app.source.index()
+        self._page = index.page(app.where, app.order, after=self._page.next, limit=_AT_ONCE)
+        for entry in self._page.entries:
+            self._table.add_row(*_cells(entry, self.size.width), key=str(entry.number))
+
+    def _summarise(self) -> None:
+        app = self.app
+        index = app.source.index()
+        state, query = index.state, app.where
+        counted = f"{state.rows:,} kept, {state.failed:,} failed"
+        if query.terms:
+            counted = f"{index.count(query):,} of {state.entries:,} match {query.text}"
+        live = " · live" if state.live else ""
+        text = (
+            f"{clean(app.source.name, longest=60)} · {clean(counted, longest=200)} · by {clean(str(app.order))}{live}"
+        )
+        self.query_one("#summary", Static).update(Text("\n".join([text, *map(plain, app.source.notes[:2])])))
+
+    def _look(self) -> None:
+        """New rollouts are counted, and appended where the end of the list is shown."""
+        if (version := self.app.source.version) == self._version:
+            return
+        self._version = version
+        self._summarise()
+        if self._page.next is None and not self._table.row_count:
+            self.fill()
+        elif self._page.next is None and str(self.app.order) == str(Sort()) and not self.app.where.terms:
+            last = self._table.row_count
+            chosen = self._table.cursor_row
+            self.fill()
+            self._table.move_cursor(row=chosen if chosen < last - 1 else self._table.row_count - 1)
+
+    @on(DataTable.RowHighlighted)
+    def _scrolled(self, event: DataTable.RowHighlighted) -> None:
+        if self._page.next and event.cursor_row >= self._table.row_count - 20:
+            self._more()
+
+    @on(DataTable.RowSelected)
+    def _chosen(self, event: DataTable.RowSelected) -> None:
+        self.app.push_screen(OneRollout(int(event.row_key.value or 0)))
+
+    def action_move(self, step: int) -> None:
+        self._table.move_cursor(row=self._table.cursor_row + step)
+
+    def action_ask(self, what: str) -> None:
+        """A line to type into: a filter, a sort, a number."""
+        line = self.query_one("#line", Input)
+        self._asked = what
+        line.disabled = False
+        line.placeholder = {
+            "filter": 'reward<1 tools>3 error:timeout "some text"',
+            "sort": "reward, -total_s; empty: as in the file",
+            "open": "the number of a rollout; f3: a failed attempt",
+        }[what]
+        line.value = {"filter": self.app.where.text, "sort": str(self.app.order), "open": ""}[what]
+        line.add_class("asked")
+        line.focus()
+
+    def action_leave(self) -> None:
+        """Leave the line as it was."""
+        line = self.query_one("#line", Input)
+        line.remove_class("asked")
+        line.disabled = True
+        self._complain("")
+        self._table.focus()
+
+    def _complain(self, text: str) -> None:
+        problem = self.query_one("#problem", Static)
+        problem.update(Text(text))
+        problem.display = bool(text)
+
+    @on(Input.Submitted)
+    def _typed(self, event: Input.Submitted) -> None:
+        try:
+            self._do(event.value.strip())
+        except InputError as error:
+            self._complain("\n".join(map(plain, error.problems)))
+            return
+        self.action_leave()
+
+    def _do(self, value: str) -> None:
+        app, index = self.app, self.app.source.index()
+        if self._asked == "open":
+            if (wanted := long(value)) is None:
+                raise InputError(f"{value!r:.60} is not the number of a rollout")
+            index.entry(wanted)
+            app.push_screen(OneRollout(wanted))
+            return
+        query, sort = app.where, app.order
+        if self._asked == "filter":
+            query = Query.parse(value, index.names())
         else:
-            raise InputError(f"{line!r:.60} is not understood; ? for help")
+            sort = Sort.parse(value)
+        index.page(query, sort, limit=1)  # a field that is not there is found here
+        app.where, app.order = query, sort
+        self.fill()
 
-    def _next(self) -> None:
-        if self._open is None and self._page.next is None:
-            self._print("this is the last page")
-        elif self._open is None:
-            self._list(after=self._page.next)
-        else:
-            self._show_neighbour(1)
+    def show_only(self, where: str) -> None:
+        """The list under another filter."""
+        self.app.where = Query.parse(where, self.app.source.index().names())
+        self._table.move_cursor(row=0)
+        self.fill()
 
-    def _previous(self) -> None:
-        if self._open is None and self._page.previous is None:
-            self._print("this is the first page")
-        elif self._open is None:
-            self._list(before=self._page.previous)
-        else:
-            self._show_neighbour(0)
+    def action_failures(self) -> None:
+        groups = self.app.source.index().failures()
+        lines = [
+            f"{group.count:>7,}  {clean(group.example, longest=300)}\n         /{clean(filter_of(group), longest=300)}"
+            for group in groups[:100]
+        ]
+        self.app.push_screen(ShortText("Failures", "\n".join(lines) or "nothing failed"))
 
-    def _show_neighbour(self, side: int) -> None:
-        number = self._index.neighbours(self._query, self._sort, self._open or 0)[side]
-        if number is None:
-            self._print("there are no more within the filter")
-        else:
-            self._show(number)
-
-    def _list(self, *, after: str | None = None, before: str | None = None) -> None:
-        index = self._index
-        page = index.page(self._query, self._sort, after=after, before=before, limit=self._rows)
-        self._page, self._open = page, None
-        state = index.state
-        if self._query.terms:
-            summary = f"{index.count(self._query):,} of {state.entries:,} match {self._query.text}"
-        else:
-            summary = f"{state.rows:,} kept, {state.failed:,} failed"
-        live = ", live" if state.live else ""
-        self._print(f"{clean(summary, longest=self._width)}{live}; sorted by {clean(str(self._sort))}")
-        for note in self._source.notes[:3]:
-            self._print(f"  {plain(note)}")
-        for entry in page.entries:
-            self._print(self._line(entry))
-        if not page.entries:
-            self._print("  nothing here")
-
-    def _line(self, entry: Entry) -> str:
-        reward = "failed" if entry.state == "failed" else "-" if entry.reward is None else number(entry.reward)
-        total_s = entry.numbers.get("total_s")
-        took = "" if total_s is None else duration(total_s * 1000)
-        head = f"{short(entry.number):>6}  {padded(reward, 7)}{padded(took, 9)}"
-        key = clean(entry.key, longest=20)
-        text = entry.error or entry.prompt
-        return f"{head}{padded(key, 21)} {clean(text or '', longest=max(self._width - 46, 20))}".rstrip()
-
-    def _show(self, wanted: int) -> None:
-        row = self._index.row(wanted)
-        self._open = wanted
-        lines = transcript(row).splitlines()
-        for at, line in enumerate(lines):
-            self._print(line)
-            if (at + 1) % self._rows == 0 and at + 1 < len(lines):
-                reply = self._ask(f"-- {len(lines) - at - 1} more lines: Enter, or q to leave --")
-                if reply is None or reply.strip().startswith("q"):
-                    break
-
-    def _task(self) -> None:
-        if self._open is None:
-            raise InputError("open a rollout first: o 17")
-        task = self._index.entry(self._open).task
-        repeats = self._index.repeats(task)
-        for entry in repeats.entries if repeats else ():
-            self._print(self._line(entry))
-        more = repeats.task.n + repeats.task.failed - len(repeats.entries) if repeats else 0
-        if more > 0:
-            self._print(f"and {more:,} more; /task={clean(typed(quoted(task)), longest=_WIDEST)} lists them all")
-
-    def _failures(self) -> None:
-        groups = self._index.failures()
-        if not groups:
-            self._print("nothing failed")
-        for group in groups[: self._rows]:
-            self._print(f"{group.count:>7}  {clean(group.example, longest=self._width - 10)}")
-            self._print(f"         /{clean(filter_of(group), longest=self._width)}")
-
-    def _overview(self) -> None:
-        state = self._index.state
-        rewards = self._index.histogram("reward")
-        self._print(_equation(account(state, read_runs(self._source), live=False)))
-        self._print(f"mean reward {number(rewards.mean)} over {sum(rewards.counts):,}")
-        for (low, high), count in zip(pairwise(rewards.edges), rewards.counts, strict=True):
-            if count:
-                self._print(f"  {number(low):>8} to {number(high):<8} {count:>8,}")
-
-    def _help(self) -> None:
-        self._print(HELP)
-
-    _words: dict[str, Callable[[TerminalViewer], None]] = {  # noqa: RUF012 - never changed
-        "": _next,
-        "n": _next,
-        "p": _previous,
-        "u": _list,
-        "l": _list,
-        "t": _task,
-        "f": _failures,
-        "r": _overview,
-        "?": _help,
-        "h": _help,
-        "help": _help,
-    }
+    def action_totals(self) -> None:
+        index = self.app.source.index()
+        rewards = index.histogram("reward")
+        lines = [equation(account(index.state, read_runs(self.app.source), live=False))]
+        lines.append(f"mean reward {number(rewards.mean)} over {sum(rewards.counts):,}")
+        most = max(rewards.counts, default=0)
+        for place, count in enumerate(rewards.counts):
+            low, high = rewards.edges[place], rewards.edges[place + 1]
+            bar = "█" * round(30 * count / most)
+            lines += [f"{number(low):>8} to {number(high):<8} {count:>9,} {bar}"] if count else []
+        self.app.push_screen(ShortText("Totals", "\n".join(lines)))
 
 
-def _equation(account: Json) -> str:
-    total = f"kept {account['kept']:,} + failed {account['failed']:,}"
-    if account["left"]:
-        total += f" + {account['left']:,} not run"
-    if account["requested"] is not None:
-        return f"requested {account['requested']:,} = {total}"
-    return f"{total} of {account['of']:,} so far" if account["of"] is not None else f"{total} so far"
+class OneRollout(Screen[None]):
+    """A rollout as text, one block below the other."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("u,escape", "back", "list"),
+        Binding("n", "go(1)", "next"),
+        Binding("p", "go(0)", "previous"),
+        Binding("j", "step(1)", "next message", show=False),
+        Binding("k", "step(-1)", "previous message", show=False),
+        Binding("right_square_bracket", "step(1, 'call')", "next call"),
+        Binding("left_square_bracket", "step(-1, 'call')", "previous call", show=False),
+        Binding("a", "whole", "all text"),
+        Binding("t", "task", "repeats"),
+    ]
+    app: TerminalViewer
+
+    def __init__(self, number_: int) -> None:
+        super().__init__()
+        self._number = number_
+        self._whole = False
+        self._here = -1
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="summary")
+        yield VerticalScroll(id="talk", can_focus=True)
+        yield Footer()
+
+    async def on_mount(self) -> None:
+        await self._show()
+        self.query_one("#talk").focus()
+
+    async def _show(self) -> None:
+        index = self.app.source.index()
+        talk = self.query_one("#talk", VerticalScroll)
+        await talk.remove_children()
+        try:
+            entry, row = index.entry(self._number), index.row(self._number)
+        except InputError as error:  # the file is being changed
+            await talk.mount(Static(Text(plain(error.problems[0]))))
+            return
+        head = Text.assemble(_reward(entry), " ", title(row))
+        self.query_one("#summary", Static).update(head)
+        longest = _WHOLE if self._whole else _FOLD_OVER
+        await talk.mount(*(_drawn(block, longest) for block in blocks(row)))
+        talk.scroll_home(animate=False)
+        self._here = -1
+
+    async def action_go(self, side: int) -> None:
+        before_after = self.app.source.index().neighbours(self.app.where, self.app.order, self._number)
+        if (wanted := before_after[side]) is None:
+            self.app.notify("no more within the filter", timeout=2)
+            return
+        self._number = wanted
+        await self._show()
+
+    async def action_whole(self) -> None:
+        self._whole = not self._whole
+        await self._show()
+
+    def action_step(self, step: int, kind: str = "") -> None:
+        every = list(self.query_one("#talk").children)
+        place = self._here + step
+        while 0 <= place < len(every) and kind and not every[place].has_class(kind):
+            place += step
+        if 0 <= place < len(every):
+            self._here = place
+            for at, each in enumerate(every):
+                each.set_class(at == place, "here")
+            every[place].scroll_visible(top=True, animate=False)
+
+    def action_task(self) -> None:
+        task = self.app.source.index().entry(self._number).task
+        self.app.pop_screen()
+        screen = self.app.screen
+        if isinstance(screen, RolloutList):
+            screen.show_only(f"task={typed(quoted(task))}")
+
+    def action_back(self) -> None:
+        self.app.pop_screen()
+
+
+class ShortText(ModalScreen[None]):
+    """A short text above the list; any of its keys closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,u,enter,question_mark", "app.pop_screen", "close")]
+
+    def __init__(self, heading: str, text: str) -> None:
+        super().__init__()
+        self._heading, self._text = heading, text
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="box"):
+            yield Static(Text(f"{self._heading}\n", "bold"))
+            yield Static(Text(self._text))
+
+
+def _widths(width: int) -> list[int]:
+    """Of the columns; a cell has a space on both sides."""
+    fixed = [7, 8, 8, 20 if width >= 80 else 12]
+    return [*fixed, max(width - sum(fixed) - 12, 20)]
+
+
+def _cells(entry: Entry, width: int) -> list[Text]:
+    total_s = entry.numbers.get("total_s")
+    took = "" if total_s is None else duration(total_s * 1000)
+    words = entry.error if entry.state == "failed" else f"{entry.prompt or ''}  → {entry.answer or ''}"
+    *_, key, room = _widths(width)
+    return [
+        Text(short(entry.number), "dim"),
+        _reward(entry),
+        Text(took),
+        Text(clean(entry.key, longest=key)),
+        Text(clean(one_line(words or ""), longest=room), no_wrap=True, style="red" if entry.state == "failed" else ""),
+    ]
+
+
+def _reward(entry: Entry) -> Text:
+    if entry.state == "failed":
+        return Text("! failed", "bold red")
+    kind = reward_kind(entry.reward)
+    return Text(f"{_MARKS[kind]} {'–' if entry.reward is None else number(entry.reward)}", _STYLES[kind])
+
+
+def _drawn(block: Block, longest: int) -> Static:
+    text = Text.assemble((f"{one_line(block.title)}\n", "bold")) if block.title else Text()
+    text.append(shown(block, longest), "" if block.title else "dim")
+    return Static(text, classes=f"block {block.kind}")
+
+
+def equation(values: Json) -> str:
+    """Requested = kept + failed, or how far it is."""
+    total = f"kept {values['kept']:,} + failed {values['failed']:,}"
+    if values["left"]:
+        total += f" + {values['left']:,} not run"
+    if values["requested"] is not None:
+        return f"requested {values['requested']:,} = {total}"
+    return f"{total} of {values['of']:,} so far" if values["of"] is not None else f"{total} so far"
