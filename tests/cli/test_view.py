@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import orjson
 import pytest
 from made_runs import HOSTILE, hostile_row, make_run, write
 from patience import DEADLINE_S
