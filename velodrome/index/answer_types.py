@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 FAILED = 1_000_000_000  # numbers above it are lines of the failures file
 STATES = ("kept", "deferred", "failed")  # the index stores their positions
 KEPT_STATE, DEFERRED_STATE, FAILED_STATE = STATES
+ANY = "*"  # the value of a filter that every value fulfils
 
 
 @dataclass(frozen=True, slots=True)

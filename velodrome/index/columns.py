@@ -1,4 +1,4 @@
-"""The numbers of all entries as numpy columns, in the order of the file, failures last.
+"""The numbers and texts of all entries as columns, in the order of the file, failures last.
 
 A column is read from its chunks when it is first used, within one snapshot of the index. Absent numbers are NaN. A
 filter over a million entries is a few vector operations, so there is nothing to plan and nothing to cache.
@@ -7,7 +7,7 @@ filter over a million entries is a few vector operations, so there is nothing to
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 from zlib import crc32
@@ -21,6 +21,7 @@ from velodrome.index.answer_types import FAILED
 from velodrome.index.database import Damaged
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS, TEXT_FIELDS, FieldNames
 from velodrome.index.outside import OutsideValues, TextValues
+from velodrome.index.text_columns import TextChunk, merged, pack, values_of
 from velodrome.settings.names import hint
 
 Column = NDArray[Any]
@@ -29,6 +30,7 @@ Mask = NDArray[np.bool_]
 
 INTEGERS = ("number", "state", "task", "agent", "status", "stop", "outcome")  # from the task on, ids of names
 MOST_FIELDS = 256
+MOST_TEXTS = 64
 PASS_REWARD = 1.0
 _CHUNK_ROWS = 2048
 
@@ -39,12 +41,12 @@ class Columns:
     def __init__(self, connection: sqlite3.Connection, outside: OutsideValues) -> None:
         self.connection = connection
         self._outside = outside
-        self._ids: dict[str, int] = dict(connection.execute("SELECT name, id FROM field ORDER BY id"))
+        self._ids = _field_ids(connection)
         self._loaded: dict[str, Column] = {}
-        chunks = self._chunks("number")
+        chunks = {first: _values("number", data) for first, data in self._chunks("number")}
         self._firsts = np.array(list(chunks), dtype=np.int64)
         self._starts = np.cumsum([0, *map(len, chunks.values())])
-        stored = np.concatenate([np.zeros(0, np.int64), *chunks.values()])
+        self._numbers = stored = np.concatenate([np.zeros(0, np.int64), *chunks.values()])
         self._kept = int(np.searchsorted(stored, FAILED))
         # Failures that were tried again stay in the chunks; the table has those that count.
         failures = np.array(connection.execute("SELECT number FROM failure ORDER BY number").fetchall(), np.int64)
@@ -57,7 +59,8 @@ class Columns:
     def __getitem__(self, name: str) -> Column:
         if name not in self._loaded:
             stored = np.full(self._starts[-1], np.nan)
-            for first, values in self._chunks(name).items():
+            for first, data in self._chunks(name):
+                values = _values(name, data)
                 stored[self._span(first, len(values))] = values
             if name in INTEGERS:
                 stored = stored.astype(np.int64)
@@ -84,10 +87,12 @@ class Columns:
     @cached_property
     def names(self) -> FieldNames:
         """Every field of the entries. One of the file whose name an outside field has is `row.<name>`."""
-        outside = self._outside.names
+        own, outside = field_names(self.connection), self._outside.names
         taken = (*outside.numbers, *outside.texts)
-        numbers = [f"row.{name}" if name in taken else name for name in field_names(self.connection)]
-        return FieldNames((*numbers, "number"), TEXT_FIELDS) | outside | FieldNames(TASK_FIELDS)
+        numbers, texts = (
+            [f"row.{name}" if name in taken else name for name in each] for each in (own.numbers, own.texts)
+        )
+        return FieldNames((*numbers, "number"), tuple(texts)) | outside | FieldNames(TASK_FIELDS)
 
     def _stored(self, name: str) -> str:
         """The name a field has in the index."""
@@ -148,12 +153,52 @@ class Columns:
         first[self["task"][::-1]] = self["number"][::-1]
         return first
 
-    def _chunks(self, name: str) -> dict[int, Column]:
-        """The stored parts of a column, by the number of the first row in each."""
-        rows = self.connection.execute(
-            "SELECT first, crc, data FROM chunk WHERE field = ? ORDER BY first", (self._ids.get(name),)
-        )
-        return {number: _values(name, crc, data) for number, crc, data in rows}
+    def _chunks(self, name: str, *, text: bool = False) -> Iterator[tuple[int, bytes]]:
+        """The stored parts of a column, each with the number of its first row."""
+        chunks = "SELECT first, crc, data FROM chunk WHERE field = ? ORDER BY first"
+        for first, crc, data in self.connection.execute(chunks, (self._ids.get((name, text)),)):
+            if crc32(data) != crc:
+                raise Damaged("a column is not what was stored")
+            yield first, data
+
+    def _text_chunks(self, name: str) -> Iterator[tuple[slice, TextChunk]]:
+        for first, data in self._chunks(self._stored(name), text=True):
+            chunk = TextChunk(data)
+            yield self._span(first, len(chunk.codes)), chunk
+
+    def having_text(self, name: str, op: str, value: str) -> Mask:
+        """The entries whose text in a stored column is a value, or contains it."""
+        stored = np.full(self._starts[-1], op == "=" and not value)
+        for span, chunk in self._text_chunks(name):
+            stored[span] = chunk.having(op, value)
+        return self._counted(stored)
+
+    def coded(self, name: str, most: int = 1000) -> tuple[list[list[str]], Column] | None:
+        """The different values of a text, and which of them each entry has (-1: none); None if more than `most` differ.
+
+        Each is a list: an entry may have called several tools.
+        """
+        if name in INTEGERS:
+            names = dict(self.connection.execute("SELECT id, name FROM word"))
+            ids, codes = np.unique(self[name], return_inverse=True)
+            return ([[names[each]] for each in ids.tolist()], codes) if len(ids) <= most else None
+        result = merged([*self._text_chunks(name)], int(self._starts[-1]), most)
+        return None if result is None else ([values_of(text) for text in result[0]], self._counted(result[1]))
+
+    def texts_at(self, name: str, numbers: Sequence[int]) -> list[list[str]]:
+        """The values that these entries, which exist, have in a stored column."""
+        places = np.searchsorted(self._numbers, numbers).tolist()
+        result: list[list[str]] = [[] for _ in places]
+        firsts = self._firsts[np.searchsorted(self._starts, places, side="right") - 1]
+        one = "SELECT data FROM chunk WHERE field = ? AND first = ?"
+        for first in set(firsts.tolist()):
+            row = self.connection.execute(one, (self._ids.get((self._stored(name), True)), first)).fetchone()
+            chunk = TextChunk(row[0]) if row else None
+            texts = chunk.texts if chunk else []
+            for at in np.flatnonzero(firsts == first).tolist() if chunk else ():
+                place = places[at] - self._span(first, len(chunk.codes)).start
+                result[at] = values_of(texts[chunk.codes[place]])
+        return result
 
     def _span(self, first: int, length: int) -> slice:
         chunk = int(np.searchsorted(self._firsts, first))
@@ -169,42 +214,67 @@ class Columns:
         return np.concatenate([stored[: self._kept], stored[self._failures]])
 
 
-def field_names(connection: sqlite3.Connection) -> list[str]:
-    """Every numeric field of the entries."""
-    stored = [row[0] for row in connection.execute("SELECT name FROM field ORDER BY id")]
-    return [*FIELD_NAMES, *(name for name in stored if name not in (*FIELD_NAMES, *INTEGERS))]
+def field_names(connection: sqlite3.Connection) -> FieldNames:
+    """Every field that is stored, but for those of tasks."""
+    stored = _field_ids(connection)
+    extra = tuple(name for name, text in stored if not text and name not in (*FIELD_NAMES, *INTEGERS))
+    return FieldNames(FIELD_NAMES, TEXT_FIELDS) | FieldNames(extra, tuple(name for name, text in stored if text))
 
 
-def _values(name: str, crc: int, data: bytes) -> Column:
-    if crc32(data) != crc:
-        raise Damaged("numbers are not what was stored")
+def _field_ids(connection: sqlite3.Connection) -> dict[tuple[str, bool], int]:
+    """The ids of the stored fields, by their name and whether they are texts."""
+    return {
+        (name, bool(text)): id for name, text, id in connection.execute("SELECT name, text, id FROM field ORDER BY id")
+    }
+
+
+def _values(name: str, data: bytes) -> Column:
     return np.frombuffer(data, _dtype(name))
 
 
-def append_columns(connection: sqlite3.Connection, columns: dict[str, Column]) -> None:
+def append_columns(connection: sqlite3.Connection, columns: dict[str, Column], texts: dict[str, list[str]]) -> None:
     """Add rows, within an open transaction: to the last chunk while it has room, then to new ones.
 
-    Columns must have one length. Beyond `MOST_FIELDS` fields, new ones are not stored.
+    Columns must have one length. Beyond `MOST_FIELDS` numbers and `MOST_TEXTS` texts, new fields are not stored.
     """
     numbers = columns["number"]
-    ids: dict[str, int] = dict(connection.execute("SELECT name, id FROM field"))
-    for name in [each for each in columns if each not in ids][: MOST_FIELDS - len(ids)]:
-        ids[name] = connection.execute("INSERT INTO field (name) VALUES (?)", (name,)).lastrowid or 0
+    ids = _field_ids(connection)
+    for new, text, most in ((columns, False, MOST_FIELDS), (texts, True, MOST_TEXTS)):
+        room = most - sum(known == text for _, known in ids)
+        for name in [name for name in new if (name, text) not in ids][:room]:
+            add = "INSERT INTO field (name, text) VALUES (?, ?)"
+            ids[name, text] = connection.execute(add, (name, text)).lastrowid or 0
     low, high = (FAILED, 2 * FAILED) if numbers[0] > FAILED else (0, FAILED)
     last = connection.execute(
         "SELECT first, length(data) / 8 FROM chunk WHERE field = ? AND first BETWEEN ? AND ? ORDER BY first DESC",
-        (ids["number"], low, high),
+        (ids["number", False], low, high),
     ).fetchone()
     first, held = last if last and last[1] < _CHUNK_ROWS else (int(numbers[0]), 0)
-    for name, field in ids.items():
+    for (name, text), field in ids.items():
         old = connection.execute("SELECT data FROM chunk WHERE field = ? AND first = ?", (field, first)).fetchone()
-        new = columns.get(name)
-        if (new is None or (new != new).all()) and not old:
-            continue
-        before = np.frombuffer(old[0], _dtype(name)) if old else np.full(held, np.nan, _dtype(name))
-        after = np.full(len(numbers), np.nan) if new is None else new
-        data = np.concatenate([before, after]).astype(_dtype(name)).tobytes()
-        connection.execute("INSERT OR REPLACE INTO chunk VALUES (?, ?, ?, ?)", (field, first, crc32(data), data))
+        data = (
+            _more_texts(old and old[0], texts.get(name), held, len(numbers))
+            if text
+            else _more_numbers(name, old and old[0], columns.get(name), held, len(numbers))
+        )
+        if data is not None:
+            connection.execute("INSERT OR REPLACE INTO chunk VALUES (?, ?, ?, ?)", (field, first, crc32(data), data))
+
+
+def _more_numbers(name: str, old: bytes | None, new: Column | None, held: int, count: int) -> bytes | None:
+    """A chunk with more rows; None if no row has the number."""
+    if (new is None or (new != new).all()) and not old:
+        return None
+    before = np.frombuffer(old, _dtype(name)) if old else np.full(held, np.nan, _dtype(name))
+    after = np.full(count, np.nan) if new is None else new
+    return np.concatenate([before, after]).astype(_dtype(name)).tobytes()
+
+
+def _more_texts(old: bytes | None, new: list[str] | None, held: int, count: int) -> bytes | None:
+    """A chunk with more rows; None if no row has the text."""
+    if not new and not old:
+        return None
+    return pack([*(TextChunk(old).unpacked() if old else [""] * held), *(new or [""] * count)])
 
 
 def _dtype(name: str) -> type[np.generic]:

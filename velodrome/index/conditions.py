@@ -11,12 +11,12 @@ import numpy as np
 import orjson
 
 from velodrome.errors import InputError
-from velodrome.index.answer_types import STATES
-from velodrome.index.columns import Column, Columns, Mask, Positions
+from velodrome.index.answer_types import ANY, STATES
+from velodrome.index.columns import INTEGERS, Column, Columns, Mask, Positions
 from velodrome.index.database import searchable
 from velodrome.index.outside import TextValues
 from velodrome.index.paging import MANY_ROWS, Holds
-from velodrome.index.query import ANY, Compared, Matched, Query, Term, Words, as_number
+from velodrome.index.query import Compared, Matched, Query, Term, Words, as_number
 
 _COMPARE = {
     "<": np.less,
@@ -107,6 +107,8 @@ def _with_text(columns: Columns, term: Matched) -> Mask:
         mask = columns.mask(_rows(db, "number", "failure", "boundary", term))
     elif term.field == "key":
         mask = columns.mask(_rows(db, "number", "entry", "key", term))
+    elif term.field not in INTEGERS:
+        mask = columns.having_text(term.field, term.op, term.value)
     else:
         ids = _rows(db, "id", "task" if term.field == "task" else "word", "name", term)
         mask = _has_id(columns[term.field], ids)

@@ -3,8 +3,8 @@
 It is a copy of what the rollouts file says and may be deleted at any time. One that is damaged, or of another
 version, is discarded and built again.
 
-What a list shows is stored by row, in `entry`. Numbers are stored by column as well: a chunk holds the values of one
-field for some thousand rows, so that a filter or a sort over a million rows reads a few megabytes.
+What a list shows is stored by row, in `entry`. Numbers and texts are stored by column as well: a chunk holds the values
+of one field for some thousand rows, so that a filter or a sort over a million rows reads a few megabytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from velodrome.errors import InputError
 
-VERSION = 8
+VERSION = 9
 BUSY_S = 30.0
 _SMALL_BYTES = 12_000_000  # checking an index up to this size takes a fifth of a second
 
@@ -31,7 +31,7 @@ CREATE TABLE entry (
     key TEXT, prompt, answer TEXT, numbers TEXT, state INTEGER, task INTEGER, agent INTEGER, outcome INTEGER
 );
 CREATE INDEX entry_key ON entry (key);
-CREATE TABLE field (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
+CREATE TABLE field (id INTEGER PRIMARY KEY, name TEXT, text INTEGER, UNIQUE (name, text));
 CREATE TABLE chunk (field INTEGER, first INTEGER, crc INTEGER, data BLOB, PRIMARY KEY (field, first));
 CREATE TABLE task (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
 CREATE TABLE word (id INTEGER PRIMARY KEY, name TEXT UNIQUE);

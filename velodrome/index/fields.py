@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from velodrome.index.text_columns import stored_text
 from velodrome.records.bounds import MAX_NUMBER
 from velodrome.records.facts import RowFacts
 
@@ -60,6 +61,8 @@ OWN_NAMES = FieldNames((*FIELD_NAMES, *TASK_FIELDS, "number"), TEXT_FIELDS)  # t
 RESERVED = frozenset((*FIELD_NAMES, *TEXT_FIELDS, *TASK_FIELDS, "number"))
 _LARGEST_EXTRA = 256  # fields of one row
 _LONGEST_NAME = 100
+_MOST_TOOLS = 64  # different ones of a rollout
+_ID_NAMES = ("id", "task_id")  # a number here is a name
 _WHOLE = 2**53  # whole numbers up to here are exact in a column
 
 
@@ -80,3 +83,21 @@ def extra_numbers(facts: RowFacts) -> dict[str, float]:
             if len(extra) >= _LARGEST_EXTRA:
                 break
     return extra
+
+
+def row_texts(facts: RowFacts) -> dict[str, str]:
+    """Every text at the top level, by name, named as numbers are; the model; and the tools that were called."""
+    texts: dict[str, str] = {}
+    for name, value in facts.row.items() if not facts.failed else ():
+        if type(value) is int and name in _ID_NAMES:
+            value = str(value)
+        if type(value) is str and value and len(name) <= _LONGEST_NAME:
+            texts[f"row.{name}" if name in RESERVED else name] = stored_text(value)
+            if len(texts) >= _LARGEST_EXTRA:
+                break
+    if model := facts.model:
+        texts["model"] = stored_text(model)
+    if facts.tool_calls:
+        names = {name for name, _ in facts.calls if type(name) is str and name}
+        texts["tool"] = stored_text(*sorted(names)[:_MOST_TOOLS])
+    return texts

@@ -179,6 +179,10 @@ class Index:
         """These entries, in this order; one that does not exist is left out."""
         return self._read(lambda connection: lists.read_entries(connection, list(numbers)))
 
+    def texts(self, numbers: Sequence[int], names: Sequence[str]) -> dict[int, dict[str, str]]:
+        """Text fields of these entries, by name, as far as an entry has them; several values of one are joined."""
+        return self._query(lambda columns: lists.read_texts(columns, list(numbers), names))
+
     def row(self, number: int) -> Json:
         """The rollout of an entry, read from the file; what JSON has no form for, such as NaN, is null."""
         row: Json = loads(self.line(number), finite=True)

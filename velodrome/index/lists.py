@@ -11,7 +11,7 @@ import orjson
 import velodrome.index.database as database
 from velodrome.errors import InputError
 from velodrome.index.answer_types import STATES, Entry, Page, Repeats, TaskSummary
-from velodrome.index.columns import Columns
+from velodrome.index.columns import INTEGERS, Columns
 from velodrome.index.conditions import matching
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.index.paging import Order
@@ -70,6 +70,31 @@ def read_entries(connection: sqlite3.Connection, numbers: Sequence[int]) -> list
         except (ValueError, IndexError, TypeError):
             raise database.Damaged("an entry is not what was stored") from None
     return entries
+
+
+def read_texts(columns: Columns, numbers: Sequence[int], names: Sequence[str]) -> dict[int, dict[str, str]]:
+    """The texts that these entries have, by name; several values of one are joined. Unknown entries are left out."""
+    entries = read_entries(columns.connection, numbers)
+    result: dict[int, dict[str, str]] = {entry.number: {} for entry in entries}
+    known = list(result)
+    for name in names:
+        if (values := columns.outside_texts(name)) is not None:
+            own: list[list[str]] = [[] for _ in known]
+            for text, those in values.items():
+                for at in np.flatnonzero(np.isin(known, those)).tolist():
+                    own[at].append(text)
+            texts = list(map(", ".join, own))
+        elif name in ("key", "task", "agent", "outcome", "error", "state"):
+            texts = [getattr(entry, name) or "" for entry in entries]
+        elif name in INTEGERS:
+            words = dict(columns.connection.execute("SELECT id, name FROM word"))
+            texts = [words[code] for code in columns[name][columns.positions(known)].tolist()]
+        else:
+            texts = [", ".join(each) for each in columns.texts_at(name, known)]
+        for number, text in zip(known, texts, strict=True):
+            if text:
+                result[number][name] = text
+    return result
 
 
 def task_page(columns: Columns, sort: Sort, *, after: str | None, before: str | None, limit: int) -> Page[TaskSummary]:

@@ -14,13 +14,12 @@ from math import isfinite
 from typing import NamedTuple
 
 from velodrome.errors import InputError
-from velodrome.index.answer_types import STATES
+from velodrome.index.answer_types import ANY, STATES
 from velodrome.index.fields import OWN_NAMES, TEXT_FIELDS, FieldNames
 from velodrome.settings.names import hint
 from velodrome.timing.invisible import INVISIBLE
 
 NONE = "none"  # `reward:none`: there is no value
-ANY = "*"  # `check:*`: there is a value
 
 _MOST_CHARACTERS = 2000
 _MOST_TERMS = 32

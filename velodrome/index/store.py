@@ -111,7 +111,10 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
     columns |= {name: np.array(column, np.float64) for name, column in zip(FIELD_NAMES, values, strict=True)}
     for name in dict.fromkeys(name for row in rows for name in row.extra):
         columns[name] = np.array([row.extra.get(name) for row in rows], np.float64)
-    append_columns(connection, columns)
+    texts = {
+        name: [row.texts.get(name, "") for row in rows] for name in {name: 0 for row in rows for name in row.texts}
+    }
+    append_columns(connection, columns, texts)
 
 
 def _ids(connection: sqlite3.Connection, table: str, names: Sequence[str]) -> list[int]:

@@ -11,7 +11,7 @@ from zlib import crc32
 import orjson
 
 from velodrome.index.answer_types import DEFERRED_STATE, FAILED, FAILED_STATE, KEPT_STATE, STATES
-from velodrome.index.fields import FIELDS, extra_numbers
+from velodrome.index.fields import FIELDS, extra_numbers, row_texts
 from velodrome.records.conversation import text_of
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import MAX_LINE_BYTES, loads
@@ -46,6 +46,7 @@ class ParsedRow(NamedTuple):
     state: int
     values: list[float | None]
     extra: dict[str, float]
+    texts: dict[str, str]  # as columns store them
     error: str  # of failures alone: "boundary: message"
 
 
@@ -89,7 +90,10 @@ def parse(lines: Iterable[Line], *, failed: bool = False) -> ParsedLines:
         state = _FAILED if failed else _DEFERRED if facts.deferred and facts.reward is None else _KEPT
         agent, status, stop = (text[:_LONGEST_NAME] for text in (facts.agent, facts.status, facts.stopped_by))
         error = facts.error[:_LONGEST_ERROR].strip() if failed else ""
-        parsed.rows.append(ParsedRow(entry, key, task, agent, status, stop, facts.outcome, state, values, extra, error))
+        own_texts = row_texts(facts)
+        parsed.rows.append(
+            ParsedRow(entry, key, task, agent, status, stop, facts.outcome, state, values, extra, own_texts, error)
+        )
     return parsed
 
 
