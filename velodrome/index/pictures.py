@@ -7,23 +7,35 @@ a bar and the list behind it cannot differ.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from velodrome.errors import InputError
+from velodrome.index.answer_types import FAILED
 from velodrome.index.columns import PASS_REWARD, Column, Columns, Mask
+from velodrome.index.query import typed
 
-Numbers = NDArray[np.float64]
+Interval = tuple[float, float]
+Estimate = Callable[[list[float], list[float], Interval | None], Interval | None]
+"""The interval of a mean: from the mean of each task, its weight, and the two rewards there are, if only two."""
 Bounds = tuple[float | None, float | None]  # from the first, up to the second
 
 SCORED = "-reward:none"
+OTHERS = "(others)"
+ONE_BY_ONE = ("key", "task", "error", "boundary", "state")  # texts that are no groups of scored rollouts
 _FEW = 12  # different numbers: each is a group of its own
 _LATEST_S = 1e11
 _FIRST_WIDTH_S = 0.125
-_UNTYPED = re.compile(r'[\s"<>=!:\\]|^-')
+_MOST_STRETCHES, _FEW_A_STRETCH = 60, 20  # of time: fewer rollouts in one say more about chance
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
+_MOST_GROUPS = 12  # of a field
+_MOST_BOUNDARIES = 6
+_LONGEST_VALUE = 120  # of a text that is a group of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +50,14 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRewards:
-    """The rewards of some rollouts by task: the mean of each task and how many rollouts it is of."""
+class RewardSummary:
+    """The rewards of some rollouts: their mean, the interval of it, and the mean if every task counts alike."""
 
-    count: int
-    mean: float | None
-    values: Numbers
-    weights: Numbers
-    share_of: tuple[float, float] | None  # the two rewards there are, if there are no others
-
-    @property
-    def mean_of_tasks(self) -> float | None:
-        """The mean if every task counts alike."""
-        return float(self.values.mean()) if len(self.values) else None
+    count: int = 0
+    tasks: int = 0
+    mean: float | None = None
+    mean_of_tasks: float | None = None
+    interval: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +68,21 @@ class RewardPictures:
     course: list[Group]
     length: str  # the field that tells how long an answer is
     lengths: list[Group]
-    cells: list[tuple[int, int, Group]]  # place of the length, place of the reward, how many
-    tasks: TaskRewards
+    cells: list[tuple[int, Group]]  # place of the length; the length and the reward
+    summary: RewardSummary
     attempts: list[tuple[int, int, int]] = field(default_factory=list)  # tries, passed, how many tasks
     keyless: int = 0  # scored rollouts that belong to no task
 
 
 def named(name: str) -> str:
     """The name of a field as a filter has it."""
-    return _UNTYPED.sub(lambda match: f"\\u{{{ord(match[0]):x}}}", name)
+    return name if _PLAIN_NAME.fullmatch(name) else quoted(name)
 
 
 def quoted(text: str) -> str:
     """A text as a filter has it."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return typed(f'"{escaped}"')
 
 
 def plain(number: float) -> str:
@@ -110,9 +117,11 @@ def cut(name: str, column: Column, *, most: int = 8) -> tuple[list[tuple[Any, st
         return [(each, f"{named(name)}={plain(each)}") for each in distinct.tolist()], places
     edges = np.unique([_rounded(each) for each in np.quantile(values, np.arange(1, most) / most).tolist()])
     edges = edges[(edges > values.min()) & (edges <= values.max())]
+    filled = np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1) > 0
+    edges = edges[filled[1:]]  # no part is empty
     places[known] = np.searchsorted(edges, values, side="right")
     ends: list[float | None] = [None, *edges.tolist(), None]
-    bounds = list(zip(ends, ends[1:], strict=False))
+    bounds = list(pairwise(ends))
     return [(each, within(name, each)) for each in bounds], places
 
 
@@ -122,7 +131,7 @@ def _rounded(number: float) -> float:
 
 
 def groups_of(columns: Columns, parts: Sequence[tuple[Any, str]], places: Column, only: str = "") -> list[Group]:
-    """The groups of a column that was cut, with the rewards of each; empty ones are left out."""
+    """The groups of a column that was cut, with the rewards of each."""
     reward = columns["reward"]
     inside = places >= 0
     at, rewards = places[inside], reward[inside]
@@ -133,12 +142,11 @@ def groups_of(columns: Columns, parts: Sequence[tuple[Any, str]], places: Column
     squares = np.bincount(at[known], rewards[known] ** 2, minlength=len(parts))
     groups = []
     for place, (value, where) in enumerate(parts):
-        if counts[place]:
-            n = int(scored[place])
-            mean = float(sums[place] / n) if n else None
-            spread = max(float(squares[place]) / n - (mean or 0.0) ** 2, 0.0) if n else 0.0
-            error = (spread / (n - 1)) ** 0.5 if n > 1 else None
-            groups.append(Group(value, f"{only} {where}".strip(), int(counts[place]), mean, error))
+        n = int(scored[place])
+        mean = float(sums[place] / n) if n else None
+        spread = max(float(squares[place]) / n - (mean or 0.0) ** 2, 0.0) if n else 0.0
+        error = (spread / (n - 1)) ** 0.5 if n > 1 else None
+        groups.append(Group(value, f"{only} {where}".strip(), int(counts[place]), mean, error))
     return groups
 
 
@@ -158,11 +166,11 @@ def over_time(columns: Columns, allowed: Mask, only: str, most: int) -> tuple[li
     return [(each, f"{only} {within('finished_at', each)}".strip()) for each in bounds], places
 
 
-def task_rewards(columns: Columns, allowed: Mask) -> TaskRewards:
-    """The rewards of these rollouts by task."""
+def summary_of(columns: Columns, allowed: Mask, estimate: Estimate) -> RewardSummary:
+    """The rewards of these rollouts, all of which have one."""
     rewards = columns["reward"][allowed]
     if not len(rewards):
-        return TaskRewards(0, None, np.zeros(0), np.zeros(0), None)
+        return RewardSummary()
     tasks = columns["task"][allowed]
     weights = np.bincount(tasks).astype(float)
     tried = weights > 0
@@ -171,13 +179,105 @@ def task_rewards(columns: Columns, allowed: Mask) -> TaskRewards:
     share_of = (low, high) if low < high and bool(((rewards == low) | (rewards == high)).all()) else None
     if low == high and low in (0.0, 1.0):  # it could have been the other
         share_of = (0.0, 1.0)
-    return TaskRewards(len(rewards), float(rewards.mean()), values, weights[tried], share_of)
+    interval = estimate(values.tolist(), weights[tried].tolist(), share_of)
+    return RewardSummary(len(rewards), len(values), float(rewards.mean()), float(values.mean()), interval)
 
 
-def reward_pictures(columns: Columns, *, most: int = 60) -> RewardPictures:
+@dataclass(frozen=True, slots=True)
+class FieldGroup:
+    """The scored rollouts with one value of a field, or with all others (the value None)."""
+
+    value: Any
+    where: str
+    rewards: RewardSummary
+    others: int = 0  # how many values those are; 0: they have none
+
+
+def by_field(columns: Columns, name: str, estimate: Estimate) -> list[FieldGroup]:
+    """The rewards by a field. Of a text the most frequent values, then all others as one group."""
+    scored = ~np.isnan(columns["reward"])
+    if name in columns.names.texts:
+        masks = _by_text(columns, name, scored)
+    else:
+        parts, places = cut(name, np.where(scored, columns.field(name, "by"), np.nan))
+        masks = [(value, where, places == at, 0) for at, (value, where) in enumerate(parts)]
+    return [
+        FieldGroup(value, f"{where} {SCORED}".strip(), summary_of(columns, mask, estimate), others)
+        for value, where, mask, others in masks
+    ]
+
+
+def _by_text(columns: Columns, name: str, scored: Mask) -> list[tuple[str | None, str, Mask, int]]:
+    counts, having = _values(columns, name, scored)
+    order = sorted((text for text in counts if counts[text]), key=lambda text: (-counts[text], text))
+    apart = [text for text in order if len(text) <= _LONGEST_VALUE][:_MOST_GROUPS]
+    groups: list[tuple[str | None, str, Mask, int]] = []
+    rest = scored.copy()
+    for text in apart:
+        mask = scored & having(text)
+        groups.append((text, f"{named(name)}={quoted(text)}", mask, 0))
+        rest &= ~mask
+    if rest.any():
+        where = " ".join(f"-{named(name)}={quoted(text)}" for text in apart)
+        groups.append((None, where, rest, len(order) - len(apart)))
+    return groups
+
+
+def _values(columns: Columns, name: str, scored: Mask) -> tuple[dict[str, int], Callable[[str], Mask]]:
+    """How many of these entries have which value of a text, and which entries have it; one may have several."""
+    outside = columns.outside_texts(name)
+    if outside is not None:
+        counts = {text: int(scored[columns.positions(numbers)].sum()) for text, numbers in outside.items()}
+        return counts, lambda text: columns.mask(outside[text])
+    coded = columns.coded(name) if name not in ONE_BY_ONE else None
+    if coded is None:
+        raise InputError(f'by: "{name:.60}" has too many different values; choose another field')
+    values, codes = coded
+    codes = np.where(codes < 0, len(values), codes)
+    sums = np.bincount(codes[scored], minlength=len(values) + 1).tolist()
+    counts = Counter[str]()
+    for texts, many in zip(values, sums, strict=False):
+        counts.update({text: many for text in texts if text})
+    return counts, lambda text: np.array([*(text in each for each in values), False])[codes]
+
+
+def failures_over_time(columns: Columns) -> tuple[list[str], list[tuple[Bounds, list[tuple[int, Group]]]]]:
+    """The boundaries of failures, the most frequent first, and the groups of each stretch of time by their place."""
+    boundaries = columns.connection.execute("SELECT number, boundary FROM failure ORDER BY number").fetchall()
+    counts = Counter(boundary for _, boundary in boundaries)
+    names = [name for name, _ in counts.most_common(_MOST_BOUNDARIES)]
+    if len(counts) > len(names):
+        names[-1:] = [OTHERS]
+    wheres = [f"boundary={quoted(name)}" for name in names]
+    if OTHERS in names:
+        wheres[-1] = " ".join(f"-{each}" for each in wheres[:-1])
+    failed = columns["number"] > FAILED
+    stretches, places = over_time(columns, failed, "state:failed", _MOST_STRETCHES // 2)
+    kinds = np.array([names.index(name if name in names else OTHERS) for _, name in boundaries], np.int64)
+    at = places[failed]
+    table = np.bincount(at[at >= 0] * len(names) + kinds[at >= 0], minlength=len(stretches) * len(names))
+    result = []
+    for place, (bounds, where) in enumerate(stretches):
+        own = table[place * len(names) : (place + 1) * len(names)].tolist()
+        groups = [(kind, Group(names[kind], f"{where} {wheres[kind]}", many)) for kind, many in enumerate(own) if many]
+        result.append((bounds, groups))
+    return names, result
+
+
+def finished_between(columns: Columns, starts: Sequence[float], width_s: float) -> list[Group]:
+    """How many attempts finished within so many seconds from each start."""
+    finished = np.sort(columns["finished_at"])
+    begins, ends = np.array(starts), np.array([start + width_s for start in starts])
+    counts = np.searchsorted(finished, ends) - np.searchsorted(finished, begins)
+    bounds = zip(begins.tolist(), ends.tolist(), counts.tolist(), strict=True)
+    return [Group((low, high), within("finished_at", (low, high)), many) for low, high, many in bounds]
+
+
+def reward_pictures(columns: Columns, estimate: Estimate) -> RewardPictures:
     """Everything about rewards."""
     reward = columns["reward"]
     scored = ~np.isnan(reward)
+    most = min(max(int(scored.sum()) // _FEW_A_STRETCH, 8), _MOST_STRETCHES)
     parts, places = cut("reward", reward, most=10)
     stretches, when = over_time(columns, scored, SCORED, most)
     length = "output_tokens" if not np.isnan(columns["output_tokens"]).all() else "length"
@@ -189,7 +289,7 @@ def reward_pictures(columns: Columns, *, most: int = 60) -> RewardPictures:
         length=length,
         lengths=groups_of(columns, lengths, long),
         cells=_cells(lengths, long, parts, places),
-        tasks=task_rewards(columns, scored),
+        summary=summary_of(columns, scored, estimate),
         attempts=_attempts(columns, scored),
         keyless=int((scored & np.isnan(columns["repeat"])).sum()),
     )
@@ -197,7 +297,7 @@ def reward_pictures(columns: Columns, *, most: int = 60) -> RewardPictures:
 
 def _cells(
     across: Sequence[tuple[Any, str]], x: Column, upward: Sequence[tuple[Any, str]], y: Column
-) -> list[tuple[int, int, Group]]:
+) -> list[tuple[int, Group]]:
     """How many are in each part of both columns."""
     both = (x >= 0) & (y >= 0)
     counts = np.bincount(x[both] * len(upward) + y[both], minlength=len(across) * len(upward))
@@ -205,7 +305,7 @@ def _cells(
     for place in np.flatnonzero(counts).tolist():
         at, up = divmod(place, len(upward))
         where = f"{across[at][1].removesuffix(SCORED)}{upward[up][1]}"
-        cells.append((at, up, Group((across[at][0], upward[up][0]), where, int(counts[place]))))
+        cells.append((at, Group((across[at][0], upward[up][0]), where, int(counts[place]))))
     return cells
 
 

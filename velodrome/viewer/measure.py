@@ -38,6 +38,10 @@ def measured(kind: str, paths: Sequence[Path]) -> Any:
             from velodrome.checks import run_checks
 
             return [finding.as_json() for finding in run_checks(paths[0])]
+        if kind == "tools":
+            from velodrome.viewer.parts.tool_use import read_tool_use
+
+            return read_tool_use(paths[0])
         from velodrome.stats.metrics import read_metrics
 
         return read_metrics(paths[0])[0]
