@@ -30,7 +30,7 @@ _SEEDS = (7, 8)
 _LEAST_MB_S, _MOST_MEMORY_MB, _MOST_MS = 100.0, 300.0, 200.0
 _BUILDS = 3
 _LOOK_S = 0.1
-_STILL = "text search covers"  # what a list says while not everything can be searched
+_STILL = " so far"  # what a list says while not everything can be searched
 _COMPUTING = "being read; they appear"
 
 

@@ -228,6 +228,9 @@ def test_a_budget_is_kept_and_the_next_call_goes_on(tmp_path: Path, opened: Open
     assert keys(index) == [f"a/{repeat}" for repeat in range(100)]
 
 
+SEARCHED = "searched: prompts, answers, reasoning, tools"
+
+
 def test_a_search_says_what_it_does_not_cover_yet(index_of: OpenIndex):
     index = index_of([rollout("a", answer="quick")])
     path = index.rollouts
@@ -235,10 +238,11 @@ def test_a_search_says_what_it_does_not_cover_yet(index_of: OpenIndex):
     state = index.refresh(search=False)
     page = index.page(Query.parse("quick"), Sort())
     assert (state.rows, state.searchable) == (2, 1)
-    assert ([entry.key for entry in page.entries], page.note) == (["a/0"], "text search covers 1 of 2 rollouts so far")
+    assert ([entry.key for entry in page.entries], page.note) == (["a/0"], f"{SEARCHED}; 1 of 2 so far")
     index.refresh()
     page = index.page(Query.parse("quick"), Sort())
-    assert ([entry.key for entry in page.entries], page.note) == (["a/0", "b/0"], None)
+    assert ([entry.key for entry in page.entries], page.note) == (["a/0", "b/0"], SEARCHED)
+    assert index.page(Query.parse("reward=1"), Sort()).note is None
 
 
 def test_live_means_that_it_was_written_to_within_seconds(tmp_path: Path, opened: OpenIndex):

@@ -23,6 +23,7 @@ from velodrome.index.lines.zst_lines import ZstLines
 
 _SMALL_CHUNK_BYTES = 256 * 1024
 _SEARCH_CHUNK_BYTES = 1024 * 1024
+_ADD_TEXTS = "INSERT INTO search (rowid, prompt, answer, reasoning, tools) VALUES (?, ?, ?, ?, ?)"
 _LOCK_S = 0.02  # how long to wait for another writer before looking whether the time is over
 
 _FORGET_S = 2.0
@@ -145,7 +146,7 @@ class Builder:
                         if progress.searched[file] != start or progress.places[file].line < behind.line:
                             return False
                         rows = texts(lines, end.line, failed=file == store.FAILURES)
-                        self._db.executemany("INSERT INTO search (rowid, prompt, answer) VALUES (?, ?, ?)", rows)
+                        self._db.executemany(_ADD_TEXTS, rows)
                         progress.searched[file] = behind
                         progress.searchable += len(rows)
                         store.write_progress(self._db, progress)

@@ -180,7 +180,8 @@ def make_empty(connection: sqlite3.Connection) -> None:
             connection.execute(statement)
     if searchable(connection):
         connection.execute(
-            "CREATE VIRTUAL TABLE search USING fts5(prompt, answer, content='', tokenize='unicode61', detail='full')"
+            "CREATE VIRTUAL TABLE search USING fts5(prompt, answer, reasoning, tools, content='', tokenize='unicode61',"
+            " detail='full')"
         )
     connection.execute(f"PRAGMA user_version={VERSION}")
 

@@ -44,7 +44,7 @@ from velodrome.index.fields import FieldNames
 from velodrome.index.judged import JudgedEntries, finished_entries
 from velodrome.index.lines.followed_file import same_file
 from velodrome.index.outside import NotYet, OutsideField, OutsideValues
-from velodrome.index.query import Query, Sort
+from velodrome.index.query import Matched, Query, Sort
 from velodrome.records.jsonl import loads
 from velodrome.records.people.judgements import Judgements, notes_file
 from velodrome.records.rollout import beside
@@ -52,6 +52,7 @@ from velodrome.records.rollout import beside
 Json = dict[str, Any]
 T = TypeVar("T")
 
+SEARCHED = "searched: prompts, answers, reasoning, tools"
 _GONE = "the index file was gone"
 _LIVE_S = 5.0
 _REBUILD_S = 2.0  # how long an answer may wait for an index that had to be rebuilt
@@ -131,8 +132,7 @@ class Index:
 
         def answer(columns: Columns) -> Page[Entry]:
             page = lists.entry_page(columns, query, sort, after=after, before=before, limit=limit)
-            note = _unsearched(columns.connection) if query.words else None
-            return Page(page.entries, page.next, page.previous, note)
+            return Page(page.entries, page.next, page.previous, self._note(columns, query))
 
         try:
             return self._query(answer)
@@ -260,6 +260,14 @@ class Index:
         """What a function of `pictures` makes of the columns."""
         return self._query(draw)
 
+    def _note(self, columns: Columns, query: Query) -> str | None:
+        """What a filter looks at, where that is not the whole of every rollout."""
+        notes = [_searched(columns.connection)] if query.words else []
+        notes += [
+            note for term in query.terms if isinstance(term, Matched) and (note := self._outside.note(term.field))
+        ]
+        return "; ".join(dict.fromkeys(notes)) or None
+
     def _query(self, answer: Callable[[Columns], T]) -> T:
         return self._read(lambda connection: answer(Columns(connection, self._outside)))
 
@@ -356,13 +364,13 @@ class Index:
         return InputError(f"{self.rollouts}: there is no rollout number {number}")
 
 
-def _unsearched(connection: sqlite3.Connection) -> str | None:
-    """What a search does not cover yet."""
+def _searched(connection: sqlite3.Connection) -> str:
+    """What a search covers, and how far it is."""
     progress = store.read_progress(connection)
     if all(progress.searched[file].line >= progress.places[file].line for file in progress.places):
-        return None
+        return SEARCHED
     entries = progress.rows + progress.failed
-    return f"text search covers {min(progress.searchable, entries):,} of {entries:,} rollouts so far"
+    return f"{SEARCHED}; {min(progress.searchable, entries):,} of {entries:,} so far"
 
 
 def matching_lines(path: Path, where: str, *, sort: str = "") -> Iterator[tuple[int, bytes]]:

@@ -23,7 +23,8 @@ Line = tuple[int, int, int, bytes | None]
 
 MOST_NOTES = 20
 _EXCERPT = 200  # characters of a prompt's start and an answer's end
-_SEARCHED = 4096  # characters of a prompt and of an answer that can be searched
+_SEARCHED = 4096  # characters of a prompt, of the answers, of the reasoning and of the tools that can be searched
+_SEARCHED_OF_CALL = 512  # characters of the arguments of a call, and of a result
 _LONGEST_NAME = 1000
 _LONGEST_ERROR = 2000
 _KEPT, _DEFERRED, _FAILED = (STATES.index(state) for state in (KEPT_STATE, DEFERRED_STATE, FAILED_STATE))
@@ -152,20 +153,52 @@ def pattern(message: str) -> str:
     return _ID.sub("#", message[: 2 * _EXCERPT])[:_EXCERPT]
 
 
-def texts(lines: Iterable[Line], last: int, *, failed: bool) -> list[tuple[int, str, str]]:
-    """The number, the prompt and the answer of each row up to line `last`, as far as they can be searched."""
+class SearchedTexts(NamedTuple):
+    """What can be searched of a row."""
+
+    number: int
+    prompt: str
+    answer: str
+    reasoning: str
+    tools: str
+
+
+def texts(lines: Iterable[Line], last: int, *, failed: bool) -> list[SearchedTexts]:
+    """The texts of each row up to line `last`, as far as they can be searched."""
     rows = []
     for line, _, _, text in lines:
         if line <= last and text is not None and (row := _object(ParsedLines(), line, 0, 0, text)) is not None:
-            number = line + FAILED if failed else line
-            rows.append((number, *_searched(RowFacts(row, failed=failed))))
+            facts = RowFacts(row, failed=failed)
+            rows.append(SearchedTexts(line + FAILED if failed else line, *_searched(facts)))
     return rows
 
 
-def _searched(facts: RowFacts) -> tuple[str, str]:
-    """The start of the prompt, the user's messages first, and the end of the output."""
-    answers = [text_of(each.get("content")) for each in facts.messages if each.get("role") == "assistant"]
+def _searched(facts: RowFacts) -> tuple[str, str, str, str]:
+    """The start of the prompt, the user's messages first; the end of the answers; both ends of the rest."""
+    answers, reasoning, tools = [], [], []
+    for message in facts.messages:
+        role = message.get("role")
+        if role == "assistant":
+            answers.append(text_of(message.get("content")))
+            if thought := message.get("reasoning_content"):
+                reasoning.append(text_of(thought))
+        elif role == "tool":
+            tools.append(_both_ends(text_of(message.get("content")), _SEARCHED_OF_CALL))
+    for _, arguments in facts.calls:
+        tools.append(_both_ends(arguments if type(arguments) is str else repr(arguments), _SEARCHED_OF_CALL))
+    tools.insert(0, " ".join({str(name): None for name, _ in facts.calls}))
     answers = answers or [facts.answer]
     if facts.failed:
         answers.append(str(facts.row.get("error") or ""))
-    return "\n".join([*facts.questions, *facts.context])[:_SEARCHED], "\n".join(answers)[-_SEARCHED:]
+    prompt = "\n".join([*facts.questions, *facts.context])[:_SEARCHED]
+    return (
+        prompt,
+        "\n".join(answers)[-_SEARCHED:],
+        _both_ends("\n".join(reasoning), _SEARCHED),
+        _both_ends("\n".join(tools), 2 * _SEARCHED),
+    )
+
+
+def _both_ends(text: str, most: int) -> str:
+    """The start and the end of a text that is longer than this."""
+    return text if len(text) <= most else f"{text[: most // 2]}\n{text[-most // 2 :]}"
