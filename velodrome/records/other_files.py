@@ -19,6 +19,7 @@ from velodrome.records.task import check_task
 Json = dict[str, Any]
 
 _ROWS = 20
+_FIRST = 3  # rows of a file that is one of many
 _MADE = (".run.json", ".metrics.json", ".profile.json")
 _ROLLOUT = frozenset(("output", "response", "reward", "usage", "meta", "episode"))
 _EXPORT = frozenset(("chosen", "completions", "conversations"))
@@ -49,6 +50,18 @@ def refuse_other_file(path: Path, *, failures: bool = False) -> None:
     problem = other_file(path)
     if problem is not None and not (failures and _KINDS["failure"].format(path=path) in problem):
         raise InputError(problem)
+
+
+def first_row(path: Path) -> tuple[str | None, Any]:
+    """The first row whose kind can be told, and that kind: `rollout`, or a name of `_KINDS`; None of any other file."""
+    try:
+        for _, line in islice(read_lines(path, lost=lambda *_: None), _FIRST):
+            row = _parsed(line)
+            if (kind := _kind(row)) is not None:
+                return kind, row
+    except InputError:
+        pass
+    return None, None
 
 
 def _kind(row: Any) -> str | None:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isclose
 from typing import Any
 
-from velodrome.viewer.pages.links import Address, Served, quoted
+from velodrome.viewer.pages.links import Address, Served, quoted, task_pair_address
 from velodrome.viewer.pages.run_page import PATIENCE_S
+from velodrome.viewer.runs.known_runs import KnownRun
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
 FLIPS = 200  # on one page
 _MOST_FIELDS = 80
+_MOST_CHOICES = 200  # in one list; more are chosen in the list of runs
 _WHICH = (("all", ""), ("better", "better"), ("worse", "worse"))
 
 
-def compare_page(sources: Sequence[ViewedFile], a: ViewedFile, b: ViewedFile, address: Address) -> Json:
+def compare_page(runs: Sequence[KnownRun], a: ViewedFile, b: ViewedFile, address: Address) -> Json:
     """What the template needs. `only` chooses from the flips, `since` is how many of them come before."""
     only = address.only if address.only in ("better", "worse") else ""
     result = a.measurements.read("compare", a, b, patience_s=PATIENCE_S)
     values: Json = {
         "a": a,
         "b": b,
-        "choices": sources,
+        "choices": runs if len(runs) <= _MOST_CHOICES else [],
+        "choose": Served("").runs(run=[a.slug, b.slug]) if len(runs) > 2 else None,
         "result": result,
         "compared": result.value,
         "which": [(label, _at(a, b, each), each == only) for label, each in _WHICH],
@@ -33,7 +37,7 @@ def compare_page(sources: Sequence[ViewedFile], a: ViewedFile, b: ViewedFile, ad
         values |= {
             "level": f"{result.value.get('level', 0.95):.0%}",
             "paired": any(each.get("paired") for each in result.value["fields"]),
-            "fields": _fields(result.value["fields"][:_MOST_FIELDS]),
+            "fields": _fields(result.value["fields"][:_MOST_FIELDS], result.value),
         }
     return values
 
@@ -67,12 +71,28 @@ def _wanted(flip: Json, only: str) -> bool:
 def _flip(flip: Json, a: ViewedFile, b: ViewedFile) -> Json:
     """The task in both runs: its page, and its rollouts as a filtered list."""
     task, q = flip["task"], f"task={quoted(flip['task'])}"
-    ways = {"href": Served(b.slug).task(task)}
+    ways = {"href": task_pair_address(a.slug, b.slug, task)}
     for side, source in (("a", a), ("b", b)):
         ways[f"{side}_href"] = Served(source.slug).task(task)
         ways[f"{side}_rollouts"] = Served(source.slug).rollouts(q=q)
     return {**flip, **ways}
 
 
-def _fields(fields: Sequence[Json]) -> list[Json]:
-    return [{**each, "sure": each["low"] is not None and (each["low"] > 0 or each["high"] < 0)} for each in fields]
+def _fields(fields: Sequence[Json], compared: Json) -> list[Json]:
+    """Each with its sign, and with the mean over all rollouts of a run where that is another number."""
+    return [
+        {
+            **each,
+            "sure": each["low"] is not None and (each["low"] > 0 or each["high"] < 0),
+            **{f"{side}_overall": _other_mean(each, compared, side) for side in "ab"},
+        }
+        for each in fields
+    ]
+
+
+def _other_mean(field: Json, compared: Json, side: str) -> float | None:
+    """What the page of the run says: over all its rollouts, where tasks here count alike and only those in both."""
+    here, overall = field[side], compared[side].get(field["name"])
+    if not isinstance(here, int | float) or not isinstance(overall, int | float):
+        return None
+    return None if isclose(here, overall, rel_tol=1e-9, abs_tol=1e-9) else overall

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from velodrome.index import State
@@ -12,21 +11,6 @@ from velodrome.viewer.parts.render import count, page
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
-
-
-def page_frame(sources: Sequence[ViewedFile], source: ViewedFile | None = None, *, several: bool | None = None) -> Json:
-    """The frame of a page about some runs, shown among the pages of one of them or of none.
-
-    It is made before the page, so that news that arrives while the page is made counts as a new version.
-    """
-    slug = sources[0].slug if len(sources) == 1 else ""
-    several = len(sources) > 1 if several is None else several
-    return {"source": source, "several": several, "version": version_of(sources), "pulse": Served(slug).pulse()}
-
-
-def version_of(sources: Sequence[ViewedFile]) -> str:
-    """Changes whenever the version of one of them does."""
-    return "-".join(source.version for source in sources)
 
 
 def rendered(
@@ -53,7 +37,7 @@ def _tabs(links: Links, state: State, several: bool) -> list[tuple[str, str, str
         ("rollouts", "Rollouts", links.rollouts(), count(state.entries)),
         ("tasks", "Tasks", links.tasks(), ""),
         ("failures", "Failures", links.failures(), count(state.failed) if state.failed else ""),
-        ("compare", "Compare", links.compare() if several else None, ""),
+        ("compare", "Compare", links.compare_with() if several else None, ""),
     ]
     return [(name, label, href, badge) for name, label, href, badge in tabs if href]
 

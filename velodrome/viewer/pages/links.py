@@ -5,6 +5,7 @@ A static copy has the same pages as files; a page that was not copied has no add
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -85,6 +86,14 @@ class Links:
     def compare(self, *, a: str = "", b: str = "", only: str = "", since: int = 0) -> str | None:
         return None
 
+    def compare_with(self) -> str | None:
+        """To choose what a run is compared with."""
+        return None
+
+    def pair(self, number: int, other: int) -> str | None:
+        """Two rollouts of this run side by side."""
+        return None
+
 
 class Served(Links):
     """Addresses of the running viewer, from one of its runs (or from none: `slug` is empty).
@@ -108,8 +117,15 @@ class Served(Links):
     def asset(self, name: str) -> str:
         return f"/static/{name}"
 
-    def pulse(self) -> str:
-        return f"{self._root}/pulse" if self.slug else "/pulse"
+    def pulse(self, runs: Sequence[str] = ()) -> str:
+        return f"{self._root}/pulse" if self.slug else _address("/pulse", run=runs)
+
+    def runs(self, *, run: Sequence[str] = (), q: str = "", sort: str = "") -> str:
+        """The list of runs, some of them picked."""
+        return _address("/", q=q, sort=sort, run=run)
+
+    def training(self) -> str:
+        return f"/training/{quote(self.slug, safe='')}"
 
     def run(self, *, by: str = "") -> str:
         return _address(self._root, by=by)
@@ -143,6 +159,22 @@ class Served(Links):
     def compare(self, *, a: str = "", b: str = "", only: str = "", since: int = 0) -> str:
         return _address("/compare", a=a, b=b, only=only, since=since)
 
+    def compare_with(self) -> str:
+        return _address("/compare", run=[self.slug])
+
+    def pair(self, number: int, other: int) -> str:
+        return pair_address(self.slug, number, self.slug, other)
+
+
+def pair_address(a: str, number: int, b: str, other: int) -> str:
+    """Two rollouts side by side, each by its run and its number."""
+    return _address("/pair", a=f"{a}:{short(number)}", b=f"{b}:{short(other)}")
+
+
+def task_pair_address(a: str, b: str, task: str) -> str:
+    """Two rollouts of a task that show how it differs between two runs."""
+    return _address("/pair", a=a, b=b, task=task)
+
 
 def short(number: int) -> str:
     """A rollout's number as a person sees it: its line, with an f before it for a failed attempt."""
@@ -167,6 +199,6 @@ def _sort(sort: str) -> str:
     return "" if sort == DEFAULT_SORT else sort
 
 
-def _address(path: str, **query: str | int) -> str:
+def _address(path: str, **query: str | int | Sequence[str]) -> str:
     query = {name: value for name, value in query.items() if value}
-    return f"{path}?{urlencode(query)}" if query else path
+    return f"{path}?{urlencode(query, doseq=True)}" if query else path

@@ -44,6 +44,7 @@ def environment() -> Environment:
         "signed": signed,
         "size": size,
         "moment": moment,
+        "day": day,
         "visible": lambda value: visible(str(value)),
         "line": lambda value, longest=200: plain_line(str(value), longest),
         "attribute": lambda value, longest=200: attribute(str(value), longest),
@@ -111,6 +112,14 @@ def moment(value: Any) -> Markup:
         return Markup(NONE)
     at = datetime.fromtimestamp(value, UTC)
     return Markup(f'<time datetime="{at:%Y-%m-%dT%H:%M:%SZ}">{at:%Y-%m-%d %H:%M:%S} UTC</time>')
+
+
+def day(value: Any) -> Markup:
+    """A time since 1970 as a date and the minute, in UTC, in as few characters as a table has room for."""
+    if _unknown(value) or not 0 < value < 253402300800:
+        return Markup(NONE)
+    at = datetime.fromtimestamp(value, UTC)
+    return Markup(f'<time datetime="{at:%Y-%m-%dT%H:%M:%SZ}" title="{at:%H:%M:%S} UTC">{at:%Y-%m-%d %H:%M}</time>')
 
 
 def reward_kind(value: Any) -> str:

@@ -1,0 +1,191 @@
+"""What answers each address. Handlers are plain functions, so each request has its own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from velodrome.errors import InputError
+from velodrome.viewer.page_table import ROLLOUT_FILES, RUN_PAGES
+from velodrome.viewer.pages.compare_page import compare_page
+from velodrome.viewer.pages.frame import rendered
+from velodrome.viewer.pages.links import Address, Served, long
+from velodrome.viewer.pages.pair_page import pair_of_task, pair_page
+from velodrome.viewer.pages.runs_page import runs_page
+from velodrome.viewer.pages.several_page import MOST_RUNS, several_page
+from velodrome.viewer.pages.training_page import curves_page, training_page
+from velodrome.viewer.runs.known_runs import KnownRun, KnownRuns
+from velodrome.viewer.viewed_file import ViewedFile
+
+Json = dict[str, Any]
+
+_TEXTS = [field.name for field in fields(Address) if field.type == "str"]
+
+
+class Handlers:
+    """The handlers over all runs."""
+
+    def __init__(self, runs: KnownRuns) -> None:
+        self._runs = runs
+
+    def routes(self) -> list[Route]:
+        """Every address of the viewer but those of its own files."""
+        handlers: dict[str, Callable[[Request], Response]] = {
+            "/": self.home,
+            "/compare": self.compare,
+            "/pair": self.pair,
+            "/pulse": self.pulse,
+            "/training/{slug}": self.training,
+            "/run/{slug}/pulse": lambda request: self._pulse([self._runs.named(request.path_params["slug"])]),
+            "/run/{slug}/key/{key:path}": self.key,
+            **{f"/run/{{slug}}/rollout/{{name}}.{form}": partial(self.rollout_file, form) for form in ROLLOUT_FILES},
+            **{f"/run/{{slug}}{path}": partial(self.run_page, name) for name, (path, _) in RUN_PAGES.items()},
+        }
+        return [Route(path, handler) for path, handler in handlers.items()]
+
+    def home(self, request: Request) -> Response:
+        """The list of runs; with one run, that run's page."""
+        runs = self._runs.all()
+        alone = runs if len(runs) == 1 else [run for run in runs if run.found.path in self._given_training()]
+        if len(alone) == 1 and not request.query_params:
+            return RedirectResponse(address_of(alone[0]))
+        query = request.query_params
+        frame = {"version": self._runs.version(), "pulse": Served("").pulse()}
+        values = runs_page(self._runs, query.getlist("run"), address_in(request))
+        return HTMLResponse(rendered("runs.html", "runs", Served(""), **frame, **values))
+
+    def _given_training(self) -> set[Any]:
+        """The folder that was given, if it is the only one."""
+        folders = self._runs.folders
+        return {folders[0].path} if len(folders) == 1 and not self._runs.given else set()
+
+    def compare(self, request: Request) -> Response:
+        """Two runs or more beside each other."""
+        query = request.query_params
+        slugs = list(dict.fromkeys(filter(None, [query.get("a"), query.get("b"), *query.getlist("run")])))
+        chosen = [self._runs.named(slug) for slug in slugs] or self._runs.all()[:1]
+        kinds = {run.found.kind for run in chosen}
+        if len(kinds) > 1:
+            raise InputError("Rollouts and training runs cannot be compared; pick runs of one kind.")
+        others = [run for run in self._runs.all() if run.found.kind in kinds and run not in chosen]
+        if len(chosen) == 1 and (len(others) == 1 or "a" in query or not slugs):
+            chosen += others[:1]
+        if len(chosen) == 1 and others:
+            return RedirectResponse(Served("").runs(run=slugs))
+        if len(chosen) < 2:
+            raise InputError("Two runs are needed: velo view a.jsonl b.jsonl, or a folder with several runs")
+        if len(chosen) > MOST_RUNS:
+            raise InputError(f"{len(chosen)} runs are too many to compare at once; pick up to {MOST_RUNS}.")
+        frame = self._frame(chosen)
+        if kinds == {"training"}:
+            values = curves_page([self._runs.training(run.slug) for run in chosen])
+            return HTMLResponse(rendered("curves.html", "compare", Served(""), **frame, **values))
+        files = [self._runs.file(run.slug) for run in chosen]
+        if len(files) > 2:
+            values = several_page(files, address_in(request))
+            return HTMLResponse(rendered("several.html", "compare", Served(""), **frame, **values))
+        values = compare_page([run for run in self._runs.all() if run.found.kind in kinds], *files, address_in(request))
+        return HTMLResponse(rendered("compare.html", "compare", Served(files[1].slug), **frame, **values))
+
+    def pair(self, request: Request) -> Response:
+        """Two rollouts side by side; without their numbers, two of a task that show how it differs."""
+        query = request.query_params
+        sides = [self._side(query.get(side, "")) for side in ("a", "b")]
+        (a, first), (b, second) = sides
+        if first is None or second is None:
+            return RedirectResponse(pair_of_task(a, b, query.get("task", ""), first, second))
+        known = [self._runs.named(source.slug) for source in dict.fromkeys((a, b))]
+        values = pair_page((a, first), (b, second))
+        return HTMLResponse(rendered("pair.html", "pair", Served(b.slug), **self._frame(known, b), **values))
+
+    def _side(self, text: str) -> tuple[ViewedFile, int | None]:
+        slug, colon, name = text.rpartition(":")
+        number = long(name) if colon else None
+        if colon and number is None:
+            raise InputError(f"{text!r:.100} is not a run and the number of a rollout, as in baseline:17.")
+        return self._runs.file(slug if colon else name), number
+
+    def training(self, request: Request) -> Response:
+        """A training run."""
+        run = self._runs.training(request.path_params["slug"])
+        frame = self._frame([self._runs.named(run.slug)])
+        values = training_page(run, self._runs)
+        return HTMLResponse(rendered("training.html", "training", Served(""), **frame, **values))
+
+    def run_page(self, name: str, request: Request) -> Response:
+        """A page about one run."""
+        known = self._runs.named(request.path_params["slug"])
+        if known.found.kind == "training" and name == "run":
+            return RedirectResponse(address_of(known))
+        source, (_, make) = self._runs.file(known.slug), RUN_PAGES[name]
+        address = address_in(request)
+        links, frame = Served(source.slug, cols=address.cols), self._frame([known], source)
+        return HTMLResponse(rendered(f"{name}.html", name, links, **frame, **make(source, links, address)))
+
+    def rollout_file(self, form: str, request: Request) -> Response:
+        """A rollout as a file."""
+        kind, make = ROLLOUT_FILES[form]
+        row = self._source(request).index().row(address_in(request).number)
+        return Response(make(row), media_type=kind)
+
+    def key(self, request: Request) -> Response:
+        """To the rollout with a key."""
+        source, key = self._source(request), request.path_params["key"]
+        number = source.index().find(key)
+        if number is None:
+            raise InputError(f"{source.name} has no rollout with the key {key!r:.100}.")
+        return RedirectResponse(Served(source.slug).rollout(number))
+
+    def pulse(self, request: Request) -> Response:
+        """Whether the list of runs, or a page about some of them, would look different now."""
+        slugs = request.query_params.getlist("run")
+        return self._pulse([self._runs.named(slug) for slug in slugs] if slugs else None)
+
+    def _pulse(self, runs: Sequence[KnownRun] | None) -> Response:
+        version = self._runs.version(runs)
+        summaries = [self._runs.summary(run) for run in (self._runs.all() if runs is None else runs)]
+        slugs = None if runs is None else {run.slug for run in runs}
+        states = [each.state for each in self._runs.opened if slugs is None or each.slug in slugs]
+        values = {
+            "version": version,
+            "live": any(summary.live for summary in summaries) or any(state.live for state in states),
+            "rows": sum(state.rows for state in states),
+            "failed": sum(state.failed for state in states),
+            "complete": all(state.complete and state.searchable >= state.entries for state in states),
+        }
+        return Response(orjson.dumps(values), media_type="application/json")
+
+    def _source(self, request: Request) -> ViewedFile:
+        return self._runs.file(request.path_params["slug"])
+
+    def _frame(self, runs: Sequence[KnownRun], source: ViewedFile | None = None) -> Json:
+        """The frame of a page about some runs. It is made first: what arrives while the page is made is news."""
+        slugs = [run.slug for run in runs]
+        pulse = Served(source.slug).pulse() if source is not None and len(slugs) == 1 else Served("").pulse(slugs)
+        several = len(self._runs.all()) > 1
+        return {"source": source, "several": several, "version": self._runs.version(runs), "pulse": pulse}
+
+
+def address_of(run: KnownRun) -> str:
+    """The page of a run."""
+    return Served(run.slug).training() if run.found.kind == "training" else Served(run.slug).run()
+
+
+def address_in(request: Request) -> Address:
+    """What the address says. An offset that is not a number is the start of the list."""
+    query, name = request.query_params, request.path_params.get("name")
+    texts = {each: query.get(each, "") for each in _TEXTS}
+    texts["cols"] = ",".join(filter(None, query.getlist("cols")))  # a form sends each by itself
+    since = query.get("since", "")
+    number = 0 if name is None else long(name)
+    if number is None:
+        raise InputError(f"{name!r:.60} is not the number of a rollout.")
+    offset = int(since) if since.isascii() and since.isdecimal() and len(since) < 10 else 0
+    return Address(**texts, since=offset, number=number)

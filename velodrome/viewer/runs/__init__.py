@@ -1,0 +1,1 @@
+"""The runs that a viewer was given or found below a folder."""

@@ -1,0 +1,187 @@
+"""All runs of a viewer: the files it was given, and what is below the folders it was given.
+
+A file that was given is followed from the start. A run below a folder is opened, and its file indexed, when somebody
+asks for it; of many that are open those that nobody asks for are closed again.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+
+from velodrome.errors import InputError
+from velodrome.viewer.measurements import Measurements
+from velodrome.viewer.runs.folder import FoundRun, RunFolder, found_file
+from velodrome.viewer.runs.run_summary import RunSummaries, RunSummary
+from velodrome.viewer.runs.training_run import TrainingRun
+from velodrome.viewer.viewed_file import ViewedFile, file_to_view, open_files
+
+_RESCAN_S = 1.0
+_MOST_OPEN = 48
+_IDLE_S = 120.0  # after this an open run may be closed
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """A run with its name in addresses."""
+
+    slug: str
+    found: FoundRun
+
+    @property
+    def name(self) -> str:
+        """What a page calls it."""
+        return self.found.name
+
+
+class KnownRuns:
+    """The runs of a viewer. Safe to use from several threads."""
+
+    def __init__(
+        self, given: Sequence[Path], measurements: Measurements, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._measurements = measurements
+        self._clock = clock
+        self._lock = threading.RLock()
+        self.folders = [RunFolder(path) for path in dict.fromkeys(given) if path.is_dir()]
+        self._given = open_files([path for path in given if not path.is_dir()], measurements)
+        self._open = {each.slug: each for each in self._given}
+        self._used: dict[str, float] = {}
+        self._slugs = {each.path: each.slug for each in self._given}
+        self._runs = {each.slug: KnownRun(each.slug, found_file(each.path, each.name)) for each in self._given}
+        self._training: dict[str, TrainingRun] = {}
+        self._summaries = RunSummaries()
+        self._scanned_at = -_RESCAN_S
+
+    def start(self) -> None:
+        """Follow the files that were given, and look for runs."""
+        for source in self._given:
+            source.follow()
+        self.all()
+
+    def close(self) -> None:
+        """Stop following."""
+        with self._lock:
+            for source in self._open.values():
+                source.close()
+
+    def all(self) -> list[KnownRun]:
+        """Every run there is now: files that were given first, then by path."""
+        with self._lock:
+            if self.folders and self._clock() - self._scanned_at >= _RESCAN_S:
+                given = {each.slug for each in self._given}
+                runs = {slug: run for slug, run in self._runs.items() if slug in given}
+                for found in (run for folder in self.folders for run in folder.runs()):
+                    slug = self._slug(found)
+                    runs.setdefault(slug, KnownRun(slug, found))
+                self._runs, self._scanned_at = runs, self._clock()
+            return list(self._runs.values())
+
+    def _slug(self, found: FoundRun) -> str:
+        """The name of a run in addresses. It stays the same for as long as the viewer runs."""
+        path = found.path
+        if path not in self._slugs:
+            end = r"\.jsonl(\.zst)?$" if found.kind == "rollouts" else "$"
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(end, "", found.name)).strip("-.")[:100] or "run"
+            taken = set(self._slugs.values())
+            self._slugs[path] = name if name not in taken else f"{name}-{_digest(path)}"
+        return self._slugs[path]
+
+    def named(self, slug: str) -> KnownRun:
+        """The run of an address."""
+        with self._lock:
+            if slug not in self._runs:
+                self.all()
+            if slug not in self._runs:
+                raise InputError(f"There is no run {slug!r:.100} here.")
+            return self._runs[slug]
+
+    def file(self, slug: str) -> ViewedFile:
+        """A rollouts file, opened if it is not."""
+        run = self.named(slug)
+        if run.found.kind != "rollouts":
+            raise InputError(f"{run.name} is a training run, not a rollouts file.")
+        with self._lock:
+            self._used[slug] = self._clock()
+            if slug not in self._open:
+                source = file_to_view(run.found.path, slug, self._measurements, name=run.name)
+                self._open[slug] = source
+                source.follow()
+                self._close_idle()
+            return self._open[slug]
+
+    def _close_idle(self) -> None:
+        given = {each.slug for each in self._given}
+        idle = sorted((at, slug) for slug, at in self._used.items() if slug in self._open and slug not in given)
+        for at, slug in idle[: max(len(self._open) - _MOST_OPEN, 0)]:
+            if self._clock() - at > _IDLE_S:
+                self._open.pop(slug).close()
+
+    def training(self, slug: str) -> TrainingRun:
+        """A training run."""
+        run = self.named(slug)
+        if run.found.kind != "training":
+            raise InputError(f"{run.name} is a rollouts file, not a training run.")
+        with self._lock:
+            if slug not in self._training:
+                self._training[slug] = TrainingRun(run.found.path, slug, run.name)
+            return self._training[slug]
+
+    def at(self, path: Path) -> KnownRun | None:
+        """The run in a file or folder, if it is known."""
+        self.all()
+        with self._lock:
+            return self._runs.get(self._slugs.get(path, ""))
+
+    def summary(self, run: KnownRun) -> RunSummary:
+        """The line about a run: of one that is open what its index says, of others what is written beside it."""
+        summary = self._summaries.of(run.found)
+        source = self._open.get(run.slug)
+        return summary if source is None else _of_open(source, summary)
+
+    def version(self, runs: Sequence[KnownRun] | None = None) -> str:
+        """Changes whenever a list of the runs would, or of some of them a page about these."""
+        seen: list[object] = []
+        for run in self.all() if runs is None else runs:
+            if run.found.kind == "training" and runs is not None:
+                seen.append(self.training(run.slug).version)
+            elif runs is not None:
+                seen.append(self.file(run.slug).version)
+            else:
+                seen.append((run.slug, self.summary(run)))
+        return blake2b(repr(seen).encode(), digest_size=8).hexdigest()
+
+    @property
+    def given(self) -> list[ViewedFile]:
+        """The files that the viewer was started with."""
+        return self._given
+
+    @property
+    def opened(self) -> list[ViewedFile]:
+        """The files that are followed now."""
+        return list(self._open.values())
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out of the list."""
+        return [folder.note for folder in self.folders if folder.note]
+
+
+def _of_open(source: ViewedFile, summary: RunSummary) -> RunSummary:
+    state = source.index().state
+    metrics = source.measure("metrics", patience_s=0.0).value or {}
+    note = next(iter(filter(None, (source.problem, *source.notes))), "")
+    if source.behind:
+        return replace(summary, note=note or "being indexed")
+    mean, pass_1 = source.index().histogram("reward").mean, metrics.get("pass@1")
+    rates = {"reward": mean, "pass_1": pass_1 if isinstance(pass_1, int | float) else None}
+    return replace(summary, **rates, kept=state.rows, failed=state.failed, note=note)
+
+
+def _digest(path: Path) -> str:
+    return blake2b(str(path).encode("utf-8", "surrogateescape"), digest_size=3).hexdigest()
