@@ -10,13 +10,15 @@ BENCH := $(VENV)/.bench
 REASONING := $(VENV)/.reasoning
 WORKERS ?= 3  # on two cores: many tests wait for processes
 
-.PHONY: help setup train-setup interop-setup interop demo test everywhere quick check format bench bench-peers bench-train clean
+.PHONY: help setup train-setup interop-setup interop demo docs pictures test everywhere quick check format bench bench-peers bench-train clean
 
 help:
 	@echo "make demo    collect rollouts with a real local model (about a minute)"
 	@echo "make test    the whole test suite; on the other Pythons found here (3.11 to 3.13), the tests of each part (7 GB of other programs in .interop)"
 	@echo "make check   formatting, lint, types"
 	@echo "make quick   the tests of each part, without whole commands and slow ones (a minute and a half)"
+	@echo "make docs    the documentation site, into site/"
+	@echo "make pictures   the pictures of README and docs, from real runs (two minutes; needs Chromium)"
 	@echo "make train-setup   what training needs: torch, numba, gymnasium (then .venv/bin/velo train --list)"
 	@echo "make everywhere   the whole suite on the other Pythons found here, with torch as it comes (6 GB each)"
 	@echo "make interop   Velodrome beside the real programs of others, vLLM included (3 GB more)"
@@ -62,6 +64,15 @@ interop: $(READY) $(CONSUMERS)
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
+
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "open site/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
+
+pictures: $(READY) $(TRAIN)
+	@$(BIN)/velo model pull > /dev/null
+	@$(BIN)/python scripts/test_needs.py chromium
+	@$(BIN)/python scripts/pictures.py
 
 test: $(READY) $(CONSUMERS) $(TRAIN) $(REASONING)
 	@$(BIN)/velo model pull > /dev/null
@@ -115,4 +126,4 @@ bench-train: $(BENCH)
 	@$(BIN)/python -m benchmarks.train --check --json results/train.json
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist results demo .interop
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist results demo site .interop

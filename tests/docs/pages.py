@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 PACKAGE = ROOT / "velodrome"
-PAGES = sorted([ROOT / "README.md", *DOCS.glob("*.md"), *PACKAGE.rglob("README.md")])
+PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), *PACKAGE.rglob("README.md")])
 PROGRAMS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 
 FENCE = re.compile(r"^[ ]*```(\w*)\n(.*?)^[ ]*```$", re.MULTILINE | re.DOTALL)
