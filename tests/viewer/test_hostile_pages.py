@@ -36,7 +36,7 @@ def test_what_a_model_says_is_text_wherever_it_stands(tmp_path: Path):
             "/run/h/rollouts",
             f"/run/h/rollouts?q={quote(HOSTILE)}&sort={quote(HOSTILE)}&after={quote(HOSTILE)}",
             "/run/h/rollout/1",
-            "/run/h/rollout/1?show=m0",
+            "/run/h/rollout/1?show=m1",
             f"/run/h/rollout/1?q={quote(HOSTILE)}&sort={quote(HOSTILE)}&show={quote(HOSTILE)}",
             "/run/h/rollout/f1",
             "/run/h/tasks",
@@ -58,7 +58,10 @@ def test_what_a_model_says_is_text_wherever_it_stands(tmp_path: Path):
             hrefs = [
                 value for _, attrs in page.tags for name, value in attrs.items() if name in ("href", "src", "action")
             ]
-            assert [value for value in hrefs if value and not value.startswith(("/", "#"))] == [], address
+            ours = [value for value in hrefs if value and not value.startswith(("https://", "data:image/png;"))]
+            assert [value for value in ours if not value.startswith(("/", "#"))] == [], address
+            away = [attrs for tag, attrs in page.tags if (attrs.get("href") or "").startswith("https://")]
+            assert [attrs for attrs in away if attrs.get("rel") != "noreferrer noopener"] == [], address
 
 
 def test_the_way_from_failures_alike_to_their_list_survives_what_cannot_be_seen(tmp_path: Path):
@@ -102,13 +105,13 @@ def test_a_text_of_a_megabyte_is_folded_and_sent_whole_when_asked_for(tmp_path: 
     with viewing(path) as client:
         folded = client.get("/run/r/rollout/1")
         page = Page(folded.text)
-        more = next(link for link in page.links() if "show=m0" in link)
+        more = next(link for link in page.links() if "show=m1" in link)
         whole = client.get(more)
     assert len(folded.content) < 120_000
     assert f"{len(text) - 5000:,} characters are left out here · show all {len(text):,}" in page.words
     assert "word60000" not in folded.text
     assert text.strip() in Page(whole.text).text[-1] + "".join(Page(whole.text).text)
-    assert more.endswith("#m0")
+    assert more.endswith("#m1")
 
 
 def test_no_box_is_empty_and_what_is_not_known_is_folded_json(tmp_path: Path):
@@ -122,7 +125,9 @@ def test_no_box_is_empty_and_what_is_not_known_is_folded_json(tmp_path: Path):
         page = page_at(client, "/run/r/rollout/1")
         repeats = page_at(client, "/run/r/task?id=a")
     assert re.findall(r'<div class="text[^>]*>\s*</div>|<article[^>]*>\s*<header>.*?</header>\s*</article>', text) == []
-    assert '<details><summary><span class="role">Something else</span><span>web_search_call</span></summary>' in text
+    assert "Something else web_search_call" in page.words
+    assert re.search(r'<summary><span class="preview"[^>]*>{\n  &quot;type&quot;: &quot;web_search_call&quot;', text)
+    assert "+ 44 lines, 797 bytes" in page.words
     assert '"query": "stamps"' in page.words
     assert '"type": "odd"' in page.words
     for words in ("only white space", "Result an empty text", "User an empty text"):

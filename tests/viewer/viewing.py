@@ -26,6 +26,7 @@ TAGS = {
     "figcaption", "section", "article", "table", "thead", "tbody", "tr", "th", "td", "footer", "button", "kbd",
     "dialog", "canvas",
     "form", "label", "input", "details", "summary", "code", "b", "br", "pre", "time", "mark", "select", "option",
+    "fieldset", "legend", "output", "img", "textarea", "datalist",
 }  # fmt: skip
 
 

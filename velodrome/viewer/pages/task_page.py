@@ -9,11 +9,11 @@ from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Repeats
 from velodrome.timing.report import duration
 from velodrome.viewer.pages.links import Address, Links
-from velodrome.viewer.pages.rollout_page import expected_answer
 from velodrome.viewer.parts.dialogue import ShownMessage, conversation, final_answer, pretty
 from velodrome.viewer.parts.difference import Divergence, divergence
 from velodrome.viewer.parts.render import count, many, number
 from velodrome.viewer.parts.safe_text import folded
+from velodrome.viewer.parts.strip import expected_answer
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]

@@ -101,6 +101,14 @@ def draw(tree: Any, total_s: Any, *, label: str, hrefs: Mapping[int, str] | None
     }
 
 
+def tracks(spans: Sequence[ShownSpan]) -> Iterator[tuple[str, int, list[int]]]:
+    """The rows of all lanes: the kind, the place of the row in its lane, and its spans, none of which overlap."""
+    for name in KINDS:
+        own = [place for place, span in enumerate(spans) if kind(span.name) == name]
+        for at, row in enumerate(_stacked(spans, own, 1.0)):
+            yield name, at, [place for bar in row for place in bar.spans]
+
+
 def targets(spans: Sequence[ShownSpan], messages: Sequence[ShownMessage]) -> dict[int, tuple[int, int]]:
     """Which message each span made: its place among the messages, and the place of the call in it (0: the message).
 
