@@ -150,7 +150,9 @@ def groups_of(columns: Columns, parts: Sequence[tuple[Any, str]], places: Column
     return groups
 
 
-def over_time(columns: Columns, allowed: Mask, only: str, most: int) -> tuple[list[tuple[Bounds, str]], Column]:
+def over_time(
+    columns: Columns, allowed: Mask, only: str, most: int
+) -> tuple[list[tuple[tuple[float, float], str]], Column]:
     """Stretches of time in which these finished, and the stretch of every row (-1: none). Quiet times have none."""
     finished = columns["finished_at"]
     chosen = allowed & (finished >= 0) & (finished < _LATEST_S)
@@ -241,8 +243,24 @@ def _values(columns: Columns, name: str, scored: Mask) -> tuple[dict[str, int], 
     return counts, lambda text: np.array([*(text in each for each in values), False])[codes]
 
 
-def failures_over_time(columns: Columns) -> tuple[list[str], list[tuple[Bounds, list[tuple[int, Group]]]]]:
-    """The boundaries of failures, the most frequent first, and the groups of each stretch of time by their place."""
+@dataclass(frozen=True, slots=True)
+class FailurePictures:
+    """The boundaries of failures, the most frequent first; of each stretch of time the groups, by boundary."""
+
+    boundaries: list[str]
+    stretches: list[tuple[tuple[float, float], list[tuple[int, Group]]]]
+
+
+def few_values(columns: Columns, name: str) -> int:
+    """How many values a text has; 0 if there are too many to be groups."""
+    try:
+        return len(_values(columns, name, np.ones(len(columns), bool))[0])
+    except InputError:
+        return 0
+
+
+def failures_over_time(columns: Columns) -> FailurePictures:
+    """When failures happened, and where."""
     boundaries = columns.connection.execute("SELECT number, boundary FROM failure ORDER BY number").fetchall()
     counts = Counter(boundary for _, boundary in boundaries)
     names = [name for name, _ in counts.most_common(_MOST_BOUNDARIES)]
@@ -256,12 +274,12 @@ def failures_over_time(columns: Columns) -> tuple[list[str], list[tuple[Bounds, 
     kinds = np.array([names.index(name if name in names else OTHERS) for _, name in boundaries], np.int64)
     at = places[failed]
     table = np.bincount(at[at >= 0] * len(names) + kinds[at >= 0], minlength=len(stretches) * len(names))
-    result = []
+    result: list[tuple[tuple[float, float], list[tuple[int, Group]]]] = []
     for place, (bounds, where) in enumerate(stretches):
         own = table[place * len(names) : (place + 1) * len(names)].tolist()
         groups = [(kind, Group(names[kind], f"{where} {wheres[kind]}", many)) for kind, many in enumerate(own) if many]
         result.append((bounds, groups))
-    return names, result
+    return FailurePictures(names, result)
 
 
 def finished_between(columns: Columns, starts: Sequence[float], width_s: float) -> list[Group]:
@@ -317,3 +335,17 @@ def _attempts(columns: Columns, scored: Mask) -> list[tuple[int, int, int]]:
     passed = np.bincount(tasks, rewards >= PASS_REWARD).astype(np.int64)
     pairs, counts = np.unique(np.stack([tries, passed], 1)[tries > 0], axis=0, return_counts=True)
     return [(n, right, many) for (n, right), many in zip(pairs.tolist(), counts.tolist(), strict=True)]
+
+
+def task_numbers(columns: Columns, names: Sequence[str]) -> dict[str, tuple[int, float, float]]:
+    """Of these fields those that every rollout of a task has alike: how many values there are, and between what."""
+    task, result = columns["task"], {}
+    for name in names:
+        column = columns.field(name, "field")
+        known = ~np.isnan(column)
+        first = np.full(int(task.max(initial=0)) + 1, np.nan)
+        first[task[known][::-1]] = column[known][::-1]
+        if known.any() and bool((first[task[known]] == column[known]).all()):
+            values = np.unique(first[~np.isnan(first)])
+            result[name] = (len(values), float(values[0]), float(values[-1]))
+    return result

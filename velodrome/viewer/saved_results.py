@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, TypeAdapter
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, TypeAdapter
 
 from velodrome.index import Index
 from velodrome.records.rollout import beside
@@ -46,6 +46,14 @@ class _SlowRollout(_Checked):
     key: str | None = None
 
 
+class _SavedSeries(_Checked):
+    start: float
+    every_s: PositiveFloat
+    at_s: list[float]
+    in_flight: list[float | None]
+    lag_ms: list[float | None]
+
+
 class _SavedProfile(_Checked):
     rollouts: int
     rows: int
@@ -53,6 +61,7 @@ class _SavedProfile(_Checked):
     tree: list[_SavedPart]
     verdict: _SavedVerdict
     slowest: list[_SlowRollout]
+    series: _SavedSeries
 
 
 _METRICS = TypeAdapter(dict[str, float], config=ConfigDict(strict=True, allow_inf_nan=False))

@@ -103,6 +103,8 @@ class ViewedFile:
             for old in list(self._answers)[:-_MOST_ANSWERS]:
                 self._answers.pop(old, asked).cancel()
         wait([asked], timeout=patience_s)
+        if asked.done() and not asked.cancelled() and asked.exception():  # the next one may have better luck
+            self._answers.pop(wanted, None)
         known = [asked, *(each for key, each in reversed(self._answers.items()) if older and key[:2] == wanted[:2])]
         answer: T | None = next((each.result() for each in known if each.done() and not each.cancelled()), None)
         return answer

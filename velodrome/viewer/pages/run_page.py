@@ -6,20 +6,28 @@ What the index knows is shown at once; what needs a pass over the file appears w
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
 import orjson
 
-from velodrome.index import FieldHistogram, Index, State
+from velodrome.index import Index, State
+from velodrome.index.pictures import Interval, RewardSummary, quoted
 from velodrome.records.rollout import beside
 from velodrome.timing.report import duration
 from velodrome.viewer.measurements import SMALL_BYTES, Measurement
 from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.pages.profile_page import profile_parts
-from velodrome.viewer.parts import charts
-from velodrome.viewer.parts.render import count, many, moment, number, size
-from velodrome.viewer.parts.throughput import rates
+from velodrome.viewer.pages.run_charts import (
+    RunCharts,
+    RunPictures,
+    TaskNumbers,
+    interval_text,
+    percent,
+    run_charts,
+)
+from velodrome.viewer.parts.render import NONE, count, many, moment, number, size
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
@@ -28,6 +36,7 @@ PATIENCE_S = 0.06  # how long a page waits for what may be ready in a moment
 _MOST_METRICS = 40
 _MOST_FINDINGS = 40
 _MOST_PARTS = 40
+_MOST_TOOLS = 20
 _SHOWN = ("rollouts/kept", "rollouts/failed")  # in the account at the top
 _TITLES = {
     "": "Means",
@@ -46,35 +55,38 @@ def run_page(source: ViewedFile, links: Links, address: Address) -> Json:
     runs = read_runs(source)
     there = source.path.is_file()
     live = state.live and not _over(source, runs)
-    metrics, profile, findings = _facts(source, state)
-    behind = source.behind  # a picture of half a file would be slow to draw, and wrong
-    rewards = None if behind else index.histogram("reward")
+    metrics, profile, findings, tools = _facts(source, state)
     values = metrics.value or {}
     verdict, parts = _profile(profile)
+    # A picture of half a file would be slow to draw, and wrong.
+    charts = RunCharts() if source.behind else run_charts(source, links, address.by, runs, profile.value)
     return {
         "live": live,
         "status": _status(live, runs) if there else "the file cannot be read now; this is what was read before",
         "about": _about(state, runs),
         "account": account(state, runs, live=live or not there),
-        "figures": _figures(rewards.mean if rewards else None, values),
+        "figures": _figures(charts.pictures, values, verdict),
+        "weighing": _weighing(charts.pictures),
+        "charts": charts,
+        "tools": tools,
+        "tool_rows": _tool_rows(tools, links),
         "findings": findings,
         "problems": _findings(findings, index, links),
-        "histogram": _histogram(rewards),
-        "throughput": None if behind else _throughput(index, runs),
         "profile": profile,
         "verdict": verdict,
         "parts": parts,
         "metrics": metrics,
-        "groups": metric_groups(values),
+        "groups": metric_groups(values, charts.pictures.task_numbers if charts.pictures else {}),
     }
 
 
 def _facts(source: ViewedFile, state: State) -> list[Measurement]:
     """Measurements of the whole file. For a small file the page waits a moment for them."""
+    kinds = ("metrics", "profile", "checks", "tools")
     if source.behind:  # one reader of the file at a time
-        return [Measurement(), Measurement(), Measurement()]
+        return [Measurement() for _ in kinds]
     until = time.monotonic() + (PATIENCE_S if state.size <= SMALL_BYTES else 0.0)
-    return [source.measure(kind, patience_s=until - time.monotonic()) for kind in ("metrics", "profile", "checks")]
+    return [source.measure(kind, patience_s=until - time.monotonic()) for kind in kinds]
 
 
 def read_runs(source: ViewedFile) -> list[Json]:
@@ -137,45 +149,54 @@ def _about(state: State, runs: list[Json]) -> list[Any]:
     return about
 
 
-def _figures(mean_reward: float | None, metrics: Json) -> list[tuple[str, str]]:
-    per_s = metrics.get("throughput/samples_per_s")
-    figures = [("mean reward", number(mean_reward))]
-    figures += [(_over_tasks(name, metrics), _formatted(name, metrics[name])) for name in _pass_names(metrics)[:2]]
-    figures += [
-        ("tokens", count(metrics.get("tokens/total"))),
-        ("rollouts/s", number(round(per_s, 2)) if isinstance(per_s, int | float) else "–"),
-        ("tools per rollout", number(metrics.get("avg_tool_calls"))),
-    ]
-    active_s = metrics.get("throughput/active_s")
-    figures.append(("active", duration(active_s * 1000) if isinstance(active_s, int | float) else "–"))
+def _figures(pictures: RunPictures | None, metrics: Json, verdict: Json | None) -> list[tuple[str, str, str]]:
+    """Name, value, and how sure it is: how it went, then how fast."""
+    rewards = pictures.rewards.summary if pictures else RewardSummary()
+    figures = [("mean reward", number(rewards.mean), _sure(rewards.interval, number))]
+    rates = pictures.rates if pictures else []
+    most = rates[0].tasks if rates else 0
+    for each in [rates[0], rates[-1]] if len(rates) > 1 else rates[:1]:
+        name = (
+            f"pass@{each.k}" if each.tasks == most else f"pass@{each.k} over {count(each.tasks)} of {count(most)} tasks"
+        )
+        figures.append((name, percent(each.rate), _sure(each.interval, percent)))
+    per_s, active_s = metrics.get("throughput/samples_per_s"), metrics.get("throughput/active_s")
+    figures.append(("tokens", count(metrics.get("tokens/total")), ""))
+    speed = number(round(per_s, 2)) if isinstance(per_s, int | float) else NONE
+    active = f"in {duration(active_s * 1000)}" if isinstance(active_s, int | float) else ""
+    figures.append(("rollouts/s", speed, active))
+    what = verdict.get("what") if verdict else None
+    figures.append(("limited by", str(what) if what else NONE, ""))
     return figures
 
 
-def _pass_names(metrics: Json) -> list[str]:
-    names = [name for name, value in metrics.items() if name.startswith("pass@") and isinstance(value, int | float)]
-    return [names[0], names[-1]] if len(names) > 1 else names
+def _sure(interval: Interval | None, shown: Callable[[float], str]) -> str:
+    return f"{interval_text(interval, shown)} (95%)" if interval else ""
 
 
-def _over_tasks(name: str, metrics: Json) -> str:
-    """A pass rate with the tasks that have enough rollouts for it, where others have not."""
-    tasks, scored = metrics.get(f"tasks/{name}"), metrics.get("tasks/pass@1")
-    known = isinstance(tasks, int) and isinstance(scored, int)
-    return f"{name} over {count(tasks)} of {count(scored)} tasks" if known and tasks != scored else name
+def _weighing(pictures: RunPictures | None) -> str:
+    """Where the mean over rollouts is not the mean over tasks, which a comparison uses: both."""
+    rewards = pictures.rewards.summary if pictures else RewardSummary()
+    over, alike = number(rewards.mean), number(rewards.mean_of_tasks)
+    if over == alike:
+        return ""
+    return (
+        f"The mean reward is over {many(rewards.count, 'rollout')}: {over}. With every task weighed alike it is {alike}"
+        f", over {many(rewards.tasks, 'task')}; that is what a comparison shows, for the tasks that both runs have."
+    )
 
 
-def _histogram(rewards: FieldHistogram | None) -> Json | None:
-    if not rewards:
-        return None
-    label = f"Reward: {many(sum(rewards.counts), 'rollout')}, mean {number(rewards.mean)}"
-    return charts.histogram(rewards.edges, rewards.counts, label=label, shown=number)
-
-
-def _throughput(index: Index, runs: list[Json]) -> Json | None:
-    points = index.series()
-    if not points:
-        return None
-    curve = rates(points, runs)
-    return charts.line(curve.at_s, curve.per_s, label="Throughput", unit="rollouts/s", every_s=curve.every_s)
+def _tool_rows(tools: Measurement, links: Links) -> list[Json]:
+    """The most called tools, each with a way to the rollouts that called it."""
+    most = max((tool["calls"] for tool in tools.value or []), default=0)
+    return [
+        {
+            **tool,
+            "href": links.rollouts(q=f"tool={quoted(tool['name'])} -state:failed"),
+            "share": tool["calls"] / most if most else 0.0,
+        }
+        for tool in (tools.value or [])[:_MOST_TOOLS]
+    ]
 
 
 def _profile(profile: Measurement) -> tuple[Json | None, list[Json]]:
@@ -196,18 +217,27 @@ def _findings(findings: Measurement, index: Index, links: Links) -> list[Json]:
     return [{"advice": "", **each, "links": linked(each["examples"][:5])} for each in known]
 
 
-def metric_groups(metrics: Json) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The metrics by what they are about; values that are not numbers are left out."""
+def metric_groups(metrics: Json, of_tasks: TaskNumbers) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The metrics by what they are about; values that are not numbers are left out.
+
+    A number that belongs to the task, such as a seed or a level, is described; a mean of it says nothing.
+    """
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, value in metrics.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
             continue
-        if name in _SHOWN:
+        if name in _SHOWN or name in of_tasks:
             continue
         head, slash, rest = name.partition("/")
         kind = head if slash else "pass" if name.startswith(("pass@", "pass^", "majority@")) else ""
         groups.setdefault(_TITLES.get(kind, kind), []).append((rest or name, _formatted(name, value)))
+    if of_tasks:
+        groups["Given with the tasks"] = [(name, _described(*each)) for name, each in of_tasks.items()]
     return [(title, rows[:_MOST_METRICS]) for title, rows in groups.items()]
+
+
+def _described(values: int, low: float, high: float) -> str:
+    return number(low) if values == 1 else f"{number(low)} to {number(high)}, {many(values, 'value')}"
 
 
 def _formatted(name: str, value: float) -> str:

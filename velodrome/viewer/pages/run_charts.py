@@ -1,0 +1,365 @@
+"""The charts of a run's page, from the groups of its index. Every mark links to the list of its rollouts.
+
+Rates and intervals come from `stats/`, so that a chart and `velo metrics` cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from velodrome.errors import InputError
+from velodrome.index import Index, Query, Sort
+from velodrome.index.fields import OWN_NAMES
+from velodrome.index.pictures import (
+    ONE_BY_ONE,
+    SCORED,
+    FailurePictures,
+    FieldGroup,
+    Group,
+    RewardPictures,
+    by_field,
+    failures_over_time,
+    few_values,
+    reward_pictures,
+    task_numbers,
+)
+from velodrome.stats.exact import mean_of
+from velodrome.stats.intervals import Interval, mean_interval
+from velodrome.stats.metrics import largest_k, pass_at_k, sizes
+from velodrome.viewer.pages.links import Links
+from velodrome.viewer.pages.time_charts import file_timeline, finished, profile_timeline, time_charts
+from velodrome.viewer.parts import plots
+from velodrome.viewer.parts.plots import Mark
+from velodrome.viewer.parts.render import NONE, count, many, number
+from velodrome.viewer.viewed_file import ViewedFile
+
+Json = dict[str, Any]
+
+LEVEL = 0.95
+_PATIENCE_S = 0.04  # for each of three answers about a large file
+_ALL_THE_TIME_S = 24 * 3600.0
+_FEW_VALUES = 50
+_NO_GROUPS = ("reward", "number", "n", "scored", "pass_rate", "mean_reward", "finished_at", "task_index", "repeat")
+_NORMAL = 1.96  # standard errors of a 95% interval
+_MOST_KS = 16
+_LONG_GAP = 4.0  # widths of a stretch of time
+_LENGTHS = {"output_tokens": "output tokens", "length": "characters of the answer"}
+
+
+def estimate(values: list[float], weights: list[float], share_of: Interval | None) -> Interval | None:
+    """The interval of a mean reward, as `velo metrics` has it: a task is one observation."""
+    return mean_interval(values, weights, LEVEL, share_of=share_of)
+
+
+@dataclass(frozen=True, slots=True)
+class PassRate:
+    """pass@k, its interval, and over how many tasks and rollouts it is."""
+
+    k: int
+    rate: float
+    interval: Interval | None
+    tasks: int
+    rollouts: int
+
+
+TaskNumbers = dict[str, tuple[int, float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPictures:
+    """What the charts of a run show, but for those by a field and over its time."""
+
+    rewards: RewardPictures
+    rates: list[PassRate]
+    failures: FailurePictures
+    task_numbers: TaskNumbers
+    first_field: str  # that rewards are shown by unless another is chosen
+
+
+@dataclass(frozen=True, slots=True)
+class RunCharts:
+    """The charts as the template draws them; those that take long are not there yet while `waiting`."""
+
+    pictures: RunPictures | None = None
+    rewards: list[tuple[str, str, Json]] = field(default_factory=list)  # title, a word about it, picture
+    times: list[tuple[str, Json]] = field(default_factory=list)
+    failures: Json | None = None
+    by: str = ""
+    fields: list[str] = field(default_factory=list)
+    rows: list[Json] = field(default_factory=list)
+    problem: str = ""
+    waiting: bool = False
+
+
+def run_charts(source: ViewedFile, links: Links, by: str, runs: Sequence[Json], profile: Json | None) -> RunCharts:
+    """All of them."""
+    patience_s = _ALL_THE_TIME_S if links.static else _PATIENCE_S
+    index = source.index()
+    pictures = source.soon("pictures", run_pictures, patience_s=patience_s, older=True)
+    if pictures is None:
+        return RunCharts(waiting=True)
+    fields = fields_to_choose(index)
+    by = by or pictures.first_field
+    problem, groups = "", None
+    try:
+        groups = source.soon(("by", by), partial(_groups, by), patience_s=patience_s, older=True) if by else []
+    except InputError as error:
+        problem = error.problems[0]
+    timeline = profile_timeline(profile["series"]) if profile else file_timeline(index, runs)
+    stretches = source.soon(timeline, partial(finished, timeline=timeline), patience_s=patience_s, older=True)
+    rewards = pictures.rewards
+    charts = [
+        ("Reward", "", distribution(rewards.rewards, links)),
+        ("Reward over time", "mean, and its 95% band", course(rewards.course, links)),
+        ("pass@k", "one of k tries passes", pass_curve(pictures, links)),
+        (f"Reward by {_LENGTHS[rewards.length]}", "area: rollouts; line: mean", length_chart(rewards, links)),
+    ]
+    return RunCharts(
+        pictures=pictures,
+        rewards=[(title, about, picture) for title, about, picture in charts if picture],
+        times=time_charts(timeline, stretches, links) if stretches else [],
+        failures=failure_chart(pictures.failures, links),
+        by=by,
+        fields=fields,
+        rows=field_rows(groups or [], links),
+        problem=problem,
+        waiting=stretches is None or (groups is None and not problem),
+    )
+
+
+def run_pictures(index: Index) -> RunPictures:
+    """From the index; of a large file this takes a moment."""
+    rewards = index.picture(lambda columns: reward_pictures(columns, estimate))
+    names = [name for name in index.fields() if name not in OWN_NAMES.numbers and name not in scored_names(index)]
+    numbers = index.picture(lambda columns: task_numbers(columns, names)) if names else {}
+    rates, failures = pass_rates(rewards.attempts), index.picture(failures_over_time)
+    return RunPictures(rewards, rates, failures, numbers, next(_first_choices(index)))
+
+
+def scored_names(index: Index) -> set[str]:
+    """The numbers that the verifier gave, as the first and the last rollout say; without a word, all of them."""
+    kept = Query.parse("-state:failed")
+    names: set[str] = set()
+    for sort in (Sort(), Sort("number", descending=True)):
+        for entry in index.page(kept, sort, limit=1).entries:
+            scored = (index.row(entry.number).get("meta") or {}).get("scored")
+            if not isinstance(scored, list):
+                return set(index.fields())
+            names |= {name for name in scored if isinstance(name, str)}
+    return names
+
+
+def _groups(by: str, index: Index) -> list[FieldGroup]:
+    return index.picture(lambda columns: by_field(columns, by, estimate))
+
+
+def fields_to_choose(index: Index) -> list[str]:
+    """The fields that rewards can be shown by: those of the file first."""
+    names = index.names()
+    texts = [name for name in names.texts if name not in ONE_BY_ONE]
+    numbers = [name for name in names.numbers if name not in (*_NO_GROUPS, *texts)]
+    every = [*texts, *numbers]
+    return sorted(every, key=lambda name: name in (*OWN_NAMES.texts, *OWN_NAMES.numbers))
+
+
+def _first_choices(index: Index) -> Iterator[str]:
+    """Fields that are worth a look without being asked for: texts with a few values."""
+    own = [name for name in index.names().texts if name not in OWN_NAMES.texts]
+    for name in (*own, "tool", "model", "agent"):
+        if 2 <= index.picture(lambda columns, name=name: few_values(columns, name)) <= _FEW_VALUES:
+            yield name
+    yield "outcome"
+
+
+def pass_rates(attempts: Sequence[tuple[int, int, int]]) -> list[PassRate]:
+    """pass@k for every k that half of the tasks have rollouts for."""
+    most = largest_k([n for n, _, tasks in attempts for _ in range(tasks)])
+    rates = []
+    for k in range(1, most + 1) if most <= _MOST_KS else sizes(most):
+        enough = [each for each in attempts if each[0] >= k]
+        counts = [tasks for _, _, tasks in enough]
+        values = np.repeat([pass_at_k(n, passed, k) for n, passed, _ in enough], counts).tolist()
+        interval = mean_interval(values, [1] * len(values), LEVEL, share_of=(0.0, 1.0))
+        rollouts = sum(n * tasks for n, _, tasks in enough)
+        rates.append(PassRate(k, mean_of(values), interval, len(values), rollouts))
+    return rates
+
+
+def interval_text(interval: Interval | None, shown: Callable[[float], str] = number) -> str:
+    """Its ends."""
+    return NONE if interval is None else f"{shown(interval[0])} to {shown(interval[1])}"
+
+
+def percent(rate: float) -> str:
+    """A rate with one digit."""
+    return f"{rate:.1%}"
+
+
+def distribution(groups: Sequence[Group], links: Links) -> Json | None:
+    """How many rollouts have which reward."""
+    marks = [
+        Mark(
+            f"reward {value_text(group.value)}: {many(group.count, 'rollout')}",
+            group.count,
+            links.rollouts(q=group.where),
+            (value_text(group.value), count(group.count)),
+        )
+        for group in groups
+    ]
+    total = sum(group.count for group in groups)
+    scale = plots.scale_of([group.count for group in groups], count)
+    label = f"Reward: {many(total, 'rollout')}"
+    ends = [value_text(group.value) for group in groups]
+    return plots.bars(marks, label=label, head=("reward", "rollouts"), ends=ends, scale=scale)
+
+
+def course(groups: Sequence[Group], links: Links) -> Json | None:
+    """The mean reward over time, with the band in which each mean could be."""
+    marks, before = [], 0.0
+    begun = groups[0].value[0] if groups else 0.0
+    for group in groups:
+        start, end = group.value
+        low, high = _band(group)
+        when = f"{plots.elapsed(start - begun)} to {plots.elapsed(end - begun)}"
+        about = "" if low is None or high is None else f", {number(low)} to {number(high)}"
+        marks.append(
+            Mark(
+                f"{when}: mean reward {number(group.mean)}{about}, {many(group.count, 'rollout')}",
+                group.mean or 0.0,
+                links.rollouts(q=group.where),
+                (when, count(group.count), number(group.mean), NONE if not about else about.removeprefix(", ")),
+                low,
+                high,
+                gap=bool(before) and start - before > _LONG_GAP * (end - start),
+            )
+        )
+        before = end
+    scale = plots.scale_of([each for mark in marks for each in (mark.height, mark.low, mark.high)], number, whole=True)
+    head = ("time", "rollouts", "mean reward", "95% band")
+    ends = [plots.elapsed(0.0), plots.elapsed(before - begun)]
+    return plots.curve(marks, label=f"Mean reward over time, {_ends(marks)}", head=head, ends=ends, scale=scale)
+
+
+def _band(group: Group) -> tuple[float | None, float | None]:
+    if group.mean is None or group.error is None:
+        return None, None
+    return group.mean - _NORMAL * group.error, group.mean + _NORMAL * group.error
+
+
+def _ends(marks: Sequence[Mark]) -> str:
+    return f"from {number(marks[0].height)} to {number(marks[-1].height)}" if marks else ""
+
+
+def pass_curve(pictures: RunPictures, links: Links) -> Json | None:
+    """pass@k against k; without repeats there is nothing to draw."""
+    if len(pictures.rates) < 2:
+        return None
+    marks = []
+    for each in pictures.rates:
+        where = f"scored>={each.k} {SCORED}" + (" -repeat:none" if pictures.rewards.keyless else "")
+        text = interval_text(each.interval, percent)
+        title = (
+            f"pass@{each.k}: {percent(each.rate)}, {text}" if each.interval else f"pass@{each.k}: {percent(each.rate)}"
+        )
+        title += f"; {many(each.tasks, 'task')}, {many(each.rollouts, 'rollout')}"
+        cells = (f"pass@{each.k}", percent(each.rate), text, count(each.tasks), count(each.rollouts))
+        low, high = each.interval or (None, None)
+        marks.append(Mark(title, each.rate, links.rollouts(q=where), cells, low, high))
+    first, last = pictures.rates[0], pictures.rates[-1]
+    label = f"pass@k from {percent(first.rate)} at k=1 to {percent(last.rate)} at k={last.k}"
+    ends = [str(each.k) for each in pictures.rates]
+    head = ("k", "rate", "95% interval", "tasks", "rollouts")
+    scale = plots.Scale(0.0, 1.0, lambda value: f"{value:.0%}")
+    return plots.curve(marks, label=label, head=head, ends=ends, scale=scale)
+
+
+def length_chart(pictures: RewardPictures, links: Links) -> Json | None:
+    """How long answers are against their rewards: how many there are of each, and the mean for each length."""
+    name = _LENGTHS[pictures.length]
+    cells = []
+    for at, group in pictures.cells:
+        long, reward = value_text(group.value[0]), value_text(group.value[1])
+        title = f"{long} {name}, reward {reward}: {many(group.count, 'rollout')}"
+        mark = Mark(title, 0.0, links.rollouts(q=group.where), (long, reward, count(group.count)))
+        cells.append((at, _height(group.value[1]), group.count, mark))
+    means = [group.mean for group in pictures.lengths]
+    scale = plots.scale_of([*(height for _, height, _, _ in cells), *means], number, whole=True)
+    head = (name, "reward", "rollouts")
+    ends = [value_text(group.value) for group in pictures.lengths]
+    label = f"Rewards by {name}; the mean goes from {number(means[0])} to {number(means[-1])}" if means else ""
+    return plots.bubbles(cells, means, label=label, head=head, ends=ends, scale=scale)
+
+
+def failure_chart(failures: FailurePictures, links: Links) -> Json | None:
+    """Failures over time by boundary, stacked."""
+    if not failures.stretches:
+        return None
+    begun, until = failures.stretches[0][0][0], failures.stretches[-1][0][1]
+    columns = []
+    for (start, end), groups in failures.stretches:
+        when = f"{plots.elapsed(start - begun)} to {plots.elapsed(end - begun)}"
+        columns.append(
+            [
+                (
+                    kind,
+                    Mark(
+                        f"{when}: {group.value} {group.count}",
+                        group.count,
+                        links.rollouts(q=group.where),
+                        (when, group.value, count(group.count)),
+                    ),
+                )
+                for kind, group in groups
+            ]
+        )
+    heights = [sum(mark.height for _, mark in column) for column in columns]
+    total = sum(int(height) for height in heights)
+    label = f"Failures over time: {count(total)}, {', '.join(failures.boundaries)}"
+    head = ("time", "boundary", "failures")
+    ends = [plots.elapsed(0.0), plots.elapsed(until - begun)]
+    return plots.stacked(columns, label=label, head=head, ends=ends, scale=plots.scale_of(heights, count))
+
+
+def field_rows(groups: Sequence[FieldGroup], links: Links) -> list[Json]:
+    """The rewards by a field: a line of numbers and a picture for each group."""
+    known = [each for group in groups for each in (group.rewards.mean, *(group.rewards.interval or ()))]
+    scale = plots.scale_of(known, number, whole=True)
+    rows = []
+    for group in groups:
+        low, high = group.rewards.interval or (None, None)
+        others = f"({many(group.others, 'other value')})" if group.others else "(none)"
+        rows.append(
+            {
+                "name": others if group.value is None else value_text(group.value),
+                "href": links.rollouts(q=group.where),
+                "count": group.rewards.count,
+                "tasks": group.rewards.tasks,
+                "mean": group.rewards.mean,
+                "interval": interval_text(group.rewards.interval),
+                "place": plots.whisker(group.rewards.mean, low, high, scale),
+            }
+        )
+    return rows
+
+
+def _height(value: Any) -> float:
+    """Where a reward, or a range of rewards, is drawn."""
+    if not isinstance(value, tuple):
+        return float(value)
+    known: list[float] = [each for each in value if each is not None]
+    return sum(known) / len(known)
+
+
+def value_text(value: Any) -> str:
+    """The value of a group, or its bounds."""
+    if isinstance(value, tuple):
+        low, high = value
+        if low is None:
+            return f"under {number(high)}"
+        return f"{number(low)} and more" if high is None else f"{number(low)} to {number(high)}"
+    return number(value) if isinstance(value, int | float) else str(value)
