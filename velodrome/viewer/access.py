@@ -25,16 +25,22 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # "no-referrer" would make the origin of the viewer's own forms "null"
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 SIGN_IN = "/sign-in"
+FORMS = ("/judgement", "/person")  # how addresses end that take a form of the viewer's own pages
 _COOKIE = "velodrome_viewer"
 _MOST_FORM_BYTES = 8192
 
 Message_ = Callable[..., str]  # a page with a few words on it
+
+
+def local_address(to: str) -> str:
+    """An address of this viewer to go on to; one that leads elsewhere is the start page."""
+    return "/" if not to.startswith("/") or to.startswith(("//", "/\\")) else to
 
 
 class AccessCheck:
@@ -65,7 +71,8 @@ class AccessCheck:
     async def _refusal(self, request: Request) -> Response | None:
         """The answer to a request that is refused, or None."""
         if self._token is None:
-            refused = self._callers.refusal(request.method, request.scope["headers"])
+            is_form = request.url.path.endswith(FORMS)  # which are checked where they are read
+            refused = self._callers.refusal("GET" if is_form else request.method, request.scope["headers"])
             if refused is None:
                 return None
             text = "The viewer answers to 127.0.0.1 and localhost only; give it a token to reach it by another name."
@@ -93,8 +100,7 @@ class AccessCheck:
                 return HTMLResponse(self._message("Too long", "That is not a token."), 413)
         form = parse_qs(body.decode("utf-8", "replace"))
         to = form.get("to", ["/"])[0]
-        if not to.startswith("/") or to.startswith(("//", "/\\")):
-            to = "/"
+        to = local_address(to)
         if not hmac.compare_digest(form.get("token", [""])[0].encode(), (self._token or "").encode()):
             page = self._message("That is not the token", "It is the one the viewer was started with.", sign_in=to)
             return HTMLResponse(page, 401)

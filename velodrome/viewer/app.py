@@ -22,6 +22,7 @@ from velodrome.errors import InputError, describe
 from velodrome.serving.callers import Callers
 from velodrome.viewer.access import AccessCheck
 from velodrome.viewer.handlers import Handlers
+from velodrome.viewer.judging import Judging
 from velodrome.viewer.measurements import Measurements
 from velodrome.viewer.pages.frame import message
 from velodrome.viewer.parts.render import environment
@@ -33,11 +34,21 @@ _log = logging.getLogger(__name__)
 
 
 def make_app(
-    files: Sequence[Path], *, token: str | None = None, host: str = "", measurements: Measurements | None = None
+    files: Sequence[Path],
+    *,
+    token: str | None = None,
+    host: str = "",
+    edit: bool = False,
+    person: str = "",
+    measurements: Measurements | None = None,
 ) -> Starlette:
-    """The app over some rollouts files and folders. With a token, requests that carry it are answered from anywhere."""
+    """The app over some rollouts files and folders. With a token, requests that carry it are answered from anywhere.
+
+    `edit` lets people judge rollouts of a viewer beyond loopback; `person` is who does where the browser says nobody.
+    """
     measurements = measurements or Measurements()
     runs = KnownRuns(files, measurements)
+    judging = Judging(runs.file, host=host, edit=edit, person=person)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -47,7 +58,7 @@ def make_app(
         runs.close()
 
     return Starlette(
-        routes=[*Handlers(runs).routes(), *_OWN_FILES],
+        routes=[*Handlers(runs, judging).routes(), *_OWN_FILES],
         middleware=[Middleware(AccessCheck, token=token, message=message, callers=Callers([host]))],
         exception_handlers=dict.fromkeys((HTTPException, InputError, Exception), _error_page),
         lifespan=lifespan,

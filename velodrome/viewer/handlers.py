@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from velodrome.errors import InputError
+from velodrome.viewer.judging import Judging
 from velodrome.viewer.page_table import ROLLOUT_FILES, RUN_PAGES
 from velodrome.viewer.pages.compare_page import compare_page
 from velodrome.viewer.pages.frame import rendered
@@ -32,8 +33,9 @@ _TEXTS = [field.name for field in fields(Address) if field.type == "str"]
 class Handlers:
     """The handlers over all runs."""
 
-    def __init__(self, runs: KnownRuns) -> None:
+    def __init__(self, runs: KnownRuns, judging: Judging) -> None:
         self._runs = runs
+        self._judging = judging
 
     def routes(self) -> list[Route]:
         """Every address of the viewer but those of its own files."""
@@ -48,7 +50,7 @@ class Handlers:
             **{f"/run/{{slug}}/rollout/{{name}}.{form}": partial(self.rollout_file, form) for form in ROLLOUT_FILES},
             **{f"/run/{{slug}}{path}": partial(self.run_page, name) for name, (path, _) in RUN_PAGES.items()},
         }
-        return [Route(path, handler) for path, handler in handlers.items()]
+        return [*self._judging.routes(), *(Route(path, handler) for path, handler in handlers.items())]
 
     def home(self, request: Request) -> Response:
         """The list of runs; with one run, that run's page."""
@@ -127,7 +129,10 @@ class Handlers:
         source, (_, make) = self._runs.file(known.slug), RUN_PAGES[name]
         address = address_in(request)
         links, frame = Served(source.slug, cols=address.cols), self._frame([known], source)
-        return HTMLResponse(rendered(f"{name}.html", name, links, **frame, **make(source, links, address)))
+        values = make(source, links, address)
+        if name == "rollout":
+            values["judging"] = self._judging.form(request, source, values["entry"])
+        return HTMLResponse(rendered(f"{name}.html", name, links, **frame, **values))
 
     def rollout_file(self, form: str, request: Request) -> Response:
         """A rollout as a file."""

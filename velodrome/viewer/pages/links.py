@@ -144,6 +144,9 @@ class Served(Links):
     def rollout_file(self, number: int, form: str) -> str:
         return f"{self._root}/rollout/{short(number)}.{form}"
 
+    def judgement(self, number: int) -> str:
+        return f"{self._root}/rollout/{short(number)}/judgement"
+
     def key(self, key: str) -> str:
         return f"{self._root}/key/{quote(key)}"
 

@@ -1,0 +1,195 @@
+"""People judge rollouts on their pages: the form, and the two addresses of the viewer that write.
+
+A change is a POST of a form with a token that only pages of this process have, from a page of the same origin. A viewer
+that other machines can reach takes none unless it is told to. What was typed is never lost: a form that is refused
+comes back with the reason and the text.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from velodrome.errors import InputError
+from velodrome.index import Entry
+from velodrome.records.people.judgements import LONGEST_NAME, RATINGS, make_judgement, save_judgement
+from velodrome.serving.callers import host_name, is_loopback
+from velodrome.viewer.access import local_address
+from velodrome.viewer.pages.frame import rendered
+from velodrome.viewer.pages.links import Served, long
+from velodrome.viewer.parts.judgement_part import judgement_part, judgements_of
+from velodrome.viewer.viewed_file import ViewedFile
+
+Json = dict[str, Any]
+
+_COOKIE = "velodrome_person"
+_YEAR_S = 365 * 24 * 3600
+_MOST_FORM_BYTES = 128 * 1024
+_MOST_KNOWN_TAGS = 200
+_FORM = "application/x-www-form-urlencoded"
+_REFUSED = "not saved: this is not a page of this viewer"
+
+
+class Judging:
+    """Who judges, and whether anybody may: on loopback, or where `edit` allows it."""
+
+    def __init__(
+        self, source: Callable[[str], ViewedFile], *, host: str = "", edit: bool = False, person: str = ""
+    ) -> None:
+        here = not host or is_loopback(host_name(host))
+        self.allowed = edit or here
+        self._person = person or (_login() if here else "")
+        self._source = source
+        self._token = secrets.token_urlsafe(24)
+
+    def routes(self) -> list[Route]:
+        """The form of a rollout, and the name of the person at a browser."""
+        form = "/run/{slug}/rollout/{name}/judgement"
+        return [
+            Route(form, self.panel),
+            Route(form, self.save, methods=["POST"]),
+            Route("/person", self.name, methods=["POST"]),
+        ]
+
+    def form(self, request: Request, source: ViewedFile, entry: Entry) -> Json | None:
+        """The form for a rollout as this person left it; None if nothing can be changed here."""
+        if not self.allowed:
+            return None
+        person = self._who(request)
+        own = next((each for each in judgements_of(source, entry)[0] if each.by == person), None)
+        links = Served(source.slug)
+        query = {name: request.query_params.get(name, "") for name in ("q", "sort")}
+        return {
+            "action": links.judgement(entry.number),
+            "token": self._token,
+            "to": links.rollout(entry.number, **query),
+            "by": person,
+            "key": entry.key,
+            "finished_at": entry.numbers.get("finished_at", ""),
+            "tags": ", ".join(own.tags) if own else "",
+            "note": own.note if own else "",
+            "rating": own.rating if own else None,
+            "ratings": RATINGS,
+            "known": source.judgements.tags()[:_MOST_KNOWN_TAGS],
+            "error": "",
+        }
+
+    def panel(self, request: Request) -> Response:
+        """The part of the page that shows judgements, for a page that is open while others judge."""
+        source, entry = self._place(request)
+        return HTMLResponse(self._page(source, entry, self.form(request, source, entry)))
+
+    async def save(self, request: Request) -> Response:
+        """Save what a form says, and go back to the rollout."""
+        typed = await _form(request)
+        return await run_in_threadpool(self._save, request, typed)
+
+    def _save(self, request: Request, typed: Mapping[str, str]) -> Response:
+        source, entry = self._place(request)
+        problem = self._refusal(request, typed)
+        if problem is None:
+            try:
+                _write(source, entry, typed)
+            except InputError as error:
+                problem = error.problems[0]
+        form = self.form(request, source, entry)
+        if problem is None and "part" not in typed:
+            return RedirectResponse(_back(typed), 303)
+        if problem is None:
+            return HTMLResponse(self._page(source, entry, form))
+        if form is not None:
+            rating = typed.get("rating", "")
+            form |= {name: typed[name] for name in ("tags", "note", "to") if name in typed}
+            form |= {"rating": int(rating) if rating.isascii() and rating.isdecimal() else None, "error": problem}
+        return HTMLResponse(self._page(source, entry, form), 403 if form is None else 400)
+
+    async def name(self, request: Request) -> Response:
+        """Remember who is at this browser."""
+        typed = await _form(request)
+        problem, person = self._refusal(request, typed), " ".join(typed.get("by", "").split())
+        if problem is None and not 0 < len(person) <= LONGEST_NAME:
+            problem = f"a name has 1 to {LONGEST_NAME} characters"
+        if problem is not None:
+            raise HTTPException(403, problem)
+        answer = RedirectResponse(_back(typed), 303)
+        answer.set_cookie(_COOKIE, quote(person), max_age=_YEAR_S, httponly=True, samesite="strict", path="/")
+        return answer
+
+    def _page(self, source: ViewedFile, entry: Entry, form: Json | None) -> str:
+        values = {"entry": entry, "judgement": judgement_part(source, entry), "judging": form}
+        return rendered("judgement_page.html", "judgement", Served(source.slug), source=source, **values)
+
+    def _place(self, request: Request) -> tuple[ViewedFile, Entry]:
+        source, number = self._source(request.path_params["slug"]), long(request.path_params["name"])
+        if number is None:
+            raise InputError(f"{request.path_params['name']!r:.60} is not the number of a rollout.")
+        return source, source.index().entry(number)
+
+    def _who(self, request: Request) -> str:
+        return unquote(request.cookies.get(_COOKIE, ""))[:LONGEST_NAME].strip() or self._person
+
+    def _refusal(self, request: Request, typed: Mapping[str, str]) -> str | None:
+        """Why a form is not taken, or None."""
+        headers = request.headers
+        if not self.allowed:
+            return "not saved: this viewer only shows; velo view --edit lets people judge"
+        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return _REFUSED
+        if any(each.partition("://")[2] != headers.get("host") for each in headers.getlist("origin")):
+            return _REFUSED
+        if not hmac.compare_digest(typed.get("token", "").encode(), self._token.encode()):
+            return "not saved: the viewer was started again since this page was made; save once more"
+        return None
+
+
+def _back(typed: Mapping[str, str]) -> str:
+    return f"{local_address(typed.get('to', ''))}#judgement"
+
+
+def _write(source: ViewedFile, entry: Entry, typed: Mapping[str, str]) -> None:
+    finished = entry.numbers.get("finished_at", "")
+    if (typed.get("key"), typed.get("finished_at", "")) != (entry.key, str(finished)):
+        raise InputError("not saved: the file has changed, and another rollout is here now; go to it by its key")
+    rating = typed.get("rating", "")
+    judgement = make_judgement(
+        entry.key,
+        typed.get("by", ""),
+        tags=typed.get("tags", ""),
+        note=typed.get("note", ""),
+        rating=int(rating) if rating.isascii() and rating.isdecimal() else rating or None,
+        finished_at=finished or None,
+    )
+    save_judgement(source.path, judgement)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form, bounded."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise HTTPException(415, "Not saved: not a form.")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_FORM_BYTES:
+            raise HTTPException(413, f"Not saved: more than {_MOST_FORM_BYTES // 1024} KB.")
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50)
+    except ValueError:
+        raise HTTPException(400, "Not saved: too many fields.") from None
+    return {name: values[-1].replace("\x00", "") for name, values in fields.items()}
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "me"

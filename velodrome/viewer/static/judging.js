@@ -1,0 +1,121 @@
+// Judging by key: e opens the form, 1 to 5 rate, g and x tag, Enter saves. Without this it is an ordinary form.
+
+{
+const LOOK_MS = 3000;
+const place = document.querySelector("[data-judge]");
+const form = place?.querySelector("[data-form]");
+
+if (form) {
+  const panel = place.querySelector("[data-panel]");
+  const error = place.querySelector("[data-error]");
+  const status = place.querySelector("[data-status]");
+  const tags = form.elements.tags;
+  const list = document.getElementById("judge-known");
+  const known = new Set([...list.options].map((option) => option.value));
+  const written = (from) => JSON.stringify(["tags", "note", "rating"].map((name) => from.elements[name].value.trim()));
+  let saved = written(form); // as the server has it
+  let queue = Promise.resolve();
+
+  const words = () => tags.value.split(/[\s,]+/).filter(Boolean);
+
+  function offer() { // completes the last of several tags
+    const before = tags.value.replace(/[^\s,]*$/, "");
+    const there = new Set(words());
+    list.replaceChildren(...[...known].filter((tag) => !there.has(tag)).map((tag) => new Option(tag, before + tag)));
+  }
+
+  function take(fresh, sent) { // what the server has now; what is being typed stays
+    place.querySelector("[data-said]").replaceWith(fresh.querySelector("[data-said]"));
+    const next = fresh.querySelector("[data-form]");
+    if (!next || next.elements.by.value !== form.elements.by.value) return;
+    form.elements.token.value = next.elements.token.value;
+    for (const option of fresh.querySelectorAll("#judge-known option")) known.add(option.value);
+    offer();
+    if (written(form) !== (sent ?? saved) || (!sent && form.contains(document.activeElement))) return;
+    for (const name of ["tags", "note", "rating"]) form.elements[name].value = next.elements[name].value;
+    place.querySelector("summary > span").replaceWith(fresh.querySelector("summary > span"));
+    saved = written(form);
+  }
+
+  const parsed = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
+
+  function complain(text) {
+    error.textContent = text;
+    error.hidden = !text;
+    if (text) { panel.open = true; status.textContent = ""; }
+  }
+
+  async function save() {
+    const body = new URLSearchParams(new FormData(form));
+    const sent = written(form);
+    body.set("part", "1");
+    status.textContent = "saving";
+    try {
+      const answer = await fetch(form.action, { method: "POST", body });
+      const page = await parsed(answer);
+      const fresh = page.querySelector("[data-judge]");
+      if (answer.ok && fresh) {
+        complain("");
+        if (written(form) !== sent) saved = sent;
+        take(fresh, sent);
+        status.textContent = "saved";
+      } else {
+        const token = page.querySelector("[data-form] [name=token]");
+        if (token) form.elements.token.value = token.value;
+        complain(page.querySelector("[data-error], main p")?.textContent || `not saved: ${answer.status}`);
+      }
+    } catch {
+      complain("not saved: the viewer does not answer; what you wrote stays here");
+    }
+  }
+
+  function saving() {
+    queue = queue.then(save); // one after the other, so that the last change is the last line
+    return queue;
+  }
+
+  function rate(value) {
+    form.elements.rating.value = value;
+    saving();
+  }
+
+  function mark(tag, opposite) {
+    const now = words().filter((each) => each !== opposite);
+    tags.value = (now.includes(tag) ? now.filter((each) => each !== tag) : [...now, tag]).join(", ");
+    saving();
+  }
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    document.activeElement.blur();
+    saving();
+  });
+  form.elements.note.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
+  });
+  tags.addEventListener("input", offer);
+  addEventListener("beforeunload", (event) => { if (written(form) !== saved) event.preventDefault(); });
+  offer();
+
+  const keys = ((window.velo ??= {}).keys ??= {});
+  keys.e = ["judge: tags and a note; Enter saves, Shift+Enter is a new line", () => { panel.open = true; tags.focus(); }];
+  for (const value of "12345") keys[value] = ["rate from 1 to 5; 0 takes it back", () => rate(value)];
+  keys[0] = ["rate from 1 to 5; 0 takes it back", () => rate("")];
+  keys.g = ["tag as good or as bad", () => mark("good", "bad")];
+  keys.x = ["tag as good or as bad", () => mark("bad", "good")];
+
+  async function look() { // others judge meanwhile
+    if (document.hidden) return;
+    try {
+      const answer = await fetch(place.dataset.judge);
+      const fresh = answer.ok && (await parsed(answer)).querySelector("[data-judge]");
+      if (fresh) take(fresh);
+    } catch {
+      // the viewer has ended, or is being started again
+    }
+  }
+  document.addEventListener("visibilitychange", look);
+  const looking = async () => { await look(); setTimeout(looking, LOOK_MS); };
+  setTimeout(looking, LOOK_MS);
+}
+}
