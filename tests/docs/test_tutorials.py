@@ -19,9 +19,11 @@ from test_run_pages import runnable, shell
 pytestmark = pytest.mark.slow
 
 TUTORIALS = [DOCS / "quickstart.md", *sorted((DOCS / "tutorials").glob("*.md"))]
-# What differs between machines and moments: times, rates, cores, slots and places in a list of the slowest.
+# What differs between machines and moments: times, rates, shares, curves and what a policy has learned by then.
 _MEASURED = re.compile(
-    r"[\d.,e+-]+ ?(?=(µs|ms|s|%|times|rollouts/s|steps/s|tokens/s|cores|of \d+ slots)\b)|(?<=p99 )\S+"
+    r"[\d.,]+ ?(?=(?:µs|ms|s|%|times|rollouts/s|steps/s|cores|of \d+ slots)\b|%)|(?<=p99 )[\d.,]+"
+    r"|[▁▂▃▄▅▆▇█ ]*[▁▂▃▄▅▆▇█] +\S+ to \S+"
+    r"|(?<=return )[\d.]+|(?<=standard error )[\d.]+|(?<=ppo 196 200,000 )[\d, ]+"
 )
 
 
