@@ -23,11 +23,13 @@ MOST_PIXELS = 40_000_000
 MOST_ATTACHMENTS = 50  # of one content
 _DEEPEST = 3  # a tool's result in a message
 _DATA = re.compile(r"data:([^;,]{0,100})((?:;[^;,]{0,100}){0,5}),", re.IGNORECASE)
-_AUDIO = ("audio", "input_audio", "output_audio", "audio_url")
-_VIDEO = ("video", "video_url", "input_video")
-_IMAGES = ("image", "image_url", "input_image", "output_image", "computer_screenshot", "image_generation_call")
-_FILES = ("file", "input_file", "document", "resource", "resource_link", "file_url")
-_KINDS = {name: kind for kind, names in zip(("audio", "video", "image", "file"), (_AUDIO, _VIDEO, _IMAGES, _FILES), strict=True) for name in names}  # fmt: skip
+_KINDS = {
+    **dict.fromkeys(("audio", "input_audio", "output_audio", "audio_url"), "audio"),
+    **dict.fromkeys(("video", "video_url", "input_video"), "video"),
+    **dict.fromkeys(("image", "image_url", "input_image", "output_image"), "image"),
+    **dict.fromkeys(("computer_screenshot", "image_generation_call"), "image"),
+    **dict.fromkeys(("file", "input_file", "document", "resource", "resource_link", "file_url"), "file"),
+}
 
 
 @dataclass(frozen=True, slots=True)

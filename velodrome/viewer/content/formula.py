@@ -23,9 +23,9 @@ _MOST_NODES = 2_000
 _MOST_GROWTH = 20  # characters of MathML per character of LaTeX, beyond the first thousand
 
 _ELEMENTS = frozenset(
-    "math mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr mtd mstyle "
-    "mmultiscripts mprescripts".split()
-)
+    ("math", "mrow", "mi", "mn", "mo", "mtext", "mspace", "mfrac", "msqrt", "mroot", "msub", "msup", "msubsup",
+     "munder", "mover", "munderover", "mtable", "mtr", "mtd", "mstyle", "mmultiscripts", "mprescripts")
+)  # fmt: skip
 _ROWS = frozenset(("mpadded", "mphantom", "menclose", "merror"))  # shown as what they hold, never hidden or moved
 _YES_NO = re.compile("true|false")
 _LENGTH = re.compile(r"[0-2]?(\.\d{1,4})?em|-0?\.\d{1,4}em|0(px)?")

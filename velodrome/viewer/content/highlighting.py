@@ -18,34 +18,14 @@ from velodrome.viewer.parts.safe_text import visible
 MOST_CODE = 20_000  # characters
 _LONGEST_LINE = 2_000
 
-_NAMES = {  # how people write a language, and what Pygments calls it
-    **{name: name for name in "bash c cpp css diff go html ini java javascript json julia kotlin lua makefile".split()},
-    **{
-        name: name for name in "perl php powershell python r ruby rust scala sql swift toml typescript xml yaml".split()
-    },
-    **dict.fromkeys(("py", "python3", "ipython", "python-repl", "py3"), "python"),
-    "pycon": "pycon",
-    **dict.fromkeys(("sh", "shell", "zsh"), "bash"),
-    **dict.fromkeys(("console", "shell-session", "terminal"), "console"),
-    **dict.fromkeys(("js", "jsx", "mjs", "node"), "javascript"),
-    **dict.fromkeys(("ts", "tsx"), "typescript"),
-    **dict.fromkeys(("json5", "jsonc", "jsonl"), "json"),
-    **dict.fromkeys(("c++", "cc", "cxx", "hpp", "cuda"), "cpp"),
-    **dict.fromkeys(("c#", "cs", "csharp"), "csharp"),
-    **dict.fromkeys(("yml",), "yaml"),
-    **dict.fromkeys(("tex", "latex"), "latex"),
-    **dict.fromkeys(("golang",), "go"),
-    **dict.fromkeys(("rs",), "rust"),
-    **dict.fromkeys(("rb",), "ruby"),
-    **dict.fromkeys(("kt",), "kotlin"),
-    **dict.fromkeys(("jl",), "julia"),
-    **dict.fromkeys(("hs", "haskell"), "haskell"),
-    **dict.fromkeys(("make",), "makefile"),
-    **dict.fromkeys(("docker", "dockerfile"), "docker"),
-    **dict.fromkeys(("svg", "xhtml"), "xml"),
-    **dict.fromkeys(("postgres", "postgresql", "sqlite", "mysql"), "sql"),
-    **dict.fromkeys(("patch", "udiff"), "diff"),
-}
+_LANGUAGES = """
+bash sh shell zsh | console shell-session terminal | c | cpp c++ cc cxx hpp cuda | csharp cs c# | css |
+diff patch udiff | docker dockerfile | go golang | haskell hs | html | ini | java | javascript js jsx mjs node |
+json json5 jsonc jsonl | julia jl | kotlin kt | latex tex | lua | makefile make | perl | php | powershell |
+pycon python-repl | python py py3 python3 ipython | r | ruby rb | rust rs | scala | sql postgres postgresql sqlite mysql | swift |
+toml | typescript ts tsx | xml svg xhtml | yaml yml
+"""  # the name that Pygments knows, and others that people write
+_NAMES = {name: group.split()[0] for group in _LANGUAGES.split("|") for name in group.split()}
 _KINDS: tuple[tuple[_TokenType, str], ...] = (  # the first that fits
     (Comment, "c"),
     (Keyword, "k"),

@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from velodrome.records.mending import HOSTILE
 from velodrome.viewer.content.attached import attachments, checked_image
-from velodrome.viewer.content.blocks import scrolling
 from velodrome.viewer.parts.render import many, size
 from velodrome.viewer.parts.safe_text import attribute, visible
 
@@ -85,10 +84,8 @@ def _value(value: Any, key: str) -> str:
         inside = f'<div class="numbers">{_coloured(value)}</div>'
         return _folded(key, f"[ {many(len(value), 'item')} ]", inside, opened=len(value) <= 100)
     children = _children(value)
-    if isinstance(value, _Object):
-        told = f"{{ {many(len(children), 'key')} }}"
-    else:
-        told = f"[ {many(len(children), 'item')} ]"
+    amount = len(children)
+    told = f"{{ {many(amount, 'key')} }}" if isinstance(value, _Object) else f"[ {many(amount, 'item')} ]"
     inside = "".join(
         _value(each, _key(name) if name is not None else f'<span class="j-place">{place}</span> ')
         for place, (name, each) in enumerate(children)

@@ -31,6 +31,7 @@ _MOST_NESTING = 60  # tokens within each other; the parser drops what is deeper,
 _MOST_CELLS = 20_000
 _MOST_LINKS = 300
 _MOST = {
+    "\n": 4_000,
     "$": 800,
     "\\(": 400,
     "\\[": 400,
@@ -40,7 +41,7 @@ _MOST = {
     "*": 6_000,
     "_": 6_000,
     "<": 4_000,
-    "|": 8_000,
+    "|": 6_000,
 }
 _DEEP = re.compile(r"^(?:[ \t]*(?:>|[-+*]|\d{1,9}[.)])(?=[ \t>]|$)){12}", re.MULTILINE)
 _DEEPEST_BRACKETS = 12

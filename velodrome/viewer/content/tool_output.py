@@ -16,18 +16,26 @@ MOST_RESULT = 200_000  # characters, but for images in base64
 _MOST_WITH_IMAGES = 10_000_000
 MOST_DRAWN = 2_000_000  # characters of markup
 _MOST_GROWTH = 20  # characters of markup per character of text, beyond the first ten thousand
-_BASE64 = re.compile(r"[A-Za-z0-9+/=]{2000,}")
 _ROW = re.compile(r"[|│┃║\t].*[|│┃║\t]|^\s*[+├└┌╔╠╚][-=+─┬┼┴┐┤┘═╦╬╩╗╣╝]{3,}|^\s*-{3,}(?:\s+-{3,})+\s*$")
 
 
 def tool_result(text: str) -> Markup | None:
     """The result as markup, or None: show it plain."""
     text = text.replace("\r\n", "\n")
-    if len(text) > _MOST_WITH_IMAGES or (len(text) > MOST_RESULT and len(_BASE64.sub("", text)) > MOST_RESULT):
-        return None
-    made = next((made for draw in (json_tree, terminal_colours, diff_lines, _table) if (made := draw(text))), None)
+    if len(text) > MOST_RESULT:
+        made = json_tree(text) if len(text) - _encoded(text) <= MOST_RESULT else None
+    else:
+        made = next((made for draw in (json_tree, terminal_colours, diff_lines, _table) if (made := draw(text))), None)
     most = min(MOST_DRAWN + 2 * len(text), 10_000 + _MOST_GROWTH * len(text))
     return made if made is not None and len(made) <= most else None
+
+
+def _encoded(text: str) -> int:
+    """How many characters of JSON are images and files in base64: long strings without a comma after their head."""
+    if len(text) > _MOST_WITH_IMAGES or not text.startswith(("{", "[")):
+        return 0
+    strings = text.replace('\\"', "").split('"')[1::2]
+    return sum(len(each) for each in strings if len(each) > 2_000 and each.find(",", 100) < 0)
 
 
 def _table(text: str) -> Markup | None:
