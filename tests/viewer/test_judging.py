@@ -156,8 +156,7 @@ def test_a_viewer_beyond_loopback_only_shows_unless_it_is_told_to_edit(run: Path
         ({"tags": "x" * 61}, "tags:"),
         ({"by": ""}, "by:"),
         ({"note": "word " * 2100}, "note:"),
-        ({"key": "task-010/0"}, "another rollout is here now"),
-        ({"finished_at": "1.0"}, "another rollout is here now"),
+        ({"of": "another"}, "another rollout is here now"),
         ({"token": "old"}, "started again"),
     ],
 )
@@ -201,16 +200,27 @@ def test_hostile_words_of_people_are_only_words(client: TestClient, run: Path):
 
 
 def test_a_rollout_that_was_made_again_starts_unjudged(client: TestClient, run: Path):
-    client.post(FORM, data={**fields(client), "rating": "5", "note": "of the old one"})
+    old = fields(client)
+    client.post(FORM, data={**old, "rating": "5", "note": "of the old one"})
     rows: list[Any] = rows_of(run)
     rows[0]["meta"]["finished_at"] += 60
     write(run, rows)
     page = page_at(client, PLACE)
     assert "Of another rollout with this key" in page.words
-    assert fields(client)["finished_at"] == str(rows[0]["meta"]["finished_at"])
+    assert "another rollout is here now" in client.post(FORM, data={**old, "rating": "2"}).text
     assert 'value="5" checked' not in client.get(PLACE).text
     client.post(FORM, data={**fields(client), "rating": "1"})
     assert [each.rating for each in Judgements(notes_file(run)).refresh()] == [5, 1]
+
+
+def test_a_key_that_no_form_can_hold_is_judged_all_the_same(tmp_path: Path):
+    row = {**rows_of(make_run(tmp_path / "x.jsonl", tasks=1, repeats=1, failed=0))[0]}
+    row["meta"]["key"] = f"{HOSTILE}/0"
+    run = write(tmp_path / "baseline.jsonl", [row])
+    with viewing(run, person="anna") as client:
+        assert client.post(FORM, data={**fields(client), "rating": "3"}).status_code == 303
+        assert "★★★" in page_at(client, PLACE).words
+        assert not ODD.search(client.get(FORM).text)
 
 
 def test_failed_attempts_can_be_judged(client: TestClient, run: Path):

@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
 from velodrome.cli.streams import say
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
+from velodrome.records.people.judgements import LONGEST_NAME
 from velodrome.settings.model import Settings
 from velodrome.settings.values import Count, FilePath, Port, Text
 
@@ -21,10 +23,18 @@ _SETTINGS = {"jsonl_fpath": "file", "server_host": "--host", "server_port": "--p
 class ViewFlags(Settings):
     """The flags of `velo view`."""
 
-    files: tuple[FilePath, ...] = argument((), title="ROLLOUTS", description="rollouts files (.jsonl or .jsonl.zst)")
+    files: tuple[FilePath, ...] = argument(
+        (),
+        title="ROLLOUTS",
+        description="rollouts files (.jsonl, .jsonl.zst), folders with runs below them, training runs [this folder]",
+    )
     port: Port = Field(0, description="the port to listen on [any free port]")
     host: Text = Field("127.0.0.1", title="HOST", description="the address to listen on")
     open: bool = Field(False, description="open a browser")
+    person: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)] | None = Field(
+        None, alias="as", title="NAME", description="who judges rollouts here [the login name]"
+    )
+    edit: bool = Field(False, description="let people judge rollouts of a viewer with a --host beyond this machine")
     terminal: bool = Field(False, description="browse in this terminal instead")
     export: FilePath | None = Field(None, title="DIR", description="write a static copy into this folder")
     where: str = Field("", title="FILTER", description='which rollouts, as in "reward<1 tools>3"')
@@ -32,7 +42,7 @@ class ViewFlags(Settings):
 
 
 VERB = Verb(
-    usage="velo view ROLLOUTS [ROLLOUTS …] [--port N] [--host HOST] [--open]      (also: ng_viewer)\n"
+    usage="velo view [ROLLOUTS | DIR …] [--port N] [--host HOST] [--open] [--as NAME] [--edit]      (also: ng_viewer)\n"
     "velo view ROLLOUTS --terminal [--where FILTER]\n"
     "velo view ROLLOUTS --export DIR [--where FILTER] [--limit N]",
     about="Look at rollouts: in a browser, in this terminal, or as files that need no server.",
@@ -43,6 +53,8 @@ examples:
   velo view rollouts.jsonl                       a web viewer on 127.0.0.1; it follows the file while it grows
   velo view rollouts.jsonl --open --port 8123
   velo view before.jsonl after.jsonl             two runs, and how they compare
+  velo view results                              every run below the folder, training runs too; pick and compare
+  velo view train_dir/first_1a2b3c4d             a training run: its curves, live, and its episodes
   ng_viewer +jsonl_fpath=rollouts.jsonl
   velo view rollouts.jsonl --terminal --where "reward<1"
   velo view rollouts.jsonl --export copy --where "0 < pass_rate < 1" --limit 200""",
@@ -53,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
     """Serve, browse or export."""
     flags = read_flags(ViewFlags, _translated(argv), "velo view")
     files = list(flags.files)
-    if not files:
+    if not files and (flags.terminal or flags.export is not None):
         raise InputError("no rollouts: give a file, as in velo view rollouts.jsonl (see velo view --help)")
     if flags.terminal and flags.export is not None:
         raise InputError("--terminal and --export: give one of them")
@@ -68,7 +80,16 @@ def run(argv: Sequence[str]) -> int:
     from velodrome.serving.process.listen import server_token
     from velodrome.viewer.serve import serve
 
-    serve(files, host=flags.host, port=flags.port, token=server_token({}), say=say, look=flags.open)
+    serve(
+        files or [Path()],
+        host=flags.host,
+        port=flags.port,
+        token=server_token({}),
+        say=say,
+        look=flags.open,
+        edit=flags.edit,
+        person=flags.person or "",
+    )
     return 0
 
 

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from velodrome.errors import InputError
 from velodrome.index import Entry
 from velodrome.records.people.judgements import LONGEST_NAME, RATINGS, make_judgement, save_judgement
+from velodrome.records.task import hashed
 from velodrome.serving.callers import host_name, is_loopback
 from velodrome.viewer.access import local_address
 from velodrome.viewer.pages.frame import rendered
@@ -74,8 +75,7 @@ class Judging:
             "token": self._token,
             "to": links.rollout(entry.number, **query),
             "by": person,
-            "key": entry.key,
-            "finished_at": entry.numbers.get("finished_at", ""),
+            "of": _identity(entry),
             "tags": ", ".join(own.tags) if own else "",
             "note": own.note if own else "",
             "rating": own.rating if own else None,
@@ -157,8 +157,7 @@ def _back(typed: Mapping[str, str]) -> str:
 
 
 def _write(source: ViewedFile, entry: Entry, typed: Mapping[str, str]) -> None:
-    finished = entry.numbers.get("finished_at", "")
-    if (typed.get("key"), typed.get("finished_at", "")) != (entry.key, str(finished)):
+    if typed.get("of") != _identity(entry):
         raise InputError("not saved: the file has changed, and another rollout is here now; go to it by its key")
     rating = typed.get("rating", "")
     judgement = make_judgement(
@@ -167,9 +166,14 @@ def _write(source: ViewedFile, entry: Entry, typed: Mapping[str, str]) -> None:
         tags=typed.get("tags", ""),
         note=typed.get("note", ""),
         rating=int(rating) if rating.isascii() and rating.isdecimal() else rating or None,
-        finished_at=finished or None,
+        finished_at=entry.numbers.get("finished_at"),
     )
     save_judgement(source.path, judgement)
+
+
+def _identity(entry: Entry) -> str:
+    """Which rollout a page is about, whatever is in its place by now. Its key may hold what no form can."""
+    return str(hashed(f"{entry.key} {entry.numbers.get('finished_at')}"))
 
 
 async def _form(request: Request) -> dict[str, str]:

@@ -18,11 +18,13 @@ from velodrome.viewer.app import make_app
 
 
 @contextlib.asynccontextmanager
-async def viewing(files: Sequence[Path], *, host: str, port: int, token: str | None) -> AsyncIterator[str]:
+async def viewing(
+    files: Sequence[Path], *, host: str, port: int, token: str | None, edit: bool = False, person: str = ""
+) -> AsyncIterator[str]:
     """Serve the viewer on this loop while the block runs; yields its URL. Signals are left alone."""
 
     async def app() -> ASGIApp:
-        return make_app(files, token=token, host=host)
+        return make_app(files, token=token, host=host, edit=edit, person=person)
 
     way = f"set {TOKEN_VARIABLE} in the environment, or pass token= from Python"
     with listening("velo view", host, port, token, way=way) as sock:
@@ -31,7 +33,15 @@ async def viewing(files: Sequence[Path], *, host: str, port: int, token: str | N
 
 
 def serve(
-    files: Sequence[Path], *, host: str, port: int, token: str | None, say: Callable[[str], None], look: bool
+    files: Sequence[Path],
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    say: Callable[[str], None],
+    look: bool,
+    edit: bool = False,
+    person: str = "",
 ) -> None:
     """Answer until Ctrl-C or SIGTERM. `look` opens a browser."""
 
@@ -39,7 +49,7 @@ def serve(
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        async with viewing(files, host=host, port=port, token=token) as url:
+        async with viewing(files, host=host, port=port, token=token, edit=edit, person=person) as url:
             _announce(url, token, say, look)
             await stop.wait()
 
