@@ -107,7 +107,7 @@ def test_agents_that_only_the_environment_knows_are_not_counted(capsys: pytest.C
     [
         (
             ["cartpole", "--dry-rum", "--seed=3", "--json", "x", "trainer.bach_size=3"],
-            ['did you mean "--dry-run"?', "seed=…", "--json", "'x'", '"trainer.bach_size"; did you mean'],
+            ['did you mean "--dry-run"?', "seed=…", "'x'", '"trainer.bach_size"; did you mean'],
         ),
         (["--list", "--dry-rum"], ['"--dry-run"']),
         (["-h", "--dry-rum"], ['"--dry-run"']),

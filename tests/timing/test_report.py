@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from velodrome.timing.report import Line, clean, columns, duration, for_stream, histogram, sparkline, table, tree
+from velodrome.timing.report import Line, clean, duration, for_stream, histogram, sparkline, table, tree
+from velodrome.timing.screen import columns
 
 LINES = [
     Line("Rollout Total", 0, 812.4),

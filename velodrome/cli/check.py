@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -15,14 +14,17 @@ from velodrome.api.measuring import CheckOptions, Findings, check
 from velodrome.api.reading import checked_files
 from velodrome.checks import CHECKS, SEVERITIES, Finding, worst
 from velodrome.cli.streams import reassured
+from velodrome.cli.tables import ink, print_lines, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.settings.values import FilePath
 from velodrome.timing.invisible import escaped, printed_json
-from velodrome.timing.report import counted, for_stream, padded
+from velodrome.timing.report import counted
+from velodrome.timing.screen import padded, screen_width
 
 FOUND = 3  # the exit code for findings, as for failed rollouts: finished, and not all is well
-NARROWEST, WIDEST = 60, 120
+NARROW, WIDEST = 70, 120  # below NARROW the text of a finding is below its name
+MARKS = {"error": "red", "warning": "yellow", "info": "accent"}
 
 
 class CheckFlags(CheckOptions):
@@ -55,7 +57,7 @@ examples:
 def run(argv: Sequence[str]) -> int:
     flags = read_flags(CheckFlags, argv, "velo check")
     if flags.listed:
-        print("\n".join(_list()))
+        print_text("\n".join(_list()))
         return 0
     if not flags.files:
         raise InputError("no rollouts: give a file, as in velo check rollouts.jsonl (see velo check --help)")
@@ -64,11 +66,10 @@ def run(argv: Sequence[str]) -> int:
     with reassured(f"reading {', '.join(map(str, files))}"):
         findings = check(files, only=names)
     if flags.as_json:
-        print(printed_json(_report_json(files, findings)))
+        print_lines(printed_json(_report_json(files, findings)))
     else:
-        width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
-        text = "\n".join(report(files, findings, width=width, ran=len(names)))
-        print(for_stream(text, sys.stdout))
+        width = min(screen_width(sys.stdout), WIDEST)
+        print_text("\n".join(report(files, findings, width=width, ran=len(names))))
     bad = worst(findings)
     if bad is None or flags.fail_on == "never":
         return 0
@@ -99,10 +100,14 @@ def report(files: Sequence[Path], findings: Findings, *, width: int, ran: int) -
     column = max((len(finding.name) for finding in findings), default=0)
     for finding in findings:
         yield ""
-        head = f"{finding.severity:<7}  {padded(finding.name, column)}  "
+        head = f"{ink(f'{finding.severity:<7}', MARKS[finding.severity])}  {padded(finding.name, column)}  "
+        indent = 11 + column if width >= NARROW else 9
         text = [finding.message, _places(finding, many=len(files) > 1), finding.advice]
-        lines = [line for part in text if part for line in textwrap.wrap(part, width - len(head))]
-        yield from (f"{head if not index else ' ' * len(head)}{line}" for index, line in enumerate(lines))
+        lines = [line for part in text if part for line in textwrap.wrap(part, width - indent)]
+        if width >= NARROW:
+            head += lines.pop(0)
+        yield head.rstrip()
+        yield from (" " * indent + line for line in lines)
 
 
 def _summary(findings: Sequence[Finding], ran: int) -> str:

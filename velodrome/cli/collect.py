@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 from velodrome import scope
 from velodrome.cli import main
 from velodrome.cli.options import ServerOptions, WatchOptions, load_options
+from velodrome.cli.run_tables import run_end
 from velodrome.cli.streams import say
+from velodrome.cli.tables import print_result, wants_json, without_json
 from velodrome.cli.verb import Verb
 from velodrome.cli.watching import watching
 from velodrome.collector import collection
@@ -32,7 +34,6 @@ from velodrome.serving.connect import Servers
 from velodrome.serving.process.options import ConnectionLimits
 from velodrome.settings import Config
 from velodrome.settings.files import find_inputs, is_pattern
-from velodrome.timing.invisible import printed_json
 from velodrome.timing.report import for_stream
 from velodrome.timing.stop_signals import on_stop_signal
 
@@ -71,13 +72,14 @@ def run(argv: Sequence[str]) -> int:
     """Collect, print the metrics, and say how it ended."""
     from velodrome.serving.discovery import find
 
-    config, options = load_options(CollectOptions, argv)
+    words, as_json = without_json(argv)
+    config, options = load_options(CollectOptions, words)
     options, output = with_files(options)
     config, servers = find(config, embedded=options.embedded)
     use_limits(options)
     with watching(options, output, say) as watchers:
         result = run_async(collect(options, config, servers, watchers))
-    return finish(result, output)
+    return finish(result, output, as_json=as_json)
 
 
 async def collect(
@@ -121,27 +123,32 @@ def rare_garbage_collection() -> Iterator[None]:
         gc.unfreeze()
 
 
-def finish(result: Run, output: Path) -> int:
-    """The counts for a person, the metrics for a script, the exit code for the shell."""
+def finish(result: Run, output: Path, *, as_json: bool = False) -> int:
+    """The counts and a table for a person, the metrics for a script, the exit code for the shell."""
+    as_json = wants_json(as_json)
     say(f"{result.summary()}  ->  {output}")
-    for reason, count in list(result.reasons.items())[:SHOWN_REASONS]:
-        say(f"  {count} x {reason}")
+    if as_json:
+        for reason, count in list(result.reasons.items())[:SHOWN_REASONS]:
+            say(f"  {count} x {reason}")
     if result.failed:
         say(f"failures, with their reasons: {beside(output, 'failures.jsonl')}; the same command tries them again")
     for line in result.findings:
         say(line)
     if result.profile is not None and result.profile["rollouts"]:
-        show_profile(result.profile)
+        show_profile(result.profile, short=not as_json)
     for problem in result.unwritten:
         say(f"velo: {problem}; the rollouts are in {output}")
-    print(printed_json(result.metrics))
+    print_result(result.metrics, lambda: run_end(result, output), as_json=as_json)
     return result.exit_code
 
 
-def show_profile(profile: Json) -> None:
-    """Where the time went, and what to change."""
+def show_profile(profile: Json, *, short: bool = False) -> None:
+    """Where the time went, and what to change; in short only what bounds throughput."""
     verdict = profile["verdict"]
-    say(for_stream(f"\n{profile_tree(profile)}\n\n{verdict_text({'paragraph': verdict['paragraph']})}", sys.stderr))
+    if short and not verdict["advice"]:
+        return
+    tree = "" if short else f"\n{profile_tree(profile)}\n\n"
+    say(for_stream(f"{tree}{verdict_text({'paragraph': verdict['paragraph']})}", sys.stderr))
     if any(advice["override"] for advice in verdict["advice"]):
         say("(to try it: the same command with that, and +overwrite=true or another +output_jsonl_fpath)")
 

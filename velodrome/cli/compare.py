@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from pydantic import Field
 
 from velodrome.api.reading import checked_files
 from velodrome.cli.streams import reassured
+from velodrome.cli.tables import ink, print_lines, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.settings.values import FilePath
@@ -17,7 +17,6 @@ from velodrome.stats.compare import compare
 from velodrome.stats.group import MetricsSettings
 from velodrome.stats.metrics_text import compare_report
 from velodrome.timing.invisible import printed_json
-from velodrome.timing.report import for_stream
 
 
 class CompareFlags(MetricsSettings):
@@ -52,10 +51,16 @@ def run(argv: Sequence[str]) -> int:
     with reassured(f"reading {', '.join(str(path) for path in (*a, *b))}"):
         result = compare(a, b, flags)
     if flags.as_json:
-        print(printed_json(result))
+        print_lines(printed_json(result))
     else:
-        print(for_stream(compare_report(result, all_flips=flags.flips), sys.stdout))
+        print_text(_marked(compare_report(result, all_flips=flags.flips), result["verdict"]))
     return 0
+
+
+def _marked(text: str, verdict: str) -> str:
+    """The report with its verdict in a colour: better or worse is also said in words."""
+    style = "green" if verdict.startswith("B is better") else "red" if verdict.startswith("B is worse") else "bold"
+    return text.removesuffix(verdict) + ink(verdict, style)
 
 
 def _sides(flags: CompareFlags) -> tuple[list[Path], list[Path]]:

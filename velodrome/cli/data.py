@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
-from tqdm import tqdm
 
 from velodrome.cli.difficulty import DifficultyFlags, run_difficulty
 from velodrome.cli.options import read_options
 from velodrome.cli.plain import read_plain
-from velodrome.cli.verb import Verb, argument, read_flags
+from velodrome.cli.streams import PATIENCE_S, say
+from velodrome.cli.tables import print_counts, print_lines, print_text, without_json
+from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
+from velodrome.collector.watch.progress import counting
 from velodrome.errors import InputError
 from velodrome.exchange.data.collating import collate
 from velodrome.exchange.data.generating import (
@@ -35,7 +36,7 @@ from velodrome.viewer.transcript import one_line
 Json = dict[str, Any]
 
 
-class PrepareFlags(PrepareOptions):
+class PrepareFlags(PrepareOptions, JsonFlag):
     """The flags of `velo data prepare`."""
 
     source: Text = argument(
@@ -50,7 +51,7 @@ class ValidateFlags(Settings):
     as_json: bool = Field(False, alias="json", description="print the statistics as JSON")
 
 
-class CollateFlags(Settings):
+class CollateFlags(JsonFlag):
     """The flags of `velo data collate`."""
 
     configs: tuple[Text, ...] = argument((), title="CONFIG", description="configs: names, or .yaml files")
@@ -115,8 +116,9 @@ def run(argv: Sequence[str]) -> int:
 def _prepare(flags: PrepareFlags) -> int:
     result = prepare(flags.source, flags)
     for note in result.notes:
-        print(f"{one_line(note)}; left out", file=sys.stderr)
-    print(printed_json({"rows": result.rows, "tasks": result.written, "bad": result.bad, "to": str(flags.to)}))
+        say(f"{one_line(note)}; left out")
+    written = {"rows": result.rows, "tasks": result.written, "bad": result.bad, "to": str(flags.to)}
+    print_counts(written, f"velo data validate {flags.to}", as_json=flags.as_json)
     return 0
 
 
@@ -126,31 +128,32 @@ def _collate(words: Sequence[str]) -> int:
     config = load(read_plain([*typed, *flags.configs]).words, scoring=True)
     result = collate(config, flags.to, flags.types or ("train", "validation"), overwrite=flags.overwrite)
     for note in result.notes:
-        print(one_line(note), file=sys.stderr)
-    print(printed_json(result.tasks))
+        say(one_line(note))
+    print_counts(result.tasks, as_json=flags.as_json)
     return 0
 
 
-def _generate(argv: Sequence[str]) -> int:
+def _generate(typed: Sequence[str]) -> int:
+    argv, as_json = without_json(typed)
     names = [word for word in argv if not word.startswith("+")]
     if len(names) != 1:
         raise InputError("velo data generate takes the name of one environment (see velo data --help)")
     owner = generator_of(names[0], Path.cwd())
     words = [word for word in argv if word.startswith("+")]
     config = load(words)
-    typed = {re.split(r"[=.]", word.lstrip("+"))[0] for word in words}  # env.yaml has settings of other verbs, too
-    options = {name: config.settings[name] for name in typed - set(setting_names(GenerateOptions))}
+    named = {re.split(r"[=.]", word.lstrip("+"))[0] for word in words}  # env.yaml has settings of other verbs, too
+    options = {name: config.settings[name] for name in named - set(setting_names(GenerateOptions))}
     order = read_options(GenerateOptions, config)
-    with tqdm(total=order.n, unit=" tasks", disable=None) as bar:
+    with counting("Generating", " tasks", delay_s=PATIENCE_S, shown=True, total=order.n) as bar:
         result = asyncio.run(generate_tasks(names[0], order, checked_options(owner, options), tell=bar.update))
-    print(printed_json(result.as_json()))
+    print_counts(result.as_json(), as_json=as_json)
     return 0
 
 
 def _validate(path: Path, *, as_json: bool) -> int:
     result = survey(path)
     summary = result.summary()
-    print(printed_json(summary) if as_json else table(summary))
+    print_lines(printed_json(summary)) if as_json else print_text(table(summary))
     result.problems.refuse()
     if not result.rows:
         raise InputError(f"{path}: no tasks in it")

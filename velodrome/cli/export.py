@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from velodrome.api.exchanging import export
-from velodrome.cli.verb import Verb, argument, read_flags
+from velodrome.cli.streams import say
+from velodrome.cli.tables import print_counts
+from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
 from velodrome.exchange.export.format import ExportOptions
 from velodrome.exchange.export.formats import FORMATS
 from velodrome.settings.values import FilePath, Text
-from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
 _MOST_NOTES = 40
@@ -20,7 +20,7 @@ _FORMATS = "\n".join(
 )
 
 
-class ExportFlags(ExportOptions):
+class ExportFlags(ExportOptions, JsonFlag):
     """The flags of `velo export`."""
 
     format: Text = argument(title="FORMAT", description=", ".join(FORMATS))
@@ -51,10 +51,11 @@ examples:
 def run(argv: Sequence[str]) -> int:
     """Export; the counts are JSON on stdout, notes go to stderr."""
     flags = read_flags(ExportFlags, argv, "velo export")
-    options = flags.model_dump(include=flags.model_fields_set - {"format", "rollouts"})
+    options = flags.model_dump(include=flags.model_fields_set - {"format", "rollouts", "as_json"})
     result = export(flags.format, flags.rollouts, **options)
     for note in result.notes[:_MOST_NOTES]:
-        print(one_line(note), file=sys.stderr)
+        say(one_line(note))
     counts = {name: getattr(result, name) for name in _COUNTS}
-    print(printed_json({"format": flags.format, **counts, "records": result.records, "card": str(result.files[-1])}))
+    written = {"format": flags.format, **counts, "records": result.records, "card": str(result.files[-1])}
+    print_counts(written, as_json=flags.as_json)
     return 0

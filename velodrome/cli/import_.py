@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from velodrome.cli.verb import Verb, argument, read_flags
+from velodrome.cli.streams import say
+from velodrome.cli.tables import print_counts
+from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
 from velodrome.exchange.imports.importing import FOREIGN_FORMATS, ImportOptions, import_file
 from velodrome.settings.values import FilePath, Text
-from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
 _FORMATS = "\n".join(f"  {name:<12} {reader.about}" for name, reader in FOREIGN_FORMATS.items())
 
 
-class ImportFlags(ImportOptions):
+class ImportFlags(ImportOptions, JsonFlag):
     """The flags of `velo import`."""
 
     format: Text = argument(title="FORMAT", description=", ".join(FOREIGN_FORMATS))
@@ -43,11 +43,11 @@ def run(argv: Sequence[str]) -> int:
     flags = read_flags(ImportFlags, argv, "velo import")
     result = import_file(flags.format, flags.file, flags)
     for note in result.notes:
-        print(f"{one_line(note)}; left out", file=sys.stderr)
+        say(f"{one_line(note)}; left out")
     for note in result.renamed:
-        print(one_line(note), file=sys.stderr)
+        say(one_line(note))
     if flags.kind == "rollouts" and result.repeated > len(result.renamed):
-        print(f"{result.repeated - len(result.renamed):,} more have a key that was there before", file=sys.stderr)
+        say(f"{result.repeated - len(result.renamed):,} more have a key that was there before")
     counts = {
         "lines": result.lines,
         flags.kind: result.written,
@@ -55,5 +55,5 @@ def run(argv: Sequence[str]) -> int:
         "bad": result.bad,
         "to": str(flags.to),
     }
-    print(printed_json(counts))
+    print_counts(counts, f"velo view {flags.to}" if flags.kind == "rollouts" else "", as_json=flags.as_json)
     return 0

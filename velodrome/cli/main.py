@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
-from velodrome.cli.streams import mend_streams, settled
+from velodrome.cli.streams import mend_streams, settled, within_page
 from velodrome.errors import InputError, VelodromeError, describe
 
 VERBS = {
@@ -112,7 +112,8 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
         if hasattr(module, "VERB") and ("-h" in rest or "--help" in rest):
             print(module.VERB.help())
             return 0
-        code: int = settled(module.run(rest))
+        with within_page():
+            code: int = settled(module.run(rest))
         if import_module("velodrome.cli.main").leave_at_once:  # by name: this file may be running as __main__
             sys.stderr.flush()
             os._exit(code)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from velodrome.api.exchanging import merge
-from velodrome.cli.verb import Verb, argument, read_flags
+from velodrome.cli.streams import say
+from velodrome.cli.tables import print_counts
+from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
 from velodrome.collector.shards.merging import MergeOptions
 from velodrome.settings.values import FilePath
-from velodrome.timing.invisible import printed_json
 from velodrome.viewer.transcript import one_line
 
 
-class MergeFlags(MergeOptions):
+class MergeFlags(MergeOptions, JsonFlag):
     """The flags of `velo merge`."""
 
     out: FilePath = argument(title="OUT", description="the new file; nothing is overwritten")
@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     flags = read_flags(MergeFlags, argv, "velo merge")
     result = merge(flags.out, flags.files, allow_mixed=flags.allow_mixed)
     for note in result.notes:
-        print(one_line(note), file=sys.stderr)
-    counts = {name: value for name, value in asdict(result).items() if name != "notes"}
-    print(printed_json({**counts, "to": str(flags.out)}))
+        say(one_line(note))
+    written = {name: value for name, value in asdict(result).items() if name != "notes"} | {"to": str(flags.out)}
+    print_counts(written, f"velo view {flags.out}", as_json=flags.as_json)
     return 0

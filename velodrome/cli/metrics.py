@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +10,9 @@ from pydantic import Field
 
 from velodrome.api.measuring import run_metrics
 from velodrome.api.reading import checked_files
-from velodrome.cli.streams import reassured
+from velodrome.cli.run_tables import run_table
+from velodrome.cli.streams import reassured, say
+from velodrome.cli.tables import next_step, print_lines, print_result, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.settings.values import FilePath
@@ -18,7 +20,6 @@ from velodrome.stats.group import MetricsSettings
 from velodrome.stats.groups import read_groups
 from velodrome.stats.metrics_text import metrics_csv, metrics_report
 from velodrome.timing.invisible import escaped, printed_json
-from velodrome.timing.report import for_stream
 
 _MOST_NOTES = 20
 
@@ -37,8 +38,9 @@ VERB = Verb(
     about="The numbers of rollouts: of the run, and by agent, task or any field.",
     settings={"flags": MetricsFlags},
     more="""\
-Without a flag: JSON, as the collection printed it. With any flag: a table, or --json or --csv. Several files count
-as one run; a key that is in two of them counts once. docs/metrics.md defines every number.
+Without a flag: a short table, or on a pipe JSON, as the collection printed it. With any flag: a long table, or
+--json or --csv. Several files count as one run; a key that is in two of them counts once.
+docs/metrics.md defines every number.
 
 examples:
   velo metrics rollouts.jsonl                        what the collection printed
@@ -60,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
     else:
         metrics, notes = run_metrics(files)
         _print_notes(notes)
-        print(printed_json(metrics))
+        print_result(metrics, lambda: f"{run_table(metrics, files)}\n\n{next_step(*_next(files))}")
     return 0
 
 
@@ -68,14 +70,19 @@ def _print_groups(files: Sequence[Path], flags: MetricsFlags) -> None:
     with reassured(f"reading {', '.join(str(path) for path in files)}"):
         result = read_groups(files, flags)
     if flags.as_json:
-        print(printed_json(result))
+        print_lines(printed_json(result))
     elif flags.csv:
         _print_notes(result["notes"])
-        print(metrics_csv(result), end="")
+        print_lines(metrics_csv(result).removesuffix("\n"))
     else:
-        print(for_stream(metrics_report(result, fields=flags.fields or ()), sys.stdout))
+        print_text(metrics_report(result, fields=flags.fields or ()))
+
+
+def _next(files: Sequence[Path]) -> list[str]:
+    names = shlex.join(map(str, files))
+    return [f"velo metrics {names} --table", f"velo view {names}"]
 
 
 def _print_notes(notes: Sequence[str]) -> None:
     for note in notes[:_MOST_NOTES]:
-        print(escaped(note), file=sys.stderr)
+        say(escaped(note))

@@ -23,7 +23,9 @@ EVERY_S = 5.0
 
 def say(line: str) -> None:
     """One line for the person who is watching; stdout is for the result."""
-    print(line, file=sys.stderr, flush=True)
+    from velodrome.timing.screen import fitted, page_width
+
+    print(fitted(line, page_width(sys.stderr)), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -49,6 +51,18 @@ def reassured(what: str) -> Iterator[Callable[[str], None]]:
     finally:
         over.set()
         reporter.join()
+
+
+@contextmanager
+def within_page() -> Iterator[None]:
+    """On a terminal, tables and pictures are as wide as it is."""
+    from velodrome.timing.screen import page, page_width
+
+    before = page.set(page_width(sys.stdout))
+    try:
+        yield
+    finally:
+        page.reset(before)
 
 
 class _SafeStream(io.FileIO):

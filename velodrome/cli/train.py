@@ -18,6 +18,7 @@ import orjson
 
 from velodrome.cli import main
 from velodrome.cli.streams import say
+from velodrome.cli.tables import print_lines, print_text, wants_json
 from velodrome.errors import InputError
 from velodrome.settings.names import hint
 from velodrome.timing.report import duration
@@ -30,7 +31,7 @@ from velodrome.training.settings import RunSettings
 from velodrome.training.start import train_settings
 
 FLAGS = ("-h", "--help", "--list", "--dry-run", "--json")
-HELP = """usage: velo train RECIPE [name=value ...] [--dry-run [--json]]
+HELP = """usage: velo train RECIPE [name=value ...] [--dry-run] [--json]
        velo train RECIPE -h
        velo train --list
 
@@ -39,13 +40,14 @@ Train a small policy: taught by a scripted teacher, then PPO. tools/run.py is th
 RECIPE is a name that --list shows, or a Python file of your own (./mine.py, or
 ./mine.py:function). name=value sets an argument of the recipe or, with dots, any
 setting (trainer.batch_size=1024). The same command again resumes the run. The result goes to stdout as
-JSON: folder, step, finished, evaluation, timing, advice, traces. Everything else goes to stderr.
+JSON: folder, step, finished, evaluation, timing, advice, traces; on a terminal as a table with the
+curve of the return. Everything else goes to stderr.
 
 options:
   -h, --help   this text; after a recipe, its arguments and every setting with type, default and meaning
   --list       list the recipes
   --dry-run    print the settings, the plan and the folder; train nothing
-  --json       with --dry-run: as JSON
+  --json       the result, or with --dry-run the plan, as JSON, on a terminal too
 
 examples:
   velo train --list
@@ -73,10 +75,13 @@ def run(argv: Sequence[str]) -> int:
     words.remove(name)
     recipe = find(name)
     resolved = resolve(recipe, parse(words, problems), problems)
-    if "--dry-run" not in flags:
-        return _train(resolved.settings)
     as_json = "--json" in flags
-    print(orjson.dumps(plan_json(resolved), option=orjson.OPT_INDENT_2).decode() if as_json else plan_text(resolved))
+    if "--dry-run" not in flags:
+        return _train(resolved.settings, as_json=as_json)
+    if as_json:
+        print_lines(orjson.dumps(plan_json(resolved), option=orjson.OPT_INDENT_2).decode())
+    else:
+        print_text(plan_text(resolved))
     return 0
 
 
@@ -88,11 +93,9 @@ def _flag_problems(flags: set[str]) -> Iterator[str]:
             continue
         way = f"; settings have no dashes: write {option.lstrip('-')}=…" if equals else hint(flag, FLAGS)
         yield f"no option {option}{way or '; see velo train --help'}"
-    if "--json" in flags and "--dry-run" not in flags:
-        yield "--json goes with --dry-run"
 
 
-def _train(settings: RunSettings) -> int:
+def _train(settings: RunSettings, *, as_json: bool) -> int:
     interrupt = Interrupt(say)
     dashboard = None
     if settings.output.dashboard:
@@ -110,7 +113,7 @@ def _train(settings: RunSettings) -> int:
         raise
     for line in result.advice:
         say(line)
-    if result.finished or result.timing["parts"]:
+    if wants_json(as_json) and (result.finished or result.timing["parts"]):
         from velodrome.training.evaluate import evaluation_line
 
         score = f"; {evaluation_line(result.evaluation)}" if result.evaluation else ""
@@ -118,7 +121,12 @@ def _train(settings: RunSettings) -> int:
     if not result.finished:
         say(f"stopped after agent step {result.step:,}; the same command resumes from there")
         main.leave_at_once = True  # Ctrl-C is often pressed twice; during torch's exit the second is a traceback
-    print(orjson.dumps(result, default=str, option=orjson.OPT_INDENT_2).decode())
+    if wants_json(as_json):
+        print_lines(orjson.dumps(result, default=str, option=orjson.OPT_INDENT_2).decode())
+    else:
+        from velodrome.cli.train_tables import train_table
+
+        print_text(train_table(result.folder, result.step, result.timing, result.evaluation))
     return 0 if result.finished else 130
 
 

@@ -70,6 +70,12 @@ class Verb:
         ]
 
 
+class JsonFlag(Settings):
+    """The flag of verbs whose result is a table on a terminal, and JSON elsewhere."""
+
+    as_json: bool = Field(False, alias="json", description="print JSON, on a terminal too")
+
+
 def argument(default: Any = ..., *, title: str, description: str) -> Any:
     """A field that is typed without a flag, in its place."""
     return Field(default, title=title, description=description, json_schema_extra={"positional": True})

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from velodrome.cli.collect import finish, run_async, stopped_by_signals, use_limits, with_output
 from velodrome.cli.options import ServerOptions, load_options
 from velodrome.cli.streams import say
+from velodrome.cli.tables import without_json
 from velodrome.cli.verb import Verb
 from velodrome.collector import verify as verification
 from velodrome.collector.agents import ConfiguredAgents
@@ -46,14 +47,15 @@ def run(argv: Sequence[str]) -> int:
     """Verify, print the metrics, and say how it ended."""
     from velodrome.serving.discovery import find
 
-    config, options = load_options(VerifyOptions, argv, scoring=True)
+    words, as_json = without_json(argv)
+    config, options = load_options(VerifyOptions, words, scoring=True)
     if options.input is None:
         raise InputError("give one input: velo verify rollouts.jsonl calculator (see velo verify --help)")
     source = find_input(options.input)
     options, output = with_output(options, source, options.output or verification.default_output(source))
     config, servers = find(config, embedded=options.embedded, scoring=True)
     use_limits(options)
-    return finish(run_async(verify(options, config, servers)), output)
+    return finish(run_async(verify(options, config, servers)), output, as_json=as_json)
 
 
 async def verify(settings: VerifySettings, config: Config, servers: Servers) -> Run:

@@ -9,7 +9,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from velodrome.timing.report import Line, clean, columns, duration, histogram, sections, sparkline, table, tree
+from velodrome.timing.report import Line, clean, duration, histogram, sections, sparkline, table, tree
+from velodrome.timing.screen import columns
 
 Json = dict[str, Any]
 

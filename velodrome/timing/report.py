@@ -1,18 +1,19 @@
 """Timings as text for a terminal: the tree, a table, a sparkline, a histogram. It knows names and numbers only.
 
 Names come from files and from models: what could move a cursor or end a line is shown as an escape, and a long name
-is cut. `for_stream` draws the same in ASCII, column by column, where a terminal has no other characters.
+is cut. `for_stream` draws the same in ASCII, column by column, where a terminal has no other characters. Where `page`
+is set, a picture is at most so wide: a table with more columns becomes several, one below the other.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import IO
 
 from velodrome.timing.invisible import escaped
+from velodrome.timing.screen import columns, padded, page
 
 LONGEST_NAME = 48
 _LABEL_WIDTH = 24
@@ -67,25 +68,62 @@ def table(
     longest: int = LONGEST_NAME,
 ) -> str:
     """Aligned columns: the first `left` of them to the left, the others, which are numbers, to the right."""
+    if (most := page.get()) is not None:
+        longest = min(longest, most // (left + 1))
     cells = [[clean(cell, longest=longest) for cell in row] for row in (head, *rows)]
     widths = [max(columns(row[index]) for row in cells) for index in range(len(head))]
-    return "\n".join(
-        "  ".join(
-            padded(cell, width, right=index >= left)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    )
+
+    def line(row: Sequence[str], part: Iterable[int]) -> str:
+        return "  ".join(padded(row[index], widths[index], right=index >= left) for index in part).rstrip()
+
+    return "\n\n".join("\n".join(line(row, part) for row in cells) for part in _parts(widths, left))
+
+
+def _parts(widths: Sequence[int], left: int) -> Iterator[list[int]]:
+    """The columns that are beside each other on the page; those to the left begin every part."""
+    most = page.get()
+    names = list(range(left))
+    part = list(names)
+    for index in range(left, len(widths)):
+        if most is not None and len(part) > left and sum(widths[each] + 2 for each in [*part, index]) - 2 > most:
+            yield part
+            part = list(names)
+        part.append(index)
+    yield part
+
+
+def _within_page(width: int, beside: int) -> int:
+    most = page.get()
+    return width if most is None else max(min(width, most - beside), 8)
 
 
 def sparkline(values: Sequence[float | None], width: int = 60) -> str:
     """One character a stretch of time, from 0 to the largest value; a stretch without values is blank."""
-    means = _squeezed(values, width)
+    means = _squeezed(values, _within_page(width, 4))
     top = max((mean for mean in means if mean is not None), default=0.0)
     if top <= 0:
         return "".join(" " if mean is None else _BLOCKS[0] for mean in means)
     last = len(_BLOCKS) - 1
     return "".join(" " if mean is None else _BLOCKS[round(max(mean, 0.0) / top * last)] for mean in means)
+
+
+def curve(values: Sequence[float | None], *, width: int = 60, height: int = 5) -> str:
+    """A line of values as an area, from the smallest to the largest, both of which are written beside it."""
+    known = [value for value in values if value is not None and isfinite(value)]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    ends = [f"{high:.4g}", *[""] * (height - 2), f"{low:.4g}"]
+    label = max(map(len, ends))
+    means = _squeezed(values, _within_page(width, label + 4))
+    steps = height * len(_BLOCKS)
+    levels = [0 if mean is None else 1 + round((mean - low) / ((high - low) or 1.0) * (steps - 1)) for mean in means]
+    rows = []
+    for row, end in enumerate(ends):
+        base = (height - 1 - row) * len(_BLOCKS)
+        filled = (min(max(level - base, 0), len(_BLOCKS)) for level in levels)
+        rows.append(f"{end:>{label}} " + "".join(_BLOCKS[count - 1] if count else " " for count in filled))
+    return "\n".join(row.rstrip() for row in rows)
 
 
 def _squeezed(values: Sequence[float | None], width: int) -> list[float | None]:
@@ -103,7 +141,7 @@ def histogram(edges_ms: Sequence[float], counts: Sequence[int], width: int = 40)
     filled = [index for index, count in enumerate(counts) if count > 0]
     if not filled:
         return ""
-    top = max(counts)
+    top, width = max(counts), _within_page(width, 34)
     rows = []
     for index in range(filled[0], filled[-1] + 1):
         length = round(counts[index] / top * width)
@@ -155,21 +193,6 @@ def sections(parts: Iterable[tuple[str, Iterable[str]]]) -> str:
         if lines:
             shown.append("\n".join([title, *lines] if title else lines))
     return "\n\n".join(shown)
-
-
-def columns(text: str) -> int:
-    """How many columns of a terminal the text takes."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
-    )
-
-
-def padded(text: str, width: int, *, right: bool = False) -> str:
-    """The text filled up with spaces to so many columns."""
-    fill = " " * max(width - columns(text), 0)
-    return fill + text if right else text + fill
 
 
 def speaks_unicode(stream: IO[str]) -> bool:

@@ -17,6 +17,8 @@ from typing import Protocol, Self, TextIO
 
 from tqdm.auto import tqdm
 
+from velodrome.timing.screen import fitted, page_width, redraws
+
 _FIRST_LINE_S = 5.0
 _LINE_S = 60.0
 _RATED_LINES = 10  # the rate is that of the last ten minutes
@@ -79,7 +81,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Lines above the bar."""
-        self._bar.write(text, file=sys.stderr)
+        self._bar.write(fitted(text, page_width(sys.stderr)), file=sys.stderr)
 
     def close(self) -> None:
         """Leave the last state on the screen."""
@@ -144,20 +146,20 @@ class ProgressLines:
 class CountedLines:
     """How many were read, as lines, where there is no screen. What ends within `delay_s` is not worth one."""
 
-    def __init__(self, title: str, unit: str, delay_s: float) -> None:
-        self._text = (title, unit)
+    def __init__(self, title: str, unit: str, delay_s: float, total: int | None = None) -> None:
+        self._text = (title, f"{unit} of {total:,}" if total else unit)
         self._first = self._due = time.monotonic() + delay_s
         self._count = 0
 
     def update(self, count: int) -> None:
         """So many more."""
-        self._count += count
-        if count and self._count % 1000 == 0 and time.monotonic() >= self._due:
+        before, self._count = self._count, self._count + count
+        if before // 1000 != self._count // 1000 and time.monotonic() >= self._due:
             self._due += _LINE_S
             self._show()
 
     def _show(self) -> None:
-        sys.stderr.write(f"{self._text[0]}: {self._count}{self._text[1]}\n")
+        sys.stderr.write(f"{self._text[0]}: {self._count:,}{self._text[1]}\n")
 
     def __enter__(self) -> Self:
         return self
@@ -167,15 +169,19 @@ class CountedLines:
             self._show()
 
 
-def counting(title: str, unit: str, *, delay_s: float, shown: bool) -> ProgressBar | CountedLines:
-    """A bar without an end where it can move, else lines."""
+def counting(
+    title: str, unit: str, *, delay_s: float, shown: bool, total: int | None = None
+) -> ProgressBar | CountedLines:
+    """A bar, with an end if there is a `total`, where it can move; else lines."""
     if shown and not _has_bar():
-        return CountedLines(title, unit, delay_s)
-    return ProgressBar(desc=title, unit=unit, delay=delay_s, mininterval=0.2, disable=not shown)
+        return CountedLines(title, unit, delay_s, total)
+    return ProgressBar(
+        total=total, desc=title, unit=unit, delay=delay_s, mininterval=0.2, disable=not shown, dynamic_ncols=True
+    )
 
 
 def _has_bar() -> bool:
-    return sys.stderr.isatty() or any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__)
+    return redraws(sys.stderr) or any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__)
 
 
 def progress_text(state: RunState, rate: float | None, reward: str = "reward", *, measured_s: float = _LINE_S) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from velodrome.timing.report import clean, counted, duration, padded, sections, sparkline, table
+from velodrome.timing.report import clean, counted, duration, sections, sparkline, table
+from velodrome.timing.screen import padded
 
 Json = dict[str, Any]
 

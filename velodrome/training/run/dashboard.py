@@ -5,8 +5,6 @@ On a terminal it is one block that is redrawn; elsewhere, and with TERM=dumb, a 
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +12,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from velodrome.timing.report import speaks_unicode
+from velodrome.timing.screen import redraws, screen_width
 from velodrome.training.run.time_account import TimeAccount
 from velodrome.training.timed import BACKWARD, ENVIRONMENT, FORWARD, OPTIMIZER, STORE, STUDENT, TEACHER
 
@@ -53,7 +52,7 @@ class Dashboard:
         self._stream = stream
         self._total = total
         self._clock = clock
-        self._live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._live = redraws(stream)
         self._unicode = speaks_unicode(stream)
         self._next = clock() + (0.0 if self._live else _LINE_EVERY_S)
         self._drawn = 0
@@ -90,7 +89,7 @@ class Dashboard:
 
     def _draw(self, lines: list[str]) -> None:
         self.clear()
-        width = shutil.get_terminal_size().columns - 1  # a wrapped line would be two
+        width = screen_width(self._stream) - 1  # a wrapped line would be two
         self._stream.write("\n".join(line[:width] for line in lines) + "\n")
         self._stream.flush()
         self._drawn = len(lines)

@@ -1,0 +1,89 @@
+"""The end of a collection for a person: what came of it, on one screen, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from velodrome.cli.tables import Row, ink, next_step, pairs
+from velodrome.collector.result import Run
+from velodrome.records.rollout import beside
+from velodrome.stats.group import MetricsSettings
+from velodrome.stats.groups import read_groups
+from velodrome.timing.report import clean, duration
+
+Json = dict[str, Any]
+
+_READ_AGAIN_BYTES = 100_000_000  # a larger file is not read once more for the intervals
+_MOST_NUMBERS = 8
+_MOST_REASONS = 5
+
+
+def run_end(result: Run, output: Path) -> str:
+    """The numbers of the output, why rollouts failed, and what to type next."""
+    table = run_table(result.metrics, [output], result.reasons)
+    commands = [f"velo view {shlex.quote(str(output))}"] if result.kept or not result.failed else []
+    if result.failed:
+        commands.append(f"velo show {shlex.quote(str(beside(output, 'failures.jsonl')))}")
+    return f"\n{table}\n\n{next_step(*commands)}"
+
+
+def run_table(metrics: Json, files: Sequence[Path], reasons: Mapping[str, int] | None = None) -> str:
+    """Reward and pass@k with their intervals, other numbers, tokens, time, throughput, and failures by reason."""
+    known = _intervals(files) if sum(path.stat().st_size for path in files) <= _READ_AGAIN_BYTES else {}
+    return pairs([*_scores(metrics, known), *_costs(metrics), *_rollouts(metrics, reasons or {})])
+
+
+def _intervals(files: Sequence[Path]) -> Json:
+    """Of the reward and of each rate its interval, as text."""
+    run = read_groups(files, MetricsSettings(fields=("reward",)))["run"]
+    return {
+        name: f"[{each['low']:.3f}, {each['high']:.3f}]"
+        for name, each in (run["fields"] | run["rates"]).items()
+        if each.get("low") is not None
+    }
+
+
+def _scores(metrics: Json, intervals: Json) -> Iterator[Row]:
+    rates = [name for name in metrics if name.startswith("pass@")]
+    for name in ["reward", *rates]:
+        if (value := metrics.get(name)) is not None:
+            note = "  95% interval" if name == "reward" and name in intervals else ""
+            yield name, f"{ink(f'{value:.3f}', 'bold')}  {intervals.get(name, '')}{ink(note, 'dim')}".rstrip()
+    if metrics.get("reward") is None:
+        yield "reward", f"deferred: {metrics['rollouts/deferred']:,}" if "rollouts/deferred" in metrics else "none"
+    others = [name for name in metrics if "/" not in name and name not in ("reward", *rates)]
+    yield from ((name, _number(metrics[name])) for name in others[:_MOST_NUMBERS])
+    if len(others) > _MOST_NUMBERS:
+        yield "", f"and {len(others) - _MOST_NUMBERS} more numbers"
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def _costs(metrics: Json) -> Iterator[Row]:
+    if total := metrics.get("tokens/total"):
+        parts = [f"{metrics[f'tokens/{way}put']:,} {way}" for way in ("in", "out") if f"tokens/{way}put" in metrics]
+        yield "tokens", f"{total:,} ({', '.join(parts)})" if parts else f"{total:,}"
+    if active_s := metrics.get("throughput/active_s"):
+        yield "time", duration(active_s * 1e3)
+        tokens = metrics.get("throughput/tokens_per_s")
+        speed = f"{_rate(metrics['throughput/samples_per_s'])} rollouts/s"
+        yield "throughput", f"{speed}, {_rate(tokens)} tokens/s" if tokens else speed
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _rollouts(metrics: Json, reasons: Mapping[str, int]) -> Iterator[Row]:
+    counts = {name.removeprefix("rollouts/"): value for name, value in metrics.items() if name.startswith("rollouts/")}
+    counts |= {name.replace("/", " "): value for name, value in metrics.items() if name.startswith("stopped/")}
+    failed = counts.pop("failed", 0)
+    yield "rollouts", ", ".join(f"{value:,} {name}" for name, value in counts.items() if value or name == "kept")
+    yield "failed", ink(f"{failed:,}", "red") if failed else "0"
+    for reason, count in list(reasons.items())[:_MOST_REASONS]:
+        yield "", f"{count:,} x {clean(reason, longest=200)}"
