@@ -8,6 +8,7 @@ from typing import Any
 from velodrome.api.call import public_call
 from velodrome.api.measuring import Rollouts
 from velodrome.api.reading import PathLike, named_files, rollout_files
+from velodrome.checks.check_field import file_checks
 from velodrome.collector.shards.merging import MergeOptions, MergeResult
 from velodrome.collector.shards.merging import merge as write_merged
 from velodrome.errors import InputError
@@ -29,7 +30,7 @@ def export(format: str, rollouts: Rollouts, to: PathLike, **options: Any) -> Exp
         near = hint(str(format), FORMATS) or f"; the formats are {', '.join(FORMATS)}"
         raise InputError(f"no format {format!r:.40}{near}")
     with rollout_files(rollouts) as files:
-        return write_export(FORMATS[format], files, checked)
+        return write_export(FORMATS[format], files, checked, lambda path: [file_checks(path)])
 
 
 @public_call

@@ -65,9 +65,10 @@ class Rows:
         self.notes = notes
 
     def _filtered(self, path: Path) -> Iterator[Json]:
+        from velodrome.checks.check_field import file_checks
         from velodrome.index import matching_lines
 
-        for _, line in matching_lines(path, self._filter):
+        for _, line in matching_lines(path, self._filter, outside=[file_checks(path)]):
             yield loads(line)
 
     def __len__(self) -> int:

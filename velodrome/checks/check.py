@@ -13,8 +13,9 @@ the file of its family, add it to `CHECKS` there, and describe it under its name
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import velodrome.checks.thresholds as at
@@ -42,9 +43,11 @@ class Finding:
     examples: list[int]
     advice: str
     files: list[str] = field(default_factory=list)
+    # Of every rollout that has it, if lines are kept: of a failure `FAILED` plus its line in the failures file.
+    lines: Sequence[int] = field(default=(), compare=False, repr=False)
 
     def as_json(self) -> Json:
-        return asdict(self)
+        return {name: value for name, value in asdict(replace(self, lines=())).items() if name != "lines"}
 
 
 class RowBatch(list[RowFacts]):
@@ -61,9 +64,10 @@ class RowBatch(list[RowFacts]):
 class Seen:
     """What all checks share: how many rollouts there were, what is remembered of tasks, and where lines count from."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_lines: bool = False) -> None:
         self.rows = 0
-        self.tasks = TaskMemory()
+        self.keeps_lines = keeps_lines  # of all rollouts that have something, not of a few examples
+        self.tasks = TaskMemory(keeps_lines=keeps_lines)
         self.before = 0  # lines of the files before this one
 
     def line(self, one: RowFacts) -> int:
@@ -87,6 +91,7 @@ class Check:
         self.seen = seen
         self.hits = 0
         self.examples: list[int] = []
+        self.lines = array("Q")  # of all hits, if they are kept
 
     def add(self, batch: RowBatch) -> None:
         """Look at some rollouts."""
@@ -102,6 +107,8 @@ class Check:
     def hit_lines(self, lines: Sequence[int]) -> None:
         self.hits += len(lines)
         self.examples.extend(lines[: at.EXAMPLES - len(self.examples)])
+        if self.seen.keeps_lines:
+            self.lines.extend(lines)
 
     def share(self, of: int | None = None) -> float:
         """The share of rollouts, or of something else, that was counted."""
@@ -115,6 +122,7 @@ class Check:
         count: int | None = None,
         share: float | None = None,
         examples: Sequence[int] | None = None,
+        lines: Sequence[int] | None = None,
     ) -> Finding:
         return Finding(
             name=self.name,
@@ -124,6 +132,7 @@ class Check:
             share=round(self.share() if share is None else share, 6),
             examples=list(self.examples if examples is None else examples)[: at.EXAMPLES],
             advice=self.advice,
+            lines=(self.lines if lines is None else lines) if self.seen.keeps_lines else (),
         )
 
 
@@ -180,6 +189,27 @@ class KindCheck(RowCheck):
     def message(self) -> str:
         often = sorted(self.kinds.items(), key=lambda each: (-each[1][0], each[0]))[:3]
         return f"{super().message()}: {', '.join(f'{clean(kind)} ({count:,})' for kind, [count] in often)}"
+
+
+class KeptValues:
+    """A number of each rollout, with its line, so that those beyond a bound that is known at the end can be named."""
+
+    def __init__(self) -> None:
+        self._values, self._lines = array("d"), array("Q")
+
+    def extend(self, values: Sequence[float], lines: Sequence[int]) -> None:
+        self._values.extend(values)
+        self._lines.extend(lines)
+
+    def outside(self, low: float, high: float) -> list[int]:
+        """The lines of those below `low` or above `high`."""
+        if not self._lines:
+            return []
+        import numpy as np
+
+        values = np.frombuffer(self._values, np.float64)
+        lines: list[int] = np.frombuffer(self._lines, np.uint64)[(values < low) | (values > high)].tolist()
+        return lines
 
 
 def graded(count: int, share: float, *, warning: float | None = None, error: float | None = None) -> Severity:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, RowCheck, Seen, Severity, graded, part
 from velodrome.checks.task_memory import HashSample
+from velodrome.index import FAILED
 from velodrome.records.facts import RowFacts
 from velodrome.records.task import hashed
 from velodrome.timing.report import clean
@@ -52,7 +53,7 @@ class Unreadable(Check):
             places = f"in {self.gaps:,} place{'s' if self.gaps > 1 else ''}"
             lost = f"{part(self.gap_bytes, sum(self.sizes.values()), 'bytes')} cannot be decompressed, {places}"
             message = f"{lost}; how many rollouts were there is not known"
-            yield self.finding("error", message, count=self.gaps, share=share, examples=self.gap_lines)
+            yield self.finding("error", message, count=self.gaps, share=share, examples=self.gap_lines, lines=())
         if self.hits:
             lines = self.seen.rows + self.hits
             severity: Severity = "error"
@@ -60,7 +61,7 @@ class Unreadable(Check):
             message = f"{part(self.hits, lines, 'lines')} cannot be read: {reason}"
             if self.torn == self.hits:
                 severity, message = "info", "the last line is not whole: it is being written, or was torn"
-            yield self.finding(severity, message, share=self.hits / lines)
+            yield self.finding(severity, message, share=self.hits / lines, lines=())
 
 
 class Schema(KindCheck):
@@ -108,8 +109,9 @@ class DuplicateKeys(Check):
         count = self.hits + len(again)
         if count:
             message = f"{part(count, self.seen.rows, 'rollouts')} have a key that was there before"
-            lines = [*self.examples, *again]
-            yield self.finding("error", message, count=count, share=count / self.seen.rows, examples=lines)
+            share, examples = count / self.seen.rows, [*self.examples, *again]
+            lines = [*self.lines, *again]
+            yield self.finding("error", message, count=count, share=share, examples=examples, lines=lines)
 
 
 class TokenCounts(RowCheck):
@@ -157,11 +159,14 @@ class Failures(Check):
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
         self.reasons: HashSample[str] = HashSample(at.MOST_FAILED)  # by a hash of the key
+        self.last: dict[int, int] = {}  # the line of its last failure, by the same hash
 
     def fail(self, failure: RowFacts) -> None:
         if failure.key is not None:
             place, reason = hashed(failure.key), failure.error[:_LONGEST_REASON]
             self.reasons.put(place, min(self.reasons.get(place, reason), reason))
+            if self.seen.keeps_lines:
+                self.last[place] = FAILED + failure.line
 
     def add(self, batch: RowBatch) -> None:
         if self.reasons:
@@ -192,7 +197,8 @@ class Failures(Check):
         about = "about " if self.reasons.each_of > 1 else ""
         reason = clean(shown[top], longest=_LONGEST_REASON)
         message = f"{about}{part(count, requested, 'rollouts')} failed, most often ({times:,}): {reason}"
-        yield self.finding(severity, message, count=count, share=count / requested)
+        lines = [line for place in self.reasons if (line := self.last.get(place))]
+        yield self.finding(severity, message, count=count, share=count / requested, lines=lines)
 
 
 CHECKS: tuple[type[Check], ...] = (NoRollouts, Unreadable, Schema, DuplicateKeys, Failures, TokenCounts, TokenIds)

@@ -32,7 +32,8 @@ class _TaskCheck(Check):
             return
         severity: Severity = "warning" if share >= self.warning else "info"
         message = f"{part(len(hits), count, 'tasks')}{self.seen.tasks.some} {self.says}"
-        yield self.finding(severity, message, count=len(hits), share=share, examples=hits)
+        lines = self.seen.tasks.lines_of({*hits})
+        yield self.finding(severity, message, count=len(hits), share=share, examples=hits, lines=lines)
 
 
 class _NoSignal(_TaskCheck):
@@ -92,6 +93,7 @@ class DuplicateTasks(Check):
                 count=len(copies),
                 share=len(copies) / tasks,
                 examples=copies,
+                lines=self.seen.tasks.lines_of({*copies}),
             )
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import copysign
 
 import velodrome.checks.thresholds as at
-from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, RowCheck, Seen, Severity, part
+from velodrome.checks.check import Check, Finding, KeptValues, KindCheck, RowBatch, RowCheck, Seen, Severity, part
 from velodrome.records.facts import RowFacts
 from velodrome.stats.exact import root
 from velodrome.timing.percentiles import Quantiles
@@ -30,7 +30,7 @@ class _Alike(Check):
     def add(self, batch: RowBatch) -> None:
         if len(self.rewards) < 2:
             self.rewards.update(batch.rewards)
-        self.hit(batch.scored)
+            self.hit(batch.scored)
 
     def findings(self) -> Iterator[Finding]:
         if len(self.rewards) != 1 or self.hits < at.ALIKE_NOTE:
@@ -106,6 +106,7 @@ class RewardOutliers(Check):
         self.spread = Quantiles()
         self.highest: list[tuple[float, int]] = []  # the few most extreme: (reward, -line), and (-reward, -line)
         self.lowest: list[tuple[float, int]] = []
+        self.all = KeptValues()  # if lines are kept
 
     def add(self, batch: RowBatch) -> None:
         rewards = batch.rewards
@@ -117,6 +118,8 @@ class RewardOutliers(Check):
         places = [(reward, -self.seen.line(one)) for reward, one in zip(rewards, batch.scored, strict=True)]
         self.highest = heapq.nlargest(at.EXAMPLES, [*self.highest, *places])
         self.lowest = heapq.nlargest(at.EXAMPLES, [*self.lowest, *((-reward, line) for reward, line in places)])
+        if self.seen.keeps_lines:
+            self.all.extend(rewards, [-line for _, line in places])
 
     def findings(self) -> Iterator[Finding]:
         count = self.spread.count
@@ -130,12 +133,13 @@ class RewardOutliers(Check):
             return
         median = self.spread.quantile(0.5)
         away = at.OUTLIER_DEVIATIONS * max(1.4826 * self.spread.deviation(), at.OUTLIER_LEAST_DEVIATION)
-        far = self.spread.outside(median - away, median + away)
+        beyond_all = self.all.outside(median - away, median + away)
+        far = len(beyond_all) if self.seen.keeps_lines else self.spread.outside(median - away, median + away)
         extremes = [*self.highest, *((-reward, line) for reward, line in self.lowest)]
         lines = sorted({-line for reward, line in extremes if abs(reward - median) > away})
         if lines and 0 < far <= at.OUTLIER_SHARE * count:
             message = f"{part(far, count, 'rewards')} are more than {away:.3g} from the median, {median:.3g}"
-            yield self.finding("warning", message, count=far, share=far / count, examples=lines)
+            yield self.finding("warning", message, count=far, share=far / count, examples=lines, lines=beyond_all)
 
 
 class RewardLength(Check):
@@ -178,7 +182,7 @@ class RewardLength(Check):
         if abs(r) >= at.CORRELATION:
             which = "longer" if r > 0 else "shorter"
             message = f"{which} outputs get the higher rewards: r = {r:.2f} over {n:,} rollouts"
-            yield self.finding("warning", message, count=n, share=n / (self.seen.rows or 1), examples=())
+            yield self.finding("warning", message, count=n, share=n / (self.seen.rows or 1), examples=(), lines=())
 
 
 class Deferred(RowCheck):

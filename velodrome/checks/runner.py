@@ -39,11 +39,12 @@ _MOST_SHORT = 5
 class Checks:
     """The requested checks (all of them by default), and what they have seen.
 
-    Without `by_task` those that compare a task's repeats are left out, and nothing is remembered of tasks.
+    Without `by_task` those that compare a task's repeats are left out, and nothing is remembered of tasks. With
+    `keeps_lines` a finding has the lines of all rollouts it is about, for some bytes per rollout.
     """
 
-    def __init__(self, only: Collection[str] | None = None, *, by_task: bool = True) -> None:
-        self.seen = Seen()
+    def __init__(self, only: Collection[str] | None = None, *, by_task: bool = True, keeps_lines: bool = False) -> None:
+        self.seen = Seen(keeps_lines=keeps_lines)
         names = [name for name in CHECKS if (only is None or name in only) and (by_task or not CHECKS[name].by_task)]
         self._unreadable, self._keys = form.Unreadable(self.seen), form.DuplicateKeys(self.seen)
         self._failures = form.Failures(self.seen)
@@ -137,9 +138,9 @@ def run_checks(path: Path, *more: Path, only: Collection[str] | None = None) -> 
     return read_checks(path, *more, only=only).findings()
 
 
-def read_checks(path: Path, *more: Path, only: Collection[str] | None = None) -> Checks:
+def read_checks(path: Path, *more: Path, only: Collection[str] | None = None, keeps_lines: bool = False) -> Checks:
     """The checks after they have seen whole files."""
-    checks = Checks(None if only is None else known_checks(only))
+    checks = Checks(None if only is None else known_checks(only), keeps_lines=keeps_lines)
     for each in (path, *more):
         checks.begin(str(each))
         for failure in read_failures(each):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Collection
 from typing import TypeVar
 
 import orjson
@@ -73,9 +74,11 @@ class HashSample(dict[int, T]):
 class TaskMemory(HashSample[TaskRepeats]):
     """All tasks that are remembered, by the hash of their id."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_lines: bool = False) -> None:
         super().__init__(at.MOST_TASKS)
         self.compared = True  # whether tasks are told apart by more than their id
+        self._keeps_lines = keeps_lines
+        self._tasks, self._lines = array("Q"), array("Q")  # of each row: the hash of its task, and where it is
 
     @property
     def some(self) -> str:
@@ -86,6 +89,9 @@ class TaskMemory(HashSample[TaskRepeats]):
         place = hashed(one.task or "")
         if not self.takes(place):
             return
+        if self._keeps_lines:
+            self._tasks.append(place)
+            self._lines.append(line)
         task = self.get(place)
         if task is None:
             task = TaskRepeats(line)
@@ -93,6 +99,17 @@ class TaskMemory(HashSample[TaskRepeats]):
         if self.compared and (task.content is None or one.repeat <= task.content[0]):
             _compare(task, one)
         task.add(one)
+
+    def lines_of(self, first_lines: Collection[int]) -> list[int]:
+        """The lines of all rollouts of the tasks that begin in these lines, if lines are kept."""
+        if not self._lines:
+            return []
+        import numpy as np
+
+        places = [place for place, task in self.items() if task.line in first_lines]
+        chosen = np.isin(np.frombuffer(self._tasks, np.uint64), np.array(places, np.uint64))
+        lines: list[int] = np.frombuffer(self._lines, np.uint64)[chosen].tolist()
+        return lines
 
     def copies(self) -> list[int]:
         """The lines of tasks that were there under another id: nothing but their id differs."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import velodrome.checks.thresholds as at
-from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, Seen, Severity, graded, part
+from velodrome.checks.check import Check, Finding, KeptValues, KindCheck, RowBatch, Seen, Severity, graded, part
 from velodrome.records.facts import RowFacts
 from velodrome.records.row_times import PARTS
 from velodrome.timing.percentiles import Quantiles
@@ -44,21 +44,25 @@ class SlowRollouts(Check):
         super().__init__(seen)
         self.spread = Quantiles()
         self.slowest: list[tuple[Any, int]] = []
+        self.all = KeptValues()  # if lines are kept
 
     def add(self, batch: RowBatch) -> None:
         times = [(one.total_s, -self.seen.line(one)) for one in batch.timed]
         self.spread.extend([seconds for seconds, _ in times if seconds])
         self.slowest = heapq.nlargest(at.EXAMPLES, [*self.slowest, *times])
+        if self.seen.keeps_lines:
+            self.all.extend([seconds for seconds, _ in times], [-line for _, line in times])
 
     def findings(self) -> Iterator[Finding]:
         count, median = self.spread.count, self.spread.quantile(0.5)
         limit = max(at.SLOW_TIMES * median, median + at.SLOW_LEAST_S)
-        slow = self.spread.outside(0.0, limit)
+        slow_lines = self.all.outside(0.0, limit)
+        slow = len(slow_lines) if self.seen.keeps_lines else self.spread.outside(0.0, limit)
         lines = [-line for seconds, line in self.slowest if seconds > limit]
         if slow and lines and count >= at.SLOW_LEAST:
             message = f"{part(slow, count, 'rollouts')} took more than {limit:.3g} s; the median is {median:.3g} s"
             severity = graded(slow, slow / count, warning=at.SLOW_WARNING)
-            yield self.finding(severity, message, count=slow, share=slow / count, examples=lines)
+            yield self.finding(severity, message, count=slow, share=slow / count, examples=lines, lines=slow_lines)
 
 
 class SlowVerification(Check):

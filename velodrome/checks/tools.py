@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -26,6 +27,7 @@ class FailingTools(Check):
         super().__init__(seen)
         # by name: calls, errors, the lines of the first few errors
         self.tools: FirstNames[list[int]] = FirstNames(at.MOST_TOOLS, lambda: [0, 0])
+        self.failed: dict[str, array[int]] = {}  # the lines of all errors, by name, if lines are kept
 
     def add(self, batch: RowBatch) -> None:
         for one in batch:
@@ -39,13 +41,16 @@ class FailingTools(Check):
                     line = self.seen.line(one)
                     if len(counts) < 2 + at.EXAMPLES and line not in counts[2:]:
                         counts.append(line)
+                    if self.seen.keeps_lines:
+                        self.failed.setdefault(name[:_LONGEST_NAME], array("Q")).append(line)
 
     def findings(self) -> Iterator[Finding]:
         for name, (calls, errors, *lines) in sorted(self.tools.items()):
             if calls >= at.TOOL_LEAST and errors >= at.TOOL_FAILS * calls:
                 message = f"{clean(name)}: {part(errors, calls, 'calls')} ended in an error"
                 severity: Severity = "error" if errors == calls else "warning"
-                yield self.finding(severity, message, count=errors, share=errors / calls, examples=lines)
+                failed = self.failed.get(name, ())
+                yield self.finding(severity, message, count=errors, share=errors / calls, examples=lines, lines=failed)
 
 
 class UnknownTools(KindCheck):

@@ -118,10 +118,10 @@ def _with_text(columns: Columns, term: Matched) -> Mask:
 def _having(values: TextValues, term: Matched) -> Column:
     """The entries that have a value that a term allows, by number."""
     part = _folded(term.value)
-    test = {ANY: lambda text: True, "=": lambda text: text == term.value, ":": lambda text: part in _folded(text)}[
-        term.op
+    allowed = [
+        text for text in values if term.op == ANY or (text == term.value if term.op == "=" else part in _folded(text))
     ]
-    return np.unique(np.concatenate([np.zeros(0, np.int64), *(each for text, each in values.items() if test(text))]))
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *(values[text] for text in allowed)]))
 
 
 def _folded(text: str) -> str:

@@ -6,8 +6,8 @@ Every other number at the top level of a rollout is a field too, under its own n
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -22,10 +22,12 @@ class FieldNames:
 
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a text that has only some values
 
     def __or__(self, other: FieldNames) -> FieldNames:
         numbers, texts = (*self.numbers, *other.numbers), (*self.texts, *other.texts)
-        return FieldNames(tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(texts)))
+        choices = {**self.choices, **other.choices}
+        return FieldNames(tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(texts)), choices)
 
 
 class Field(NamedTuple):
@@ -54,7 +56,7 @@ FIELDS = (
     Field("task_index", lambda facts: number(facts.meta.get("task_index"))),
     Field("finished_at", attrgetter("finished_at")),
 )
-FIELD_NAMES = tuple(field.name for field in FIELDS)
+FIELD_NAMES = tuple(each.name for each in FIELDS)
 TEXT_FIELDS = ("key", "task", "agent", "status", "stop", "outcome", "error", "boundary", "state", "model", "tool")
 TASK_FIELDS = ("n", "scored", "pass_rate", "mean_reward")  # of all rollouts of a task
 OWN_NAMES = FieldNames((*FIELD_NAMES, *TASK_FIELDS, "number"), TEXT_FIELDS)  # those of every file

@@ -11,7 +11,7 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -260,6 +260,10 @@ class Index:
         """What a function of `pictures` makes of the columns."""
         return self._query(draw)
 
+    def outside_versions(self) -> Hashable:
+        """Changes whenever the values of a field from outside do."""
+        return self._outside.versions()
+
     def _note(self, columns: Columns, query: Query) -> str | None:
         """What a filter looks at, where that is not the whole of every rollout."""
         notes = [_searched(columns.connection)] if query.words else []
@@ -373,15 +377,17 @@ def _searched(connection: sqlite3.Connection) -> str:
     return f"{SEARCHED}; {min(progress.searchable, entries):,} of {entries:,} so far"
 
 
-def matching_lines(path: Path, where: str, *, sort: str = "") -> Iterator[tuple[int, bytes]]:
+def matching_lines(
+    path: Path, where: str, *, sort: str = "", outside: Sequence[OutsideField] = ()
+) -> Iterator[tuple[int, bytes]]:
     """Each rollout that matches `where`, as its line number and its line; failures are left out.
 
     `where` is what the viewer's filter takes (`reward<1 tools>3`), `sort` a numeric field (`-total_s`); without it
     the order is that of the file. A mistake in either is an `InputError` with its place. The index beside the file is
-    built or brought up to date first; lines are read one by one on demand.
+    built or brought up to date first; lines are read one by one on demand. `outside` are further fields.
     """
     query, order = Query.parse(where), Sort.parse(sort)
-    with closing(Index(path, judged=True)) as index:
+    with closing(Index(path, judged=True, outside=outside)) as index:
         index.refresh(search=bool(query.words))
         for entry in index.select(query, order):
             if entry.state != FAILED_STATE:

@@ -40,6 +40,7 @@ class OutsideField:
     values: Callable[[NumbersOf], TextValues | NumberValues]
     version: Callable[[], Hashable] = lambda: None
     note: Callable[[], str | None] = lambda: None
+    choices: tuple[str, ...] = ()  # all texts there can be; a filter for another one is a mistake
 
 
 class OutsideValues:
@@ -56,7 +57,9 @@ class OutsideValues:
         numbers, texts = (
             tuple(name for name, field in self._fields.items() if field.kind == kind) for kind in ("number", "text")
         )
-        return FieldNames(numbers, texts)
+        return FieldNames(
+            numbers, texts, {name: field.choices for name, field in self._fields.items() if field.choices}
+        )
 
     def texts(self, name: str, entries: Hashable) -> TextValues:
         """The values of a text. `entries` changes whenever the entries of the index do."""
@@ -67,6 +70,10 @@ class OutsideValues:
         """The entries that have this number, and their numbers."""
         values: NumberValues = self._values(name, entries)
         return np.array(list(values), np.int64), np.array(list(values.values()), np.float64)
+
+    def versions(self) -> Hashable:
+        """Changes whenever the values of a field do."""
+        return tuple(field.version() for field in self._fields.values())
 
     def note(self, name: str) -> str | None:
         """What the values of a field do not cover."""

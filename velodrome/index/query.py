@@ -91,6 +91,9 @@ def _misfit(term: Compared | Matched, known: FieldNames) -> str | None:
         return f'"{name:.60}" is a text: {name:.60}:part, {name:.60}=whole or {name:.60}!=whole'
     if isinstance(term, Matched) and not text and as_number(term) is None:
         return f'"{name:.60}" is a number, and "{term.value:.60}" is not one'
+    choices = known.choices.get(name, ())
+    if isinstance(term, Matched) and choices and not any(term.value.lower() in choice for choice in choices):
+        return f'no {name} "{term.value:.60}"{hint(term.value, choices)}'
     return None
 
 

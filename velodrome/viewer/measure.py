@@ -35,9 +35,10 @@ def measured(kind: str, paths: Sequence[Path]) -> Any:
 
             return read_profile(paths[0])
         if kind == "checks":
-            from velodrome.checks import run_checks
+            from velodrome.checks import read_checks
+            from velodrome.checks.check_field import as_json
 
-            return [finding.as_json() for finding in run_checks(paths[0])]
+            return as_json(read_checks(paths[0], keeps_lines=True).findings())
         if kind == "tools":
             from velodrome.viewer.parts.tool_use import read_tool_use
 

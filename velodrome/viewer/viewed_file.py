@@ -12,15 +12,17 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
+from velodrome.checks.check_field import FoundLines, check_field, found_lines
 from velodrome.errors import InputError, blame
 from velodrome.index import Index, Query, State
 from velodrome.index.lines.followed_file import GONE
+from velodrome.index.outside import NotYet
 from velodrome.records.other_files import foreign_file, other_file
 from velodrome.records.people.judgements import Judgements
 from velodrome.records.rollout import beside
 from velodrome.settings.files import file_problem
 from velodrome.viewer.measure import start_measuring
-from velodrome.viewer.measurements import Measurement, Measurements
+from velodrome.viewer.measurements import SMALL_BYTES, Measurement, Measurements
 from velodrome.viewer.saved_results import saved_result
 
 T = TypeVar("T")
@@ -55,7 +57,8 @@ class ViewedFile:
         self.slug = slug
         self.name = name or path.name
         self.measurements = measurements
-        self._index = Index(self.path, judged=True)
+        checks = check_field(self._found_lines, lambda: measurements.updates(self), self._checks_note)
+        self._index = Index(self.path, judged=True, outside=[checks])
         self._over = threading.Event()
         self._elsewhere = False  # whether another process brings the index up to date
         self._clock = clock
@@ -95,11 +98,12 @@ class ViewedFile:
         """
         state = self._index.state
         if state.entries <= _FEW:
-            return ask(self._index)
-        wanted = (what, state.rebuilt, state.rows, state.failed, state.searchable)
+            return _unless_early(ask, self._index)
+        others = self._index.outside_versions()
+        wanted = (what, state.rebuilt, state.rows, state.failed, state.searchable, others)
         asked = self._answers.get(wanted)
         if asked is None:
-            self._answers[wanted] = asked = self._answering.submit(ask, self._index)
+            self._answers[wanted] = asked = self._answering.submit(_unless_early, ask, self._index)
             for old in list(self._answers)[:-_MOST_ANSWERS]:
                 self._answers.pop(old, asked).cancel()
         wait([asked], timeout=patience_s)
@@ -112,6 +116,17 @@ class ViewedFile:
     def measure(self, kind: str, *, patience_s: float) -> Measurement:
         """A measurement of the whole file."""
         return self.measurements.read(kind, self, patience_s=patience_s)
+
+    def _found_lines(self) -> FoundLines:
+        """The rollouts that each check is about."""
+        checks = self.measure("checks", patience_s=_PATIENCE_S if self.state.size <= SMALL_BYTES else 0.0)
+        if checks.value is None:
+            raise NotYet(checks.error or "the checks are being computed; the rollouts appear when they are done")
+        return found_lines(checks.value)
+
+    def _checks_note(self) -> str | None:
+        stale = self.measure("checks", patience_s=0.0).stale
+        return "checked before the file changed; the checks are being computed again" if stale else None
 
     def saved(self, kind: str) -> Any:
         """The result that the collection saved beside the file, if it describes the file as it is."""
@@ -199,6 +214,14 @@ class ViewedFile:
             child.kill()
         self._elsewhere = False
         return child.returncode == 0
+
+
+def _unless_early(ask: Callable[[Index], T], index: Index) -> T | None:
+    """What the index answers; None while a field that it needs is still being computed."""
+    try:
+        return ask(index)
+    except NotYet:
+        return None
 
 
 def _modified(path: Path) -> int:

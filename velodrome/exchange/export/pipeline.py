@@ -22,7 +22,7 @@ from velodrome.errors import InputError
 from velodrome.exchange.export.card import data_card
 from velodrome.exchange.export.chat import Unfit
 from velodrome.exchange.export.format import ExportOptions, ExportSettings, Format, LeaveOut, Unit, reason
-from velodrome.exchange.export.selection import Remade, Selection
+from velodrome.exchange.export.selection import OutsideFields, Remade, Selection
 from velodrome.exchange.export.split_files import RecordFile, output_files
 from velodrome.exchange.export.splits import Splits, listed, parse_shares
 from velodrome.exchange.parquet import schema_of
@@ -80,8 +80,10 @@ def _filter(fmt: Format, options: ExportOptions) -> str:
     return fmt.where if options.where is None else options.where
 
 
-def export(fmt: Format, sources: Sequence[Path], options: ExportOptions) -> ExportResult:
-    """Write everything, or nothing."""
+def export(
+    fmt: Format, sources: Sequence[Path], options: ExportOptions, outside: OutsideFields = lambda path: ()
+) -> ExportResult:
+    """Write everything, or nothing. `outside` has further fields for the filter, of each file."""
     foreign = (options.model_fields_set & ExportSettings.model_fields.keys()) - {*fmt.settings}
     if foreign:
         raise InputError(f"{fmt.name} has no setting {', '.join(sorted(foreign))} (see docs/export.md)")
@@ -92,7 +94,7 @@ def export(fmt: Format, sources: Sequence[Path], options: ExportOptions) -> Expo
     refuse_existing([*paths.values(), card], sources, overwrite=options.overwrite)
 
     def write(fmt: Format) -> ExportResult:
-        with closing(Selection(sources, _filter(fmt, options))) as selection:
+        with closing(Selection(sources, _filter(fmt, options), outside)) as selection:
             result = ExportResult(rollouts=selection.read, chosen=len(selection))
             result.notes = [*selection.notes, *([note] if note else [])]
             return _write(Export(fmt, sources, options, shares, selection, result, Problems()), paths, card)

@@ -8,7 +8,7 @@ no answer.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from math import isnan, nan
 from pathlib import Path
@@ -20,8 +20,11 @@ from velodrome.errors import InputError
 from velodrome.exchange.export.splits import drawn, task_hash
 from velodrome.index import Index, Query, Sort
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
+from velodrome.index.outside import OutsideField
 from velodrome.records.jsonl import loads
 from velodrome.records.task import hashed
+
+OutsideFields = Callable[[Path], Sequence[OutsideField]]  # of a file
 
 
 class Remade(InputError):
@@ -31,8 +34,9 @@ class Remade(InputError):
 class Selection:
     """The chosen rollouts of some files. `close` closes the indexes."""
 
-    def __init__(self, sources: Sequence[Path], where: str) -> None:
+    def __init__(self, sources: Sequence[Path], where: str, outside: OutsideFields = lambda path: ()) -> None:
         query = Query.parse(where)
+        self._outside = outside
         once = len({path.name for path in sources}) == len(sources)
         names = [path.name if once else str(path) for path in sources]
         self._names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
@@ -54,7 +58,7 @@ class Selection:
             raise
 
     def _choose(self, path: Path, query: Query) -> None:
-        index = Index(path, judged=True)
+        index = Index(path, judged=True, outside=self._outside(path))
         self._indexes.append(index)
         state = index.refresh(search=bool(query.words))
         self._rebuilt.append(state.rebuilt)
