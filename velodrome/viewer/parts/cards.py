@@ -40,7 +40,7 @@ def cards(row: Json, meta: Json, *, failed: bool, elsewhere: set[str]) -> list[J
         ("Model", _model_card(row)),
     ]
     return [
-        {"title": title, "rows": rows[:_MOST_FIELDS], "stack": any(isinstance(value, Folded) for _, value in rows)}
+        {"title": title, "rows": [(*row, isinstance(row[1], Folded)) for row in rows[:_MOST_FIELDS]]}
         for title, rows in listed
         if rows
     ]

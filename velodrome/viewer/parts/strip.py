@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from velodrome.viewer.content import rich_text
 from velodrome.viewer.parts.dialogue import ShownMessage, final_answer, pretty
 from velodrome.viewer.parts.render import number
 from velodrome.viewer.parts.safe_text import MOST_SHOWN, Folded, folded, plain_line, visible
@@ -72,16 +73,23 @@ def _last_answer(messages: Sequence[ShownMessage]) -> int | None:
 
 
 def _beginning(text: str) -> Markup:
-    return visible(text[:_ASKED]) + ("…" if len(text) > _ASKED else "")
+    return _drawn(text if len(text) <= _ASKED else f"{text[:_ASKED]}…")
 
 
 def _end(text: str) -> Markup:
     """The end of an answer, from the beginning of a line or a word."""
     if len(text) <= _ANSWERED:
-        return visible(text)
+        return _drawn(text)
     end = text[-_ANSWERED:]
     starts = [place + 1 for mark in ("\n", " ") if 0 <= (place := end.find(mark)) < _ANSWERED // 2]
-    return "…" + visible(end[starts[0] if starts else 0 :])
+    return _drawn(f"…{end[starts[0] if starts else 0 :]}")
+
+
+def _drawn(text: str) -> Markup:
+    drawn = rich_text(text)
+    if drawn is not None:
+        return Markup('<div class="drawn" dir="auto">{}</div>').format(drawn)
+    return Markup('<div class="text" dir="auto">{}</div>').format(visible(text))
 
 
 def _parts(row: Json) -> list[tuple[Markup, Markup]]:

@@ -105,7 +105,8 @@ def texts_of(message: ShownMessage) -> Iterator[str]:
 def _title(message: ShownMessage) -> str:
     if message.calls:
         return ", ".join(dict.fromkeys(call.name for call in message.calls))
-    return message.name if message.role == "tool" and message.name else _LABELS.get(message.role, message.role)
+    own = message.role == "tool" and message.name
+    return own or _LABELS.get(message.role, message.role.capitalize())
 
 
 def _shown(number: int, message: ShownMessage, view: TalkView) -> Json:

@@ -228,6 +228,11 @@ def _ticks(total_ms: float) -> list[Json]:
     finest = 4 * ZOOMS[-1]
     levels = [next(zoom for zoom in ZOOMS if at % (finest // (4 * zoom)) == 0) for at in range(finest + 1)]
     return [
-        {"x": at * 100 / finest, "text": duration(total_ms * at / finest) if at else "0", "zoom": zoom}
+        {
+            "x": at * 100 / finest,
+            "text": duration(total_ms * at / finest) if at else "0",
+            "zoom": zoom,
+            "is_odd": at * 4 * zoom // finest % 2 == 1,
+        }
         for at, zoom in enumerate(levels)
     ]
