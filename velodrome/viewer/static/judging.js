@@ -12,11 +12,10 @@ if (form) {
   const tags = form.elements.tags;
   const list = document.getElementById("judge-known");
   const known = new Set([...list.options].map((option) => option.value));
-  const written = (from) => JSON.stringify(["tags", "note", "rating"].map((name) => from.elements[name].value.trim()));
-  let saved = written(form); // as the server has it
-  let queue = Promise.resolve();
-
   const words = () => tags.value.split(/[\s,]+/).filter(Boolean);
+  const written = () => JSON.stringify([words(), form.elements.note.value.trim(), form.elements.rating.value]);
+  let saved = written(); // as the server has it
+  let queue = Promise.resolve();
 
   function offer() { // completes the last of several tags
     const before = tags.value.replace(/[^\s,]*$/, "");
@@ -31,10 +30,10 @@ if (form) {
     form.elements.token.value = next.elements.token.value;
     for (const option of fresh.querySelectorAll("#judge-known option")) known.add(option.value);
     offer();
-    if (written(form) !== (sent ?? saved) || (!sent && form.contains(document.activeElement))) return;
+    if (written() !== (sent ?? saved) || (!sent && form.contains(document.activeElement))) return;
     for (const name of ["tags", "note", "rating"]) form.elements[name].value = next.elements[name].value;
     place.querySelector("summary > span").replaceWith(fresh.querySelector("summary > span"));
-    saved = written(form);
+    saved = written();
   }
 
   const parsed = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -47,7 +46,7 @@ if (form) {
 
   async function save() {
     const body = new URLSearchParams(new FormData(form));
-    const sent = written(form);
+    const sent = written();
     body.set("part", "1");
     status.textContent = "saving";
     try {
@@ -56,8 +55,9 @@ if (form) {
       const fresh = page.querySelector("[data-judge]");
       if (answer.ok && fresh) {
         complain("");
-        if (written(form) !== sent) saved = sent;
+        if (written() !== sent) saved = sent;
         take(fresh, sent);
+        if (written() === saved && !form.contains(document.activeElement)) panel.open = false;
         status.textContent = "saved";
       } else {
         const token = page.querySelector("[data-form] [name=token]");
@@ -72,6 +72,13 @@ if (form) {
   function saving() {
     queue = queue.then(save); // one after the other, so that the last change is the last line
     return queue;
+  }
+
+  function edit() {
+    panel.open = true;
+    tags.focus();
+    tags.value = words().map((tag) => `${tag}, `).join("");
+    offer();
   }
 
   function rate(value) {
@@ -94,11 +101,12 @@ if (form) {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
   });
   tags.addEventListener("input", offer);
-  addEventListener("beforeunload", (event) => { if (written(form) !== saved) event.preventDefault(); });
+  addEventListener("beforeunload", (event) => { if (written() !== saved) event.preventDefault(); });
+  place.querySelector("[data-hint]").hidden = false;
   offer();
 
   const keys = ((window.velo ??= {}).keys ??= {});
-  keys.e = ["judge: tags and a note; Enter saves, Shift+Enter is a new line", () => { panel.open = true; tags.focus(); }];
+  keys.e = ["judge: tags and a note; Enter saves, Shift+Enter is a new line", edit];
   for (const value of "12345") keys[value] = ["rate from 1 to 5; 0 takes it back", () => rate(value)];
   keys[0] = ["rate from 1 to 5; 0 takes it back", () => rate("")];
   keys.g = ["tag as good or as bad", () => mark("good", "bad")];
