@@ -105,7 +105,9 @@ def test_the_page_of_a_run_tells_its_metrics_times_and_findings(client: TestClie
     assert 0 < whole < len(tries)
     assert f"pass@4 over {whole} of {len(tries)} tasks" in page.words
     charts = [attrs["class"] for tag, attrs in page.tags if tag == "svg" and attrs.get("role") == "img"]
-    assert charts == ["chart histogram", "chart line"]
+    assert charts == [
+        f"picture {kind}" for kind in ("bars", "curve", "curve", "bubbles", "curve", "curve", "curve", "bars")
+    ]
 
 
 def test_the_list_is_filtered_and_sorted_as_the_address_says(client: TestClient, baseline: Path):

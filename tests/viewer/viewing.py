@@ -24,7 +24,7 @@ TAGS = {
     "html", "head", "meta", "title", "link", "script", "body", "a", "header", "div", "svg", "rect", "line", "path", "g",
     "text", "circle", "span", "nav", "main", "ul", "ol", "li", "p", "h1", "h2", "h3", "h4", "dl", "dt", "dd", "figure",
     "figcaption", "section", "article", "table", "thead", "tbody", "tr", "th", "td", "footer", "button", "kbd",
-    "dialog", "canvas",
+    "dialog", "canvas", "defs", "pattern",
     "form", "label", "input", "details", "summary", "code", "b", "br", "pre", "time", "mark", "select", "option",
     "fieldset", "legend", "output", "img", "textarea", "datalist",
 }  # fmt: skip

@@ -251,12 +251,18 @@ class FailurePictures:
     stretches: list[tuple[tuple[float, float], list[tuple[int, Group]]]]
 
 
+def most_frequent(columns: Columns, name: str) -> list[str]:
+    """The values of a text, the most frequent first; none if there are too many."""
+    try:
+        counts, _ = _values(columns, name, columns["number"] < FAILED)
+    except InputError:
+        return []
+    return sorted((text for text in counts if counts[text]), key=lambda text: (-counts[text], text))
+
+
 def few_values(columns: Columns, name: str) -> int:
     """How many values a text has; 0 if there are too many to be groups."""
-    try:
-        return len(_values(columns, name, np.ones(len(columns), bool))[0])
-    except InputError:
-        return 0
+    return len(most_frequent(columns, name))
 
 
 def failures_over_time(columns: Columns) -> FailurePictures:

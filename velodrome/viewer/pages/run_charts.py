@@ -25,9 +25,11 @@ from velodrome.index.pictures import (
     by_field,
     failures_over_time,
     few_values,
+    most_frequent,
     reward_pictures,
     task_numbers,
 )
+from velodrome.records.facts import RowFacts
 from velodrome.stats.exact import mean_of
 from velodrome.stats.intervals import Interval, mean_interval
 from velodrome.stats.metrics import largest_k, pass_at_k, sizes
@@ -79,6 +81,7 @@ class RunPictures:
     failures: FailurePictures
     task_numbers: TaskNumbers
     first_field: str  # that rewards are shown by unless another is chosen
+    names: list[tuple[str, list[str]]]  # of the models and the agents
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class RunCharts:
 
     pictures: RunPictures | None = None
     rewards: list[tuple[str, str, Json]] = field(default_factory=list)  # title, a word about it, picture
-    times: list[tuple[str, Json]] = field(default_factory=list)
+    times: list[tuple[str, str, Json]] = field(default_factory=list)
     failures: Json | None = None
     by: str = ""
     fields: list[str] = field(default_factory=list)
@@ -114,7 +117,7 @@ def run_charts(source: ViewedFile, links: Links, by: str, runs: Sequence[Json], 
     stretches = source.soon(timeline, partial(finished, timeline=timeline), patience_s=patience_s, older=True)
     rewards = pictures.rewards
     charts = [
-        ("Reward", "", distribution(rewards.rewards, links)),
+        ("Reward", "", distribution(rewards.rewards, rewards.summary.mean, links)),
         ("Reward over time", "mean, and its 95% band", course(rewards.course, links)),
         ("pass@k", "one of k tries passes", pass_curve(pictures, links)),
         (f"Reward by {_LENGTHS[rewards.length]}", "area: rollouts; line: mean", length_chart(rewards, links)),
@@ -138,7 +141,8 @@ def run_pictures(index: Index) -> RunPictures:
     names = [name for name in index.fields() if name not in OWN_NAMES.numbers and name not in scored_names(index)]
     numbers = index.picture(lambda columns: task_numbers(columns, names)) if names else {}
     rates, failures = pass_rates(rewards.attempts), index.picture(failures_over_time)
-    return RunPictures(rewards, rates, failures, numbers, next(_first_choices(index)))
+    names = [(kind, index.picture(partial(most_frequent, name=kind))) for kind in ("model", "agent")]
+    return RunPictures(rewards, rates, failures, numbers, next(_first_choices(index)), names)
 
 
 def scored_names(index: Index) -> set[str]:
@@ -147,7 +151,10 @@ def scored_names(index: Index) -> set[str]:
     names: set[str] = set()
     for sort in (Sort(), Sort("number", descending=True)):
         for entry in index.page(kept, sort, limit=1).entries:
-            scored = (index.row(entry.number).get("meta") or {}).get("scored")
+            try:
+                scored = RowFacts(index.row(entry.number)).meta.get("scored")
+            except InputError:  # the file cannot be read now
+                scored = None
             if not isinstance(scored, list):
                 return set(index.fields())
             names |= {name for name in scored if isinstance(name, str)}
@@ -200,7 +207,7 @@ def percent(rate: float) -> str:
     return f"{rate:.1%}"
 
 
-def distribution(groups: Sequence[Group], links: Links) -> Json | None:
+def distribution(groups: Sequence[Group], mean: float | None, links: Links) -> Json | None:
     """How many rollouts have which reward."""
     marks = [
         Mark(
@@ -213,9 +220,9 @@ def distribution(groups: Sequence[Group], links: Links) -> Json | None:
     ]
     total = sum(group.count for group in groups)
     scale = plots.scale_of([group.count for group in groups], count)
-    label = f"Reward: {many(total, 'rollout')}"
-    ends = [value_text(group.value) for group in groups]
-    return plots.bars(marks, label=label, head=("reward", "rollouts"), ends=ends, scale=scale)
+    label = f"Reward: {many(total, 'rollout')}, mean {number(mean)}"
+    below = [_short_text(group.value) for group in groups]
+    return plots.bars(marks, label=label, head=("reward", "rollouts"), below=below, scale=scale)
 
 
 def course(groups: Sequence[Group], links: Links) -> Json | None:
@@ -240,9 +247,9 @@ def course(groups: Sequence[Group], links: Links) -> Json | None:
         )
         before = end
     scale = plots.scale_of([each for mark in marks for each in (mark.height, mark.low, mark.high)], number, whole=True)
-    head = ("time", "rollouts", "mean reward", "95% band")
-    ends = [plots.elapsed(0.0), plots.elapsed(before - begun)]
-    return plots.curve(marks, label=f"Mean reward over time, {_ends(marks)}", head=head, ends=ends, scale=scale)
+    head = (plots.TIME, "rollouts", "mean reward", "95% band")
+    below = [plots.elapsed(0.0), plots.elapsed(before - begun)]
+    return plots.curve(marks, label=f"Mean reward over time, {_ends(marks)}", head=head, below=below, scale=scale)
 
 
 def _band(group: Group) -> tuple[float | None, float | None]:
@@ -272,10 +279,10 @@ def pass_curve(pictures: RunPictures, links: Links) -> Json | None:
         marks.append(Mark(title, each.rate, links.rollouts(q=where), cells, low, high))
     first, last = pictures.rates[0], pictures.rates[-1]
     label = f"pass@k from {percent(first.rate)} at k=1 to {percent(last.rate)} at k={last.k}"
-    ends = [str(each.k) for each in pictures.rates]
+    below = [str(each.k) for each in pictures.rates]
     head = ("k", "rate", "95% interval", "tasks", "rollouts")
     scale = plots.Scale(0.0, 1.0, lambda value: f"{value:.0%}")
-    return plots.curve(marks, label=label, head=head, ends=ends, scale=scale)
+    return plots.curve(marks, label=label, head=head, below=below, scale=scale)
 
 
 def length_chart(pictures: RewardPictures, links: Links) -> Json | None:
@@ -290,9 +297,9 @@ def length_chart(pictures: RewardPictures, links: Links) -> Json | None:
     means = [group.mean for group in pictures.lengths]
     scale = plots.scale_of([*(height for _, height, _, _ in cells), *means], number, whole=True)
     head = (name, "reward", "rollouts")
-    ends = [value_text(group.value) for group in pictures.lengths]
+    below = [_short_text(group.value) for group in pictures.lengths]
     label = f"Rewards by {name}; the mean goes from {number(means[0])} to {number(means[-1])}" if means else ""
-    return plots.bubbles(cells, means, label=label, head=head, ends=ends, scale=scale)
+    return plots.bubbles(cells, means, label=label, head=head, below=below, scale=scale)
 
 
 def failure_chart(failures: FailurePictures, links: Links) -> Json | None:
@@ -320,9 +327,9 @@ def failure_chart(failures: FailurePictures, links: Links) -> Json | None:
     heights = [sum(mark.height for _, mark in column) for column in columns]
     total = sum(int(height) for height in heights)
     label = f"Failures over time: {count(total)}, {', '.join(failures.boundaries)}"
-    head = ("time", "boundary", "failures")
-    ends = [plots.elapsed(0.0), plots.elapsed(until - begun)]
-    return plots.stacked(columns, label=label, head=head, ends=ends, scale=plots.scale_of(heights, count))
+    head = (plots.TIME, "boundary", "failures")
+    below = [plots.elapsed(0.0), plots.elapsed(until - begun)]
+    return plots.stacked(columns, label=label, head=head, below=below, scale=plots.scale_of(heights, count))
 
 
 def field_rows(groups: Sequence[FieldGroup], links: Links) -> list[Json]:
@@ -339,12 +346,17 @@ def field_rows(groups: Sequence[FieldGroup], links: Links) -> list[Json]:
                 "href": links.rollouts(q=group.where),
                 "count": group.rewards.count,
                 "tasks": group.rewards.tasks,
-                "mean": group.rewards.mean,
-                "interval": interval_text(group.rewards.interval),
+                "mean": NONE if group.rewards.mean is None else _aligned(group.rewards.mean),
+                "interval": interval_text(group.rewards.interval, _aligned),
                 "place": plots.whisker(group.rewards.mean, low, high, scale),
             }
         )
     return rows
+
+
+def _aligned(reward: float) -> str:
+    """With as many digits as the rewards above and below it."""
+    return f"{reward:.3f}" if abs(reward) < 1000 else number(reward)
 
 
 def _height(value: Any) -> float:
@@ -353,6 +365,14 @@ def _height(value: Any) -> float:
         return float(value)
     known: list[float] = [each for each in value if each is not None]
     return sum(known) / len(known)
+
+
+def _short_text(value: Any) -> str:
+    """The value of a group below its column: the first bound says it."""
+    if not isinstance(value, tuple):
+        return value_text(value)
+    low, high = value
+    return f"<{number(high)}" if low is None else f"{number(low)}–" if high is not None else f"{number(low)}+"
 
 
 def value_text(value: Any) -> str:

@@ -63,7 +63,7 @@ def run_page(source: ViewedFile, links: Links, address: Address) -> Json:
     return {
         "live": live,
         "status": _status(live, runs) if there else "the file cannot be read now; this is what was read before",
-        "about": _about(state, runs),
+        "about": [*_names(charts.pictures), *_about(state, runs)],
         "account": account(state, runs, live=live or not there),
         "figures": _figures(charts.pictures, values, verdict),
         "weighing": _weighing(charts.pictures),
@@ -149,6 +149,12 @@ def _about(state: State, runs: list[Json]) -> list[Any]:
     return about
 
 
+def _names(pictures: RunPictures | None) -> list[str]:
+    """What ran: the model and the agent, or how many of them."""
+    every = pictures.names if pictures else []
+    return [f"{kind} {names[0]}" if len(names) == 1 else many(len(names), kind) for kind, names in every if names]
+
+
 def _figures(pictures: RunPictures | None, metrics: Json, verdict: Json | None) -> list[tuple[str, str, str]]:
     """Name, value, and how sure it is: how it went, then how fast."""
     rewards = pictures.rewards.summary if pictures else RewardSummary()
@@ -231,8 +237,9 @@ def metric_groups(metrics: Json, of_tasks: TaskNumbers) -> list[tuple[str, list[
         head, slash, rest = name.partition("/")
         kind = head if slash else "pass" if name.startswith(("pass@", "pass^", "majority@")) else ""
         groups.setdefault(_TITLES.get(kind, kind), []).append((rest or name, _formatted(name, value)))
-    if of_tasks:
-        groups["Given with the tasks"] = [(name, _described(*each)) for name, each in of_tasks.items()]
+    given = [(name, _described(*each)) for name, each in of_tasks.items() if name in metrics]
+    if given:
+        groups["Given with the tasks"] = given
     return [(title, rows[:_MOST_METRICS]) for title, rows in groups.items()]
 
 

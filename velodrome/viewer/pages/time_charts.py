@@ -64,20 +64,20 @@ def finished(index: Index, timeline: Timeline) -> list[Group]:
     return index.picture(lambda columns: finished_between(columns, timeline.starts, timeline.every_s))
 
 
-def time_charts(timeline: Timeline, groups: Sequence[Group], links: Links) -> list[tuple[str, Json]]:
+def time_charts(timeline: Timeline, groups: Sequence[Group], links: Links) -> list[tuple[str, str, Json]]:
     """Throughput; and where they are known, rollouts in flight and the lag of the event loop."""
     per_s = [group.count / timeline.every_s for group in groups]
     wanted: list[tuple[str, Sequence[float | None], str, Callable[[float], str]]] = [
         ("Throughput", per_s, "rollouts/s", number),
         ("In flight", timeline.in_flight, "rollouts", number),
-        ("Event-loop lag", timeline.lag_ms, "longest", duration),
+        ("Event-loop lag", timeline.lag_ms, "the longest", duration),
     ]
     charts = [
-        (title, _curve(timeline, groups, values, f"{title}, {unit}", shown, links))
+        (title, unit, _curve(timeline, groups, values, f"{title}, {unit}", shown, links))
         for title, values, unit, shown in wanted
         if any(value is not None for value in values)
     ]
-    return [(title, picture) for title, picture in charts if picture]
+    return [(title, unit, picture) for title, unit, picture in charts if picture]
 
 
 def _curve(
@@ -99,6 +99,6 @@ def _curve(
             before = start
     known = [mark.height for mark in marks]
     about = f"{label}: {shown(min(known))} to {shown(max(known))}" if known else NONE
-    ends = [plots.elapsed(0.0), plots.elapsed(timeline.starts[-1] - begun + timeline.every_s)] if marks else []
-    head = ("time", label.partition(", ")[2], "finished")
-    return plots.curve(marks, label=about, head=head, ends=ends, scale=plots.scale_of(known, shown))
+    below = [plots.elapsed(0.0), plots.elapsed(timeline.starts[-1] - begun + timeline.every_s)] if marks else []
+    head = (plots.TIME, label.partition(", ")[2], "finished")
+    return plots.curve(marks, label=about, head=head, below=below, scale=plots.scale_of(known, shown))

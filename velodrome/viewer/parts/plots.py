@@ -15,9 +15,10 @@ from velodrome.timing.report import duration
 
 Json = dict[str, Any]
 
+TIME = "time"  # the first heading of the table of a picture over time
 HEIGHT = 132  # pixels from the lowest value to the highest
-_LARGEST = 17.0  # radius of a bubble, in pixels
-_BAR = 0.86  # of the room that a bar has
+_LARGEST = 13.0  # radius of a bubble, in pixels
+_BAR = 0.86  # of the room that a bar has; a few bars are narrower
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,36 +58,43 @@ def scale_of(values: Sequence[float | None], shown: Callable[[float], str], *, w
     """From 0 to the highest; with `whole`, at least to 1, as rewards and rates are seen."""
     known = [value for value in values if value is not None and isfinite(value)]
     low, high = min([0.0, *known]), max([1.0 if whole else 0.0, *known])
+    if not whole and low == 0 and high % 2 == 1 and high < 10:  # a few: the middle is a whole number too
+        high += 1
     return Scale(low, high if high > low else low + 1.0, shown)
 
 
-def bars(marks: Sequence[Mark], *, label: str, head: Sequence[str], ends: Sequence[str], scale: Scale) -> Json | None:
+def bars(marks: Sequence[Mark], *, label: str, head: Sequence[str], below: Sequence[str], scale: Scale) -> Json | None:
     """A bar for each mark."""
     if not marks:
         return None
     columns = [[(0, mark)] for mark in marks]
-    return {**stacked(columns, label=label, head=head, ends=ends, scale=scale), "hits": _hits(marks)}
+    return {**stacked(columns, label=label, head=head, below=below, scale=scale), "hits": _hits(marks)}
 
 
 def stacked(
-    columns: Sequence[Sequence[tuple[int, Mark]]], *, label: str, head: Sequence[str], ends: Sequence[str], scale: Scale
+    columns: Sequence[Sequence[tuple[int, Mark]]],
+    *,
+    label: str,
+    head: Sequence[str],
+    below: Sequence[str],
+    scale: Scale,
 ) -> Json:
     """Bars of several parts, from the bottom: the kind of each, which is its pattern, and its mark."""
-    room = 100 / max(len(columns), 1)
+    room, wide = 100 / max(len(columns), 1), min(_BAR, 0.1 * (len(columns) + 1))
     parts = []
     for place, column in enumerate(columns):
         base = scale.low
         for kind, mark in column:
             bottom, top = scale.y(base), scale.y(base + mark.height)
             height = max(bottom - top, 1.5 if mark.height else 0.0)
-            x, width = (place + (1 - _BAR) / 2) * room, _BAR * room
+            x, width = (place + (1 - wide) / 2) * room, wide * room
             parts.append({"kind": kind, "x": x, "width": width, "y": bottom - height, "height": height, "mark": mark})
             base += mark.height
     marks = [mark for column in columns for _, mark in column]
-    return {"kind": "bars", "parts": parts, "hits": [], **_around(marks, label, head, ends, scale)}
+    return {"kind": "bars", "parts": parts, "hits": [], **_around(marks, label, head, below, scale)}
 
 
-def curve(marks: Sequence[Mark], *, label: str, head: Sequence[str], ends: Sequence[str], scale: Scale) -> Json | None:
+def curve(marks: Sequence[Mark], *, label: str, head: Sequence[str], below: Sequence[str], scale: Scale) -> Json | None:
     """A line through the marks, with the band between `low` and `high`; it stops where something was left out."""
     if not marks:
         return None
@@ -116,7 +124,7 @@ def curve(marks: Sequence[Mark], *, label: str, head: Sequence[str], ends: Seque
         ],
         "gaps": [100 * place / len(marks) for place, mark in enumerate(marks) if mark.gap and place],
         "hits": _hits(marks),
-        **_around(marks, label, head, ends, scale),
+        **_around(marks, label, head, below, scale),
     }
 
 
@@ -126,7 +134,7 @@ def bubbles(
     *,
     label: str,
     head: Sequence[str],
-    ends: Sequence[str],
+    below: Sequence[str],
     scale: Scale,
 ) -> Json | None:
     """Circles whose areas are how many rollouts they stand for: (column, height, rollouts, mark); a line of means."""
@@ -144,7 +152,13 @@ def bubbles(
         for at, height, count, mark in cells
     ]
     marks = [mark for *_, mark in cells]
-    return {"kind": "bubbles", "hits": [], "circles": circles, "line": line, **_around(marks, label, head, ends, scale)}
+    return {
+        "kind": "bubbles",
+        "hits": [],
+        "circles": circles,
+        "line": line,
+        **_around(marks, label, head, below, scale),
+    }
 
 
 def whisker(mean: float | None, low: float | None, high: float | None, scale: Scale) -> Json | None:
@@ -177,5 +191,7 @@ def _hits(marks: Sequence[Mark]) -> list[Json]:
     return [{"x": place * room, "width": room, "mark": mark} for place, mark in enumerate(marks)]
 
 
-def _around(marks: Sequence[Mark], label: str, head: Sequence[str], ends: Sequence[str], scale: Scale) -> Json:
-    return {"label": label, "ticks": scale.ticks, "ends": list(ends), "head": list(head), "marks": list(marks)}
+def _around(marks: Sequence[Mark], label: str, head: Sequence[str], below: Sequence[str], scale: Scale) -> Json:
+    """What is beside a picture: the words below it are those of its columns, or two of its ends in time."""
+    beside = {"ticks": scale.ticks, "below": list(below), "over_time": head[0] == TIME}
+    return {"label": label, **beside, "head": list(head), "marks": list(marks)}
