@@ -5,6 +5,7 @@ A language is looked up by its name, never guessed. The words of the code are al
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from markupsafe import Markup
@@ -13,17 +14,19 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, String, _TokenType
 
 from velodrome.records.mending import HOSTILE
+from velodrome.viewer.content.blocks import scrolling
 from velodrome.viewer.parts.safe_text import visible
 
 MOST_CODE = 20_000  # characters
 _LONGEST_LINE = 2_000
+_GAP = re.compile(r"\s{200}")
 
 _LANGUAGES = """
 bash sh shell zsh | console shell-session terminal | c | cpp c++ cc cxx hpp cuda | csharp cs c# | css |
 diff patch udiff | docker dockerfile | go golang | haskell hs | html | ini | java | javascript js jsx mjs node |
 json json5 jsonc jsonl | julia jl | kotlin kt | latex tex | lua | makefile make | perl | php | powershell |
-pycon python-repl | python py py3 python3 ipython | r | ruby rb | rust rs | scala | sql postgres postgresql sqlite mysql | swift |
-toml | typescript ts tsx | xml svg xhtml | yaml yml
+pycon python-repl | python py py3 python3 ipython | r | ruby rb | rust rs | scala |
+sql postgres postgresql sqlite mysql | swift | toml | typescript ts tsx | xml svg xhtml | yaml yml
 """  # the name that Pygments knows, and others that people write
 _NAMES = {name: group.split()[0] for group in _LANGUAGES.split("|") for name in group.split()}
 _KINDS: tuple[tuple[_TokenType, str], ...] = (  # the first that fits
@@ -49,10 +52,16 @@ _KINDS: tuple[tuple[_TokenType, str], ...] = (  # the first that fits
 
 
 def code(text: str, language: str) -> Markup | None:
-    """The code as markup, or None: show it plain."""
+    """The code as a block of its own, or None: show it plain."""
+    made = coloured(text, language)
+    return None if made is None else Markup(f"{scrolling('Code', text, 'pre')}<code>{made}</code></pre>")
+
+
+def coloured(text: str, language: str) -> Markup | None:
+    """The words of the code, or None."""
     name = _NAMES.get(language.strip().lower())
     text = text.replace("\r\n", "\n")
-    if name is None or len(text) > MOST_CODE or max(map(len, text.split("\n"))) > _LONGEST_LINE:
+    if name is None or not _bounded(text):
         return None
     parts: list[str] = []
     length = 0
@@ -69,6 +78,13 @@ def code(text: str, language: str) -> Markup | None:
         return None
     parts.append(_span(kind, run))
     return Markup("".join(parts)) if length == len(text) else None
+
+
+def _bounded(text: str) -> bool:
+    """Whether a lexer is done with this text soon: their patterns are slow on long lines and on much white space."""
+    if len(text) > MOST_CODE or _GAP.search(text):
+        return False
+    return max(map(len, text.split("\n"))) <= _LONGEST_LINE
 
 
 @cache

@@ -21,7 +21,7 @@ from velodrome.viewer.content.attached import checked_image
 from velodrome.viewer.content.blocks import scrolling
 from velodrome.viewer.content.formula import formula
 from velodrome.viewer.content.formula_rules import ENDS, add_formulas
-from velodrome.viewer.content.highlighting import code
+from velodrome.viewer.content.highlighting import coloured
 from velodrome.viewer.parts.safe_text import attribute, visible
 
 MOST_TEXT = 40_000  # characters
@@ -224,7 +224,7 @@ def _formula(token: Token, *, block: bool) -> str:
 
 def _code_block(text: str, info: str) -> str:
     language = info.split()[0] if info.strip() else ""
-    shown = code(text.removesuffix("\n"), language) or visible(text.removesuffix("\n"))
+    shown = coloured(text.removesuffix("\n"), language) or visible(text.removesuffix("\n"))
     named = f'<span class="language">{visible(info.strip()[:100])}</span>' if info.strip() else ""
     label = f"Code, {attribute(language, 40)}" if language else "Code"
     return f'<div class="listing">{named}{scrolling(label, text, "pre")}<code>{shown}</code></pre></div>\n'
