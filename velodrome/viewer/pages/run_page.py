@@ -220,7 +220,13 @@ def _findings(findings: Measurement, index: Index, links: Links) -> list[Json]:
     def linked(lines: list[int]) -> list[tuple[str, str | None]]:
         return [(f"line {line}", links.rollout(line) if line in there else None) for line in lines]
 
-    return [{"advice": "", **each, "links": linked(each["examples"][:5])} for each in known]
+    def all_of(where: str) -> str | None:
+        return links.rollouts(q=where) if where else None
+
+    return [
+        {"advice": "", **each, "links": linked(each["examples"][:5]), "all_href": all_of(each.get("where", ""))}
+        for each in known
+    ]
 
 
 def metric_groups(metrics: Json, of_tasks: TaskNumbers) -> list[tuple[str, list[tuple[str, str]]]]:
