@@ -32,13 +32,13 @@ def run(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "no rollouts: give a file, as in velo view rollouts.jsonl"),
+        (["--terminal"], "no rollouts: give a file, as in velo view rollouts.jsonl"),
         (
             ["none.jsonl"],
             "none.jsonl: no such file",
         ),
         (["rr.jsonl"], 'rr.jsonl: no such file; did you mean "r.jsonl"?'),
-        (["."], ".: not a regular file"),
+        ([".", "--export", "x"], ".: not a regular file"),
         (["r.failures.jsonl"], "r.failures.jsonl: a failures file"),
         (["r.jsonl", "--where", "reward<1"], "--where and --limit go with --export or --terminal"),
         (["r.jsonl", "--terminal", "--export", "x"], "--terminal and --export: give one of them"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from velodrome.api.call import public_call
-from velodrome.api.reading import PathLike, checked_files
+from velodrome.api.reading import PathLike, checked_files, named_files
 from velodrome.contracts import as_agent, as_model, as_resources
 from velodrome.errors import InputError, ServerError, VelodromeError
 
@@ -110,8 +110,11 @@ class Viewer:
 def view(
     rollouts: PathLike | Iterable[PathLike], *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
 ) -> Viewer:
-    """Start the viewer over some rollouts files, in a thread of its own, and return it; `.url` is its address.
+    """Start the viewer over some rollouts files or folders, in a thread of its own; `.url` is its address.
 
     It follows the files while they grow, and runs until `.close()` or the end of a `with` block.
     """
-    return Viewer(checked_files(rollouts), host=host, port=port, token=token)
+    paths = named_files(rollouts)
+    if not any(path.is_dir() for path in paths):
+        checked_files(paths)
+    return Viewer(paths, host=host, port=port, token=token)
