@@ -127,7 +127,7 @@ def test_no_box_is_empty_and_what_is_not_known_is_folded_json(tmp_path: Path):
     assert re.findall(r'<div class="text[^>]*>\s*</div>|<article[^>]*>\s*<header>.*?</header>\s*</article>', text) == []
     assert "Something else web_search_call" in page.words
     assert re.search(r'<summary><span class="preview"[^>]*>{\n  &quot;type&quot;: &quot;web_search_call&quot;', text)
-    assert "+ 44 lines, 797 bytes" in page.words
+    assert "+ 44 lines, 815 bytes" in page.words
     assert '"query": "stamps"' in page.words
     assert '"type": "odd"' in page.words
     for words in ("only white space", "Result an empty text", "User an empty text"):

@@ -36,15 +36,14 @@ row = next(each for each in velo.read({path!r}) if each.key == {key!r})
 print(row.reward, row.text)
 
 
-async def ask_again():
+async def ask(task):
     url, key = os.environ["OPENAI_BASE_URL"], os.environ.get("OPENAI_API_KEY")
     model = velo.OpenAI(base_url=url, model={model!r}, api_key=key)
-    response = velo.Response(await model.respond(row.task.params))
-    print(response.text)
+    return {{"response": await model.respond(task["responses_create_params"])}}
 
 
-if "OPENAI_BASE_URL" in os.environ:
-    asyncio.run(ask_again())
+if "OPENAI_BASE_URL" in os.environ:  # ask a model the same again, without tools or a score
+    print(asyncio.run(velo.rollout(row.task, ask, verify=False)).text)
 """
 _READ_FAILED = """\
 import json
@@ -65,9 +64,12 @@ JSON
 
 def actions(source: ViewedFile, links: Links, entry: Entry, row: Json) -> Json:
     """What can be done with a rollout: texts to copy and files to keep, each with its address if there is one."""
-    copies = [("rerun", "Run it again", rerun(source, entry)), ("py", "Python", python(source, entry, row))]
+    copies = [
+        ("rerun", "Run this one again", rerun(source, entry)),
+        ("py", "Copy as Python", python(source, entry, row)),
+    ]
     if isinstance(row.get("responses_create_params"), dict):
-        copies.append(("sh", "curl", curl(row)))
+        copies.append(("sh", "Copy as curl", curl(row)))
     stem = re.sub(r"[^\w.-]+", "-", entry.key, flags=re.ASCII).strip("-.")[:80] or "rollout"
     forms = [("json", "JSON", ".json"), ("md", "Markdown", ".md")]
     if waterfall.read_spans(_timing(row).get("tree")):
