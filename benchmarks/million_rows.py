@@ -10,6 +10,8 @@ from pathlib import Path
 import orjson
 
 REPEATS = 8
+KINDS = ("algebra", "geometry", "number theory", "probability", "word problem")
+_TOOLS = ("calculator", "search", "browse", "python")
 
 
 def vocabulary(chance: random.Random) -> list[str]:
@@ -28,6 +30,11 @@ def passages(chance: random.Random, words: list[str], length: int, count: int) -
     return result
 
 
+def _tool(number: int, call: int) -> str:
+    """Which tool is called; some are called far less often than others."""
+    return _TOOLS[(number >> 2 * call & 3) & (number >> 5)]
+
+
 def rows(count: int, seed: int = 7) -> Iterator[bytes]:
     """So many lines of a rollouts file."""
     chance = random.Random(seed)
@@ -39,11 +46,11 @@ def rows(count: int, seed: int = 7) -> Iterator[bytes]:
         model_s = chance.expovariate(1.5)
         tools = chance.randrange(6)
         calls = [
-            {"id": f"c{call}", "name": "calculator", "arguments": f'{{"expression":"{number} * {call}"}}'}
+            {"id": f"c{call}", "name": _tool(number, call), "arguments": f'{{"expression":"{number} * {call}"}}'}
             for call in range(tools)
         ]
         results = [
-            {"role": "tool", "tool_call_id": f"c{call}", "content": str(number * call), "name": "calculator"}
+            {"role": "tool", "tool_call_id": f"c{call}", "content": f"got{number * call}", "name": _tool(number, call)}
             for call in range(tools)
         ]
         answer = f"{chance.choice(answers)} The answer is unit{number}."
@@ -63,6 +70,8 @@ def rows(count: int, seed: int = 7) -> Iterator[bytes]:
                 "usage": {"input_tokens": 200, "output_tokens": tokens, "total_tokens": 200 + tokens},
                 "id": f"task-{task}",
                 "expected_answer": str(number),
+                "kind": KINDS[task % len(KINDS)],
+                "difficulty": task % 10,
                 "reward": float(chance.random() < skill),
                 "accuracy": round(chance.random(), 3),
                 "meta": {

@@ -12,7 +12,7 @@ from index_rows import OpenIndex, failure, rollout, write
 
 from velodrome.errors import InputError
 from velodrome.index import FAILED, Index, Query, Sort
-from velodrome.index.text_columns import LONGEST_TEXT, TextChunk, pack, stored_text, values_of
+from velodrome.index.text_columns import LONGEST_TEXT, TextChunk, pack, stored_text, stored_texts, values_of
 
 
 def numbers(index: Index, where: str) -> list[int]:
@@ -150,7 +150,7 @@ def test_the_texts_of_entries_are_read_by_name(index_of: OpenIndex):
 
 @given(st.lists(st.lists(st.text(max_size=4), max_size=2), max_size=12), st.text(max_size=3))
 def test_a_chunk_finds_what_a_slow_search_finds(rows: list[list[str]], value: str):
-    stored = [stored_text(*(each for each in row if each)) for row in rows]
+    stored = [stored_texts(each for each in row if each) for row in rows]
     chunk = TextChunk(pack(stored))
     values = [[each.encode("utf-8", "replace").decode() for each in values_of(text)] for text in stored]
     assert chunk.unpacked() == [text.encode("utf-8", "replace").decode() for text in stored]

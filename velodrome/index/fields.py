@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from velodrome.index.text_columns import stored_text
+from velodrome.index.text_columns import stored_text, stored_texts
 from velodrome.records.bounds import MAX_NUMBER
 from velodrome.records.facts import RowFacts
 
@@ -90,16 +90,18 @@ def extra_numbers(facts: RowFacts) -> dict[str, float]:
 def row_texts(facts: RowFacts) -> dict[str, str]:
     """Every text at the top level, by name, named as numbers are; the model; and the tools that were called."""
     texts: dict[str, str] = {}
-    for name, value in facts.row.items() if not facts.failed else ():
-        if type(value) is int and name in _ID_NAMES:
-            value = str(value)
-        if type(value) is str and value and len(name) <= _LONGEST_NAME:
-            texts[f"row.{name}" if name in RESERVED else name] = stored_text(value)
-            if len(texts) >= _LARGEST_EXTRA:
-                break
-    if model := facts.model:
-        texts["model"] = stored_text(model)
     if facts.tool_calls:
         names = {name for name, _ in facts.calls if type(name) is str and name}
-        texts["tool"] = stored_text(*sorted(names)[:_MOST_TOOLS])
+        texts["tool"] = stored_texts(sorted(names)[:_MOST_TOOLS])
+    if model := facts.model:
+        texts["model"] = stored_text(model)
+    for name, value in facts.row.items() if not facts.failed else ():
+        if type(value) is str:
+            own = value
+        elif name in _ID_NAMES and type(value) is int:
+            own = str(value)
+        else:
+            continue
+        if own and len(name) <= _LONGEST_NAME and len(texts) < _LARGEST_EXTRA:
+            texts[f"row.{name}" if name in RESERVED else name] = stored_text(own)
     return texts

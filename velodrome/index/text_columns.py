@@ -21,9 +21,15 @@ _SPACES = str.maketrans(_EDGE + _END, "  ")
 _HEAD = 4  # bytes: how many rows
 
 
-def stored_text(*values: str) -> str:
-    """What a column holds of a row: its values, cut, and apart."""
-    return _EDGE.join([value[:LONGEST_TEXT].translate(_SPACES) for value in values])
+def stored_text(value: str) -> str:
+    """What a column holds of a value: its start, without the characters that stand between values."""
+    start = value[:LONGEST_TEXT]
+    return start if start.isprintable() else start.translate(_SPACES)
+
+
+def stored_texts(values: Iterable[str]) -> str:
+    """What a column holds of a row with several values."""
+    return _EDGE.join(map(stored_text, values))
 
 
 def values_of(text: str) -> list[str]:
