@@ -121,9 +121,7 @@ def test_an_order_is_a_field_with_or_without_a_minus():
         Sort("number", True),
     ]
     assert [str(Sort.parse(text)) for text in ("reward", "-total_s")] == ["reward", "-total_s"]
-    with pytest.raises(InputError, match='sort: "agent" is a text; sort by a number'):
-        Sort.parse("agent")
-    with pytest.raises(InputError, match='sort: nothing after "-"; sort by a number'):
+    with pytest.raises(InputError, match='sort: nothing after "-"; sort by a field'):
         Sort.parse(" - ")
 
 

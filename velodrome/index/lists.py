@@ -16,6 +16,7 @@ from velodrome.index.conditions import matching
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.index.paging import Order
 from velodrome.index.query import Query, Sort
+from velodrome.index.text_order import text_ranks
 
 _ENTRY = (
     "SELECT e.number, e.key, t.name, a.name, o.name, e.state, f.message, coalesce(p.prompt, e.prompt), e.answer,"
@@ -32,7 +33,9 @@ def order_of(columns: Columns, sort: Sort) -> Order:
     if sort.field == "number":
         return Order(sort, None, [columns["number"]])
     ties = ["task", "number"] if sort.field in TASK_FIELDS else ["number"]
-    return Order(sort, columns.field(sort.field, "sort"), [columns[name] for name in ties])
+    text = sort.field in columns.names.texts and sort.field not in columns.names.numbers
+    column = text_ranks(columns, sort.field) if text else columns.field(sort.field, "sort")
+    return Order(sort, column, [columns[name] for name in ties])
 
 
 def entry_page(
@@ -86,6 +89,8 @@ def read_texts(columns: Columns, numbers: Sequence[int], names: Sequence[str]) -
             texts = list(map(", ".join, own))
         elif name in ("key", "task", "agent", "outcome", "error", "state"):
             texts = [getattr(entry, name) or "" for entry in entries]
+        elif name == "boundary":
+            texts = [(entry.error or "").partition(":")[0] for entry in entries]
         elif name in INTEGERS:
             words = dict(columns.connection.execute("SELECT id, name FROM word"))
             texts = [words[code] for code in columns[name][columns.positions(known)].tolist()]

@@ -139,7 +139,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """The order of a list: by one number, equals by `number` the same way. Rollouts without it come last."""
+    """The order of a list: by one field, equals by `number` the same way. Rollouts without it come last."""
 
     field: str = "number"
     descending: bool = False
@@ -151,9 +151,7 @@ class Sort:
         descending = name.startswith("-")
         name = name[1:].strip() if descending else name
         if descending and not name:
-            raise InputError('sort: nothing after "-"; sort by a number, such as reward or -total_s')
-        if name in TEXT_FIELDS:
-            raise InputError(f'sort: "{name}" is a text; sort by a number, such as reward or -total_s')
+            raise InputError('sort: nothing after "-"; sort by a field, such as reward or -total_s')
         return Sort(name or "number", descending)
 
     def __str__(self) -> str:
