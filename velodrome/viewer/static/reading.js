@@ -52,6 +52,7 @@ function foldAll() {
   for (const each of folds()) each.open = open;
   foldButton.textContent = open ? "Fold all" : "Unfold all";
 }
+addEventListener("beforeprint", () => folds().forEach((each) => { each.open = true; }));
 if (foldButton) {
   foldButton.hidden = !folds().length;
   foldButton.addEventListener("click", foldAll);
