@@ -71,7 +71,7 @@ def test_a_run_is_opened_filtered_sorted_and_walked_through_by_keyboard(look: Lo
     look.press("p")
     look.at(f"/rollout/{order[3]}\\b")
     look.press("j", "j")
-    assert look.page.evaluate("document.activeElement.id") == "m1"
+    assert look.page.evaluate("document.activeElement.id") == "m2"
 
     look.press("t")
     look.at("/task")
@@ -146,7 +146,7 @@ def test_nothing_a_model_says_runs_loads_or_reorders_anything(looking: Callable[
     )
     look = looking(path, write(tmp_path / "other.jsonl", rows))
     ways = ["/", "/run/hostile", "/run/hostile/rollouts", "/run/hostile/tasks", "/run/hostile/failures", "/compare"]
-    ways += [f"/run/hostile/rollout/{name}" for name in ("1", "2", "3", "f1")] + ["/run/hostile/rollout/3?show=m6"]
+    ways += [f"/run/hostile/rollout/{name}" for name in ("1", "2", "3", "f1")] + ["/run/hostile/rollout/3?show=m7"]
     for way in ways:
         look.goto(way)
         assert look.page.locator("iframe, img, object, embed, base, style, a[href^=javascript]").count() == 0, way
@@ -156,8 +156,8 @@ def test_nothing_a_model_says_runs_loads_or_reorders_anything(looking: Callable[
     look.goto("/run/hostile/rollout/3")
     assert len(look.page.content()) < 500_000
     look.page.get_by_role("link", name="show all").last.click()
-    look.at("show=m6#m6")
-    assert look.words("#m6").count("and so on") == 3000
+    look.at("show=m7#m7")
+    assert look.words("#m7").count("and so on") == 3000
     look.goto("/run/hostile/rollout/1")
     assert "<script>alert(1)</script>" in look.words()
     assert "U+202E" in look.words()
