@@ -7,8 +7,9 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Repeats
+from velodrome.stats.metrics import PASS_REWARD
 from velodrome.timing.report import duration
-from velodrome.viewer.pages.links import Address, Links
+from velodrome.viewer.pages.links import Address, Links, short
 from velodrome.viewer.parts.dialogue import ShownMessage, conversation, final_answer, pretty
 from velodrome.viewer.parts.difference import Divergence, divergence
 from velodrome.viewer.parts.render import count, many, number
@@ -48,9 +49,30 @@ def task_page(source: ViewedFile, links: Links, address: Address) -> Json:
         "repeats": [
             _repeat(entry, row, steps, links) for entry, row, steps in zip(shown, rows, compared.repeats, strict=True)
         ],
+        "pairs": _pairs(source, shown) if links.pair(0, 0) and len(shown) > 1 else None,
         "previous": links.task(task, since=max(since - AT_ONCE, 0)) if since else None,
         "next": links.task(task, since=since + AT_ONCE) if since + AT_ONCE < total else None,
     }
+
+
+def _pairs(source: ViewedFile, entries: Sequence[Entry]) -> list[Json]:
+    """The repeats as two lists to choose from: first one that did not pass and one that did, if there are both."""
+    options = [(f"{source.slug}:{short(each.number)}", _name(each), each) for each in entries]
+    passed = [at for at, each in enumerate(entries) if each.reward is not None and each.reward >= PASS_REWARD]
+    failed = [at for at in range(len(entries)) if at not in passed]
+    chosen = (failed[0], passed[0]) if passed and failed else (0, 1)
+    return [
+        {
+            "name": name,
+            "options": [(value, label, at == chosen[side]) for at, (value, label, _) in enumerate(options)],
+        }
+        for side, name in enumerate("ab")
+    ]
+
+
+def _name(entry: Entry) -> str:
+    repeat = "?" if entry.repeat is None else entry.repeat
+    return f"repeat {repeat} · {'failed' if entry.state == 'failed' else number(entry.reward)}"
 
 
 def _row(index: Index, entry: Entry) -> Json | str:

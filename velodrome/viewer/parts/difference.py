@@ -38,7 +38,7 @@ class Divergence:
     repeats: list[list[Step]]
 
 
-def _compared_text(message: ShownMessage) -> str:
+def compared_text(message: ShownMessage) -> str:
     """A message as one text."""
     parts = [message.aloud] if message.aloud else []
     for call in message.calls:
@@ -49,7 +49,7 @@ def _compared_text(message: ShownMessage) -> str:
 
 def divergence(repeats: Sequence[Sequence[ShownMessage]]) -> Divergence:
     """Compare the repeats, message by message and then word by word."""
-    lines = [[(_label(message), _compared_text(message)) for message in repeat] for repeat in repeats]
+    lines = [[(message_label(message), compared_text(message)) for message in repeat] for repeat in repeats]
     if len(lines) < 2:
         return Divergence(None, 0, [[_whole(*each, kind="after") for each in line] for line in lines])
     shared = 0
@@ -83,7 +83,7 @@ def _first_word(texts: list[str]) -> tuple[int, int]:
         words += 1
 
 
-def _label(message: ShownMessage) -> str:
+def message_label(message: ShownMessage) -> str:
     return "tool call" if message.calls else message.role
 
 

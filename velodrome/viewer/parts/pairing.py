@@ -1,0 +1,135 @@
+"""Two conversations beside each other: which message answers to which, and the words in which they differ.
+
+The work is bounded: pairs of long texts are compared from both ends only, once the page has compared enough words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import zip_longest
+
+from velodrome.viewer.parts.dialogue import ShownMessage
+from velodrome.viewer.parts.difference import compared_text, message_label
+
+MOST_MESSAGES = 600  # of one conversation
+_MOST_COMPARED = 20_000  # characters of one message
+_MOST_SHOWN = 4_000  # characters of one message that differs
+_SAME_SHOWN = 300  # characters at either end of a stretch that is the same
+_MOST_WORK = 3_000_000  # words of one side times words of the other, over the whole page
+_MOST_WORDS = 1_500  # of one message
+_WORD = re.compile(r"\s*\S+|\s+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Part of a text. `kind`: `same` in both, `changed` here only, or `cut`: `text` says how much is left out."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairedSide:
+    """A message of one side; `place` is its place in its conversation."""
+
+    place: int
+    label: str
+    stretches: list[Stretch]
+    more: int = 0  # characters left out at the end
+
+
+@dataclass(frozen=True, slots=True)
+class PairedMessages:
+    """A line of the page: messages that answer to each other. `same`: word for word."""
+
+    same: bool
+    a: PairedSide | None
+    b: PairedSide | None
+    length: int = 0
+
+
+Spoken = tuple[str, str]  # a label and a text
+
+
+def paired(a: Sequence[ShownMessage], b: Sequence[ShownMessage]) -> list[PairedMessages]:
+    """The lines of the page, in order."""
+    left, right = ([(message_label(each), compared_text(each)) for each in side[:MOST_MESSAGES]] for side in (a, b))
+    work = _MOST_WORK
+    lines = []
+    for x, y in _alignment(left, right):
+        if x is not None and y is not None and left[x] == right[y]:
+            text = left[x][1]
+            same = [Stretch("same", text[:_MOST_SHOWN])]
+            sides = [PairedSide(at, left[x][0], same, max(len(text) - _MOST_SHOWN, 0)) for at in (x, y)]
+            lines.append(PairedMessages(True, sides[0], sides[1], len(text)))
+            continue
+        one, other = (left[x][1] if x is not None else ""), (right[y][1] if y is not None else "")
+        alone = x is None or y is None
+        marked, work = ([[], []], work) if alone else _marked(one[:_MOST_COMPARED], other[:_MOST_COMPARED], work)
+        lines.append(
+            PairedMessages(
+                False,
+                None if x is None else _side(x, *left[x], marked[0]),
+                None if y is None else _side(y, *right[y], marked[1]),
+            )
+        )
+    return lines
+
+
+def _alignment(a: list[Spoken], b: list[Spoken]) -> Iterator[tuple[int | None, int | None]]:
+    """Equal messages are paired first; between them, messages of the same speaker, in order."""
+    for kind, i, i_end, j, j_end in SequenceMatcher(None, a, b, autojunk=True).get_opcodes():
+        if kind == "equal":
+            yield from zip(range(i, i_end), range(j, j_end), strict=True)
+            continue
+        speakers = SequenceMatcher(None, [x[0] for x in a[i:i_end]], [y[0] for y in b[j:j_end]], autojunk=False)
+        for _, x, x_end, y, y_end in speakers.get_opcodes():
+            yield from zip_longest(range(i + x, i + x_end), range(j + y, j + y_end))
+
+
+def _marked(a: str, b: str, work: int) -> tuple[list[list[Stretch]], int]:
+    """Both texts in stretches, and how much work is left."""
+    left, right = _WORD.findall(a), _WORD.findall(b)
+    start = _common(left, right)
+    end = _common(left[start:][::-1], right[start:][::-1])
+    inner = left[start : len(left) - end], right[start : len(right) - end]
+    cost = len(inner[0]) * len(inner[1])
+    codes = [("replace", 0, len(inner[0]), 0, len(inner[1]))]
+    if 0 < cost <= work and max(map(len, inner)) <= _MOST_WORDS:
+        work -= cost
+        codes = [*SequenceMatcher(None, *inner, autojunk=True).get_opcodes()]
+    sides: list[list[Stretch]] = []
+    for words, middle, place in ((left, inner[0], 1), (right, inner[1], 3)):
+        parts = [("same", words[:start])]
+        parts += [
+            ("same" if code[0] == "equal" else "changed", middle[code[place] : code[place + 1]]) for code in codes
+        ]
+        parts.append(("same", words[len(words) - end :] if end else []))
+        sides.append([Stretch(kind, "".join(part)) for kind, part in parts if part])
+    return sides, work
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    """How many words both begin with."""
+    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _side(place: int, label: str, text: str, stretches: list[Stretch]) -> PairedSide:
+    """A message with its long equal stretches cut in the middle, and the whole cut at its end."""
+    room, shown = _MOST_SHOWN, []
+    for part in (part for each in stretches or [Stretch("changed", text[:_MOST_COMPARED])] for part in _cut(each)):
+        if room > 0:
+            shown.append(Stretch(part.kind, part.text[:room]))
+        room -= len(part.text)
+    return PairedSide(place, label, shown, max(-room, 0) + max(len(text) - _MOST_COMPARED, 0))
+
+
+def _cut(stretch: Stretch) -> list[Stretch]:
+    text = stretch.text
+    if stretch.kind != "same" or len(text) <= 2 * _SAME_SHOWN + 100:
+        return [stretch]
+    gap = Stretch("cut", f"{len(text) - 2 * _SAME_SHOWN:,} characters as in the other")
+    return [Stretch("same", text[:_SAME_SHOWN]), gap, Stretch("same", text[-_SAME_SHOWN:])]
