@@ -11,8 +11,8 @@ import orjson
 import velodrome.index.database as database
 from velodrome.errors import InputError
 from velodrome.index.answer_types import STATES, Entry, Page, Repeats, TaskSummary
-from velodrome.index.columns import INTEGERS, Columns
-from velodrome.index.conditions import matching
+from velodrome.index.columns import INTEGERS, Column, Columns, Mask, Positions
+from velodrome.index.conditions import all_matching, matching
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.index.paging import Order
 from velodrome.index.query import Query, Sort
@@ -102,20 +102,56 @@ def read_texts(columns: Columns, numbers: Sequence[int], names: Sequence[str]) -
     return result
 
 
-def task_page(columns: Columns, sort: Sort, *, after: str | None, before: str | None, limit: int) -> Page[TaskSummary]:
-    """Part of the list of tasks; `number` sorts them as they first appear in the file."""
+def read_numbers(columns: Columns, numbers: Sequence[int], names: Sequence[str]) -> dict[int, dict[str, float]]:
+    """Numbers of these entries, by name: also those of tasks and from outside, which are not stored with an entry."""
+    rows = columns.positions(numbers)
+    result: dict[int, dict[str, float]] = {number: {} for number in columns["number"][rows].tolist()}
+    for name in names:
+        values = columns.field(name, "cols")[rows].tolist()
+        for number, value in zip(result, values, strict=True):
+            if value == value:
+                result[number][name] = value
+    return result
+
+
+def task_page(
+    columns: Columns, query: Query, sort: Sort, *, after: str | None, before: str | None, limit: int
+) -> Page[TaskSummary]:
+    """Part of the list of tasks that have a matching rollout; `number` sorts them as they first appear in the file."""
     if sort.field not in (*TASK_FIELDS, "number"):
         raise InputError(f'sort: tasks have no "{sort.field:.60}", only {", ".join(TASK_FIELDS)} and number')
     sums = columns.tasks
     by_number = sort.field == "number"
     ties = columns.first_of_task if by_number else np.arange(len(sums["n"]))
     order = Order(sort, None if by_number else sums[sort.field], [ties])
-    known = sums["n"] + sums["failed"] > 0
-    rows, following, previous = order.page(known, after=after, before=before, limit=limit)
-    return Page(tuple(_summary(columns, int(row)) for row in rows), following, previous)
+    entries, rare = matching(columns, query)
+
+    def counts(tasks: Positions | None = None) -> Column:
+        """How many entries of each task match. A word that many have is looked up in the entries of these tasks."""
+        rows = np.flatnonzero(entries) if tasks is None else np.flatnonzero(entries & _of_tasks(columns, tasks))
+        rows = rows if tasks is None or rare is None else rows[rare(rows)]
+        return np.bincount(columns["task"][rows], minlength=len(sums["n"]))
+
+    holds = None if rare is None else lambda tasks: counts(tasks)[tasks] > 0
+    rows, following, previous = order.page(counts() > 0, after=after, before=before, limit=limit, holds=holds)
+    own = counts(rows) if query.terms else None
+    tasks = [_summary(columns, row, None if own is None else int(own[row])) for row in rows.tolist()]
+    return Page(tuple(tasks), following, previous)
 
 
-def _summary(columns: Columns, task: int) -> TaskSummary:
+def _of_tasks(columns: Columns, tasks: Positions) -> Mask:
+    chosen = np.zeros(len(columns.tasks["n"]), bool)
+    chosen[tasks] = True
+    mask: Mask = chosen[columns["task"]]
+    return mask
+
+
+def count_tasks(columns: Columns, query: Query) -> int:
+    """How many tasks have a matching rollout."""
+    return len(np.unique(columns["task"][all_matching(columns, query)]))
+
+
+def _summary(columns: Columns, task: int, matching: int | None = None) -> TaskSummary:
     sums = {name: column[task].item() for name, column in columns.tasks.items()}
     [(name,)] = columns.connection.execute("SELECT name FROM task WHERE id = ?", (task,))
     [first] = read_entries(columns.connection, [int(columns.first_of_task[task])])
@@ -128,6 +164,7 @@ def _summary(columns: Columns, task: int) -> TaskSummary:
         pass_rate=sums["pass_rate"] if sums["scored"] else None,
         mean_reward=sums["mean_reward"] if sums["scored"] else None,
         prompt=first.prompt,
+        matching=matching,
     )
 
 
