@@ -8,7 +8,7 @@ from index_rows import OpenIndex, failure, rollout
 from velodrome.errors import InputError
 from velodrome.index import Index, Query, Sort
 from velodrome.index.outside import OutsideField
-from velodrome.index.text_order import text_ranks
+from velodrome.index.paging import text_ranks
 
 TAGS = OutsideField("tag", "text", lambda _: {"zebra": [1, 2], "apple": [2, 3]})
 ROWS = [

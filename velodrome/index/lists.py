@@ -14,9 +14,8 @@ from velodrome.index.answer_types import STATES, Entry, Page, Repeats, TaskSumma
 from velodrome.index.columns import INTEGERS, Column, Columns, Mask, Positions
 from velodrome.index.conditions import all_matching, matching
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
-from velodrome.index.paging import Order
+from velodrome.index.paging import Order, text_ranks
 from velodrome.index.query import Query, Sort
-from velodrome.index.text_order import text_ranks
 
 _ENTRY = (
     "SELECT e.number, e.key, t.name, a.name, o.name, e.state, f.message, coalesce(p.prompt, e.prompt), e.answer,"
