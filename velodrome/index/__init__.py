@@ -14,7 +14,8 @@ from velodrome.index.answer_types import (
     State,
     TaskSummary,
 )
-from velodrome.index.index import Index, matching_lines
+from velodrome.index.index import Index
+from velodrome.index.matching_lines import matching_lines
 from velodrome.index.query import Query, Sort
 
 __all__ = [

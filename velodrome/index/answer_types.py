@@ -75,6 +75,7 @@ class TaskSummary:
     pass_rate: float | None
     mean_reward: float | None
     prompt: str = ""  # of its first entry
+    matching: int | None = None  # of all its entries, those that match the filter of the list
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +28,6 @@ import velodrome.index.summaries as summaries
 from velodrome.errors import InputError
 from velodrome.index.answer_types import (
     FAILED,
-    FAILED_STATE,
     Entry,
     FailureGroup,
     FieldHistogram,
@@ -58,6 +58,7 @@ _LIVE_S = 5.0
 _REBUILD_S = 2.0  # how long an answer may wait for an index that had to be rebuilt
 _PATIENCE_S = 0.02  # for another thread that is reading on: what it reads is as good
 _MOST_ENTRIES = 2000  # of one page, or of one task
+_EVERYTHING = Query()
 
 
 class Index:
@@ -132,12 +133,9 @@ class Index:
 
         def answer(columns: Columns) -> Page[Entry]:
             page = lists.entry_page(columns, query, sort, after=after, before=before, limit=limit)
-            return Page(page.entries, page.next, page.previous, self._note(columns, query))
+            return replace(page, note=self._note(columns, query))
 
-        try:
-            return self._query(answer)
-        except NotYet as error:
-            return Page((), note=error.problems[0])
+        return self._listed(answer)
 
     def count(self, query: Query) -> int:
         """How many entries match."""
@@ -238,11 +236,26 @@ class Index:
         return self._query(lambda columns: lists.read_repeats(columns, task, since=since, limit=limit))
 
     def tasks(
-        self, sort: Sort, *, after: str | None = None, before: str | None = None, limit: int = 50
+        self,
+        sort: Sort,
+        query: Query = _EVERYTHING,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
     ) -> Page[TaskSummary]:
-        """The tasks, sorted by `n`, `pass_rate`, `mean_reward` or as they appear in the file."""
+        """The tasks with a rollout that matches, sorted by a number of tasks or as they appear in the file."""
         limit = max(1, min(limit, _MOST_ENTRIES))
-        return self._query(lambda columns: lists.task_page(columns, sort, after=after, before=before, limit=limit))
+
+        def answer(columns: Columns) -> Page[TaskSummary]:
+            page = lists.task_page(columns, query, sort, after=after, before=before, limit=limit)
+            return replace(page, note=self._note(columns, query))
+
+        return self._listed(answer)
+
+    def count_tasks(self, query: Query) -> int:
+        """How many tasks have a rollout that matches."""
+        return self._query(lambda columns: lists.count_tasks(columns, query))
 
     def failures(self) -> list[FailureGroup]:
         """Kinds of failures, the most frequent first."""
@@ -271,6 +284,13 @@ class Index:
             note for term in query.terms if isinstance(term, Matched) and (note := self._outside.note(term.field))
         ]
         return "; ".join(dict.fromkeys(notes)) or None
+
+    def _listed(self, answer: Callable[[Columns], Page[T]]) -> Page[T]:
+        """A list; an empty one that says why while a field is still being computed."""
+        try:
+            return self._query(answer)
+        except NotYet as error:
+            return Page((), note=error.problems[0])
 
     def _query(self, answer: Callable[[Columns], T]) -> T:
         return self._read(lambda connection: answer(Columns(connection, self._outside)))
@@ -375,20 +395,3 @@ def _searched(connection: sqlite3.Connection) -> str:
         return SEARCHED
     entries = progress.rows + progress.failed
     return f"{SEARCHED}; {min(progress.searchable, entries):,} of {entries:,} so far"
-
-
-def matching_lines(
-    path: Path, where: str, *, sort: str = "", outside: Sequence[OutsideField] = ()
-) -> Iterator[tuple[int, bytes]]:
-    """Each rollout that matches `where`, as its line number and its line; failures are left out.
-
-    `where` is what the viewer's filter takes (`reward<1 tools>3`), `sort` a numeric field (`-total_s`); without it
-    the order is that of the file. A mistake in either is an `InputError` with its place. The index beside the file is
-    built or brought up to date first; lines are read one by one on demand. `outside` are further fields.
-    """
-    query, order = Query.parse(where), Sort.parse(sort)
-    with closing(Index(path, judged=True, outside=outside)) as index:
-        index.refresh(search=bool(query.words))
-        for entry in index.select(query, order):
-            if entry.state != FAILED_STATE:
-                yield entry.number, index.line(entry.number)

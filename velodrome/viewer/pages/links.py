@@ -74,7 +74,7 @@ class Links:
     def key(self, key: str) -> str | None:
         return None
 
-    def tasks(self, *, sort: str = "", after: str = "", before: str = "") -> str | None:
+    def tasks(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str | None:
         return None
 
     def task(self, task: str, *, since: int = 0) -> str | None:
@@ -150,8 +150,8 @@ class Served(Links):
     def key(self, key: str) -> str:
         return f"{self._root}/key/{quote(key)}"
 
-    def tasks(self, *, sort: str = "", after: str = "", before: str = "") -> str:
-        return _address(f"{self._root}/tasks", sort=sort, after=after, before=before)
+    def tasks(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str:
+        return _address(f"{self._root}/tasks", q=q, sort=sort, after=after, before=before)
 
     def task(self, task: str, *, since: int = 0) -> str:
         return _address(f"{self._root}/task", id=task, since=since)
@@ -164,6 +164,9 @@ class Served(Links):
 
     def compare_with(self) -> str:
         return _address("/compare", run=[self.slug])
+
+    def compare_several(self, runs: Sequence[str], *, since: int = 0) -> str:
+        return _address("/compare", run=runs, since=since)
 
     def pair(self, number: int, other: int) -> str:
         return pair_address(self.slug, number, self.slug, other)

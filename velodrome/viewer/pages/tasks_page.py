@@ -1,42 +1,71 @@
-"""The list of tasks: how often each was tried, how often it passed; the hardest or the easiest first."""
+"""The list of tasks: how often each was tried, how often it passed; the hardest or the easiest first.
+
+With a filter, the tasks that have a matching rollout, and how many of theirs match.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from velodrome.errors import InputError
-from velodrome.index import Sort
-from velodrome.viewer.pages.links import Address, Links
+from velodrome.index import Query, Sort
+from velodrome.index.query import typed
+from velodrome.viewer.pages.links import Address, Links, quoted
 from velodrome.viewer.pages.rollouts_page import PAGE, Column, order_by
+from velodrome.viewer.parts.render import many
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
+_FIRST = Sort("pass_rate")
 
 
 def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
     """What the template needs."""
     index = source.index()
-    problem = ""
-    sort = Sort("pass_rate")
+    names, q = index.names(), address.q.strip()
+    query, sort, problems = Query(), _FIRST, []
+    try:
+        query = Query.parse(q, names)
+    except InputError as error:
+        problems, q = [*error.problems], ""
     try:
         sort = Sort.parse(address.sort) if address.sort else sort
-        page = index.tasks(sort, after=address.after or None, before=address.before or None, limit=PAGE)
+        page = index.tasks(sort, query, after=address.after or None, before=address.before or None, limit=PAGE)
     except InputError as error:
-        problem, sort = error.problems[0], Sort("pass_rate")
-        page = index.tasks(sort, limit=PAGE)
+        problems, sort = [*problems, *error.problems], _FIRST
+        page = index.tasks(sort, query, limit=PAGE)
+    here = {"q": q, "sort": str(sort)}
     return {
-        "problem": problem,
+        "q": typed(address.q),
+        "sort_text": "" if sort == _FIRST else typed(str(sort)),
+        "problems": problems,
+        "instead": "Shown from the start, by pass rate." if query.terms else "All tasks are shown.",
+        "names": names,
+        "filtered": bool(query.terms),
+        "tally": _tally(source, query),
+        "note": page.note,
         "rows": page.entries,
-        "columns": _columns(links, sort),
-        "previous": links.tasks(sort=str(sort), before=page.previous) if page.previous else None,
-        "next": links.tasks(sort=str(sort), after=page.next) if page.next else None,
+        "columns": _columns(links, q, sort, filtered=bool(query.terms)),
+        "matches": lambda task: links.rollouts(q=f"{q} task={typed(quoted(task))}"),
+        "previous": links.tasks(**here, before=page.previous) if page.previous else None,
+        "next": links.tasks(**here, after=page.next) if page.next else None,
     }
 
 
-def _columns(links: Links, sort: Sort) -> list[Column]:
+def _tally(source: ViewedFile, query: Query) -> str:
+    count = source.soon(("tasks", query.text), lambda index: index.count_tasks(query))
+    if count is None:
+        return "counting"
+    if not query.terms:
+        return many(count, "task")
+    return f"{many(count, 'task')} {'has' if count == 1 else 'have'} a matching rollout"
+
+
+def _columns(links: Links, q: str, sort: Sort, *, filtered: bool) -> list[Column]:
     def heading(label: str, field: str, kind: str = "num") -> Column:
         order = order_by(sort, field)
-        return Column(label, kind, links.tasks(sort=f"-{field}" if order == "ascending" else field), order)
+        return Column(label, kind, links.tasks(q=q, sort=f"-{field}" if order == "ascending" else field), order)
 
+    matching = [Column("matching", "num")] if filtered else []
     repeats, reward = heading("repeats", "n"), heading("mean reward", "mean_reward")
-    return [heading("pass rate", "pass_rate", ""), Column("task"), repeats, reward]
+    return [heading("pass rate", "pass_rate", ""), Column("task"), *matching, repeats, reward]
