@@ -183,7 +183,7 @@ def test_wrong_shapes_have_a_note_and_the_json_they_are(tmp_path: Path):
             assert ODD.findall(answer.text) == []
             noted = "Its episode cannot be shown: " in result.words
             assert noted != any("data-film" in attrs for _, attrs in result.tags)
-            assert noted == any(attrs.get("class") == "stack" for tag, attrs in result.tags if tag == "dl")
+            assert noted == any(attrs.get("class") == "long" for tag, attrs in result.tags if tag == "dd")
             flawed += noted
         film = next(
             attrs["data-film"]

@@ -19,7 +19,7 @@ def span(name: str, start_ms: float, length_ms: float, *children: Any, **counts:
 
 
 def drawn(*tree: Any, total_s: float = 1.0, **settings: Any) -> ET.Element:
-    return parsed(TEMPLATE.waterfall(draw(list(tree), total_s, label="w", **settings)))
+    return parsed(TEMPLATE.waterfall(draw(read_spans(list(tree)), total_s, label="w", **settings)))
 
 
 def parsed(text: str) -> ET.Element:
@@ -83,9 +83,9 @@ def test_many_side_by_side_share_the_last_row():
 
 
 def test_what_is_not_a_span_is_skipped_and_a_hostile_name_is_only_text():
-    assert draw([7, ["a"], ["a", "b", 1, {}, []]], 1, label="w") is None
-    assert draw(None, None, label="w") is None
-    text = TEMPLATE.waterfall(draw([span(HOSTILE, 0, 900, **{HOSTILE: 1.0})], 1, label=HOSTILE))
+    assert draw(read_spans([7, ["a"], ["a", "b", 1, {}, []]]), 1, label="w") is None
+    assert draw(read_spans(None), None, label="w") is None
+    text = TEMPLATE.waterfall(draw(read_spans([span(HOSTILE, 0, 900, **{HOSTILE: 1.0})]), 1, label=HOSTILE))
     root = parsed(text)
     assert {each.tag for each in root.iter()} <= {
         "figure", "fieldset", "legend", "label", "span", "div", "svg", "g", "a", "title", "rect", "line", "text"

@@ -113,7 +113,8 @@ def _histograms(profile: Json) -> list[tuple[str, Json]]:
 
 def _slow(each: Json) -> Json:
     total_ms = (each.get("total_s") or 0.0) * 1000
-    picture = waterfall.draw(each.get("tree"), each.get("total_s"), label=f"Waterfall of rollout {each['key']}")
+    spans = waterfall.read_spans(each.get("tree"))
+    picture = waterfall.draw(spans, each.get("total_s"), label=f"Waterfall of rollout {each['key']}")
     where = f"line {each['line']}"
     if each.get("file"):
         where = f"{Path(each['file']).name}:{each['line']}"

@@ -72,7 +72,7 @@ def actions(source: ViewedFile, links: Links, entry: Entry, row: Json) -> Json:
         copies.append(("sh", "Copy as curl", curl(row)))
     stem = re.sub(r"[^\w.-]+", "-", entry.key, flags=re.ASCII).strip("-.")[:80] or "rollout"
     forms = [("json", "JSON", ".json"), ("md", "Markdown", ".md")]
-    if waterfall.read_spans(_timing(row).get("tree")):
+    if waterfall.has_spans(_timing(row).get("tree")):
         forms.append(("trace", "Trace for Perfetto", ".trace.json"))
     files = [(label, links.rollout_file(entry.number, form), stem + suffix) for form, label, suffix in forms]
     return {

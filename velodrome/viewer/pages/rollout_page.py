@@ -107,7 +107,7 @@ def _talk(row: Json, messages: list[ShownMessage], timing: Json, href: Any, addr
         "found": sum(line["hits"] for line in lines),
         "raw_all": view.raw,
         "raw_href": href(at=address.at, raw="" if view.raw else "1"),
-        "waterfall": waterfall.draw(timing.get("tree"), timing.get("total_s"), label=label, hrefs=hrefs),
+        "waterfall": waterfall.draw(spans, timing.get("total_s"), label=label, hrefs=hrefs),
     }
 
 

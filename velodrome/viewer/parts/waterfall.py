@@ -68,9 +68,15 @@ def read_spans(tree: Any) -> list[ShownSpan]:
     return list(islice(_read(tree, ()), MOST_SPANS))
 
 
-def draw(tree: Any, total_s: Any, *, label: str, hrefs: Mapping[int, str] | None = None) -> Json | None:
+def has_spans(tree: Any) -> bool:
+    """Whether there is anything to draw."""
+    return next(_read(tree, ()), None) is not None
+
+
+def draw(
+    spans: Sequence[ShownSpan], total_s: Any, *, label: str, hrefs: Mapping[int, str] | None = None
+) -> Json | None:
     """The picture, or None if there are no spans to draw. `hrefs` is where a click on a span leads, by its place."""
-    spans = read_spans(tree)
     if not spans:
         return None
     total_ms = total_s * 1000 if isinstance(total_s, int | float) and abs(total_s) < _LATEST_US else 0.0
