@@ -1,10 +1,11 @@
-"""A static copy of a selection: HTML files that link to each other and need no server, no network and no other file.
+"""A static copy of a selection: HTML files that link to each other, one style and one script beside them; no server.
 
 The folder is new, empty, or an earlier copy; a folder with anything else in it is left alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -22,14 +23,17 @@ from velodrome.viewer.pages.rollout_page import rollout_page
 from velodrome.viewer.pages.rollouts_page import rollouts_page
 from velodrome.viewer.pages.run_page import run_page
 from velodrome.viewer.pages.task_page import task_page
-from velodrome.viewer.parts.render import content_policy, environment, many
+from velodrome.viewer.parts.render import environment, many
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
 MARK = "<!-- a page of velo view -->"
+STYLE, SCRIPT = "velo-view.css", "velo-view.js"
+POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
 DEFAULT_LIMIT = 1000
 _PATIENT_S = 24 * 3600.0
+_BETWEEN = re.compile(">[^<]*<")
 _STATIC = Path(__file__).parent / "static"
 
 
@@ -78,17 +82,15 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
     entries = list(islice(index.select(query), limit + 1))
     more, entries = len(entries) > limit, entries[:limit]
     links = CopyLinks(where, entries, failures=bool(index.state.failed))
-    frame = _frame()
+    _write(folder / STYLE, environment().get_template("viewer.css").render())
+    _write(folder / SCRIPT, _script())
+    frame = {"mark": Markup(MARK), "style": STYLE, "script": SCRIPT, "policy": POLICY}
     pages = 0
 
     def write(name: str | None, here: str, values: Json) -> None:
         nonlocal pages
-        path = folder / (name or "")
         text = rendered(f"{here}.html", here, links, source=source, frame=frame, **values)
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
+        _write(folder / (name or ""), smaller(text))
         pages += 1
 
     for kind in ("metrics", "profile", "checks"):
@@ -134,15 +136,28 @@ def _prepare(folder: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
+    if path.name in (STYLE, SCRIPT):
+        return path.is_file()
     if path.suffix != ".html" or not path.is_file():
         return False
     with path.open("rb") as stream:
         return MARK.encode() in stream.read(200)
 
 
-def _frame() -> Json:
-    """What each page carries: its style and its keys, and a policy that lets nothing else in."""
-    style = environment().get_template("viewer.css").render()
-    script = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in ("viewer.js", "player.js"))
-    policy = content_policy(style=style, script=script)
-    return {"mark": Markup(MARK), "style": Markup(style), "script": Markup(script), "policy": policy}
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def smaller(page: str) -> str:
+    """The page with quotes between tags as they are; only in attributes they must be escaped."""
+    return _BETWEEN.sub(lambda match: match.group().replace("&quot;", '"').replace("&#x27;", "'"), page)
+
+
+def _script() -> str:
+    """All scripts as one that is not a module, because a browser loads no module from a file; each in a scope."""
+    names = sorted((path.name for path in _STATIC.glob("*.js")), key=lambda name: (name != "viewer.js", name))
+    scripts = [(_STATIC / name).read_text(encoding="utf-8") for name in names]
+    return '"use strict";\n' + "\n".join(f"{{\n{script}}}" for script in scripts)

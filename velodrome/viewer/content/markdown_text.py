@@ -227,4 +227,4 @@ def _code_block(text: str, info: str) -> str:
     shown = coloured(text.removesuffix("\n"), language) or visible(text.removesuffix("\n"))
     named = f'<span class="language">{visible(info.strip()[:100])}</span>' if info.strip() else ""
     label = f"Code, {attribute(language, 40)}" if language else "Code"
-    return f'<div class="listing">{named}{scrolling(label, text, "pre")}<code>{shown}</code></pre></div>\n'
+    return f'<div class="code-block">{named}{scrolling(label, text, "pre")}<code>{shown}</code></pre></div>\n'
