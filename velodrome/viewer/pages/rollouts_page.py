@@ -1,19 +1,17 @@
-"""The list of rollouts: filtered, sorted, a page at a time; every column that is a number can be sorted by."""
+"""The list of rollouts: filtered, sorted, a page at a time, with the columns that the address names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from velodrome.errors import InputError
-from velodrome.index import Entry, Index, Query, Sort
-from velodrome.index.fields import FIELDS
+from velodrome.index import Index, Query, Sort
 from velodrome.index.query import typed
-from velodrome.timing.report import duration
 from velodrome.viewer.pages.links import Address, Links
-from velodrome.viewer.parts.render import NONE, many, number
+from velodrome.viewer.parts.list_columns import TEXTS, ListColumn, cells, choices, chosen_columns
+from velodrome.viewer.parts.render import many
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
@@ -32,13 +30,12 @@ _FILTERS = (
 
 @dataclass(frozen=True)
 class Column:
-    """One column; `order` is how the list is sorted by it now, `show` the text of its cells."""
+    """The heading of a column; `order` is how the list is sorted by it now."""
 
     label: str
     kind: str = ""
     href: str | None = None
     order: str | None = None
-    show: Callable[[Entry], str] = lambda entry: ""
 
 
 def parsed(index: Index, address: Address) -> tuple[Query, Sort, list[str]]:
@@ -68,6 +65,9 @@ def rollouts_page(source: ViewedFile, links: Links, address: Address) -> Json:
         sort = Sort()
         page = index.page(query, sort, limit=PAGE)
     here = {"q": address.q, "sort": str(sort)}
+    names = index.names()
+    columns, wrong = chosen_columns(address.cols, names, sort)
+    problems += wrong
     return {
         "q": typed(address.q),
         "sort_text": "" if sort == Sort() else typed(str(sort)),
@@ -76,11 +76,16 @@ def rollouts_page(source: ViewedFile, links: Links, address: Address) -> Json:
         "chips": [
             (label, links.rollouts(q=each, sort=str(sort)), each == address.q.strip()) for label, each in _FILTERS
         ],
-        "fields": index.fields(),
+        "fields": names,
         "tally": _tally(source, query),
         "here_url": links.rollouts(**here),
-        "columns": columns(links, address.q, sort),
-        "entries": page.entries,
+        "cols": ",".join(column.name for column in columns) if address.cols else "",
+        "columns": [_heading(column, links, address.q, sort) for column in columns],
+        "linked": _linked(columns),
+        "choices": choices(names),
+        "chosen": [column.name for column in columns],
+        "standard_url": links.with_columns("").rollouts(**here),
+        "entries": list(zip(page.entries, cells(index, page.entries, columns), strict=True)),
         "note": page.note,
         "previous": links.rollouts(**here, before=page.previous) if page.previous else None,
         "next": links.rollouts(**here, after=page.next) if page.next else None,
@@ -97,19 +102,19 @@ def _tally(source: ViewedFile, query: Query) -> str:
     return "1 rollout matches" if count == 1 else f"{many(count, 'rollout')} match"
 
 
-def columns(links: Links, q: str, sort: Sort) -> list[Column]:
-    """Reward, task and answer, then numbers; the field sorted by is always among them."""
+def _heading(column: ListColumn, links: Links, q: str, sort: Sort) -> Column:
+    """A column with the way to sort by it; numbers begin with the largest."""
+    order = order_by(sort, column.field)
+    ways = (column.field, f"-{column.field}")
+    first, then = ways if column.kind == "text" else ways[::-1]
+    href = links.rollouts(q=q, sort=then if order and str(sort) == first else first)
+    return Column(column.label, column.kind, None if column.name in TEXTS else href, order)
 
-    def heading(label: str, field: str, kind: str = "num") -> Column:
-        order = order_by(sort, field)
-        href = links.rollouts(q=q, sort=field if order == "descending" else f"-{field}")
-        return Column(label, kind, href, order, partial(_cell, field))
 
-    names = [(field.heading, field.name) for field in FIELDS if field.heading]
-    if sort.field not in ("number", "reward", *(field for _, field in names)):
-        names.append((sort.field, sort.field))
-    fixed = [heading("reward", "reward", ""), Column("task"), Column("answer")]
-    return [*fixed, *(heading(label, field) for label, field in names), Column("outcome", "num", show=_outcome)]
+def _linked(columns: Sequence[ListColumn]) -> int:
+    """The column whose cells are links to the rollouts."""
+    names = [column.name for column in columns]
+    return next((names.index(name) for name in ("prompt", "key", "task", "answer") if name in names), 0)
 
 
 def order_by(sort: Sort, field: str) -> str | None:
@@ -117,14 +122,3 @@ def order_by(sort: Sort, field: str) -> str | None:
     if sort.field != field:
         return None
     return "descending" if sort.descending else "ascending"
-
-
-def _outcome(entry: Entry) -> str:
-    return entry.outcome or NONE
-
-
-def _cell(field: str, entry: Entry) -> str:
-    value = entry.numbers.get(field)
-    if value is None:
-        return NONE
-    return duration(value * 1000) if field.endswith("_s") else number(value)

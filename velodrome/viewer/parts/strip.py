@@ -18,7 +18,7 @@ from velodrome.viewer.parts.safe_text import MOST_SHOWN, Folded, folded, plain_l
 
 Json = dict[str, Any]
 
-_EXPECTED = ("expected_answer", "expected", "ground_truth", "reference_answer", "target", "answer")
+EXPECTED = ("expected_answer", "expected", "ground_truth", "reference_answer", "target", "answer")
 _ASKED, _ANSWERED = 320, 420  # characters
 _MOST_PARTS = 8
 
@@ -49,7 +49,7 @@ def expected_answer(row: Json) -> Folded | None:
 
 def expected_name(row: Json) -> str | None:
     """The field that says what was expected."""
-    return next((name for name in _EXPECTED if row.get(name) is not None), None)
+    return next((name for name in EXPECTED if row.get(name) is not None), None)
 
 
 def scored_names(row: Json, meta: Json) -> list[str]:
