@@ -78,6 +78,8 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
     """Copy the run's page, the rollouts that match, their tasks, and the failures."""
     index = source.read_on()
     query = Query.parse(where, index.names())
+    for kind in ("metrics", "profile", "checks"):  # a filter may name the checks
+        source.measure(kind, patience_s=_PATIENT_S)
     _prepare(folder)
     entries = list(islice(index.select(query), limit + 1))
     more, entries = len(entries) > limit, entries[:limit]
@@ -93,8 +95,6 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
         _write(folder / (name or ""), smaller(text))
         pages += 1
 
-    for kind in ("metrics", "profile", "checks"):
-        source.measure(kind, patience_s=_PATIENT_S)
     write("index.html", "run", run_page(source, links, Address()))
     left, cursor = len(entries), ""
     while True:
