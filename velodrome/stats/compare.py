@@ -36,7 +36,7 @@ def compare(a: Sequence[Path], b: Sequence[Path], settings: MetricsSettings | No
     before, after = read_run(a, settings, prompts=True), read_run(b, settings, prompts=True)
     ks = _ks(before.run, after.run, settings.ks)
     flips, flipped = _flips(before.run, after.run)
-    _add_prompts(flips[:MOST_PROMPTS], [*b, *a])
+    add_prompts(flips[:MOST_PROMPTS], [*b, *a])
     comparison: Json = {
         "files": {"a": [str(path) for path in a], "b": [str(path) for path in b]},
         "pass_at": settings.pass_at,
@@ -209,7 +209,7 @@ def _flips(a: RolloutGroup, b: RolloutGroup) -> tuple[list[Json], Json]:
     return flips[:MOST_FLIPS], flipped
 
 
-def _add_prompts(flips: Sequence[Json], paths: Sequence[Path]) -> None:
+def add_prompts(flips: Sequence[Json], paths: Sequence[Path]) -> None:
     """What each task asks: a second look at the files, which ends as soon as all are found."""
     wanted = {flip["task"]: flip for flip in flips}
     for path in paths:

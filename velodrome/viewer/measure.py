@@ -30,6 +30,10 @@ def measured(kind: str, paths: Sequence[Path]) -> Any:
             from velodrome.stats.compare import compare
 
             return compare([paths[0]], [paths[1]])
+        if kind == "several":
+            from velodrome.stats.several import compare_several
+
+            return compare_several(paths)
         if kind == "profile":
             from velodrome.profiling.profile_file import read_profile
 

@@ -28,7 +28,7 @@ def runs_page(runs: KnownRuns, picked: Sequence[str], address: Address) -> Json:
     known = [(run, runs.summary(run)) for run in runs.all()]
     words = address.q.lower().split()
     matching = [(run, summary) for run, summary in known if all(word in _text(run, summary) for word in words)]
-    sort = address.sort if address.sort.removeprefix("-") in _COLUMNS else ""
+    sort = address.sort if address.sort.removeprefix("-") in _COLUMNS else "-date" if runs.folders else ""
     ordered = _sorted(matching, sort)
     since = address.since if address.since < len(ordered) else 0
     shown = ordered[since : since + AT_ONCE]

@@ -1,13 +1,67 @@
-"""Several runs beside each other."""
+"""The page of three runs or more: a table of their numbers, and the tasks in which they differ most."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from velodrome.errors import InputError
+from velodrome.viewer.pages.links import Address, Served, task_pair_address
+from velodrome.viewer.pages.run_page import PATIENCE_S
+from velodrome.viewer.viewed_file import ViewedFile
 
-MOST_RUNS = 12
+Json = dict[str, Any]
+
+MOST_RUNS = 12  # at once
+AT_ONCE = 100  # tasks on one page
 
 
-def several_page(*args: Any) -> dict[str, Any]:
-    raise InputError("not there yet")
+def several_page(sources: Sequence[ViewedFile], address: Address) -> Json:
+    """What the template needs."""
+    result = sources[0].measurements.read("several", *sources, patience_s=PATIENCE_S)
+    slugs = [source.slug for source in sources]
+    compared = result.value
+    values: Json = {
+        "runs": [_run(letter, source, slugs) for letter, source in zip("ABCDEFGHIJKL", sources, strict=False)],
+        "result": result,
+        "compared": compared,
+        "choose": Served("").runs(run=slugs),
+    }
+    if not compared:
+        return values
+    tasks = compared["tasks"]
+    since = address.since if address.since < len(tasks) else 0
+    end = min(since + AT_ONCE, len(tasks))
+
+    def at(place: int) -> str:
+        return f"{Served('').compare_several(slugs, since=place)}#tasks"
+
+    return values | {
+        "level": f"{compared['level']:.0%}",
+        "tasks": [_task(each, sources) for each in tasks[since:end]],
+        "tasks_shown": (since + 1, end, len(tasks)),
+        "tasks_previous": at(max(since - AT_ONCE, 0)) if since else None,
+        "tasks_next": at(end) if end < len(tasks) else None,
+        "unlisted": compared["differ"] - len(tasks),
+    }
+
+
+def _run(letter: str, source: ViewedFile, slugs: Sequence[str]) -> Json:
+    rest = [slug for slug in slugs if slug != source.slug]
+    without = Served("").compare_several(rest)
+    return {"letter": letter, "name": source.name, "href": Served(source.slug).run(), "without": without}
+
+
+def _task(task: Json, sources: Sequence[ViewedFile]) -> Json:
+    """A task with its pass rate in every run; the widest pair is the one that it opens as."""
+    rates = task["rates"]
+    best, worst = rates.index(max(rates)), rates.index(min(rates))
+    cells = [
+        {"rate": rate, "tried": tried, "href": Served(source.slug).task(task["task"]), "sign": _sign(at, best, worst)}
+        for at, (rate, tried, source) in enumerate(zip(rates, task["tried"], sources, strict=True))
+    ]
+    href = task_pair_address(sources[worst].slug, sources[best].slug, task["task"])
+    return {"task": task["task"], "prompt": task["prompt"], "href": href, "cells": cells}
+
+
+def _sign(at: int, best: int, worst: int) -> str:
+    return "best" if at == best else "worst" if at == worst else ""

@@ -1,0 +1,186 @@
+"""`velo view DIR`: the runs below a folder, listed without opening them, sorted, filtered, picked; new ones appear."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+from made_runs import START, make_run, rollout, write
+from parsed_page import Page
+from viewing import TAGS, page_at, viewing, wait_for
+
+from velodrome.cli import metrics
+from velodrome.viewer.measurements import Measurements
+from velodrome.viewer.runs.folder import RunFolder
+from velodrome.viewer.runs.known_runs import KnownRuns
+
+
+def save_metrics(run: Path, capsys: pytest.CaptureFixture[str], **changed: Any) -> dict[str, Any]:
+    """What a collection leaves beside its rollouts."""
+    assert metrics.run([str(run)]) == 0
+    values = orjson.loads(capsys.readouterr().out) | changed
+    path = run.with_name(run.name.replace(".jsonl", ".metrics.json"))
+    path.write_bytes(orjson.dumps(values))
+    return values
+
+
+def made_folder(folder: Path) -> Path:
+    """Three runs, and everything that is none."""
+    for place, name in (("", "baseline"), ("deep/er", "candidate"), ("deep", "other")):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        make_run(folder / place / f"{name}.jsonl", tasks=6, repeats=2, failed=1, seed=len(name))
+    write(
+        folder / "tasks.jsonl", [{"id": "t", "responses_create_params": {"input": [{"role": "user", "content": "?"}]}}]
+    )
+    write(folder / "baseline.notes.jsonl", [{"key": "task-001/0", "by": "ada", "at": 1.0, "tags": ["odd"]}])
+    write(folder / "chat.jsonl", [{"messages": [{"role": "user", "content": "Hello"}]}])
+    (folder / "broken.jsonl").write_bytes(b"\x00\xff not json\n")
+    (folder / "empty.jsonl").touch()
+    (folder / ".hidden").mkdir()
+    make_run(folder / ".hidden" / "secret.jsonl", tasks=1, repeats=1, failed=0)
+    (folder / "loop").symlink_to(folder, target_is_directory=True)
+    (folder / "linked.jsonl").symlink_to(folder / "baseline.jsonl")
+    return folder
+
+
+def listed(page: Page) -> list[str]:
+    return [attrs["href"] or "" for tag, attrs in page.tags if tag == "a" and attrs.get("class") == "link"]
+
+
+def test_the_runs_below_a_folder_are_listed_and_nothing_else(tmp_path: Path):
+    with viewing(made_folder(tmp_path)) as client:
+        page = page_at(client, "/")
+        assert listed(page) == ["/run/baseline", "/run/deep-other", "/run/deep-er-candidate"]
+        assert {tag for tag, _ in page.tags} <= TAGS
+        assert "3 runs" in page.words
+        assert "deep/er/candidate.jsonl" in page.words
+        assert "smollm2-135m" in page.words
+        assert list(tmp_path.rglob("*.sqlite")) == []  # nothing was opened
+        page_at(client, "/run/deep-other/rollouts")
+        assert [path.name for path in tmp_path.rglob("*.sqlite")] == ["other.jsonl.index.sqlite"]
+
+
+def test_saved_numbers_are_listed_only_where_they_agree_with_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    good, stale, lying = (
+        make_run(tmp_path / name, tasks=6, failed=1) for name in ("good.jsonl", "stale.jsonl", "lying.jsonl")
+    )
+    values = save_metrics(good, capsys)
+    save_metrics(stale, capsys, reward=0.123)
+    os.utime(tmp_path / "stale.metrics.json", (START, START))  # before the last rollout
+    save_metrics(lying, capsys, **{"reward": 0.123, "rollouts/kept": 7})
+    with viewing(tmp_path) as client:
+        words = page_at(client, "/").words
+        assert f"{values['reward']:.3f}".rstrip("0") in words
+        assert f"{values['pass@1']:.1%} 23 1" in words
+        assert "0.123" not in words
+        assert words.count("– – – –") == 2
+        page_at(client, "/run/lying")  # once it is open, its index says
+        opened = wait_for(client, "/?q=lying", f"{values['pass@1']:.1%} 23 1")
+        assert "1 of 3 runs" in opened.words
+
+
+def test_the_list_is_sorted_and_filtered_by_its_address(tmp_path: Path):
+    with viewing(made_folder(tmp_path)) as client:
+        assert listed(page_at(client, "/?sort=-name")) == ["/run/deep-other", "/run/deep-er-candidate", "/run/baseline"]
+        assert listed(page_at(client, "/?q=DEEP+cand")) == ["/run/deep-er-candidate"]
+        assert "No run has all of these words" in page_at(client, "/?q=nothing+like+it").words
+        assert listed(page_at(client, "/?q=smollm2&sort=size")) != []
+        for run in ("baseline", "deep-other"):
+            page_at(client, f"/run/{run}")
+        assert listed(page_at(client, "/?sort=-reward"))[-1] == "/run/deep-er-candidate"  # not known: last
+        assert listed(page_at(client, "/?sort=reward"))[-1] == "/run/deep-er-candidate"
+
+
+def test_what_is_picked_stays_picked_and_what_is_not_on_the_page_goes_along(tmp_path: Path):
+    with viewing(made_folder(tmp_path)) as client:
+        page = page_at(client, "/?q=other&run=baseline&run=deep-other")
+        boxes = [attrs for tag, attrs in page.tags if tag == "input" and attrs.get("name") == "run"]
+        assert [(each["type"], each["value"], "checked" in each) for each in boxes] == [
+            ("hidden", "baseline", False),
+            ("checkbox", "deep-other", True),
+        ]
+        assert client.get("/compare?run=baseline").headers["location"] == "/?run=baseline"
+
+
+def test_a_run_that_is_written_later_appears_and_one_that_is_removed_goes(tmp_path: Path):
+    now = [100.0]
+    make_run(tmp_path / "first.jsonl", tasks=3, failed=0)
+    known = KnownRuns([tmp_path], Measurements(), clock=lambda: now[0])
+    before = known.version()
+    (tmp_path / "new").mkdir()
+    make_run(tmp_path / "new" / "second.jsonl", tasks=3, failed=0)
+    now[0] += 10
+    assert [run.slug for run in known.all()] == ["first", "new-second"]
+    assert known.version() != before
+    assert known.file("new-second").read_on().state.rows == 12
+    (tmp_path / "first.jsonl").unlink()
+    now[0] += 10
+    assert [run.slug for run in known.all()] == ["new-second"]
+    known.close()
+
+
+def test_a_collection_that_has_begun_is_a_run_before_its_first_rollout(tmp_path: Path):
+    (tmp_path / "r.jsonl").touch()
+    folder = RunFolder(tmp_path)
+    assert folder.runs() == []
+    (tmp_path / "r.run.json").write_bytes(orjson.dumps({"runs": [{"started_at": START}]}))
+    assert [run.name for run in folder.runs()] == ["r.jsonl"]
+    write(tmp_path / "r.jsonl", [rollout(1, 0, Random(1))])
+    assert [(run.name, run.model) for run in folder.runs()] == [("r.jsonl", "smollm2-135m")]
+
+
+def test_files_and_folders_are_mixed_and_a_file_is_listed_once(tmp_path: Path):
+    folder = made_folder(tmp_path / "runs")
+    alone = make_run(tmp_path / "alone.jsonl", tasks=3)
+    with viewing(alone, folder, folder / "baseline.jsonl") as client:
+        page = page_at(client, "/")
+        assert set(listed(page)) == {"/run/alone", "/run/baseline", "/run/deep-er-candidate", "/run/deep-other"}
+        assert len(listed(page)) == 4
+
+
+def test_runs_whose_names_differ_only_in_signs_have_addresses_of_their_own(tmp_path: Path):
+    for name in ("a b.jsonl", "a-b.jsonl", "a+b.jsonl"):
+        make_run(tmp_path / name, tasks=2, failed=0)
+    with viewing(tmp_path) as client:
+        links = listed(page_at(client, "/"))
+        assert len(set(links)) == 3
+        assert {client.get(link).status_code for link in links} == {200}
+
+
+def test_an_empty_folder_waits_for_its_first_run_and_a_folder_of_one_opens_it(tmp_path: Path):
+    with viewing(tmp_path) as client:
+        assert "No runs here yet" in page_at(client, "/").words
+    make_run(tmp_path / "r.jsonl", tasks=2, failed=0)
+    with viewing(tmp_path) as client:
+        assert client.get("/").headers["location"] == "/run/r"
+
+
+def test_a_hostile_name_is_text(tmp_path: Path):
+    make_run(tmp_path / "ok.jsonl", tasks=2, failed=0)
+    make_run(tmp_path / "<img src=x onerror=alert(1)>\u202e.jsonl", tasks=2, failed=0)
+    with viewing(tmp_path) as client:
+        page = page_at(client, "/")
+        assert {tag for tag, _ in page.tags} <= TAGS
+        assert "\u202e" not in page.words
+        assert {client.get(link).status_code for link in listed(page)} == {200}
+
+
+def test_two_thousand_runs_are_pages_of_two_hundred(tmp_path: Path):
+    row = orjson.dumps(rollout(1, 0, Random(1))) + b"\n"
+    for at in range(450):
+        (tmp_path / f"{at:04}").mkdir()
+        (tmp_path / f"{at:04}" / "rollouts.jsonl").write_bytes(row)
+    with viewing(tmp_path) as client:
+        first, last = page_at(client, "/"), page_at(client, "/?since=400")
+        assert "450 runs" in first.words
+        assert "1 to 200 of 450" in first.words
+        assert (len(listed(first)), len(listed(last))) == (200, 50)
+        assert [attrs["value"] for tag, attrs in last.tags if tag == "button" and attrs.get("name") == "since"] == [
+            "200"
+        ]

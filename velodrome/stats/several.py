@@ -1,0 +1,138 @@
+"""Several runs beside each other: each number with its interval, the best of them, and the tasks they differ in most.
+
+The tasks that all runs have are counted, each alike, as in a comparison of two. If those are less than half of the
+smallest run, every run counts all of its own, and a note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from velodrome.stats.compare import add_prompts
+from velodrome.stats.exact import mean_of
+from velodrome.stats.group import Measure, MetricsSettings, RolloutGroup, field_order
+from velodrome.stats.groups import read_run
+from velodrome.stats.intervals import Interval, mean_interval, paired_interval
+from velodrome.stats.metrics import largest_k, sizes
+from velodrome.timing.report import counted
+
+Json = dict[str, Any]
+
+MOST_TASKS = 1_000  # that are listed
+MOST_FIELDS = 60
+_RATES = ("pass@", "pass^", "majority@")
+
+
+def compare_several(paths: Sequence[Path], settings: MetricsSettings | None = None) -> Json:
+    """What differs between the runs of these files."""
+    settings = settings or MetricsSettings()
+    readings = [read_run([path], settings) for path in paths]
+    groups = [reading.run for reading in readings]
+    shared = [task for task in groups[0].tasks if all(task in group.tasks for group in groups[1:])]
+    smallest = min(len(group.tasks) for group in groups)
+    paired = 0 < smallest <= 2 * len(shared)
+    places = [[group.tasks[task] for task in shared] for group in groups] if paired else None
+    ks = sizes(min(largest_k(group.tried) for group in groups))
+    tasks, differ = _tasks(groups, shared)
+    add_prompts(tasks, paths)
+    notes = [] if paired else [f"only {counted(len(shared), 'task')} in all runs: each run counts all of its own tasks"]
+    for at, reading in enumerate(readings, 1):
+        notes += [f"run {at}: {note}" for note in reading.notes[:5]]
+    return {
+        "level": settings.level,
+        "pass_at": settings.pass_at,
+        "paired": paired,
+        "shared": len(shared),
+        "runs": [
+            {"rollouts": reading.run.rows, "tasks": len(reading.run.tasks), "failed": len(reading.taken.failed)}
+            for reading in readings
+        ],
+        "fields": [_field(name, each, places, settings.level) for name, each in _measures(groups, ks)],
+        "tasks": tasks,
+        "differ": differ,
+        "notes": notes,
+    }
+
+
+def _measures(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> Iterator[tuple[str, list[Measure | None]]]:
+    """Every number that a run has: the reward, the rates, then the others."""
+    names = sorted({name for group in groups for name in group.cells}, key=field_order)
+    rates = [dict(group.rates(ks)) for group in groups]
+    all_rates = [name for name in rates[0] if all(name in each for each in rates)]
+    order = [*(name for name in names if name == "reward"), *all_rates, *(name for name in names if name != "reward")]
+    for name in order[:MOST_FIELDS]:
+        if name in all_rates:
+            yield name, [each[name] for each in rates]
+        else:
+            yield name, [group.cells[name].measure(name) if name in group.cells else None for group in groups]
+
+
+def _field(name: str, measures: list[Measure | None], places: list[list[int]] | None, level: float) -> Json:
+    """One number of every run. The best is named only where more is better: rewards and rates."""
+    columns = [None if places is None else places[at] for at in range(len(measures))]
+    values = [_values(measure, column) for measure, column in zip(measures, columns, strict=True)]
+    means = [
+        None if measure is None or not own else measure.mean if places is None else mean_of(list(own.values()))
+        for measure, own in zip(measures, values, strict=True)
+    ]
+    known = [mean if mean is not None and isfinite(mean) else None for mean in means]
+    entry: Json = {"name": name, "best": None, "runs": []}
+    ranked = [mean for mean in known if mean is not None]
+    if (name == "reward" or name.startswith(_RATES)) and len(ranked) > 1 and max(ranked) > min(ranked):
+        entry["best"] = known.index(max(ranked))
+    for at, mean in enumerate(known):
+        low, high = _within(measures[at], values[at], level, paired=places is not None) or (None, None)
+        close = entry["best"] is not None and at != entry["best"] and mean is not None
+        alike = close and _alike(measures, values, entry["best"], at, level, paired=places is not None)
+        entry["runs"].append({"mean": mean, "low": low, "high": high, "alike": bool(alike)})
+    return entry
+
+
+def _values(measure: Measure | None, places: list[int] | None) -> dict[int, float]:
+    """The value of each task, by its place among the shared ones."""
+    if measure is None or places is None:
+        return dict(measure.values) if measure is not None else {}
+    return {at: measure.values[place] for at, place in enumerate(places) if place in measure.values}
+
+
+def _within(measure: Measure | None, values: dict[int, float], level: float, *, paired: bool) -> Interval | None:
+    if measure is None:
+        return None
+    if not paired:
+        return measure.interval(level)
+    own = list(values.values())
+    interval = mean_interval(own, [1] * len(own), level, share_of=measure.share_of)
+    return interval if interval is not None and all(map(isfinite, interval)) else None
+
+
+def _alike(
+    measures: list[Measure | None], values: list[dict[int, float]], best: int, at: int, level: float, *, paired: bool
+) -> bool:
+    """Whether so many tasks could not show that a run is worse than the best."""
+    a, b = measures[best], measures[at]
+    if not paired or a is None or b is None:
+        return False
+    both = values[best].keys() & values[at].keys()
+    furthest = a.share_of[1] - a.share_of[0] if a.share_of is not None and a.share_of == b.share_of else None
+    interval = paired_interval(
+        [values[best][task] - values[at][task] for task in sorted(both)], level, furthest=furthest
+    )
+    return interval is None or interval[0] <= 0 <= interval[1]
+
+
+def _tasks(groups: Sequence[RolloutGroup], shared: Sequence[str]) -> tuple[list[Json], int]:
+    """The tasks with the widest pass rates apart, and how many differ at all."""
+    rows = []
+    for task in shared:
+        places = [group.tasks[task] for group in groups]
+        tried = [group.tried[place] for group, place in zip(groups, places, strict=True)]
+        if not all(tried):
+            continue
+        rates = [group.passed[place] / n for group, place, n in zip(groups, places, tried, strict=True)]
+        if max(rates) > min(rates):
+            rows.append({"task": task, "rates": rates, "tried": tried, "prompt": ""})
+    rows.sort(key=lambda row: (min(row["rates"]) - max(row["rates"]), row["task"]))
+    return rows[:MOST_TASKS], len(rows)
