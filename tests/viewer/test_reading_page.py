@@ -107,6 +107,16 @@ def test_what_is_drawn_has_its_raw_form_and_an_address_shows_all_of_it_raw(tmp_p
     assert raw.words.count("It is **four**.") >= 2
 
 
+def test_of_very_much_the_rest_is_drawn_on_request(tmp_path: Path):
+    row = talk(*(assistant(f"{at}: " + "**a** $x^2$ `b` " * 300) for at in range(20)))
+    page = shown(tmp_path, row)
+    links = [link for link in page.links() if "show=" in link]
+    assert 0 < len(links) < 19
+    assert page.words.count("not drawn, because there is much on this page") == len(links)
+    again = shown(tmp_path, row, "?show=m20")
+    assert [link for link in again.links() if "show=m20" in link] == []
+
+
 def test_a_long_result_is_folded_and_says_how_much_more_there_is(tmp_path: Path):
     text = "\n".join(f"line {at} " + "." * 50 for at in range(216))
     page = shown(tmp_path, talk(*call(result=text)))

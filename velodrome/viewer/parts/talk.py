@@ -22,9 +22,11 @@ Draw = Callable[[str], Markup | None]
 PER_PAGE = 100  # messages
 _ROOM = 1_500_000  # characters of text on a page; of one with more, long texts are cut earlier
 _LONGEST = 60_000  # characters of one text, while there is room
-_MOST_DRAWN = 250_000  # characters that are drawn on a page; the rest is plain
+_MOST_DRAWN = 500_000  # work of drawing on a page, about 0.25 µs each; the rest is drawn on request
+_MARKS, _MARK_WORK = "$\\|`*[{", 60  # what makes drawing take long, and how much
 _MOST_PICTURES = 8_000_000  # bytes on a page
 _FOLDED_LINES, _FOLDED_CHARACTERS = 14, 1_200  # of a result, an argument, a thought, a system prompt
+_ALWAYS_DRAWN = 1_000
 _PREVIEW_LINES, _PREVIEW_CHARACTERS = 4, 320
 _SPOKEN = ("user", "assistant", "refusal")  # never folded
 _LABELS = {"other": "Something else", "reasoning": "Reasoning", "tool": "Tool result"}
@@ -171,16 +173,20 @@ def _body(
     """One text for the template; `view.show` names the one to show in full."""
     wanted = view.whole or view.show == part or bool(view.find and view.find.lower() in text.lower())
     shown = folded(text, whole=wanted, over=view.longest)
-    drawn = None
-    if not (view.raw or shown.hidden) and len(text) <= view.drawable:
-        drawn = draw(text)
-        view.drawable -= len(text)
+    drawn, undrawn = None, None
+    if not (view.raw or shown.hidden):
+        view.drawable -= (work := len(text) + _MARK_WORK * sum(map(text.count, _MARKS)))
+        if wanted or view.drawable >= 0 or work < _ALWAYS_DRAWN:
+            drawn = draw(text)
+        else:
+            undrawn = view.href(show=part)
     href = view.href(show=part) if shown.hidden and view.show != part else None
     fold = _fold(text) if foldable else None
     return {
         "plain": shown,
         "drawn": drawn,
         "href": href,
+        "undrawn": undrawn,
         "fold": fold,
         "open": view.show == part,
         "code": True,
