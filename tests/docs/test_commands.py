@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from importlib import import_module
@@ -12,6 +13,7 @@ from pages import CODE, PAGES, PROGRAMS, blocks, command_lines, name_of, prose
 
 from velodrome.cli.main import MODULES, VERBS
 from velodrome.cli.nemo_gym import COMMANDS
+from velodrome.cli.plain import option_names as plain_options
 from velodrome.exchange.data.generating import generator_of, option_names
 from velodrome.settings.model import setting_names
 from velodrome.settings.names import KINDS
@@ -54,6 +56,16 @@ def known_of(verb: str) -> set[str]:
     return names | {name for each in GENERATORS if verb == "data" for name in option_names(generator_of(each, Path()))}
 
 
+def known_flags(verb: str) -> set[str]:
+    """The flags of a verb: those that its help names, and the short names of its settings."""
+    module = import_module(f"velodrome.cli.{MODULES.get(verb, verb)}")
+    declared = getattr(module, "VERB", None)
+    text = declared.help() if declared is not None else module.HELP
+    models = [model for model in declared.settings.values() if declared.has_plus(model)] if declared is not None else []
+    short = {name for model in models for name in plain_options(model)}
+    return short | {"--help", "-v"} | set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text))
+
+
 def mistakes(words: list[str]) -> list[str]:
     """What is wrong with a command; a word with `…` or `<` in it stands for something else."""
     program, *rest = words
@@ -73,6 +85,10 @@ def mistakes(words: list[str]) -> list[str]:
         inside_block = len(change.path) > 1 and change.path[1] in KINDS
         if known is not None and change.path[0] not in known and not inside_block:
             problems.append(f"velo {verb} has no setting {change.path[0]}")
+    flags = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word) and "…" not in word]
+    if program == "velo":
+        known_here = known_flags(verb) | (known_flags("collect") if verb in ("profile", "data") else set())
+        problems += [f"velo {verb} has no flag {flag}" for flag in flags if flag not in known_here]
     return problems
 
 
@@ -84,12 +100,14 @@ def test_every_command_uses_verbs_and_settings_that_exist(page: Path):
 
 def test_the_check_of_commands_sees_a_wrong_verb_and_a_wrong_setting():
     page = "```bash\nvelo colect +limit=1\nvelo collect \\\n  +limt=1  # why\nng_rum\n```\nand `velo verify x +limit=1`"
+    page += " or `velo collect x --repeat 2 -n 2`"
     served = " or `ng_run +num_worker=2`, `velo status +dev=true`"
     assert [mistakes(words) for words in commands(page + served)] == [
         ["no verb colect"],
         ["velo collect has no setting limt"],
         ["no program ng_rum"],
         [],
+        ["velo collect has no flag --repeat"],
         ["velo run has no setting num_worker"],
         ["velo status has no setting dev"],
     ]
