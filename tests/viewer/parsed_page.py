@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "link", "input", "img", "br", "rect", "line", "path", "circle"}
+VOID = {"meta", "link", "input", "img", "br", "hr", "rect", "line", "path", "circle"}
 
 
 class Page(HTMLParser):

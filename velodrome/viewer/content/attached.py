@@ -58,7 +58,7 @@ def _parts(content: Any, depth: int) -> Iterator[Json]:
     for part in content if isinstance(content, list) else (content,):
         if not isinstance(part, dict):
             continue
-        if part.get("type") in _KINDS:
+        if str(part.get("type")) in _KINDS:
             yield part
         elif depth < _DEEPEST and isinstance(part.get("content"), list | dict):
             yield from _parts(part["content"], depth + 1)

@@ -19,16 +19,17 @@ from velodrome.viewer.parts.safe_text import visible
 
 MOST_CODE = 20_000  # characters
 _LONGEST_LINE = 2_000
+_MOST = {"/*": 200, "<!--": 200, "<<": 200}  # beginnings whose end a lexer looks for from each of them
 _GAP = re.compile(r"\s{200}")
 
-_LANGUAGES = """
-bash sh shell zsh | console shell-session terminal | c | cpp c++ cc cxx hpp cuda | csharp cs c# | css |
-diff patch udiff | docker dockerfile | go golang | haskell hs | html | ini | java | javascript js jsx mjs node |
-json json5 jsonc jsonl | julia jl | kotlin kt | latex tex | lua | makefile make | perl | php | powershell |
-pycon python-repl | python py py3 python3 ipython | r | ruby rb | rust rs | scala |
-sql postgres postgresql sqlite mysql | swift | toml | typescript ts tsx | xml svg xhtml | yaml yml
-"""  # the name that Pygments knows, and others that people write
-_NAMES = {name: group.split()[0] for group in _LANGUAGES.split("|") for name in group.split()}
+_GROUPS = """
+bash sh shell zsh | console shell-session terminal | c | cpp c++ cc cxx hpp cuda java csharp cs c# | css |
+diff patch udiff | docker dockerfile | go golang | haskell hs | html | ini | javascript js jsx mjs node |
+json json5 jsonc jsonl | julia jl | kotlin kt | latex tex | lua | perl | php | powershell | pycon python-repl |
+python py py3 python3 ipython | r | ruby rb | rust rs | scala | sql postgres postgresql sqlite mysql | swift | toml |
+typescript ts tsx | xml svg xhtml | yaml yml
+"""  # the name that Pygments knows, and others; its own lexers for Java and C# can take minutes, so theirs is that of C++
+LANGUAGES = {name: group.split()[0] for group in _GROUPS.split("|") for name in group.split()}
 _KINDS: tuple[tuple[_TokenType, str], ...] = (  # the first that fits
     (Comment, "c"),
     (Keyword, "k"),
@@ -59,7 +60,7 @@ def code(text: str, language: str) -> Markup | None:
 
 def coloured(text: str, language: str) -> Markup | None:
     """The words of the code, or None."""
-    name = _NAMES.get(language.strip().lower())
+    name = LANGUAGES.get(language.strip().lower())
     text = text.replace("\r\n", "\n")
     if name is None or not _bounded(text):
         return None
@@ -82,7 +83,7 @@ def coloured(text: str, language: str) -> Markup | None:
 
 def _bounded(text: str) -> bool:
     """Whether a lexer is done with this text soon: their patterns are slow on long lines and on much white space."""
-    if len(text) > MOST_CODE or _GAP.search(text):
+    if len(text) > MOST_CODE or _GAP.search(text) or any(text.count(mark) > most for mark, most in _MOST.items()):
         return False
     return max(map(len, text.split("\n"))) <= _LONGEST_LINE
 

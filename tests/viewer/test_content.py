@@ -1,0 +1,280 @@
+"""What a model wrote, drawn: each kind of content, and what is left plain."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from drawn_markup import DATA, GIF, JPEG, PNG, WEBP, classes, parsed, png, tags
+
+from velodrome.viewer.content import Attachment, attachments, code, rich_text, tool_result
+from velodrome.viewer.content.attached import MOST_ATTACHMENTS, MOST_IMAGE_BYTES
+from velodrome.viewer.content.formula import formula
+from velodrome.viewer.content.markdown_text import MOST_TEXT
+from velodrome.viewer.content.tool_output import MOST_RESULT
+
+
+def test_markdown_is_drawn_and_its_headings_are_below_those_of_the_page():
+    text = (
+        "# One\n## Two\n### Three\n#### Four\n\na **bold** *soft* ~~gone~~ `code`\nnext line\n\n"
+        "- a\n  1. b\n\n> quoted\n\n---\n"
+    )
+    assert [tag for tag in tags(rich_text(text)) if tag != "div"] == [
+        "h4", "h5", "h6", "h6", "p", "strong", "em", "s", "code", "br", "ul", "li", "ol", "li", "blockquote", "p", "hr",
+    ]  # fmt: skip
+
+
+def test_a_table_is_drawn_with_its_alignment_in_a_region_that_a_keyboard_reaches():
+    made = rich_text("| a | b | c |\n|:--|--:|:-:|\n| 1 | 2 | 3 |\n")
+    page = parsed(made)
+    assert [attrs.get("class") for tag, attrs in page.tags if tag in ("th", "td")] == [None, "right", "center"] * 2
+    region = next(attrs for tag, attrs in page.tags if attrs.get("class") == "scroll")
+    assert (region["tabindex"], region["role"], region["aria-label"]) == ("0", "group", "Table")
+
+
+def test_code_is_coloured_by_the_name_of_its_language_and_every_character_is_there():
+    source = 'def f(x: int) -> str:\n    return f"<{x}>"  # why\n'
+    page = parsed(rich_text(f"```python\n{source}```\n"))
+    assert "".join(page.text).replace("python", "", 1).strip() == source.strip()
+    assert {"y-k", "y-f", "y-b", "y-s", "y-c"} <= classes(code(source, "Python"))
+    assert "".join(parsed(code(source, "py")).text) == source
+    assert code(source, "brainfuck") is None
+    assert code("select 1", "sql") is not None
+    assert "y-" not in str(rich_text("```no-such-language\ndef f\n```\n"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"so $x^2$ is",
+        r"so $$x^2$$ is",
+        r"so \(x^2\) is",
+        r"so \[x^2\] is",
+        "so\n$$\nx^2\n- 1\n$$\n",
+        "so\n\\[\nx^2\n\\]\n",
+    ],
+)
+def test_the_forms_of_formulas_are_drawn(text: str):
+    assert {"math", "msup", "mi", "mn"} <= set(tags(rich_text(text)))
+
+
+@pytest.mark.parametrize(
+    "text", ["it costs $5 and $6", "from $5 to 6$ a day", "US$5, A$6", r"\$x\$", "a $ b $ c", "$ x $", "`$x^2$`", "$$"]
+)
+def test_prices_and_code_are_not_formulas(text: str):
+    assert "<math" not in str(rich_text(text))
+
+
+def test_a_box_is_drawn_and_lines_that_are_aligned_are_rows():
+    assert "boxed" in classes(rich_text(r"$\boxed{42}$"))
+    made = rich_text("\\[\\begin{aligned} a &= b \\\\ &= c \\end{aligned}\\]")
+    assert tags(made).count("mtr") == 2
+    assert tags(rich_text(r"50% of $50%$ and $\frac{1}{2}\%$")).count("math") == 2
+
+
+@pytest.mark.parametrize(
+    "latex",
+    [
+        r"\href{javascript:alert(1)}{x}",
+        r"\style{color:red}{x}",
+        r"\class{x}{y}",
+        r"\def\a{\a\a}\a",
+        r"\newcommand{\a}{b}",
+        r"\verb|<b>|",
+        "{" * 100 + "x" + "}" * 100,
+        "x" * 2001,
+        r"\frac{",
+        r"\left( x",
+        "x_1_2",
+        r"\begin{matrix",
+        " ",
+    ],
+)
+def test_a_formula_that_could_do_more_than_show_itself_or_is_broken_is_shown_as_its_source(latex: str):
+    assert formula(latex) is None
+    if latex.strip() and len(latex) < 500:
+        assert " ".join(latex.split()) in " ".join("".join(parsed(rich_text(f"see \\({latex}\\) here")).text).split())
+
+
+def test_nothing_in_a_formula_is_hidden_coloured_moved_or_markup():
+    latex = (
+        r"\phantom{secret} \color{white}{pale} \text{<script>alert(1)</script>&lt;i&gt;} \raise9em{up} \hspace{99em}"
+    )
+    page = parsed(formula(latex))
+    assert "secret" in "".join(page.text)
+    assert "<script>alert(1)</script>" in "".join(page.text).replace("\xa0", " ")
+    assert {name for _, attrs in page.tags for name in attrs} <= {"display", "stretchy", "width"}
+    assert not any("99" in (value or "") for _, attrs in page.tags for value in attrs.values())
+
+
+def test_plain_text_is_left_plain():
+    for text in ("", "  \n", "just words", "two\nlines and 2 * 3 < 7 & more", "a_b_c = 4", "x" * (MOST_TEXT + 1)):
+        assert rich_text(text) is None
+
+
+LINKS = [
+    ("[a](https://x.org/y)", "https://x.org/y", ""),
+    ("[a](HTTP://x.org)", "HTTP://x.org", ""),
+    ("<https://x.org>", "https://x.org", ""),
+    ("see https://x.org/a_b_c(d).", "https://x.org/a_b_c(d", ""),
+    ("[me](mailto:a@x.org)", "mailto:a@x.org", ""),
+    ("<a@x.org>", "mailto:a@x.org", ""),
+    ("[https://good.org](https://evil.example/)", "https://evil.example/", "(evil.example)"),
+    ("[good.org](https://good.org.evil.example/)", "https://good.org.evil.example/", "(good.org.evil.example)"),
+    ("[good.org/x](https://good.org/y)", "https://good.org/y", ""),
+    ("https://good.org@evil.example/", "https://good.org@evil.example/", "(evil.example)"),
+    ("[support@good.org](mailto:x@evil.example)", "mailto:x@evil.example", "(x@evil.example)"),
+    ("![cat](https://x.org/cat.png)", "https://x.org/cat.png", "(image at x.org)"),
+]
+
+
+@pytest.mark.parametrize(("text", "target", "said"), LINKS)
+def test_a_link_leads_where_it_says_or_says_where_it_leads(text: str, target: str, said: str):
+    page = parsed(rich_text(text))
+    assert [link.rstrip("/") for link in page.links()] == [target.rstrip("/")]
+    assert ("(" in page.words.replace("(d", "")) == bool(said)
+    assert said in page.words
+
+
+def test_json_is_a_tree_that_says_its_sizes_and_keeps_numbers_and_repeated_keys():
+    text = (
+        '{"a": 1.10, "a": 12345678901234567890123, "list": ['
+        + ", ".join(map(str, range(340)))
+        + '], "deep": {"x": {"y": ["'
+        + "w" * 80
+        + '"]}}}'
+    )
+    page = parsed(tool_result(text))
+    assert "{ 4 keys }" in page.words
+    assert "[ 340 items ]" in page.words
+    assert "1.10" in page.words
+    assert "12345678901234567890123" in page.words
+    assert [attrs for tag, attrs in page.tags if attrs.get("class") == "numbers"] != []
+    assert tags(tool_result('{"answer": 42}')).count("details") == 0
+
+
+def test_a_long_string_in_json_is_folded_and_its_size_said():
+    page = parsed(tool_result(json.dumps({"log": "line\n" * 400})))
+    assert "2,000 characters" in page.words
+    assert "line\nline" in "".join(page.text)
+    huge = parsed(tool_result(json.dumps({"log": "x" * 30_000})))
+    assert "10,000 characters are left out here" in huge.words
+
+
+@pytest.mark.parametrize(
+    "text", ["", "12", "null", "{}", "[]", "{broken", "[1, 2", '{"a": NaN', "[" * 500 + "]" * 500, "text {}"]
+)
+def test_what_is_not_a_tree_is_left_plain(text: str):
+    assert tool_result(text) is None
+
+
+def test_the_lines_of_a_diff_have_their_kinds_also_those_that_look_like_heads():
+    text = (
+        "some words\ndiff --git a/x b/x\nindex 1..2\n--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@ def f\n same\n--- gone\n"
+        "+++ come\n last\n\\ No newline at end of file\nafter\n"
+    )
+    made = tool_result(text)
+    kinds = [attrs.get("class") for tag, attrs in parsed(made).tags if tag == "span"]
+    head = ["d-about"] * 4
+    assert kinds == [None, *head, "d-hunk", None, "d-removed", "d-added", None, None, None]
+    assert "".join(parsed(made).text) == text
+    assert tool_result("--- a list\n+ of things\n") is None
+
+
+def test_terminal_colours_are_classes_and_no_other_sequence_is_obeyed():
+    text = (
+        "\x1b[1;31mred\x1b[0m \x1b[38;5;196mcube\x1b[39m \x1b[38;2;0;0;250mblue\x1b[m \x1b[7mturned\x1b[27m "
+        "\x1b[30;40mhidden\x1b[0m\x1b[8mconcealed\x1b[0m \x1b[2J\x1b]0;title\x07 \x1b[4:3mcurly"
+    )
+    page = parsed(tool_result(text))
+    spans = [attrs["class"] for tag, attrs in page.tags if tag == "span" and attrs["class"] != "odd"]
+    assert spans == ["t-bold t-1", "t-9", "t-4", "t-inverse", "t-on-0", "t-italic t-underline"]
+    assert "hidden" in page.words
+    assert "concealed" in page.words
+    assert "U+001B [2J U+001B ]0;title U+0007" in page.words
+
+
+def test_a_table_of_text_keeps_its_lines():
+    text = "+----+----+\n| id | no |\n+----+----+\n| 1  | 2  |\n"
+    assert "".join(parsed(tool_result(text)).text) == text
+    assert tool_result("one | two | words\nand no table\nat all") is None
+
+
+PARTS = [
+    ({"type": "image_url", "image_url": {"url": DATA}}, Attachment("image", "image", 68, DATA, note="png, 3 × 2")),
+    ({"type": "input_image", "image_url": DATA}, Attachment("image", "image", 68, DATA, note="png, 3 × 2")),
+    (
+        {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": PNG}},
+        Attachment("image", "image", 68, DATA, note="png, 3 × 2"),
+    ),
+    (
+        {"type": "image", "data": PNG, "mimeType": "image/png"},
+        Attachment("image", "image", 68, DATA, note="png, 3 × 2"),
+    ),
+    (
+        {"type": "image_url", "image_url": {"url": "https://x.org/a.png"}},
+        Attachment("image", "x.org", href="https://x.org/a.png", note="not loaded"),
+    ),
+    (
+        {"type": "image_url", "image_url": {"url": "javascript:alert(1)"}},
+        Attachment("image", "javascript:alert(1)", note="not loaded"),
+    ),
+    (
+        {"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2Zz4="}},
+        Attachment("image", "image", 5, note="not a PNG, JPEG, GIF or WebP image"),
+    ),
+    (
+        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+        Attachment("audio", "audio", 4, note="wav"),
+    ),
+    (
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
+        Attachment("file", "a.pdf", 5, note="application/pdf"),
+    ),
+    (
+        {"type": "input_file", "file_id": "file-1"},
+        Attachment("file", "file-1", note="its content is not in the file"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("part", "expected"), PARTS)
+def test_attachments_are_named_and_only_checked_images_are_drawn(part: dict[str, object], expected: Attachment):
+    assert attachments([{"type": "text", "text": "hi"}, part]) == [expected]
+    assert attachments([{"type": "tool_result", "content": [part]}]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("data", "note"),
+    [
+        (GIF, "gif, 5 × 4"),
+        (JPEG, "jpeg, 9 × 7"),
+        (WEBP, "webp, 12 × 9"),
+        (png(9000, 9000), "too large to draw: png, 9,000 × 9,000"),
+    ],
+)
+def test_images_are_known_by_their_bytes_and_measured(data: bytes, note: str):
+    (image,) = attachments({"type": "image", "data": base64.b64encode(data).decode()})
+    assert image.note == note
+    assert (image.src is None) == ("too large" in note)
+
+
+def test_an_image_that_is_too_large_or_broken_is_named_only():
+    assert attachments({"type": "image", "data": "A" * (MOST_IMAGE_BYTES * 2)})[0].note == "too large to draw"
+    assert attachments({"type": "image", "data": "not base64!"})[0].note == "not base64"
+    assert attachments({"type": "image"})[0].src is None
+    assert len(attachments([{"type": "image", "data": PNG}] * 500)) == MOST_ATTACHMENTS
+    for content in (None, "text", 7, [None, 7, "x", {"type": 7}, {"type": []}, {}], {"type": "image", "source": 7}):
+        assert all(each.src is None for each in attachments(content))
+
+
+def test_images_in_markdown_and_in_results_are_drawn_even_if_their_json_is_long():
+    assert tags(rich_text(f"![a cat]({DATA})")).count("img") == 1
+    assert tags(tool_result(json.dumps({"shot": DATA}))).count("img") == 1
+    large = base64.b64encode(png() + b"\0" * MOST_RESULT).decode()
+    made = tool_result(
+        json.dumps({"content": [{"type": "image", "data": large, "mimeType": "image/png"}, {"say": 'a "b"'}]})
+    )
+    assert tags(made).count("img") == 1
+    assert "3 × 2" in parsed(made).words
