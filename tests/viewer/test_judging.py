@@ -151,7 +151,7 @@ def test_a_viewer_beyond_loopback_only_shows_unless_it_is_told_to_edit(run: Path
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"rating": "9"}, "rating: 9"),
+        ({"rating": "9"}, "rating: '9'"),
         ({"rating": "²"}, "rating: '²'"),
         ({"tags": "x" * 61}, "tags:"),
         ({"by": ""}, "by:"),

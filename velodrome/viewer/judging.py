@@ -37,6 +37,7 @@ _COOKIE = "velodrome_person"
 _YEAR_S = 365 * 24 * 3600
 _MOST_FORM_BYTES = 128 * 1024
 _MOST_KNOWN_TAGS = 200
+_RATINGS = {"": None, "0": None, **{str(value): value for value in RATINGS}}  # as a form says them
 _FORM = "application/x-www-form-urlencoded"
 _REFUSED = "not saved: this is not a page of this viewer"
 
@@ -108,9 +109,8 @@ class Judging:
         if problem is None:
             return HTMLResponse(self._page(source, entry, form))
         if form is not None:
-            rating = typed.get("rating", "")
             form |= {name: typed[name] for name in ("tags", "note", "to") if name in typed}
-            form |= {"rating": int(rating) if rating.isascii() and rating.isdecimal() else None, "error": problem}
+            form |= {"rating": _RATINGS.get(typed.get("rating", "")), "error": problem}
         return HTMLResponse(self._page(source, entry, form), 403 if form is None else 400)
 
     async def name(self, request: Request) -> Response:
@@ -165,7 +165,7 @@ def _write(source: ViewedFile, entry: Entry, typed: Mapping[str, str]) -> None:
         typed.get("by", ""),
         tags=typed.get("tags", ""),
         note=typed.get("note", ""),
-        rating=int(rating) if rating.isascii() and rating.isdecimal() else rating or None,
+        rating=_RATINGS.get(rating, rating),
         finished_at=entry.numbers.get("finished_at"),
     )
     save_judgement(source.path, judgement)

@@ -71,7 +71,6 @@ if (form) {
 
   function saving() {
     queue = queue.then(save); // one after the other, so that the last change is the last line
-    return queue;
   }
 
   function edit() {
@@ -108,7 +107,7 @@ if (form) {
   const keys = ((window.velo ??= {}).keys ??= {});
   keys.e = ["judge: tags and a note; Enter saves, Shift+Enter is a new line", edit];
   for (const value of "12345") keys[value] = ["rate from 1 to 5; 0 takes it back", () => rate(value)];
-  keys[0] = ["rate from 1 to 5; 0 takes it back", () => rate("")];
+  keys[0] = ["rate from 1 to 5; 0 takes it back", () => rate("0")];
   keys.g = ["tag as good or as bad", () => mark("good", "bad")];
   keys.x = ["tag as good or as bad", () => mark("bad", "good")];
 
@@ -122,8 +121,7 @@ if (form) {
       // the viewer has ended, or is being started again
     }
   }
-  document.addEventListener("visibilitychange", look);
-  const looking = async () => { await look(); setTimeout(looking, LOOK_MS); };
+  const looking = async () => { await (queue = queue.then(look)); setTimeout(looking, LOOK_MS); };
   setTimeout(looking, LOOK_MS);
 }
 }
