@@ -49,10 +49,15 @@ class CollectOptions(CollectSettings, WatchOptions, ServerOptions, ConnectionLim
 
 
 VERB = Verb(
-    usage="velo collect [+key=value …]      (also: ng_collect_rollouts)",
+    usage="velo collect ENVIRONMENT MODEL [TASKS] [-o ROLLOUTS] [--setting VALUE …]\n"
+    "velo collect [+key=value …]      (also: ng_collect_rollouts)",
     about="""\
 Run tasks x repeats against an agent, in parallel. Every finished rollout is in the output at once; the same command
-again continues where it stopped. Failures go to <output>.failures.jsonl and are tried again on the next run.""",
+again continues where it stopped. Failures go to <output>.failures.jsonl and are tried again on the next run.
+
+ENVIRONMENT and MODEL are names of configs (velo envs lists environments; local_model, openai_model), or .yaml files.
+TASKS is a .jsonl file; without one, the environment's examples. A terminal gets a table at the end, a pipe JSON;
+--json is JSON everywhere.""",
     settings={"settings (docs/collect.md)": CollectOptions},
     plus=True,
     more="""\
@@ -62,6 +67,8 @@ exit code: 0 all kept, 1 a fault of ours, 2 a mistake in the input or config, 3 
 4 stopped by a budget or because a server stayed away, 130 interrupted, 143 terminated
 
 examples:
+  velo collect calculator local_model -o rollouts.jsonl
+  velo collect calculator my_model.yaml tasks.jsonl -n 4 --parallel 32 --limit 100
   ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl
   ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl +limit=100 +num_repeats=5 \\
       +responses_create_params.temperature=0.8 +num_samples_in_parallel=auto""",

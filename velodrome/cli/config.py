@@ -9,12 +9,12 @@ from velodrome.cli.verb import Verb
 from velodrome.settings import load
 
 VERB = Verb(
-    usage="velo config [+key=value …]",
+    usage="velo config [CONFIG …] [+key=value …]",
     about="""\
 Print the resolved configuration as YAML: files of config_paths, then env.yaml, then the command line. Secrets are
-shown as ***. Every mistake is listed, each with its file and key.""",
+shown as ***. Every mistake is listed, each with its file and key. CONFIG is a name (calculator) or a .yaml file.""",
     more="""examples:
-  velo config "+config_paths=[resources_servers/calculator/configs/calculator.yaml,my_model.yaml]"
+  velo config calculator my_model.yaml
   velo config +config_paths=[my.yaml] +policy_model_name=gpt-x""",
 )
 

@@ -11,6 +11,8 @@ from pydantic import Field
 
 from velodrome.cli import collect
 from velodrome.cli.options import load_options
+from velodrome.cli.streams import say
+from velodrome.cli.tables import print_lines, print_text
 from velodrome.cli.verb import argument, read_flags
 from velodrome.errors import InputError
 from velodrome.records.jsonl import read_lines
@@ -53,13 +55,16 @@ def run_difficulty(argv: Sequence[str]) -> int:
         refuse_existing([flags.output], [*files, tasks], overwrite=flags.overwrite)
     result, notes = read_difficulty(files, flags.right_at, flags.level)
     for note in notes:
-        print(note, file=sys.stderr)
+        say(note)
     if not result.tasks:
         raise InputError(f"{files[0]}: no rollouts in it")
-    print(printed_json(result.as_json()) if flags.as_json else "\n".join(result.lines()))
+    if flags.as_json:
+        print_lines(printed_json(result.as_json()))
+    else:
+        print_text("\n".join(result.lines()))
     if flags.output is not None and tasks is not None:
         count = _write_useful(result, tasks, flags.output)
-        print(f"{count} useful tasks  ->  {flags.output}", file=sys.stderr)
+        say(f"{count} useful tasks  ->  {flags.output}")
     return 0
 
 

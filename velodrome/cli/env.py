@@ -65,8 +65,12 @@ def run(argv: Sequence[str]) -> int:
         overwrite=flags.overwrite,
         say=say,
     )
-    for path in asyncio.run(made):
-        print(path.relative_to(Path.cwd()))
+    paths = [path.relative_to(Path.cwd()) for path in asyncio.run(made)]
+    for path in paths:
+        print(path)
+    name = paths[0].parts[1]
+    tasks = "" if any(path.name == "example.jsonl" for path in paths) else " tasks.jsonl"
+    say(f"next: velo test {name}\n      velo collect {name} local_model{tasks} -o rollouts.jsonl")
     return 0
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import Field
 
 from velodrome.cli.streams import reassured
+from velodrome.cli.tables import ink, print_lines, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.examiner.catalogue import CatalogueEntry, catalogue
 from velodrome.settings.model import Settings
 from velodrome.timing.invisible import escaped, printed_json
-from velodrome.timing.report import for_stream
 
 
 class EnvsFlags(Settings):
@@ -49,15 +48,14 @@ def run(argv: Sequence[str]) -> int:
     if flags.name:
         return _describe(flags, next((entry for entry in entries if entry.name == flags.name), None))
     if flags.as_json:
-        print(printed_json([entry.as_json() for entry in entries]))
+        print_lines(printed_json([entry.as_json() for entry in entries]))
     else:
-        for entry in entries:
-            print("\n".join(_lines(entry)))
+        print_text("\n".join(line for entry in entries for line in _lines(entry)))
     return 0
 
 
 def _lines(entry: CatalogueEntry) -> Iterator[str]:
-    yield f"{escaped(entry.name)} ({escaped(entry.origin)})"
+    yield f"{ink(escaped(entry.name), 'bold')} ({escaped(entry.origin)})"
     yield f"  {escaped(entry.about)}"
     yield from (f"  {escaped(path)}" for path in entry.files)
 
@@ -69,8 +67,8 @@ def _describe(flags: EnvsFlags, entry: CatalogueEntry | None) -> int:
     with reassured(f"looking at {escaped(flags.name or '')}"):
         described = asyncio.run(describe_subject(named_subject(flags.name or ""), cost=flags.cost))
     if flags.as_json:
-        print(printed_json({**(entry.as_json() if entry else {}), **described}))
+        print_lines(printed_json({**(entry.as_json() if entry else {}), **described}))
         return 0
     head = list(_lines(entry)) if entry else [flags.name or ""]
-    print(for_stream("\n".join([*head, *map(escaped, description_lines(described))]), sys.stdout))
+    print_text("\n".join([*head, *map(escaped, description_lines(described))]))
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from velodrome.cli.tables import next_step, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.examiner.scaffold import scaffold
@@ -35,12 +36,6 @@ def run(argv: Sequence[str]) -> int:
         raise InputError("no name: give one, as in velo init my_shop")
     for path in scaffold(flags.name, Path.cwd()):
         print(path.relative_to(Path.cwd()))
-    folder = f"resources_servers/{flags.name}"
-    local = "responses_api_models/local_model/configs/local_model.yaml"
-    print(f"""
-next:
-  velo test {flags.name}
-  velo collect "+config_paths=[{folder}/configs/{flags.name}.yaml,{local}]" \\
-      +input_jsonl_fpath={folder}/data/example.jsonl +output_jsonl_fpath=rollouts.jsonl
-  velo show rollouts.jsonl""")
+    collect = f"velo collect {flags.name} local_model -o rollouts.jsonl"
+    print_text(f"\n{next_step(f'velo test {flags.name}', collect, 'velo view rollouts.jsonl')}")
     return 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from velodrome.cli import run as serving
 from velodrome.cli.options import read_options
 from velodrome.cli.page import page_path, patient_profile, write_page
 from velodrome.cli.streams import say
+from velodrome.cli.tables import print_lines, print_text
 from velodrome.cli.watching import watching
 from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings
@@ -133,16 +133,15 @@ def show(profile: Json, config: Config, folder: Path, *, as_json: bool, top: int
     }
     if as_json:
         report = {**profile, "servers": {name: [str(path) for path in paths] for name, paths in logs.items()}}
-        print(printed_json(report))
+        print_lines(printed_json(report))
         return
     from velodrome.profiling.profile_text import profile_tree, verdict_text
-    from velodrome.timing.report import for_stream
 
     for name, paths in logs.items():
         for path in paths:
             clock = "wall time" if path.name.endswith(".wall.log") else "CPU time"
             print(f"{name}, {clock} in seconds ({path})\n{calls_text(path, top)}\n")
-    print(for_stream(f"{profile_tree(profile)}\n\n{verdict_text(profile['verdict'])}", sys.stdout))
+    print_text(f"{profile_tree(profile)}\n\n{verdict_text(profile['verdict'])}")
 
 
 def calls_text(log: Path, top: int) -> str:

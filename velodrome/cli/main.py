@@ -12,31 +12,39 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
-from velodrome.cli.streams import mend_streams, settled, within_page
+from velodrome.cli.streams import help_width, mend_streams, settled, within_page
 from velodrome.errors import InputError, VelodromeError, describe
 
 VERBS = {
     "collect": "run tasks against an agent and keep the rollouts",
+    "verify": "score a saved file, deferred or with another config",
     "run": "start the servers of a config, and a head that knows them",
     "status": "the servers that run, or how far a collection is",
     "merge": "several outputs as one, each rollout once",
-    "verify": "score a saved file: deferred rollouts, or finished ones with another config",
+    "view": "read rollouts in a browser or a terminal, or export pages",
+    "show": "print a rollout as a readable transcript",
     "metrics": "the numbers of a rollouts file",
     "compare": "two runs side by side, and whether one is better",
     "check": "what is wrong with rollouts, before anybody learns from them",
     "profile": "where the time went, what bounds throughput, what to change",
-    "view": "look at rollouts in a browser or a terminal, or export them as pages",
-    "show": "print a rollout as a readable transcript",
-    "export": "rollouts as training data: sft, dpo, grpo, verl, parquet, nemo_gym, sharegpt, axolotl",
-    "import": "rollouts and tasks from NeMo Gym or logs of chat completions",
     "data": "prepare tasks from a data set, and look at a file of tasks",
-    "train": "teach a small policy by a scripted teacher, then PPO; also tools/run.py",
-    "config": "print the resolved configuration, secrets masked",
-    "env": "add an environment of another project",
+    "export": "rollouts as training data: sft, dpo, grpo, verl, parquet, …",
+    "import": "rollouts and tasks from NeMo Gym or logs of chat completions",
     "envs": "list the environments there are, or describe one",
     "init": "make the folder of a new environment, which works at once",
-    "test": "whether an environment keeps the rules: answers, cheats, tools, sessions",
+    "test": "whether an environment keeps the rules: answers, cheats, tools",
+    "env": "add an environment of another project",
+    "train": "teach a small policy by a scripted teacher, then PPO",
     "model": "pull and list local models, serve a scripted one",
+    "config": "print the resolved configuration, secrets masked",
+}
+GROUPS = {
+    "collect and score": ("collect", "verify", "rerun", "run", "status", "merge"),
+    "look": ("view", "show", "metrics", "compare", "check", "profile"),
+    "exchange": ("data", "export", "import"),
+    "environments": ("envs", "init", "test", "env"),
+    "train": ("train",),
+    "set up": ("model", "config", "completion"),
 }
 
 
@@ -46,16 +54,24 @@ leave_at_once = False  # set when something would keep the process from ending
 
 def usage() -> str:
     """What `velo --help` prints."""
-    verbs = "\n".join(f"  {name:<10} {text}" for name, text in VERBS.items())
-    return (
-        f"usage: velo <verb> [arguments]\n\n{verbs}\n\n"
-        "Each verb has --help with examples; -v adds tracebacks and logs.\n\n"
-        "  velo envs\n"
-        '  velo collect "+config_paths=[resources_servers/calculator/configs/calculator.yaml,'
-        'responses_api_models/local_model/configs/local_model.yaml]" \\\n'
-        "      +input_jsonl_fpath=resources_servers/calculator/data/example.jsonl +output_jsonl_fpath=rollouts.jsonl\n"
-        "  velo show rollouts.jsonl"
+    from velodrome.timing.screen import fitted, painted, screen_width
+
+    blocks = []
+    for title, verbs in GROUPS.items():
+        lines = [f"  {verb:<10} {VERBS[verb]}" for verb in verbs if verb in VERBS]
+        blocks.append("\n".join([painted(title, "bold", sys.stdout), *lines]))
+    text = "\n\n".join(
+        [
+            "usage: velo <verb> [arguments]",
+            *blocks,
+            painted("to begin", "bold", sys.stdout)
+            + "\n  velo collect calculator local_model -o rollouts.jsonl"
+            + "\n  velo view rollouts.jsonl",
+            "Each verb has --help with examples; -v adds tracebacks and logs. A terminal gets tables,"
+            " a pipe JSON; --json is JSON everywhere.",
+        ]
     )
+    return fitted(text, screen_width(sys.stdout), hang=0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,7 +126,7 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
     try:
         module = import_module(f"velodrome.cli.{MODULES.get(verb, verb)}")
         if hasattr(module, "VERB") and ("-h" in rest or "--help" in rest):
-            print(module.VERB.help())
+            print(module.VERB.help(help_width()))
             return 0
         with within_page():
             code: int = settled(module.run(rest))
@@ -146,11 +162,13 @@ def _stdout_closed() -> int:
 def _print_error(error: VelodromeError, verbose: bool, verb: str) -> None:
     from velodrome.settings import mask_text
     from velodrome.timing.invisible import escaped
+    from velodrome.timing.screen import fitted, page_width, painted
 
     declared = getattr(sys.modules.get(f"velodrome.cli.{MODULES.get(verb, verb)}"), "VERB", None)
     text = str(error) if declared is None else declared.as_typed(str(error))
+    name = painted("velo:", "red", sys.stderr)
     for line in mask_text(text).strip("\n").split("\n"):
-        print(f"velo: {escaped(line)}", file=sys.stderr)
+        print(fitted(f"{name} {escaped(line)}", page_width(sys.stderr), hang=6), file=sys.stderr)
     if verbose and error.__cause__ is not None:
         _trace(error.__cause__)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from velodrome.cli.options import load_options
-from velodrome.cli.streams import say
+from velodrome.cli.streams import help_width, say
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.settings.model import Settings
@@ -31,21 +31,21 @@ class PullFlags(Settings):
 VERB = Verb(
     usage="velo model pull [NAME]      fetch a local model into the cache, checked by its hash\n"
     "velo model list             list the local models\n"
-    "velo model serve +config_paths=[…] [+key=value …]\n"
-    "                            serve a scripted model over HTTP, faults included (docs/models.md)",
+    "velo model serve CONFIG [+key=value …]\n"
+    "                            serve a scripted model, faults included",
     about="Local weights, and a scripted model behind HTTP.",
     settings={"settings of serve": ModelServeOptions},
     plus=True,
     more="""examples:
   velo model pull
-  velo model serve +config_paths=[responses_api_models/scripted_model/configs/scripted_model.yaml] +port=8000""",
+  velo model serve scripted_model --port 8000""",
 )
 
 
 def run(argv: Sequence[str]) -> int:
     """Pull, list or serve."""
     if not argv:
-        print(VERB.help())
+        print(VERB.help(help_width()))
         return 0
     what, *rest = argv
     if what == "serve":

@@ -13,13 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from velodrome.cli.streams import say
-from velodrome.cli.verb import plain_kind
+from velodrome.cli.verb import SHORT, is_option, plain_kind
 from velodrome.errors import InputError
 from velodrome.settings.files import PACKAGE, find_file, is_pattern
 from velodrome.settings.installed import installed_names, installed_place
@@ -27,7 +26,6 @@ from velodrome.settings.model import Settings, field_names, ordered_fields
 from velodrome.settings.names import KINDS, MODELS, RESOURCES, hint
 from velodrome.settings.overrides import Change, Word
 
-SHORT = MappingProxyType({"-o": "output", "-n": "repeats"})
 _CONFIGS = (".yaml", ".yml")
 _ROWS = (".jsonl", ".jsonl.zst")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
@@ -53,7 +51,7 @@ def option_names(model: type[Settings]) -> dict[str, tuple[str, FieldInfo]]:
     """The options of a model, each with the setting that it stands for: `--repeats` is `num_repeats`."""
     found: dict[str, tuple[str, FieldInfo]] = {}
     for name, each in ordered_fields(model).items():
-        if plain_kind(each.annotation) in (str, int, float, bool, Path) or _is_choice(each):
+        if is_option(each):
             names = field_names(name, each)
             found |= {f"--{typed.replace('_', '-')}": (names[0], each) for typed in (name, *names)}
             found |= {short: (names[0], each) for short, long in SHORT.items() if long == name}
@@ -115,7 +113,7 @@ def _read_option(
             problems.append(f"{option} needs a value: {option} {'FILE' if kind is Path else 'VALUE'}")
             return
         value = waiting.pop(0)
-    read.words.append(Change((name,), value if kind in (str, Path) or _is_choice(each) else _scalar(value)))
+    read.words.append(Change((name,), _scalar(value) if kind in (int, float, bool) else value))
 
 
 def _scalar(text: str) -> Any:
@@ -124,10 +122,6 @@ def _scalar(text: str) -> Any:
     if not _NUMBER.fullmatch(text):
         return text
     return int(text) if text.lstrip("-").isdigit() else float(text)
-
-
-def _is_choice(each: FieldInfo) -> bool:
-    return "Literal" in str(each.annotation) and plain_kind(each.annotation) is not int
 
 
 def _is_input(word: str) -> bool:

@@ -4,7 +4,6 @@ the rollouts first. Training runs and traces are told apart by what is given.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from pydantic import Field
 
 from velodrome.cli.page import page_path, patient_profile, write_page
 from velodrome.cli.profile_training import of_training, show_merged, show_training
+from velodrome.cli.tables import print_lines, print_text
 from velodrome.cli.verb import Verb, argument, optional_value, read_flags
 from velodrome.errors import InputError
 from velodrome.records.other_files import other_file
@@ -119,9 +119,8 @@ def rollouts_files(words: Sequence[str]) -> list[Path]:
 def show(profile: Json, *, as_json: bool, top: int) -> None:
     """The profile on stdout."""
     if as_json:
-        print(printed_json(profile))
+        print_lines(printed_json(profile))
         return
     from velodrome.profiling.profile_text import profile_report
-    from velodrome.timing.report import for_stream
 
-    print(for_stream(profile_report(profile, top=top), sys.stdout))
+    print_text(profile_report(profile, top=top))

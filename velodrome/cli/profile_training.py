@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from velodrome.cli.streams import reassured
+from velodrome.cli.tables import print_lines, print_text
 from velodrome.errors import InputError
 from velodrome.settings.files import file_problem, way_to_file
 from velodrome.timing.invisible import printed_json
-from velodrome.timing.report import for_stream
 
 Json = dict[str, Any]
 
@@ -49,7 +48,7 @@ def show_training(words: Sequence[str], *, as_json: bool, top: int) -> None:
     with reassured(f"reading {path}"):
         result = read_training(path) if is_run else read_torch_trace(path)
     report = training_report if is_run else torch_report
-    print(printed_json(result) if as_json else for_stream(report(result, top=top), sys.stdout))
+    print_lines(printed_json(result)) if as_json else print_text(report(result, top=top))
 
 
 def show_merged(out: Path, words: Sequence[str], *, as_json: bool) -> None:
@@ -69,4 +68,4 @@ def show_merged(out: Path, words: Sequence[str], *, as_json: bool) -> None:
     check_room(out)
     with reassured(f"merging into {out}"):
         result = merge(out, paths)
-    print(printed_json(result) if as_json else for_stream(merge_report(result), sys.stdout))
+    print_lines(printed_json(result)) if as_json else print_text(merge_report(result))

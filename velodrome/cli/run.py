@@ -27,17 +27,20 @@ class RunOptions(ServingOptions, HeadOptions):
 
 
 VERB = Verb(
-    usage="velo run +config_paths=[a.yaml,b.yaml] [--dev] [+key=value …]      (also: ng_run)",
+    usage="velo run CONFIG … [--dev] [--setting VALUE …]\n"
+    "velo run +config_paths=[a.yaml,b.yaml] [+key=value …]      (also: ng_run)",
     about="""\
 Start every server of the config, each in its own process, and a head server that knows them. While servers run,
-velo collect needs no config. A server that dies is restarted at the same address. Ctrl-C stops them all.""",
+velo collect needs no config. A server that dies is restarted at the same address. Ctrl-C stops them all. CONFIG is a
+name (velo envs, local_model, openai_model) or a .yaml file.""",
     settings={"settings (docs/serving.md)": RunOptions},
     plus=True,
     more="""exit code: 0 stopped by Ctrl-C or SIGTERM, 1 a server did not start, 2 a mistake in the config
 
 examples:
-  ng_run "+config_paths=[resources_servers/calculator/configs/calculator.yaml,model.yaml]"
-  velo run +config_paths=[my.yaml] --dev
+  velo run calculator local_model
+  velo run my.yaml --dev
+  ng_run +config_paths=[my_environment.yaml,my_model.yaml]
   velo run +config_paths=[my.yaml] +num_workers=4 +head_server.port=11001""",
 )
 

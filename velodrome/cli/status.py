@@ -11,8 +11,10 @@ from typing import Any
 import orjson
 
 from velodrome.cli.options import HeadOptions, load_options
+from velodrome.cli.tables import print_lines, print_text
 from velodrome.cli.verb import Verb
 from velodrome.errors import InputError, ServerError
+from velodrome.timing.report import table as columns_of
 
 VERB = Verb(
     usage="velo status [--json] [+key=value …]\nvelo status FILE [--json]",
@@ -49,9 +51,9 @@ def run(argv: Sequence[str]) -> int:
         host, port = head_address(config.settings)
         raise ServerError(f"no servers run: no head server answers at {host}:{port} (start them with velo run)")
     if "--json" in argv:
-        print(orjson.dumps(head.instances, option=orjson.OPT_INDENT_2).decode())
+        print_lines(orjson.dumps(head.instances, option=orjson.OPT_INDENT_2).decode())
     else:
-        print(table(head.instances))
+        print_text(table(head.instances))
     return 0 if head.instances and all(each["status"] == "ok" for each in head.instances) else 1
 
 
@@ -60,7 +62,10 @@ def run_status(output: Path, *, as_json: bool) -> int:
     from velodrome.collector.watch.live_state import read_live_state
 
     state = read_live_state(output)
-    print(orjson.dumps(state, option=orjson.OPT_INDENT_2).decode() if as_json else run_text(output, state))
+    if as_json:
+        print_lines(orjson.dumps(state, option=orjson.OPT_INDENT_2).decode())
+    else:
+        print_text(run_text(output, state))
     runs = "finished_at" not in state and state["alive"] is not False
     return 0 if runs or ("finished_at" in state and state["done"] >= state["total"]) else 1
 
@@ -94,11 +99,7 @@ def run_text(output: Path, state: dict[str, Any]) -> str:
 def table(instances: Sequence[dict[str, Any]]) -> str:
     """The servers as aligned columns."""
     several = [{**each, "pid": each.get("pids") or each.get("pid")} for each in instances]
-    rows = [[*_COLUMNS], *([_shown(each.get(column)) for column in _COLUMNS] for each in several)]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return columns_of(_COLUMNS, ([_shown(each.get(column)) for column in _COLUMNS] for each in several), left=4)
 
 
 def _shown(value: Any) -> str:

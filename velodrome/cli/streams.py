@@ -19,6 +19,7 @@ from typing import Any, TextIO
 ESCAPED = "velodrome.escaped"
 PATIENCE_S = 2.0
 EVERY_S = 5.0
+WIDEST_HELP = 100
 
 
 def say(line: str) -> None:
@@ -51,6 +52,13 @@ def reassured(what: str) -> Iterator[Callable[[str], None]]:
     finally:
         over.set()
         reporter.join()
+
+
+def help_width() -> int:
+    """How wide help is: the terminal, but no wider than is easy to read; 80 columns on a pipe."""
+    from velodrome.timing.screen import screen_width
+
+    return min(screen_width(sys.stdout), WIDEST_HELP)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from pydantic import Field
 
 from velodrome.cli.plain import config_names, read_plain
 from velodrome.cli.streams import reassured
+from velodrome.cli.tables import ink, print_lines, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.examiner.examination import MOST_TASKS, RULES, examine_subject, known_rules
@@ -19,7 +19,6 @@ from velodrome.settings.model import Settings
 from velodrome.settings.overrides import Word
 from velodrome.settings.values import Count, FilePath, Names, Text
 from velodrome.timing.invisible import escaped, printed_json
-from velodrome.timing.report import for_stream
 
 BROKEN = 3  # the exit code for a broken rule, as for findings of velo check
 
@@ -61,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
     flags = read_flags(ExamFlags, [word for word in argv if word not in overrides], "velo test")
     if flags.listed:
         width = max(map(len, RULES))
-        print("\n".join(f"{name:<{width}}  {rule.about}" for name, rule in RULES.items()))
+        print_text("\n".join(f"{name:<{width}}  {rule.about}" for name, rule in RULES.items()))
         return 0
     if not flags.name:
         raise InputError("no environment: give one, as in velo test calculator (see velo envs)")
@@ -71,10 +70,18 @@ def run(argv: Sequence[str]) -> int:
         work = examine_subject(subject, only=flags.only, most_tasks=flags.most_tasks, strict=flags.strict, tell=tell)
         report = asyncio.run(work)
     if flags.as_json:
-        print(printed_json(report.as_json()))
+        print_lines(printed_json(report.as_json()))
     else:
-        print(for_stream("\n".join(map(escaped, report.lines())), sys.stdout))
+        print_text("\n".join(map(_marked, map(escaped, report.lines()))))
     return 0 if report.passed else BROKEN
+
+
+def _marked(line: str) -> str:
+    """A line of the report with what became of its rule in a colour."""
+    for word, style in (("passed", "green"), ("broken", "red"), ("not checked", "yellow")):
+        if line.startswith(f"  {word}"):
+            return line.replace(word, ink(word, style), 1)
+    return line
 
 
 def _words(flags: ExamFlags, overrides: Sequence[str]) -> list[Word]:

@@ -17,11 +17,12 @@ from typing import Any
 import orjson
 
 from velodrome.cli import main
-from velodrome.cli.streams import say
+from velodrome.cli.streams import help_width, say
 from velodrome.cli.tables import print_lines, print_text, wants_json
 from velodrome.errors import InputError
 from velodrome.settings.names import hint
 from velodrome.timing.report import duration
+from velodrome.timing.screen import paragraphs
 from velodrome.timing.stop_signals import StopSignals
 from velodrome.training.assignments import parse
 from velodrome.training.explain import plan_json, plan_text, recipe_help, recipe_list
@@ -68,7 +69,10 @@ def run(argv: Sequence[str]) -> int:
     if flags & {"--list", "-h", "--help"}:
         if problems:
             raise InputError(*problems)
-        print(recipe_list() if "--list" in flags else recipe_help(find(name)) if name else HELP)
+        if name or "--list" in flags:
+            print_text(recipe_help(find(name)) if name and "--list" not in flags else recipe_list())
+        else:
+            print(paragraphs(HELP, help_width()))
         return 0
     if name is None:
         raise InputError("which recipe? velo train --list shows them")

@@ -11,17 +11,21 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from velodrome.errors import InputError
-from velodrome.settings.model import Settings, ordered_fields, problem_lines, setting_rows
+from velodrome.settings.model import Settings, field_names, ordered_fields, problem_lines, setting_rows
 from velodrome.settings.names import hint
+from velodrome.timing.screen import USUAL, fitted, paragraphs
 
 F = TypeVar("F", bound=Settings)
+
+MOST_NAME = 26  # columns of a name in --help
+SHORT = MappingProxyType({"-o": "output", "-n": "repeats"})
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,29 @@ class Verb:
     plus: bool = False  # whether settings are typed as +name=value
     plus_parts: tuple[str, ...] = ()  # the models whose settings are, in a verb whose others are flags
 
-    def help(self) -> str:
-        """What `--help` prints."""
-        usage = "\n       ".join(self.usage.splitlines())
-        tables = [f"{title}:\n{self.lines(model)}" for title, model in self.settings.items()]
-        return "\n\n".join(filter(None, [f"usage: {usage}", self.about, *tables, self.more]))
+    def help(self, width: int = USUAL) -> str:
+        """What `--help` prints, in lines of so many columns."""
+        lines = [
+            fitted(f"{'       ' if at else 'usage: '}{line}", width, hang=11)
+            for at, line in enumerate(self.usage.splitlines())
+        ]
+        tables = [f"{title}:\n{self.lines(model, width)}" for title, model in self.settings.items()]
+        parts = ["\n".join(lines), paragraphs(self.about, width), *tables, self._options(width)]
+        return "\n\n".join(filter(None, [*parts, paragraphs(self.more, width)]))
+
+    def _options(self, width: int) -> str:
+        """The options that are named otherwise than the setting they stand for."""
+        rows = []
+        for model in filter(self.has_plus, self.settings.values()):
+            for name, each in ordered_fields(model).items():
+                setting = field_names(name, each)[0]
+                if setting != name and is_option(each):
+                    short = "".join(f"{letter}, " for letter, long in SHORT.items() if long == name)
+                    rows.append((f"{short}--{_dashed(name)}", f"+{setting}"))
+        if not rows:
+            return ""
+        title = fitted("short options; any other setting has one, too: --limit 3 is +limit=3", width, hang=0)
+        return f"{title}\n{two_columns(rows, width)}"
 
     def as_typed(self, text: str) -> str:
         """A message of the package with switches as they are typed: "set overwrite" becomes "give --overwrite"."""
@@ -54,11 +76,9 @@ class Verb:
         """Whether settings of this model are typed as +name=value: all of the verb's, or those of one of its parts."""
         return self.plus or model.__name__ in self.plus_parts
 
-    def lines(self, model: type[Settings]) -> str:
-        """The settings of a model, one line each."""
-        rows = [(typed, text) for typed, text, _ in self.rows(model)]
-        width = min(38, max(len(typed) for typed, _ in rows))
-        return "\n".join(f"  {typed:<{width}}  {text}" for typed, text in rows)
+    def lines(self, model: type[Settings], width: int = USUAL) -> str:
+        """The settings of a model, one below the other."""
+        return two_columns([(typed, text) for typed, text, _ in self.rows(model)], width)
 
     def rows(self, model: type[Settings]) -> list[tuple[str, str, str]]:
         """Of each setting: how it is typed, its description with the default, and the default."""
@@ -68,6 +88,27 @@ class Verb:
             (f"+{name}" if self.has_plus(model) else _typed(name, each), text, default)
             for (name, text, default), each in zip(rows, fields, strict=True)
         ]
+
+
+def two_columns(rows: Sequence[tuple[str, str]], width: int) -> str:
+    """Names and texts beside each other; where that does not fit, the text is below its name."""
+    column = min(MOST_NAME, width // 2 - 4, max(len(name) for name, _ in rows))
+    lines = []
+    for name, text in rows:
+        longest = max(map(len, text.split()), default=0)
+        if column + 4 + longest > width:
+            lines += [f"  {name}", fitted(f"      {text}", width, hang=0)]
+        elif len(name) > column:
+            lines += [f"  {name}", fitted(f"{'':<{column + 4}}{text}", width, hang=0)]
+        else:
+            lines.append(fitted(f"  {name:<{column}}  {text}", width, hang=column + 2))
+    return "\n".join(lines)
+
+
+def is_option(each: FieldInfo) -> bool:
+    """Whether a setting can be given as an option: one value, not a mapping."""
+    kind = plain_kind(each.annotation)
+    return kind in (str, int, float, bool, Path) or get_origin(kind) is Literal
 
 
 class JsonFlag(Settings):

@@ -27,10 +27,11 @@ class VerifyOptions(VerifySettings, ServerOptions, ConnectionLimits):
 
 
 VERB = Verb(
-    usage="velo verify [ROLLOUTS] [+key=value …]",
+    usage="velo verify ROLLOUTS ENVIRONMENT [-o SCORED] [--setting VALUE …]\nvelo verify [ROLLOUTS] [+key=value …]",
     about="""\
 Score a saved file with its environment: rollouts collected with +defer_verification=true, or finished ones with another
-config. Scores go to a new file under the same keys; the same command again continues where it stopped.""",
+config. Scores go to a new file under the same keys; the same command again continues where it stopped. ENVIRONMENT is
+the name of a config (velo envs), or a .yaml file.""",
     settings={"settings (docs/collect.md#deferred-verification)": VerifyOptions},
     plus=True,
     more="""\
@@ -38,7 +39,8 @@ config. Scores go to a new file under the same keys; the same command again cont
                                  while servers run
 
 examples:
-  velo verify rollouts.jsonl "+config_paths=[resources_servers/calculator/configs/calculator.yaml]"
+  velo verify rollouts.jsonl calculator
+  velo verify rollouts.jsonl strict.yaml -o strict.jsonl
   velo verify rollouts.jsonl +output_jsonl_fpath=strict.jsonl +config_paths=[strict.yaml]""",
 )
 
