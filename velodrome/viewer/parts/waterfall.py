@@ -26,6 +26,7 @@ MOST_SPANS = 20_000
 MOST_APART = 1_500  # beyond it narrow neighbours are merged
 MOST_ROWS = 8  # of one lane
 _NARROW = 100 / 1200  # percent: a pixel of a wide screen
+_CROWD = 4 * _NARROW  # how wide a bar of several spans may be
 _NAMED = 7.0  # percent: a bar from here on has its name in it
 _ROW, _LANE_GAP, _TOP = 17, 7, 18  # pixels
 _DEEPEST = 12
@@ -185,24 +186,19 @@ def _together(rows: list[list[_Bar]]) -> list[_Bar]:
 
 
 def _merged(rows: list[list[_Bar]]) -> list[list[_Bar]]:
-    """The rows, with neighbours that are narrower than a pixel as one bar."""
+    """The rows, with neighbours that are a few pixels wide together, and less than one apart, as one bar."""
     result = []
     for row in filter(None, rows):
         bars: list[_Bar] = []
         for bar in row:
             last = bars[-1] if bars else None
-            if last and max(bar.end - bar.start, bar.start - last.end) < _NARROW and _is_crowd(last):
+            if last and bar.end - last.start < _CROWD and bar.start - last.end < _NARROW:
                 last.end = max(last.end, bar.end)
                 last.spans.extend(bar.spans)
             else:
                 bars.append(_Bar(bar.start, bar.end, [*bar.spans]))
         result.append(bars)
     return result
-
-
-def _is_crowd(bar: _Bar) -> bool:
-    """Whether a narrow neighbour may join it: it is narrow itself, or made of such."""
-    return len(bar.spans) > 1 or bar.end - bar.start < _NARROW
 
 
 def _shown(bar: _Bar, y: int, spans: Sequence[ShownSpan], hrefs: Mapping[int, str]) -> Json:
