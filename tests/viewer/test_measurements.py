@@ -150,7 +150,7 @@ def test_a_reader_that_dies_is_reported_and_tried_again_when_the_page_is_loaded_
 def test_the_numbers_of_a_file_that_is_gone_go_with_it_and_come_back_with_it(run: Path):
     kept = run.read_bytes()
     with viewing(run, measurements=quick()) as client:
-        pulsing(client, "/run/baseline", "pass@4")
+        pulsing(client, "/run/baseline", "tokens_per_s")
         run.unlink()
         words = pulsing(client, "/run/baseline", "the file is gone")
         assert "pass@4" not in words

@@ -38,11 +38,11 @@ def test_numbers_that_are_of_these_rollouts_are_used(run: Path):
     save(run, "profile", left_profile(run))
     with viewing(run) as client:
         page = wait_for(client, "/run/baseline", "Left Here")
-        assert "left_here 4,242" in wait_for(client, "/run/baseline", "pass@4").words
+        assert "left_here 4,242" in wait_for(client, "/run/baseline", "tokens_per_s").words
         with run.open("ab") as stream:
             stream.write(orjson.dumps(rollout(77, 0, Random(5))) + b"\n")
     with viewing(run) as client:
-        assert "left_here" not in wait_for(client, "/run/baseline", "pass@4").words
+        assert "left_here" not in wait_for(client, "/run/baseline", "tokens_per_s").words
     assert "Rollout Total" not in page.words
 
 
