@@ -99,6 +99,12 @@ def test_a_key_that_was_tried_again_is_listed_once(tmp_path: Path, index_of: Ope
     assert index.find("b/0") == FAILED + 5
 
 
+def test_failures_whose_keys_failed_again_are_found_in_any_order(index_of: OpenIndex):
+    index = index_of([], [failure("a"), failure("b"), failure("a", error="timeout")])
+    assert [entry.number for entry in index.select(Query.parse("error:timeout"))] == [FAILED + 3]
+    assert [entry.number for entry in index.select(Query.parse("key:b"))] == [FAILED + 2]
+
+
 def test_a_histogram_counts_every_value_once(index_of: OpenIndex):
     rewards = [0.0, 0.1, 0.25, 0.5, 0.5, 0.99, 1.0, None]
     index = index_of([rollout("a", repeat, reward=reward) for repeat, reward in enumerate(rewards)], [failure("b")])

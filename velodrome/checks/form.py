@@ -84,17 +84,17 @@ class DuplicateKeys(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.keys, self.lines = array("q"), array("Q")
+        self.keys, self.places = array("q"), array("Q")
 
     def add(self, batch: RowBatch) -> None:
         keyed = [one for one in batch if one.key is not None]
         self.keys.extend([hash(one.key) for one in keyed])
-        self.lines.extend([self.seen.line(one) for one in keyed])
+        self.places.extend([self.seen.line(one) for one in keyed])
 
     def end_file(self) -> None:
         """Keys of other files may be the same: those are other runs."""
         self.hit_lines(self._again())
-        self.keys, self.lines = array("q"), array("Q")
+        self.keys, self.places = array("q"), array("Q")
 
     def _again(self) -> list[int]:
         import numpy as np
@@ -102,7 +102,7 @@ class DuplicateKeys(Check):
         keys = np.frombuffer(self.keys, np.int64)
         order = np.argsort(keys, kind="stable")
         again = order[1:][keys[order][1:] == keys[order][:-1]]
-        return sorted(self.lines[place] for place in again)
+        return sorted(self.places[place] for place in again)
 
     def findings(self) -> Iterator[Finding]:
         again = self._again()

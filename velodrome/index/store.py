@@ -74,9 +74,10 @@ def _add_failures(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> 
     _forget_failures(connection, rows)
     kept = "SELECT 1 FROM entry WHERE key = ?"
     last = {row.key: row for row in rows if not connection.execute(kept, (row.key,)).fetchone()}
-    _insert(connection, list(last.values()))
+    listed = sorted(last.values(), key=lambda row: row.entry[0])  # columns are in the order of numbers
+    _insert(connection, listed)
     failures = []
-    for row in last.values():
+    for row in listed:
         boundary, _, message = row.error.partition(":")
         failures.append((row.entry[0], boundary, pattern(message.strip()), row.error))
     connection.executemany("INSERT INTO failure VALUES (?, ?, ?, ?)", failures)
