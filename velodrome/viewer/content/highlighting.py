@@ -18,7 +18,7 @@ from velodrome.viewer.content.blocks import scrolling
 from velodrome.viewer.parts.safe_text import visible
 
 MOST_CODE = 20_000  # characters
-_LONGEST_LINE = 2_000
+_LONGEST_LINE = 1_000
 _MOST = {"/*": 200, "<!--": 200, "<<": 200}  # beginnings whose end a lexer looks for from each of them
 _GAP = re.compile(r"\s{200}")
 
@@ -28,7 +28,7 @@ diff patch udiff | docker dockerfile | go golang | haskell hs | html | ini | jav
 json json5 jsonc jsonl | julia jl | kotlin kt | latex tex | lua | perl | php | powershell | pycon python-repl |
 python py py3 python3 ipython | r | ruby rb | rust rs | scala | sql postgres postgresql sqlite mysql | swift | toml |
 typescript ts tsx | xml svg xhtml | yaml yml
-"""  # the name that Pygments knows, and others; its own lexers for Java and C# can take minutes, so theirs is that of C++
+"""  # the name that Pygments knows, and others. Its lexers for Java and C# can take minutes: theirs is that of C++
 LANGUAGES = {name: group.split()[0] for group in _GROUPS.split("|") for name in group.split()}
 _KINDS: tuple[tuple[_TokenType, str], ...] = (  # the first that fits
     (Comment, "c"),
@@ -68,7 +68,7 @@ def coloured(text: str, language: str) -> Markup | None:
     length = 0
     run, kind = "", ""
     try:
-        for _, token, value in _lexer(name).get_tokens_unprocessed(text):
+        for _, token, value in _lexer(name).get_tokens_unprocessed(text + "\n"):  # some need a whole last line
             length += len(value)
             now = _kind(token)
             if now != kind and not value.isspace():
@@ -77,8 +77,8 @@ def coloured(text: str, language: str) -> Markup | None:
             run += value
     except HOSTILE:
         return None
-    parts.append(_span(kind, run))
-    return Markup("".join(parts)) if length == len(text) else None
+    parts.append(_span(kind, run.removesuffix("\n")))
+    return Markup("".join(parts)) if length == len(text) + 1 else None
 
 
 def _bounded(text: str) -> bool:
