@@ -37,6 +37,7 @@ VERBS = {
     "train": "teach a small policy by a scripted teacher, then PPO",
     "model": "pull and list local models, serve a scripted one",
     "config": "print the resolved configuration, secrets masked",
+    "completion": "a script that completes commands in bash, zsh or fish",
 }
 GROUPS = {
     "collect and score": ("collect", "verify", "rerun", "run", "status", "merge"),
