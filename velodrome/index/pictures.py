@@ -19,6 +19,7 @@ from velodrome.errors import InputError
 from velodrome.index.answer_types import FAILED
 from velodrome.index.columns import PASS_REWARD, Column, Columns, Mask
 from velodrome.index.query import typed
+from velodrome.settings.names import hint
 
 Interval = tuple[float, float]
 Estimate = Callable[[list[float], list[float], Interval | None], Interval | None]
@@ -182,7 +183,11 @@ def summary_of(columns: Columns, allowed: Mask, estimate: Estimate) -> RewardSum
     if low == high and low in (0.0, 1.0):  # it could have been the other
         share_of = (0.0, 1.0)
     interval = estimate(values.tolist(), weights[tried].tolist(), share_of)
-    return RewardSummary(len(rewards), len(values), float(rewards.mean()), float(values.mean()), interval)
+    keyed = np.zeros(len(weights), bool)  # a rollout without a key has a task that metrics and comparisons leave out
+    keyed[tasks[~np.isnan(columns["repeat"][allowed])]] = True
+    own = values[keyed[tried]]
+    mean_of_tasks = float(own.mean()) if len(own) else None
+    return RewardSummary(len(rewards), len(own), float(rewards.mean()), mean_of_tasks, interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +202,10 @@ class FieldGroup:
 
 def by_field(columns: Columns, name: str, estimate: Estimate) -> list[FieldGroup]:
     """The rewards by a field. Of a text the most frequent values, then all others as one group."""
-    scored = ~np.isnan(columns["reward"])
-    if name in columns.names.texts:
+    scored, names = ~np.isnan(columns["reward"]), columns.names
+    if name not in (*names.texts, *names.numbers):
+        raise InputError(f'by: no field "{name:.60}"{hint(name, [*names.texts, *names.numbers])}')
+    if name in names.texts:
         masks = _by_text(columns, name, scored)
     else:
         parts, places = cut(name, np.where(scored, columns.field(name, "by"), np.nan))

@@ -315,7 +315,7 @@ def failure_chart(failures: FailurePictures, links: Links) -> Json | None:
                 (
                     kind,
                     Mark(
-                        f"{when}: {group.value} {group.count}",
+                        f"{when}: {group.value}, {many(group.count, 'failure')}",
                         group.count,
                         links.rollouts(q=group.where),
                         (when, group.value, count(group.count)),
