@@ -12,6 +12,7 @@ from velodrome.index.answer_types import (
     Point,
     Repeats,
     State,
+    TaskCounts,
     TaskSummary,
 )
 from velodrome.index.index import Index
@@ -30,6 +31,7 @@ __all__ = [
     "Repeats",
     "Sort",
     "State",
+    "TaskCounts",
     "TaskSummary",
     "matching_lines",
 ]

@@ -79,6 +79,18 @@ class TaskSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskCounts:
+    """How many tasks a list has. Metrics do not count those that only failed, nor rollouts without a task in their key.
+
+    Such a rollout is listed as a task of its own.
+    """
+
+    listed: int
+    only_failed: int
+    without_key: int
+
+
+@dataclass(frozen=True, slots=True)
 class Repeats:
     """Part of the rollouts of one task, by repeat; the summary and the mean time cover all of them."""
 

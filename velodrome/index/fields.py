@@ -49,7 +49,7 @@ FIELDS = (
     Field("total_s", attrgetter("total_s"), "time"),
     Field("model_s", lambda facts: facts.seconds("model_s")),
     Field("tools_s", lambda facts: facts.seconds("tools_s")),
-    Field("verify_s", lambda facts: facts.seconds("verify_s")),
+    Field("verify_s", lambda facts: None if facts.verified_later else facts.seconds("verify_s")),
     Field("queue_s", lambda facts: facts.seconds("queue_s")),
     Field("retries", lambda facts: facts.count("retries")),
     Field("repeat", lambda facts: None if facts.task is None else facts.repeat),

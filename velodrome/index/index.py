@@ -35,6 +35,7 @@ from velodrome.index.answer_types import (
     Point,
     Repeats,
     State,
+    TaskCounts,
     TaskSummary,
 )
 from velodrome.index.builder import Builder, open_lines
@@ -253,7 +254,7 @@ class Index:
 
         return self._listed(answer)
 
-    def count_tasks(self, query: Query) -> int:
+    def count_tasks(self, query: Query) -> TaskCounts:
         """How many tasks have a rollout that matches."""
         return self._query(lambda columns: lists.count_tasks(columns, query))
 

@@ -10,7 +10,7 @@ import orjson
 
 import velodrome.index.database as database
 from velodrome.errors import InputError
-from velodrome.index.answer_types import STATES, Entry, Page, Repeats, TaskSummary
+from velodrome.index.answer_types import STATES, Entry, Page, Repeats, TaskCounts, TaskSummary
 from velodrome.index.columns import INTEGERS, Column, Columns, Mask, Positions
 from velodrome.index.conditions import all_matching, matching
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
@@ -145,9 +145,13 @@ def _of_tasks(columns: Columns, tasks: Positions) -> Mask:
     return mask
 
 
-def count_tasks(columns: Columns, query: Query) -> int:
-    """How many tasks have a matching rollout."""
-    return len(np.unique(columns["task"][all_matching(columns, query)]))
+def count_tasks(columns: Columns, query: Query) -> TaskCounts:
+    """How many tasks have a matching rollout, and which of them metrics do not count."""
+    matched = np.unique(columns["task"][all_matching(columns, query)])
+    kept, keyed = (np.zeros(len(columns.tasks["n"]), bool) for _ in range(2))
+    kept[columns.tasks["n"] > 0] = True
+    keyed[columns["task"][~np.isnan(columns["repeat"])]] = True
+    return TaskCounts(len(matched), int((~kept & keyed)[matched].sum()), int((~keyed)[matched].sum()))
 
 
 def _summary(columns: Columns, task: int, matching: int | None = None) -> TaskSummary:

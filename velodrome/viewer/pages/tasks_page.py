@@ -56,9 +56,13 @@ def _tally(source: ViewedFile, query: Query) -> str:
     count = source.soon(("tasks", query.text), lambda index: index.count_tasks(query))
     if count is None:
         return "counting"
-    if not query.terms:
-        return many(count, "task")
-    return f"{many(count, 'task')} {'has' if count == 1 else 'have'} a matching rollout"
+    if query.terms:
+        return f"{many(count.listed, 'task')} {'has' if count.listed == 1 else 'have'} a matching rollout"
+    others = [f"{count.only_failed:,} with failed attempts alone"] if count.only_failed else []
+    others += [f"{many(count.without_key, 'rollout')} without a task in the key"] if count.without_key else []
+    counted = count.listed - count.only_failed - count.without_key
+    tasks = many(count.listed, "task")
+    return f"{tasks}: {counted:,} that metrics count, {', '.join(others)}" if others else tasks
 
 
 def _columns(links: Links, q: str, sort: Sort, *, filtered: bool) -> list[Column]:
