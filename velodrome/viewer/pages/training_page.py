@@ -1,15 +1,118 @@
-"""Training runs."""
+"""The page of a training run, live while it trains; and the curves of several over each other."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from velodrome.errors import InputError
+from velodrome.viewer.pages.links import Served
+from velodrome.viewer.parts.render import count, number
+from velodrome.viewer.runs.known_runs import KnownRuns
+from velodrome.viewer.runs.run_summary import held
+from velodrome.viewer.runs.training_curves import PHASES, drawn, is_number, last_step, shares
+from velodrome.viewer.runs.training_run import TrainingData, TrainingRun
+
+Json = dict[str, Any]
+
+_MOST_SETTINGS = 300
+_LETTERS = "ABCDEFGHIJKL"
 
 
-def training_page(*args: Any) -> dict[str, Any]:
-    raise InputError("not there yet")
+def training_page(run: TrainingRun, runs: KnownRuns) -> Json:
+    """What the template needs."""
+    data = run.read()
+    live = runs.summary(runs.named(run.slug)).live or held(run.path / ".lock")
+    return {
+        "name": run.name,
+        "path": str(run.path),
+        "live": live,
+        "status": _status(data, live),
+        "figures": list(_figures(data)),
+        "pictures": list(drawn([data], [run.name])),
+        "time": shares(data),
+        "thinned": _thinned(data),
+        "episodes": [_episodes(run, file.name, file.size, file.at, runs) for file in data.episodes],
+        "checkpoints": data.checkpoints[::-1],
+        "traces": data.traces,
+        "settings": list(flat_settings(data.settings))[:_MOST_SETTINGS],
+        "compare": Served(run.slug).compare_with() if len(_training(runs)) > 1 else None,
+        "listed": len(runs.all()) > 1,
+    }
 
 
-def curves_page(*args: Any) -> dict[str, Any]:
-    raise InputError("not there yet")
+def curves_page(runs: Sequence[TrainingRun]) -> Json:
+    """Several runs: every curve that one of them has, and the settings in which they differ."""
+    data = [run.read() for run in runs]
+    settings = [dict(flat_settings(each.settings)) for each in data]
+    names = dict.fromkeys(name for each in settings for name in each)
+    differ = [(name, [each.get(name, "–") for each in settings]) for name in names]
+    slugs = [run.slug for run in runs]
+    return {
+        "runs": [
+            {"letter": letter, "name": run.name, "href": Served(run.slug).training(), "style": at % 8}
+            for at, (letter, run) in enumerate(zip(_LETTERS, runs, strict=False))
+        ],
+        "pictures": list(drawn(data, list(_LETTERS[: len(runs)]))),
+        "thinned": next(filter(None, map(_thinned, data)), ""),
+        "differ": [(name, values) for name, values in differ if len(set(values)) > 1][:_MOST_SETTINGS],
+        "choose": Served("").runs(run=slugs),
+    }
+
+
+def _training(runs: KnownRuns) -> list[Any]:
+    return [run for run in runs.all() if run.found.kind == "training"]
+
+
+def _status(data: TrainingData, live: bool) -> str:
+    if not data.epochs:
+        return "training begins" if live else "no epoch has ended"
+    phase = PHASES.get(data.epochs[-1]["phase"], str(data.epochs[-1]["phase"])[:40])
+    return f"live: training, {phase}" if live else f"at rest, after {phase}"
+
+
+def _figures(data: TrainingData) -> Iterator[tuple[str, str]]:
+    """The newest numbers; evaluations say how actions were chosen."""
+    last = data.epochs[-1] if data.epochs else {}
+    total = (
+        data.settings.get("trainer", {}).get("total_timesteps")
+        if isinstance(data.settings.get("trainer"), dict)
+        else None
+    )
+    of = f" of {count(total)}" if is_number(total) else ""
+    yield "agent steps", f"{count(last_step([data]))}{of}"
+    for greedy, label in ((True, "greedy"), (False, "drawn")):
+        found = [line for line in data.evaluations if bool(line["evaluation"].get("greedy")) is greedy]
+        value = found[-1]["evaluation"].get("mean_return") if found else None
+        if is_number(value):
+            yield f"return, evaluated {label}", number(value)
+    for name, label in (("mean_return", "return in training"), ("loss", "loss"), ("sps", "steps per second")):
+        value = next((line[name] for line in reversed(data.epochs) if is_number(line.get(name))), None)
+        if value is not None:
+            yield label, count(value) if name == "sps" else number(value)
+    if last:
+        yield "epochs", count(last.get("epoch"))
+
+
+def _thinned(data: TrainingData) -> str:
+    """What was not read, in words."""
+    notes = []
+    if data.sampled:
+        notes.append(f"of a long file {len(data.epochs):,} epochs were read, evenly spread")
+    if data.scanned < data.size - 1_000_000:
+        notes.append(f"evaluations were looked for in {data.scanned / max(data.size, 1):.0%} of it so far")
+    return "; ".join(notes)
+
+
+def _episodes(run: TrainingRun, name: str, size: int, at: float, runs: KnownRuns) -> Json:
+    known = runs.at(run.path / name)
+    href = Served(known.slug).rollouts() if known else None
+    return {"name": name, "size": size, "at": at, "href": href, "drawn": "drawn" in name}
+
+
+def flat_settings(settings: Json, above: str = "") -> Iterator[tuple[str, str]]:
+    """Every setting by its whole name, as a command takes it."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from flat_settings(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"[:200], str(value)[:200]

@@ -1,0 +1,231 @@
+"""The curves of training runs, as `curves.html` draws them: values over agent steps, thinned to what a page can show.
+
+A line is the mean of some epochs per point. Evaluations are points with their standard error, those with the likeliest
+actions apart from those with drawn ones. Places are percentages from the left and pixels from the top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from velodrome.viewer.parts.render import number
+from velodrome.viewer.runs.training_run import TrainingData
+
+Json = dict[str, Any]
+Points = list[tuple[int, float]]
+
+HEIGHT = 130  # pixels of a picture
+MOST_POINTS = 300  # of a line
+MOST_MARKS = 200  # evaluations in one picture
+_OWN = {  # fields of an epoch that are drawn first, with their titles
+    "mean_return": "Return in training",
+    "teacher_return": "Return of the teacher",
+    "loss": "Loss",
+    "policy_loss": "Policy loss",
+    "value_loss": "Value loss",
+    "cross_entropy": "Cross-entropy to the teacher",
+    "agreement": "Agreement with the teacher",
+    "entropy": "Entropy",
+    "approx_kl": "KL from the policy that acted",
+    "clip_fraction": "Clipped share",
+    "explained_variance": "Explained variance",
+    "grad_norm": "Gradient norm",
+    "learning_rate": "Learning rate",
+    "sps": "Agent steps per second",
+    "mean_length": "Steps per episode",
+}
+_NOT_DRAWN = frozenset(("step", "epoch", "episodes", "rollout_ms", "update_ms"))
+PHASES = {"supervised": "teacher-forced", "ppo": "PPO"}
+PARTS = {  # of an epoch's time, from the bottom: the title, and the parts it takes together
+    "student": ("student acts", ("rollout/student_forward",)),
+    "teacher": ("teacher", ("rollout/teacher",)),
+    "environment": ("environment", ("rollout/environment",)),
+    "rollout": ("rest of the rollout", ("rollout/replay_store", "rollout/other")),
+    "learn": ("forward and backward", ("update/forward", "update/backward")),
+    "update": ("rest of the update", ("update/advantages", "update/gather", "update/optimizer", "update/other")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line of a picture; `marks` are single points instead: a step, a value, a standard error."""
+
+    label: str
+    points: Points
+    marks: Sequence[tuple[int, float, float]] = ()
+    shape: str = ""  # of the marks: circle, diamond
+
+
+def titles(runs: Sequence[TrainingData]) -> dict[str, str]:
+    """Every number that the epochs of a run have, in the order it is drawn in, with its title."""
+    names = dict.fromkeys(
+        name for run in runs for line in run.epochs for name, value in line.items() if is_number(value)
+    )
+    known = {name: title for name, title in _OWN.items() if name in names}
+    return known | {name: name.replace("_", " ") for name in names if name not in {*known, *_NOT_DRAWN}}
+
+
+def is_number(value: Any) -> bool:
+    """Whether this can be drawn."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and abs(value) < 1e300
+
+
+def column(lines: Sequence[Json], name: str) -> Points:
+    """A field of the epochs, as far as they have it."""
+    return [(line["step"], line[name]) for line in lines if is_number(line.get(name))]
+
+
+def thinned(points: Points) -> Points:
+    """At most so many points, each the mean of its neighbours."""
+    every = -(-len(points) // MOST_POINTS)
+    if every <= 1:
+        return points
+    groups = [points[at : at + every] for at in range(0, len(points), every)]
+    return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
+
+
+def evaluations(run: TrainingData, *, greedy: bool) -> list[tuple[int, float, float]]:
+    """The evaluations of one kind: step, mean return, standard error."""
+    found = []
+    for line in run.evaluations:
+        value = line["evaluation"]
+        if bool(value.get("greedy")) is greedy and is_number(value.get("mean_return")):
+            error = value.get("standard_error")
+            found.append((line["step"], value["mean_return"], error if is_number(error) else 0.0))
+    every = -(-len(found) // MOST_MARKS) or 1
+    return [*found[:-1:every], *found[-1:]]
+
+
+def phases(run: TrainingData) -> list[tuple[str, int, int]]:
+    """The phases: name, from which step on, up to which."""
+    found: list[tuple[str, int, int]] = []
+    before = 0
+    for line in run.epochs:
+        name, step = str(line["phase"])[:40], line["step"]
+        if found and found[-1][0] == name:
+            found[-1] = (name, found[-1][1], step)
+        else:
+            found.append((name, before, step))
+        before = step
+    return found[:20]
+
+
+def picture(title: str, curves: Sequence[Curve], last: int, bands: Sequence[tuple[str, int, int]] = ()) -> Json | None:
+    """A picture of some curves over steps up to `last`; None if there is nothing to draw."""
+    values = [value for curve in curves for _, value in curve.points]
+    values += [at for curve in curves for _, value, error in curve.marks for at in (value - error, value + error)]
+    if not values or last <= 0:
+        return None
+    low, high = min(values), max(values)
+    if low == high:
+        low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+    scale = HEIGHT / (high - low)
+
+    def x(step: float) -> float:
+        return 100 * step / last
+
+    def y(value: float) -> float:
+        return (high - value) * scale
+
+    newest = [(curve.points or curve.marks)[-1][1] for curve in curves if curve.points or curve.marks]
+    return {
+        "title": title,
+        "now": number(newest[0]) if len(newest) == 1 else "",
+        "label": f"{title}: from {number(min(values))} to {number(max(values))} over {last:,} agent steps",
+        "top": number(high),
+        "bottom": number(low),
+        "zero": y(0.0) if low < 0 < high else None,
+        "steps": f"{last:,} steps",
+        "bands": [
+            (x(start), max(x(end) - x(start), 0.1), PHASES.get(name, name), name == "ppo") for name, start, end in bands
+        ],
+        "lines": [
+            {
+                "style": at % 8,
+                "label": curve.label,
+                "points": [(10 * x(step), y(value)) for step, value in curve.points],
+            }
+            for at, curve in enumerate(curves)
+            if curve.points
+        ],
+        "marks": [
+            {
+                "style": at % 8,
+                "shape": curve.shape,
+                "x": x(step),
+                "y": y(value),
+                "whisker": (y(value + error), y(value - error)) if error else None,
+                "title": f"{curve.label}, step {step:,}: {number(value)}" + (f" ± {number(error)}" if error else ""),
+            }
+            for at, curve in enumerate(curves)
+            for step, value, error in curve.marks
+        ],
+    }
+
+
+def shares(run: TrainingData) -> Json | None:
+    """The share of each part of an epoch's time, stacked, and in all epochs together."""
+    lines = [line for line in run.epochs if isinstance(line.get("parts_ms"), dict)]
+    if not lines:
+        return None
+    every = -(-len(lines) // MOST_POINTS)
+    times = [_times(lines[at : at + every]) for at in range(0, len(lines), every)]
+    steps = [lines[min(at + every, len(lines)) - 1]["step"] for at in range(0, len(lines), every)]
+    totals = [sum(each[at] for each in times) for at in range(len(PARTS))]
+    whole, last = sum(totals), steps[-1]
+    if not whole or not last:
+        return None
+    if len(steps) == 1:
+        steps, times = [0, *steps], times * 2
+    bottom = [0.0] * len(steps)
+    areas = []
+    for at, (name, (label, _)) in enumerate(PARTS.items()):
+        top = [low + each[at] / (sum(each) or 1.0) for low, each in zip(bottom, times, strict=True)]
+        edge = [*zip(steps, top, strict=True), *reversed([*zip(steps, bottom, strict=True)])]
+        points = [(1000 * step / last, HEIGHT * (1 - share)) for step, share in edge]
+        if totals[at]:
+            areas.append(
+                {
+                    "name": name,
+                    "label": label,
+                    "points": points,
+                    "share": totals[at] / whole,
+                    "ms": totals[at] / len(lines),
+                }
+            )
+        bottom = top
+    return {"areas": areas, "steps": f"{last:,} steps", "label": "Share of an epoch's time by part, over agent steps"}
+
+
+def _times(lines: Sequence[Json]) -> list[float]:
+    """Milliseconds of each of `PARTS`, over some epochs."""
+    return [
+        sum(value for line in lines for part in parts if is_number(value := line["parts_ms"].get(part)) and value > 0)
+        for _, parts in PARTS.values()
+    ]
+
+
+def last_step(runs: Sequence[TrainingData]) -> int:
+    """The last step that any of the runs has reached."""
+    return max((line["step"] for run in runs for line in (*run.epochs[-1:], *run.evaluations[-1:])), default=0)
+
+
+def drawn(runs: Sequence[TrainingData], labels: Sequence[str]) -> Iterator[Json]:
+    """Every picture of one run, or of several over each other: the evaluations first, then the epochs' numbers."""
+    last = last_step(runs)
+    bands = phases(runs[0]) if len(runs) == 1 else []
+    for greedy, title, shape in ((True, "Evaluation, greedy", "circle"), (False, "Evaluation, drawn", "diamond")):
+        marks = [
+            Curve(label, [], evaluations(run, greedy=greedy), shape) for label, run in zip(labels, runs, strict=True)
+        ]
+        made = picture(f"{title}: mean return", marks, last, bands)
+        if made:
+            yield made
+    for name, title in titles(runs).items():
+        curves = [Curve(label, thinned(column(run.epochs, name))) for label, run in zip(labels, runs, strict=True)]
+        made = picture(title, curves, last, bands)
+        if made:
+            yield made
