@@ -63,11 +63,11 @@ def verb(name: str) -> str:
     if not hasattr(module, "VERB"):
         return f"```text\n{module.HELP}\n```"
     declared: Verb = module.VERB
-    parts = [f"```text\n{declared.usage}\n```", declared.about]
+    parts = [f"```text\n{declared.usage}\n```", declared.about.replace("<", "&lt;")]
     for title, model in declared.settings.items():
         lines = [f"| {'setting' if declared.plus else 'flag'} | default | meaning |", "|---|---|---|"]
         for typed, text, default in declared.rows(model):
-            meaning = text.removesuffix(f" [{default}]").replace("|", "\\|").replace("<", "\\<")
+            meaning = text.removesuffix(f" [{default}]").replace("|", "\\|").replace("<", "&lt;")
             shown = f"`{default}`" if default else ""
             lines.append(f"| `{typed}` | {shown} | {meaning} |".replace(typed, typed.replace("|", "\\|"), 1))
         parts += [f"{title.capitalize()}:" if len(declared.settings) > 1 else "", "\n".join(lines)]

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from pages import DOCS, ROOT
 from patience import DEADLINE_S
 from trace_viewer import browser
@@ -111,6 +112,15 @@ def test_lists_and_tables_are_not_left_as_text(site: Path):
     } == {}
 
 
+def test_nothing_in_angle_brackets_is_taken_for_a_tag(site: Path):
+    ours = {"a", "article", "br", "button", "code", "del", "div", "em", "hr", "img", "li", "nav", "ol", "p", "path"}
+    ours |= {"picture", "pre", "source", "span", "strong", "sub", "sup", "svg", "ul"}
+    ours |= {"table", "tbody", "td", "th", "thead", "tr", *(f"h{level}" for level in range(1, 7))}
+    articles = {path.name: path.read_text().partition("<article")[2] for path in site.rglob("*.html")}
+    used = {name: set(re.findall(r"<([a-z]\w*)", text.partition("</article>")[0])) for name, text in articles.items()}
+    assert {name: tags - ours for name, tags in used.items() if tags - ours} == {}
+
+
 def test_a_broken_link_a_missing_heading_and_a_page_without_a_place_are_seen(tmp_path: Path):
     shutil.copytree(DOCS, tmp_path / "docs")
     for name in SOURCES:
@@ -139,18 +149,26 @@ def address(site: Path) -> Iterator[str]:
         thread.join()
 
 
+def serious(page: Any) -> list[str]:
+    """What axe-core has against a page."""
+    found = Axe().run(page).response["violations"]
+    return [each["id"] for each in found if each["impact"] in ("serious", "critical")]
+
+
 @pytest.mark.slow
-def test_the_search_finds_a_page_and_asks_no_other_host(address: str):
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_search_finds_a_page_and_asks_no_other_host(address: str, scheme: Any):
     with browser() as chromium:
-        page = chromium.new_page(viewport={"width": 1280, "height": 800})
+        page = chromium.new_page(viewport={"width": 1280, "height": 800}, color_scheme=scheme)
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{address}/index.html")
         page.locator("input.md-search__input").fill("duplicate-keys")
         page.locator(".md-search-result__link").first.click()
         page.wait_for_url(re.compile(r"checks\.html"))
-        for name in ("quickstart", "tutorials/slow", "api", "changelog"):
+        for name in ("quickstart", "tutorials/slow", "cli", "changelog"):
             page.goto(f"{address}/{name}.html")
             assert page.evaluate("document.documentElement.scrollWidth") == 1280, name
+            assert serious(page) == [], name
         assert asked
         assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []

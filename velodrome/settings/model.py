@@ -183,7 +183,7 @@ def settings_table(model: type[BaseModel], *, first: str = "setting") -> str:
     for name, field in ordered_fields(model).items():
         default = _default_text(field)
         shown = f"`{default}`" if default else "required" if field.is_required() else ""
-        text = (field.description or "").replace("|", "\\|").replace("<", "\\<")
+        text = (field.description or "").replace("|", "\\|").replace("<", "&lt;")
         lines.append(f"| `{field_names(name, field)[0]}` | {shown} | {text} |")
     return "\n".join(lines)
 
