@@ -93,8 +93,8 @@ def save_judgement(rollouts: Path, judgement: Judgement) -> None:
     line = orjson.dumps(asdict(judgement), option=orjson.OPT_APPEND_NEWLINE)
     if not rollouts.exists():
         raise InputError(f"{rollouts}: it is gone, so nothing is noted beside it")
-    _refuse_other(path)
     try:
+        _refuse_other(path)
         appender = Appender(path, wait=True)
         try:
             appender.append(line)
@@ -110,7 +110,7 @@ def _refuse_other(path: Path) -> None:
     """A file of that name that does not begin with a judgement is another program's."""
     lines = [line for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS)] if path.exists() else []
     if lines and not any(map(read_judgement, lines)):
-        raise InputError(f"{path}: not saved: there is something else in it; move it away")
+        raise InputError(f"{path}: there is something else in it; move it away")
 
 
 class Judgements:

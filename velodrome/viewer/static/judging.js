@@ -62,7 +62,8 @@ if (form) {
       } else {
         const token = page.querySelector("[data-form] [name=token]");
         if (token) form.elements.token.value = token.value;
-        complain(page.querySelector("[data-error], main p")?.textContent || `not saved: ${answer.status}`);
+        const reason = page.querySelector("[data-error]") ?? page.querySelector("main p"); // of the form, or of a plain page
+        complain(reason?.textContent || `not saved: ${answer.status}`);
       }
     } catch {
       complain("not saved: the viewer does not answer; what you wrote stays here");
