@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,20 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The page with links that resolve in the site; code blocks are left as they are."""
     inside = {name: source for source, name in ADDED.items()}
     source = inside.get(page.file.src_uri, f"docs/{page.file.src_uri}")
-    parts = _FENCE.split(markdown)
+    parts = _FENCE.split("\n".join(indented(markdown.splitlines())))
     parts[::2] = [_LINK.sub(lambda link: moved(link, source), part) for part in parts[::2]]
     return "".join(parts)
+
+
+def indented(lines: list[str]) -> Iterator[str]:
+    """What belongs to an item of a list has two spaces more: GitHub asks for two, Python's Markdown for four."""
+    in_list = in_code = False
+    for line in lines:
+        if line.startswith("```"):
+            in_code = not in_code
+        if line[:1].strip():
+            in_list = not in_code and re.match(r"([-*]|\d+\.) ", line) is not None
+        yield f"  {line}" if in_list and line.startswith("  ") else line
 
 
 def moved(link: re.Match[str], source: str) -> str:

@@ -112,6 +112,13 @@ def test_lists_and_tables_are_not_left_as_text(site: Path):
     } == {}
 
 
+def test_a_list_in_a_list_and_code_in_a_list_stay_in_it(site: Path):
+    assert re.search(r"<ul>\s*<li>(<p>)?<strong>429", (site / "collect.html").read_text())
+    item = (site / "rollouts.html").read_text().partition("with other content (and 41 more")
+    assert item[1]
+    assert item[0].rpartition("<li>")[2].count("</li>") == 0
+
+
 def test_nothing_in_angle_brackets_is_taken_for_a_tag(site: Path):
     ours = {"a", "article", "br", "button", "code", "del", "div", "em", "hr", "img", "li", "nav", "ol", "p", "path"}
     ours |= {"picture", "pre", "source", "span", "strong", "sub", "sup", "svg", "ul"}
