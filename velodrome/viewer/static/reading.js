@@ -1,6 +1,6 @@
 // Reading one rollout: find, fold, raw, the outline, the waterfall, and what can be copied. The page works without it.
 
-{
+if (document.body.dataset.page === "rollout") {
 const { keys } = window.velo;
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const one = (selector) => document.querySelector(selector);
