@@ -36,6 +36,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return "".join(parts)
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """The page with a name for the search, which the theme leaves without one."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
 def indented(lines: list[str]) -> Iterator[str]:
     """What belongs to an item of a list has two spaces more: GitHub asks for two, Python's Markdown for four."""
     in_list = in_code = False
