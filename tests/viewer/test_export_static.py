@@ -1,4 +1,4 @@
-"""A static copy: pages that link to each other, one style and one script beside them, and nothing else comes in."""
+"""A static copy: pages that link to each other, their style and scripts beside them, and nothing else comes in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parsed_page import Page
 from velodrome.errors import InputError
 from velodrome.viewer import static_copy
 from velodrome.viewer.parts.render import environment
-from velodrome.viewer.static_copy import MARK, SCRIPT, STYLE, Copied, smaller, write_copy
+from velodrome.viewer.static_copy import MARK, Copied, smaller, write_copy
 from velodrome.viewer.viewed_file import opened
 
 
@@ -45,14 +45,16 @@ def test_every_page_leads_only_to_pages_that_are_there_and_the_list_is_whole(run
     assert (len(lists), len(shown), len(set(shown))) == (3, 110, 110)
 
 
-def test_a_page_needs_only_the_style_and_the_script_beside_it(run: Path, tmp_path: Path):
+def test_a_page_needs_only_the_style_and_the_scripts_beside_it(run: Path, tmp_path: Path):
     copied(run, tmp_path / "copy", limit=3)
     for path in (tmp_path / "copy").glob("*.html"):
         text = path.read_text()
         assert text.startswith(f"<!doctype html>\n{MARK}\n")
         page = Page(text)
         loaded = [attrs.get("src") or attrs["href"] for tag, attrs in page.tags if tag in ("script", "link", "img")]
-        assert loaded == [STYLE, SCRIPT]
+        assert loaded[:2] == ["viewer.css", "viewer.js"]
+        assert [name for name in loaded if not (tmp_path / "copy" / str(name)).is_file()] == []
+        assert [attrs for tag, attrs in page.tags if tag == "script" and attrs.keys() != {"defer", "src"}] == []
         assert [tag for tag, _ in page.tags if tag in ("iframe", "base", "style")] == []
         assert [attrs for tag, attrs in page.tags if tag == "form" and attrs != {"method": "dialog"}] == []
         policy = next(attrs["content"] or "" for _, attrs in page.tags if attrs.get("http-equiv"))
@@ -61,11 +63,11 @@ def test_a_page_needs_only_the_style_and_the_script_beside_it(run: Path, tmp_pat
 
 def test_every_script_and_style_of_the_viewer_is_in_a_copy_and_no_script_is_a_module(run: Path, tmp_path: Path):
     copied(run, tmp_path / "copy", limit=1)
-    script = (tmp_path / "copy" / SCRIPT).read_text()
     for own in Path(static_copy.__file__).with_name("static").glob("*.js"):
-        assert own.read_text() in script, own.name
-    assert re.findall(r"^(import|export) .*", script, re.MULTILINE) == []
-    assert environment().get_template("viewer.css").render() == (tmp_path / "copy" / STYLE).read_text()
+        script = (tmp_path / "copy" / own.name).read_text()
+        assert own.read_text() in script
+        assert re.findall(r"^(?:import|export) .*", script, re.MULTILINE) == []
+    assert environment().get_template("viewer.css").render() in (tmp_path / "copy" / "viewer.css").read_text()
 
 
 @pytest.mark.slow
@@ -110,6 +112,10 @@ def test_an_earlier_copy_makes_room_and_anything_else_is_left_alone(run: Path, t
     copied(run, folder, limit=5)
     copied(run, folder, limit=2, where="reward<1")
     assert len([path for path in folder.iterdir() if path.name.startswith("rollout-")]) == 2
+    (folder / "viewer.css").write_text("mine")
+    with pytest.raises(InputError, match=r"holds viewer\.css"):
+        copied(run, folder)
+    (folder / "viewer.css").unlink()
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"holds notes\.txt"):
         copied(run, folder)

@@ -1,4 +1,4 @@
-"""A static copy of a selection: HTML files that link to each other, one style and one script beside them; no server.
+"""A static copy of a selection: HTML files that link to each other, their style and scripts beside them; no server.
 
 The folder is new, empty, or an earlier copy; a folder with anything else in it is left alone.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
-MARK = "<!-- a page of velo view -->"
-STYLE, SCRIPT = "velo-view.css", "velo-view.js"
+_OURS = "of velo view"
+MARK = f"<!-- a page {_OURS} -->"
 POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
 DEFAULT_LIMIT = 1000
 _PATIENT_S = 24 * 3600.0
@@ -84,9 +85,9 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
     entries = list(islice(index.select(query), limit + 1))
     more, entries = len(entries) > limit, entries[:limit]
     links = CopyLinks(where, entries, failures=bool(index.state.failed))
-    _write(folder / STYLE, environment().get_template("viewer.css").render())
-    _write(folder / SCRIPT, _script())
-    frame = {"mark": Markup(MARK), "style": STYLE, "script": SCRIPT, "policy": POLICY}
+    for name, text in _beside().items():
+        _write(folder / name, text)
+    frame = {"mark": Markup(MARK), "policy": POLICY}
     pages = 0
 
     def write(name: str | None, here: str, values: Json) -> None:
@@ -136,12 +137,18 @@ def _prepare(folder: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    if path.name in (STYLE, SCRIPT):
-        return path.is_file()
-    if path.suffix != ".html" or not path.is_file():
+    if path.suffix not in (".html", ".css", ".js") or not path.is_file():
         return False
     with path.open("rb") as stream:
-        return MARK.encode() in stream.read(200)
+        return _OURS.encode() in stream.read(200)
+
+
+@cache
+def _beside() -> dict[str, str]:
+    """The files beside the pages: the style, and the scripts, each in a scope of its own."""
+    texts = {path.name: f'"use strict";\n{{\n{path.read_text(encoding="utf-8")}}}\n' for path in _STATIC.glob("*.js")}
+    texts["viewer.css"] = environment().get_template("viewer.css").render()
+    return {name: f"/* a file {_OURS} */\n{text}" for name, text in texts.items()}
 
 
 def _write(path: Path, text: str) -> None:
@@ -152,12 +159,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def smaller(page: str) -> str:
-    """The page with quotes between tags as they are; only in attributes they must be escaped."""
+    """The page with quotes between tags as they are (only in attributes they must be escaped), and without modules,
+    which a browser does not load from a file."""
+    page = page.replace('<script type="module" ', "<script defer ")
     return _BETWEEN.sub(lambda match: match.group().replace("&quot;", '"').replace("&#x27;", "'"), page)
-
-
-def _script() -> str:
-    """All scripts as one that is not a module, because a browser loads no module from a file; each in a scope."""
-    names = sorted((path.name for path in _STATIC.glob("*.js")), key=lambda name: (name != "viewer.js", name))
-    scripts = [(_STATIC / name).read_text(encoding="utf-8") for name in names]
-    return '"use strict";\n' + "\n".join(f"{{\n{script}}}" for script in scripts)

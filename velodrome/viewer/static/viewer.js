@@ -58,7 +58,7 @@ function showHelp() {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-  const typing = event.target.closest("input, select, textarea");
+  const typing = event.target.closest("input:not([type=checkbox], [type=radio]), select, textarea");
   if (typing) {
     if (event.key === "Escape") { typing.blur(); select(Math.max(here, 0)); }
     return;
