@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from velodrome.training.envs.make import make_env
 from velodrome.training.loop import TrainingResult
 from velodrome.training.policy import Policy
 from velodrome.training.run.episodes import write_episodes
+from velodrome.training.run.film import MOST_BYTES, Film
 
 Json = dict[str, Any]
 
@@ -267,3 +269,82 @@ def test_a_line_never_grows_longer_than_lines_may_be(tmp_path: Path):
         del gymnasium.registry["Noise-v0"]
     assert row["episode"]["left_out"] == ["observations"]
     assert (row["length"], len(row["episode"]["frames"]), row["reward"]) == (2_800, 2_800, 2_800.0)
+
+
+class Lamp(gymnasium.Env[Any, Any]):
+    """A lamp that moves one place to the right in every step, drawn large; ends after twelve steps."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    observation_space = gymnasium.spaces.Box(-1, 20, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.at = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.at = 0
+        return np.array([0.0], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.at += 1
+        return np.array([self.at], np.float32), float(action), False, self.at == 12, {}
+
+    def render(self) -> Any:
+        picture = np.zeros((300, 900, 3), np.uint8)
+        picture[100:200, 60 * self.at : 60 * self.at + 60] = (250, 180, 20 * self.at)
+        return picture
+
+
+@pytest.fixture
+def lamp() -> Iterator[dict[str, str]]:
+    gymnasium.register("Lamp-v0", entry_point=Lamp)
+    yield {"env__name": "gymnasium:Lamp-v0", "supervised__steps": "0", "output__episodes": "3"}
+    del gymnasium.registry["Lamp-v0"]
+
+
+def pixels(address: str) -> NDArray[np.uint8]:
+    """A picture, read by somebody else's program."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    head, _, data = address.partition(",")
+    assert head == "data:image/png;base64"
+    return np.asarray(Image.open(BytesIO(b64decode(data))))
+
+
+def test_an_environment_that_draws_itself_is_kept_in_its_own_pictures(tmp_path: Path, lamp: dict[str, str]):
+    for row in lines(ran(tmp_path, **lamp)):
+        film = row["episode"]["pictures"]
+        assert (film["every"], len(film["images"])) == (1, 12)
+        for at, image in enumerate(map(pixels, film["images"])):
+            assert image.shape == (100, 300, 3)  # a third of each side
+            assert image[50, 20 * at + 10].tolist() == [250, 180, 20 * at]
+            assert image[50, (20 * at + 30) % 300].tolist() == [0, 0, 0]
+
+
+def test_pictures_are_bounded_in_number_and_bytes_and_the_files_first_episodes_have_them(
+    tmp_path: Path, lamp: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    few = lines(ran(tmp_path / "few", **lamp, output__episode_pictures="5"))
+    assert {(row["episode"]["pictures"]["every"], len(row["episode"]["pictures"]["images"])) for row in few} == {(4, 3)}
+    none = lines(ran(tmp_path / "none", **lamp, output__episode_pictures="0"))
+    assert [row for row in none if "pictures" in row["episode"]] == []
+    assert "pictures" not in lines(ran(tmp_path / "hub", output__episodes="1"))[0]["episode"]
+    film = Film(100)
+    noise = np.random.default_rng(0)
+    for step in range(100):
+        if film.wants(step):
+            film.show(noise.integers(0, 255, (320, 320, 3), np.uint8))
+    kept = film.as_json()
+    assert kept is not None
+    assert 0 < sum(map(len, kept["images"])) <= MOST_BYTES
+
+
+def test_recording_pictures_leaves_the_weights_bit_for_bit(tmp_path: Path, lamp: dict[str, str]):
+    filmed = ran(tmp_path / "filmed", **lamp)
+    plain = ran(tmp_path / "plain", **{**lamp, "output__episodes": "0"})
+    assert lines(filmed)[0]["episode"]["pictures"]
+    assert same(weights(filmed.folder), weights(plain.folder))

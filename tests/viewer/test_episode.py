@@ -194,3 +194,35 @@ def test_wrong_shapes_have_a_note_and_the_json_they_are(tmp_path: Path):
     sent = orjson.loads(film or "")
     assert sent["frames"] == [[2, "ABCD"], [[0], "D"]]
     assert sent["marks"] == ["", "", "", ""]
+
+
+def own_pictures(*images: str, every: int = 1) -> Json:
+    return {"episode": {**SMALL, "pictures": {"every": every, "images": list(images)}}}
+
+
+PIXEL = "data:image/png;base64," + (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+)
+
+
+def test_the_environments_own_pictures_are_shown_in_place_of_letters():
+    part = episode_part(read_episode(own_pictures(PIXEL, every=2)))
+    assert part is not None
+    assert (part["own"], part["every"]) == (PIXEL, 2)
+    assert [(each["step"], each["image"]) for each in part["strip"]] == [(1, PIXEL)]
+    assert '"images":' in part["film"]
+    assert '"frames":' not in part["film"]
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "https://evil.example/x.png",
+        "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+",
+        "data:text/html;base64,PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==",
+        "javascript:alert(1)",
+        PIXEL + '" onerror="alert(1)',
+    ],
+)
+def test_a_picture_that_is_no_image_is_not_shown(image: str):
+    assert str(read_episode(own_pictures(PIXEL, image))).startswith("pictures, image 2: ")

@@ -143,22 +143,21 @@ class GymnasiumEnv(ResetOnly):
         return _planes(seen_N) if self.spec.layout == "planes" else seen_N
 
     def letters(self, env: int) -> NDArray[np.uint8]:
-        picture = self._picture(env)
+        picture = self.picture(env)
+        picture = _plain_picture(self.obs[env]) if picture is None else picture
         every = max(1, -(-picture.shape[0] // _MOST_ROWS), -(-picture.shape[1] // _MOST_COLUMNS))
         levels = (picture[every // 2 :: every, every // 2 :: every].astype(np.intp) * _LEVELS) // 256
         drawn: NDArray[np.uint8] = _ALPHABET[(levels[..., 0] * _LEVELS + levels[..., 1]) * _LEVELS + levels[..., 2]]
         return drawn
 
-    def _picture(self, env: int) -> NDArray[np.uint8]:
-        """As the environment renders itself, else its observation."""
+    def picture(self, env: int) -> NDArray[np.uint8] | None:
         try:
             singles = self._envs.envs if isinstance(self._envs, SyncVectorEnv) else None
             frame = singles[env].render() if singles and singles[env].render_mode == "rgb_array" else None
         except gymnasium.error.Error:  # its renderer is not installed
             frame = None
-        if isinstance(frame, np.ndarray) and frame.ndim == 3 and frame.dtype == np.uint8:
-            return frame
-        return _plain_picture(self.obs[env])
+        whole = isinstance(frame, np.ndarray) and frame.ndim == 3 and frame.dtype == np.uint8 and frame.shape[2] == 3
+        return frame if whole and frame.size else None
 
     def close(self) -> None:
         self._envs.close()

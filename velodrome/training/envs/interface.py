@@ -88,6 +88,10 @@ class VectorEnv(Protocol):
         """One environment as ASCII, height x width."""
         ...
 
+    def picture(self, env: int) -> NDArray[np.uint8] | None:
+        """One environment as it draws itself, height x width x RGB; None if it does not."""
+        ...
+
     def close(self) -> None:
         """Release resources."""
         ...

@@ -43,6 +43,9 @@ class ResetOnly:
         self._ended = []
         return Ended(np.array(envs, np.int64), np.array(returns, np.float64), np.array(lengths, np.int64), {})
 
+    def picture(self, env: int) -> NDArray[np.uint8] | None:
+        return None
+
     def state(self) -> None:
         return None
 

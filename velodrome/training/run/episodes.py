@@ -27,6 +27,7 @@ from velodrome.training.envs.interface import Array, Spec, VectorEnv
 from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Student, layout_seed, layouts
 from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream
+from velodrome.training.run.film import FILMED, Film
 from velodrome.training.settings import RunSettings
 from velodrome.training.timed import TeacherActor
 
@@ -34,7 +35,14 @@ Json = dict[str, Any]
 
 EPISODES, DRAWN = "episodes.jsonl", "episodes_drawn.jsonl"  # of the likeliest actions; of sampled ones
 
-_LARGE = ("observations", "frames", "rewards", "teacher_actions", "actions")  # left out of a long line in this order
+_LARGE = (
+    "observations",
+    "pictures",
+    "frames",
+    "rewards",
+    "teacher_actions",
+    "actions",
+)  # left out of a long line in this order
 _CHANGE_BYTES = 6  # of JSON, about; a cell of a whole frame is one
 
 
@@ -94,7 +102,8 @@ class Recording:
     and their new letters.
     """
 
-    def __init__(self, *, observations: bool) -> None:
+    def __init__(self, *, observations: bool, pictures: int) -> None:
+        self.film = Film(pictures)
         self.frames: list[list[str] | Json] = []
         self._last: NDArray[np.uint8] | None = None
         self.actions: list[list[int]] = []
@@ -147,7 +156,11 @@ class _EpisodeBatch:
         env, agents, clock = self._env, self._env.spec.agents, time.perf_counter
         begun_N: NDArray[np.bool_] = np.ones(env.spec.total, np.bool_)
         observations = self._settings.output.episode_observations
-        recordings = {e: Recording(observations=observations) for e in sorted(wanted)}
+        most = self._settings.output.episode_pictures
+        recordings = {
+            e: Recording(observations=observations, pictures=most if self._first + e < FILMED else 0)
+            for e in sorted(wanted)
+        }
         began = clock()
         written = 0
         env.ended()
@@ -160,6 +173,8 @@ class _EpisodeBatch:
             for e, one in recordings.items():
                 rows = slice(e * agents, (e + 1) * agents)
                 one.show(env.letters(e))
+                if one.film.wants(len(one.actions)):
+                    one.film.show(env.picture(e))
                 one.see(env.obs[rows])
                 one.actions.append(actions_N[rows].tolist())
                 if advised_N is not None:
@@ -246,6 +261,7 @@ class _EpisodeBatch:
             "observations": one.packed_observations(env.spec),
             "palette": env.palette,
             "frames": one.frames,
+            "pictures": one.film.as_json(),
         }
         return {
             "agents": env.spec.agents,

@@ -73,13 +73,9 @@ def _status(data: TrainingData, live: bool) -> str:
 def _figures(data: TrainingData) -> Iterator[tuple[str, str]]:
     """The newest numbers; evaluations say how actions were chosen."""
     last = data.epochs[-1] if data.epochs else {}
-    total = (
-        data.settings.get("trainer", {}).get("total_timesteps")
-        if isinstance(data.settings.get("trainer"), dict)
-        else None
-    )
-    of = f" of {count(total)}" if is_number(total) else ""
-    yield "agent steps", f"{count(last_step([data]))}{of}"
+    trainer = data.settings.get("trainer")
+    total = trainer.get("total_timesteps") if isinstance(trainer, dict) else None
+    yield f"agent steps{f' of {count(total)}' if is_number(total) else ''}", count(last_step([data]))
     for greedy, label in ((True, "greedy"), (False, "drawn")):
         found = [line for line in data.evaluations if bool(line["evaluation"].get("greedy")) is greedy]
         value = found[-1]["evaluation"].get("mean_return") if found else None

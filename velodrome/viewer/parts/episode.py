@@ -13,6 +13,8 @@ from typing import Annotated, Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
+from velodrome.viewer.content.attached import checked_image
+
 Json = dict[str, Any]
 Frame = tuple[int, str] | tuple[list[int], str]  # a width and all cells; or cells, and what stands in them now
 
@@ -23,6 +25,7 @@ MOST_CELLS = 65_536  # of a picture
 MOST_STEPS = 10_000
 MOST_ENTRIES = 400_000  # of a column, steps times agents
 MOST_LETTERS = 4_000_000  # of all pictures as they are sent, about
+MOST_IMAGES = 1_000
 _CHANGE_LETTERS = 6  # what a changed cell takes, about
 _LARGEST = 1e12  # of a reward
 _COLUMNS = ("frames", "actions", "teacher_actions", "rewards")
@@ -44,12 +47,19 @@ class _FrameChange(BaseModel):
     put: str
 
 
+class _FilmShape(BaseModel):
+    model_config = ConfigDict(strict=True)
+    every: int = Field(ge=1, le=MOST_STEPS)
+    images: list[str] = Field(min_length=1, max_length=MOST_IMAGES)
+
+
 class _EpisodeShape(BaseModel):
     model_config = ConfigDict(strict=True)
     agents: int = Field(ge=1, le=MOST_AGENTS)
     action_names: list[str] = Field(default=[], max_length=1000)
     palette: dict[Letter, Colour] = Field(default={}, max_length=len(ALPHABET))
     frames: list[list[str] | _FrameChange] | None = None
+    pictures: _FilmShape | None = None
     actions: list[list[Action]] | None = None
     teacher_actions: list[list[Action]] | None = None
     rewards: list[list[Reward]] | None = None
@@ -80,6 +90,14 @@ class Pictures:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnPictures:
+    """What the environment drew of itself: the k-th image is of step k times `every`, counted from 0."""
+
+    every: int
+    images: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """The first steps of an episode that has `steps`: as many as each of its columns is long."""
 
@@ -92,6 +110,7 @@ class Episode:
     rewards: list[list[float]] | None
     pictures: Pictures | None
     shown: int
+    own: OwnPictures | None = None
 
 
 class _Flaw(ValueError):
@@ -161,7 +180,22 @@ def _episode(value: Json) -> Episode:
         shape.rewards and shape.rewards[:shown],
         pictures,
         shown,
+        _own_pictures(shape.pictures) if shape.pictures else None,
     )
+
+
+def _own_pictures(film: _FilmShape) -> OwnPictures:
+    """The images, each checked by its bytes, as far as there is room for them."""
+    images: list[str] = []
+    for place, held in enumerate(film.images):
+        image = checked_image(held)
+        if image.src is None:
+            raise _Flaw(f"pictures, image {place + 1:,}: {image.note}")
+        images.append(image.src)
+        if sum(map(len, images)) > MOST_LETTERS and len(images) > 1:
+            images.pop()
+            break
+    return OwnPictures(film.every, images)
 
 
 def _pictures(palette: dict[str, str], frames: list[list[str] | _FrameChange]) -> Pictures:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from markupsafe import Markup
 
-from velodrome.viewer.parts.episode import ALPHABET, Episode, Pictures
+from velodrome.viewer.parts.episode import ALPHABET, Episode, OwnPictures, Pictures
 from velodrome.viewer.parts.safe_text import attribute
 
 Json = dict[str, Any]
@@ -44,9 +44,15 @@ def episode_part(episode: Episode | str | None) -> Json | None:
         "taught": episode.taught is not None,
         "acted": episode.actions is not None,
         "paid": episode.rewards is not None,
-        "drawn": episode.pictures is not None,
+        "drawn": episode.pictures is not None or episode.own is not None,
+        "own": episode.own.images[0] if episode.own else None,
+        "every": episode.own.every if episode.own else 1,
         "film": Markup(_quoted(_film(episode, names, agents))),
-        "strip": _strip(episode.pictures, listed) if episode.pictures else [],
+        "strip": _own_strip(episode.own, listed)
+        if episode.own
+        else _strip(episode.pictures, listed)
+        if episode.pictures
+        else [],
         "table": _table(episode, names, agents, listed),
         "listed": listed,
     }
@@ -72,7 +78,9 @@ def _film(episode: Episode, names: list[str], agents: int) -> Json:
         "rewards": cut(episode.rewards),
         "means": _means(episode) if episode.rewards else None,
     }
-    if episode.pictures:
+    if episode.own:
+        film |= {"images": episode.own.images, "every": episode.own.every}
+    elif episode.pictures:
         film |= {"letters": ALPHABET, "colours": episode.pictures.colours, "marks": episode.pictures.marks}
         film["frames"] = episode.pictures.frames
     return film
@@ -97,6 +105,17 @@ def _strip(pictures: Pictures, listed: int) -> list[Json]:
         }
         for place, (width, cells) in enumerate(pictures.drawn())
         if place in wanted
+    ]
+
+
+def _own_strip(own: OwnPictures, listed: int) -> list[Json]:
+    """The same of the environment's own pictures."""
+    last = len(own.images) - 1
+    room = min(_STRIP, last + 1)
+    steps = [(place, own.every * place + 1) for place in {at * last // max(room - 1, 1): None for at in range(room)}]
+    return [
+        {"step": step, "href": f"#step-{step}" if step <= listed else "#steps", "image": own.images[place]}
+        for place, step in steps
     ]
 
 

@@ -108,8 +108,14 @@ def _marked(a: str, b: str, work: int) -> tuple[list[list[Stretch]], int]:
             ("same" if code[0] == "equal" else "changed", middle[code[place] : code[place + 1]]) for code in codes
         ]
         parts.append(("same", words[len(words) - end :] if end else []))
-        sides.append([Stretch(kind, "".join(part)) for kind, part in parts if part])
+        sides.append([each for kind, part in parts if part for each in _stretches(kind, "".join(part))])
     return sides, work
+
+
+def _stretches(kind: str, text: str) -> list[Stretch]:
+    """A stretch; the blank before a word that differs is not marked."""
+    blank = len(text) - len(text.lstrip()) if kind == "changed" else 0
+    return [Stretch(*each) for each in (("same", text[:blank]), (kind, text[blank:])) if each[1]]
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:

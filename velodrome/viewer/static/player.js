@@ -49,6 +49,12 @@ function player(root) {
   });
 
   function draw(step) {
+    if (film.images) {
+      const image = part("image");
+      const source = film.images[Math.min(Math.floor(step / film.every), film.images.length - 1)];
+      if (image.src !== source) image.src = source;
+      return;
+    }
     const canvas = part("screen");
     if (!canvas) return;
     const { width, cells } = picture(step);
