@@ -128,3 +128,11 @@ def test_it_runs_the_repeats_itself(
         "4": ("solved", 4),
         "5": ("hopeless", 4),
     }
+
+
+def test_one_rollout_per_task_is_said_to_be_too_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = rollouts(tmp_path)
+    lines = [line for line in path.read_text().splitlines() if '/0"' in line]
+    path.write_text("\n".join(lines) + "\n")
+    assert main(["data", "difficulty", str(path)]) == 0
+    assert "+num_repeats=4" in capsys.readouterr().out

@@ -197,3 +197,12 @@ def test_names_of_verbs_that_they_open_exist():
 def test_an_unknown_name_is_an_input_error():
     with pytest.raises(InputError):
         opened("ng_nothing", [])
+
+
+@pytest.mark.parametrize(("name", "verb"), [("ng_test", "test"), ("ng_init_resources_server", "init")])
+def test_a_name_where_an_entrypoint_goes_is_answered_with_what_to_type(
+    capsys: pytest.CaptureFixture[str], name: str, verb: str
+):
+    assert main([name, "calculator"]) == 2
+    error = capsys.readouterr().err
+    assert f"{name} +entrypoint=resources_servers/calculator, or velo {verb} calculator" in error

@@ -53,7 +53,7 @@ def _split(name: str, command: OtherCommand, words: Sequence[str]) -> tuple[dict
     for word in words:
         key, equals, value = word.lstrip("+").partition("=")
         if not equals:
-            problems.append(f"{name}: {word!r:.60} is not a setting: +name=value")
+            problems.append(f"{name}: {word!r:.60} is not a setting{_way_out(name, word)}")
         elif key in (command.takes or ()):
             values[key] = value.strip("\"'")
         elif key.startswith(command.passes):
@@ -65,6 +65,14 @@ def _split(name: str, command: OtherCommand, words: Sequence[str]) -> tuple[dict
     if problems:
         raise InputError(*problems)
     return values, rest
+
+
+def _way_out(name: str, word: str) -> str:
+    """What to type for a word that is no setting: the name of an environment is one, in a command about one."""
+    command = COMMANDS[name]
+    if "entrypoint" in (command.takes or ()) and word.replace("_", "").isalnum():
+        return f"; write {name} +entrypoint={RESOURCES}/{word}, or velo {command.opens} {word}"
+    return ": +name=value"
 
 
 def _is_true(name: str, values: Mapping[str, str], key: str) -> bool:

@@ -24,10 +24,10 @@ _MOST_REASONS = 5
 def run_end(result: Run, output: Path) -> str:
     """The numbers of the output, why rollouts failed, and what to type next."""
     table = run_table(result.metrics, [output], result.reasons)
-    commands = [f"velo view {shlex.quote(str(output))}"] if result.kept or not result.failed else []
+    commands = [f"velo view {shlex.quote(str(output))}"] if result.kept else []
     if result.failed:
         commands.append(f"velo show {shlex.quote(str(beside(output, 'failures.jsonl')))}")
-    return f"\n{table}\n\n{next_step(*commands)}"
+    return f"\n{table}\n\n{next_step(*commands)}" if commands else f"\n{table}"
 
 
 def run_table(metrics: Json, files: Sequence[Path], reasons: Mapping[str, int] | None = None) -> str:

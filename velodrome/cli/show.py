@@ -17,6 +17,7 @@ from velodrome.records.rollout import key_in
 from velodrome.settings.files import file_problem
 from velodrome.settings.model import Settings
 from velodrome.settings.values import FilePath, Text
+from velodrome.timing.screen import fitted, page_width
 from velodrome.viewer.transcript import transcript
 
 
@@ -76,7 +77,7 @@ def _show(file: Path, wanted: Callable[[int, str], bool], *, one: bool = False, 
             continue
         shown = True
         try:
-            print(_transcript(line))
+            print(fitted(_transcript(line), page_width(sys.stdout)))
         except InputError as error:
             problem = f"{file}:{number}: {error}"
             if one:

@@ -113,6 +113,8 @@ class Difficulty:
         if report["looks_solved"]:
             count, share = report["looks_solved"]["rollouts"], report["looks_solved"]["share"]
             yield f"with {count} rollouts, a task that is right 3 times in 4 looks solved in {share:.0%} of cases"
+        if self.tasks and max(task.rollouts for task in self.tasks.values()) < 2:
+            yield "one rollout per task cannot show a useful one; collect more of each: +num_repeats=4 (or more)"
         useful = sorted(self.names("useful"), key=lambda name: (self._rate(name), name))
         for name in useful[:most]:
             task, (low, high) = self.tasks[name], report["each"][name]["rate_interval"]
