@@ -1,8 +1,8 @@
 """The pictures of README and docs/, in light and dark, from real runs: `make pictures`.
 
 The demo's small model does sums with a calculator, two scripted models do 100 sums four times, and a policy learns
-to balance a pole. Chromium looks at them in `velo view` and at one command on a terminal. What is drawn depends on
-the runs alone: the window is fixed, and nothing moves.
+to balance a pole. Chromium looks at them in `velo view` and at one command on a terminal. The window is fixed, nothing
+moves, and paths and dates are replaced, because they are of the machine and the moment. Pillow comes with tensorboard.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import io
+import json
 import os
 import pty
 import re
@@ -36,15 +37,12 @@ VELO = Path(sys.executable).parent / "velo"
 WINDOW = {"width": 1200, "height": 750}
 SCALE = 2  # sharp on a dense screen, and still small
 COLOURS = 96
-PAGES = {
-    "overview": "/run/large",
-    "list": "/run/large/rollouts?q=0%3Cpass_rate%3C1",
-    "transcript": "/run/demo/rollout/2",
-    "compare": "/compare?run=small&run=large",
-    "training": "/training/",  # and the folder's name, which ends in a digest of the settings
-    "runs": "/",
-}
-TERMINAL_STYLE = "body { margin: 0 } #terminal { margin: 0; padding: 18px 22px; width: max-content; font-size: 15px }"
+ELSEWHERE = """([folder, day]) => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, "~")
+    .replace(/\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d(:\\d\\d)?/g, (date) => day.slice(0, date.length));
+}"""
+TERMINAL_STYLE = "#terminal { margin: 0; padding: 18px 22px; width: max-content; font-size: 15px; line-height: 1.4 }"
 MODELS = '''
 import random
 
@@ -77,7 +75,7 @@ def run(*words: str, cwd: Path) -> None:
 def make_runs(folder: Path) -> None:
     """Rollouts of a real model, of two scripted ones, and a training run, in `runs`."""
     shutil.copy(ROOT / "examples" / "demo_tasks.jsonl", folder / "sums.jsonl")
-    demo = "velo collect calculator local_model sums.jsonl -o runs/demo.jsonl --limit 24"
+    demo = "velo collect calculator local_model sums.jsonl -o runs/demo.jsonl --limit 24 --seed 1"
     (folder / "terminal.txt").write_text(on_a_terminal(demo, folder))
     run("data", "generate", "calculator", "+n=100", "+seed=1", "+output=more.jsonl", cwd=folder)
     (folder / "models.py").write_text(MODELS)
@@ -128,6 +126,21 @@ def viewer(folder: Path) -> Iterator[str]:
             process.terminate()
 
 
+def pages(folder: Path) -> dict[str, str]:
+    """What is photographed, and where it is. The rollout is a right one of the real model, which used its tool."""
+    rows = [json.loads(line) for line in (folder / "runs" / "demo.jsonl").open()]
+    right = min(row["meta"]["key"] for row in rows if row["reward"] == 1 and len(row["output"]) > 1)
+    trained = next((folder / "runs").glob("cartpole_*")).name
+    return {
+        "overview": "/run/large",
+        "list": "/run/large/rollouts?q=0%3Cpass_rate%3C1",
+        "transcript": f"/run/demo/key/{right}",
+        "compare": "/compare?run=small&run=large",
+        "training": f"/training/{trained}",
+        "runs": "/",
+    }
+
+
 def save(name: str, png: bytes) -> None:
     """A screenshot with as few colours as it needs."""
     picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
@@ -138,11 +151,11 @@ def save(name: str, png: bytes) -> None:
 def photograph(chromium: Browser, scheme: Any, address: str, folder: Path) -> None:
     """Every picture in one colour scheme."""
     page = chromium.new_page(viewport=WINDOW, device_scale_factor=SCALE, color_scheme=scheme, reduced_motion="reduce")
-    trained = next((folder / "runs").glob("cartpole_*")).name
-    for name, path in PAGES.items():
-        page.goto(address + path + (trained if name == "training" else ""))
+    for name, path in pages(folder).items():
+        page.goto(address + path)
         page.wait_for_selector(".pending", state="detached")
         page.wait_for_load_state("networkidle")
+        page.evaluate(ELSEWHERE, [str(folder), "2026-01-02 12:00:00"])
         save(f"{name}-{scheme}", page.screenshot(animations="disabled"))
     style = page.request.get(f"{address}/static/viewer.css").text()
     page.goto("about:blank")  # where no policy forbids a style
