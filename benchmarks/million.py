@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.million_pages import during_pages, list_pages, other_pages, word_pages
+from benchmarks.million_pages import check_pages, during_pages, list_pages, other_pages, word_pages
 from benchmarks.million_rows import failures, rows, write
 from benchmarks.million_viewer import SLUG, TURNS, Page, Viewer
 from benchmarks.run import machine, say
@@ -89,7 +89,7 @@ def ask(path: Path, count: int, turns: int) -> Json:
         computing = _timed(viewer, run | dict(list(other_pages(count).items())[:4]) | _few(count), turns)
         viewer.wait_for(lambda: _COMPUTING not in viewer.text(f"/run/{SLUG}"), 10 * _LOOK_S)
         facts_s = time.perf_counter() - before
-        pages |= _timed(viewer, run, turns)
+        pages |= _timed(viewer, run | check_pages(count), turns)
         return {"pages": pages, "computing": computing, "facts_s": facts_s} | viewer.memory()
 
 

@@ -41,6 +41,31 @@ FILTERS = (
     "finished_at>1790010000 tools>1",
     "task_index>6{}00 reward<1",
     "model_s<0.{}",
+    "tool:search",
+    "tool=python -tool=browse",
+    "kind:geometry",
+    'kind="number theory" reward<1',
+    "difficulty>{} kind:*",
+    "expected_answer:1{}",
+    "expected_answer=77{}",
+    "-id:task-7",
+    "model:made",
+)
+CHECKS = (
+    "check:never-passes",
+    "-check:* reward<1",
+    "check:always",
+    "check=failures",
+    "-check:never-passes tool:search",
+)
+TASK_FILTERS = (
+    "reward<1 tools>3",
+    "kind:geometry",
+    "tool=python",
+    "expected_answer:1{}",
+    "answer",
+    "unit1*",
+    "got{}0*",
 )
 # What is wanted stands at the other end of the order.
 AGAINST = (("output_tokens<3{}", "-tokens"), ("tools<3", "-tools_s"), ("reward=1 tools>3", "mean_reward"))
@@ -79,6 +104,10 @@ def word_pages(count: int) -> dict[str, Page]:
         "in some": lambda turn: f'"task {turn + 5}"',
         "in all, and numbers": lambda turn: f"answer reward<1 tools>3 output_tokens>{500 + turn}",
         "in all, not in one": lambda turn: f"answer -{rare(turn)}",
+        "the name of a tool": lambda turn: "calculator",
+        "a tool that some call": lambda turn: "python",
+        "in one argument": lambda turn: f'"expression {count // 3 + turn}"',
+        "in one result": lambda turn: f"got{count // 3 + turn}",
     }
     result: dict[str, Page] = {}
     for name, word in words.items():
@@ -115,7 +144,19 @@ def other_pages(count: int) -> dict[str, Page]:
         result[f"tasks by {sort}, last page"] = lambda turn, sort=sort: (  # type: ignore[misc]
             f"{_ROOT}/tasks?{urlencode({'sort': sort, 'before': _end(sort)(turn, ties=1)})}"
         )
-    return result
+    return result | {f"tasks, {text}": _tasks(text) for text in TASK_FILTERS}
+
+
+def check_pages(count: int) -> dict[str, Page]:
+    """Lists by what the checks found, which must be known before."""
+    lists = {
+        f"rollouts, {text}, by {sort}": _rollouts(text, sort) for text in CHECKS for sort in ("number", "-total_s")
+    }
+    return lists | {f"tasks, {text}": _tasks(text) for text in CHECKS}
+
+
+def _tasks(text: str) -> Page:
+    return lambda turn: f"{_ROOT}/tasks?{urlencode({'q': text.format(10 + turn, turn)})}"
 
 
 def during_pages(count: int) -> dict[str, Page]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -22,6 +23,7 @@ Page = Callable[[int], str]  # the address for one turn
 SLUG = "rollouts"  # of the first file; the second, of the same name, is `rollouts-2`
 TURNS = 20
 _LOOK_S = 0.05
+_PROBLEM = re.compile('class="notes"[^>]* role="alert"')  # what a page says that cannot show what was asked for
 _TIMEOUT_S = 60.0
 _KB = 1024 / 1e6
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -63,7 +65,7 @@ class Viewer:
         self._http.request("GET", path)
         answer = self._http.getresponse()
         body = answer.read().decode()
-        if answer.status != 200 or 'role="alert"' in body:
+        if answer.status != 200 or _PROBLEM.search(body):
             raise SystemExit(f"{path}: {answer.status}\n{body[:2000]}")
         return body
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import orjson
@@ -26,7 +27,7 @@ _COMPARE = {
     "=": np.equal,
     "!=": np.not_equal,
 }
-_MANY = 0.02  # share of the entries; listing all that contain a word takes longer than looking it up in some
+_MANY = 0.4  # share of the entries: of fewer all that contain a word are listed, which is quicker than looking it up
 
 
 def matching(columns: Columns, query: Query) -> tuple[Mask, Holds | None]:
@@ -37,7 +38,8 @@ def matching(columns: Columns, query: Query) -> tuple[Mask, Holds | None]:
     _check(columns, query)
     frequent = [term for term in query.terms if isinstance(term, Words) and _is_frequent(columns, term)]
     mask = _all(columns, [term for term in query.terms if term not in frequent])
-    return mask, (lambda rows: _with_words(columns, rows, frequent)) if frequent else None
+    listed = cache(lambda: _all(columns, frequent))
+    return mask, (lambda rows: _with_words(columns, rows, frequent, listed)) if frequent else None
 
 
 def all_matching(columns: Columns, query: Query) -> Mask:
@@ -161,10 +163,10 @@ def _is_frequent(columns: Columns, term: Words) -> bool:
     return bool(columns.connection.execute(count, (_phrase(term), most + 1)).fetchone()[0] > most)
 
 
-def _with_words(columns: Columns, rows: Positions, terms: Sequence[Words]) -> Mask:
-    """Which of these entries fulfil all terms on words: a few are looked up one by one."""
+def _with_words(columns: Columns, rows: Positions, terms: Sequence[Words], listed: Callable[[], Mask]) -> Mask:
+    """Which of these entries fulfil all terms on words: a few are looked up one by one, many in the list of all."""
     if len(rows) > MANY_ROWS:
-        return _all(columns, terms)[rows]
+        return listed()[rows]
     lookup = "SELECT 1 FROM search WHERE search MATCH ? AND rowid = ?"
     numbers = columns["number"][rows].tolist()
     mask = np.ones(len(numbers), bool)
