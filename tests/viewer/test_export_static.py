@@ -85,7 +85,7 @@ def test_quotes_in_texts_are_short_in_a_copy_and_those_in_attributes_stay_escape
 def test_a_selection_holds_what_matches_and_no_more_than_the_limit(run: Path, tmp_path: Path):
     wanted = [number for number, row in enumerate(rows_of(run), 1) if row["reward"] == 1]
     assert copied(run, tmp_path / "all", where="reward>=1").rollouts == len(wanted)
-    assert copied(run, tmp_path / "few", where="reward>=1", limit=7) == Copied(7, 7 + 7 + 3, more=True)
+    assert copied(run, tmp_path / "few", where="reward>=1", limit=7) == Copied(7, 7 + 7 + 4, more=True)
     numbers = {
         int(result[1]) for path in (tmp_path / "few").iterdir() if (result := re.match(r"rollout-(\d+)", path.name))
     }
@@ -93,6 +93,9 @@ def test_a_selection_holds_what_matches_and_no_more_than_the_limit(run: Path, tm
     listed = pages(tmp_path / "few")["rollouts.html"]
     assert "7 rollouts, the first that match" in listed.words
     assert "matching reward>=1" in listed.words
+    tasks = pages(tmp_path / "few")["tasks.html"]
+    assert "7 tasks" in tasks.words
+    assert {link for link in tasks.links() if link.startswith("task-")} == {f"task-{n}.html" for n in range(1, 8)}
 
 
 def test_long_texts_are_whole_in_a_copy_and_hostile_ones_are_text(tmp_path: Path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from velodrome.viewer.pages.rollout_page import rollout_page
 from velodrome.viewer.pages.rollouts_page import rollouts_page
 from velodrome.viewer.pages.run_page import run_page
 from velodrome.viewer.pages.task_page import task_page
+from velodrome.viewer.pages.tasks_page import tasks_page
 from velodrome.viewer.parts.render import environment, many
 from velodrome.viewer.viewed_file import ViewedFile
 
@@ -34,6 +35,7 @@ MARK = f"<!-- a page {_OURS} -->"
 POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
 DEFAULT_LIMIT = 1000
 _PATIENT_S = 24 * 3600.0
+_INDENT = re.compile(r"^( +)\1", re.MULTILINE)
 _BETWEEN = re.compile(">[^<]*<")
 _STATIC = Path(__file__).parent / "static"
 
@@ -68,6 +70,9 @@ class CopyLinks(Links):
         other = show or at or raw or find
         return f"rollout-{short(number)}.html" if number in self._numbers and not other else None
 
+    def tasks(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str | None:
+        return None if sort or after or before else "tasks.html"
+
     def task(self, task: str, *, since: int = 0) -> str | None:
         return self.tasks_copied.get(task) if not since else None
 
@@ -76,7 +81,7 @@ class CopyLinks(Links):
 
 
 def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int = DEFAULT_LIMIT) -> Copied:
-    """Copy the run's page, the rollouts that match, their tasks, and the failures."""
+    """Copy the run's page, the rollouts that match, their tasks and a list of them, and the failures."""
     index = source.read_on()
     query = Query.parse(where, index.names())
     for kind in ("metrics", "profile", "checks"):  # a filter may name the checks
@@ -110,12 +115,25 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
         cursor = next(reversed(links.lists))
     for entry in entries:
         values = rollout_page(source, links, Address(where, number=entry.number))
+        raw = values["raw"]
+        values["raw"] = replace(raw, head=Markup(_INDENT.sub(r"\1", raw.head)))  # half as many spaces
         write(links.rollout(entry.number), "rollout", values)
+    write("tasks.html", "tasks", _tasks(source, links))
     for task, name in links.tasks_copied.items():
         write(name, "task", task_page(source, links, Address(id=task)))
     if links.failures():
         write("failures.html", "failures", failures_page(source, links, Address()))
     return Copied(len(entries), pages, more)
+
+
+def _tasks(source: ViewedFile, links: CopyLinks) -> Json:
+    """The list of the tasks that are in the copy, the hardest first."""
+    families = [source.index().repeats(task, limit=1) for task in links.tasks_copied]
+    rows = sorted(
+        (family.task for family in families if family), key=lambda row: (row.pass_rate is None, row.pass_rate)
+    )
+    whole = {"rows": rows, "tally": many(len(rows), "task"), "note": "", "previous": None, "next": None}
+    return {**tasks_page(source, links, Address()), **whole}
 
 
 def _prepare(folder: Path) -> None:

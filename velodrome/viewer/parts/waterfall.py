@@ -226,7 +226,7 @@ def _union(spans: Iterator[ShownSpan]) -> float:
 
 
 def _ticks(total_ms: float) -> list[Json]:
-    """Times along the axis; each has the zoom from which it is shown."""
+    """Times along the axis; each has the zoom from which it is shown. At the last one, every second line has its time."""
     finest = 4 * ZOOMS[-1]
     levels = [next(zoom for zoom in ZOOMS if at % (finest // (4 * zoom)) == 0) for at in range(finest + 1)]
     return [
@@ -237,4 +237,5 @@ def _ticks(total_ms: float) -> list[Json]:
             "is_odd": at * 4 * zoom // finest % 2 == 1,
         }
         for at, zoom in enumerate(levels)
+        if zoom != ZOOMS[-1] or at % 4 == 2
     ]
