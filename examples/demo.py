@@ -12,14 +12,11 @@ import time
 from pathlib import Path
 
 from velodrome.cli.main import main
+from velodrome.cli.streams import say
 
 HERE = Path(__file__).parent
 FOLDER = Path("demo")
 OUTPUT = FOLDER / "rollouts.jsonl"
-CONFIGS = (
-    "resources_servers/calculator/configs/calculator.yaml",
-    "responses_api_models/local_model/configs/local_model.yaml",
-)
 
 
 def step(*words: str) -> int:
@@ -29,21 +26,13 @@ def step(*words: str) -> int:
 
 
 def demo() -> int:
-    """Pull, collect, show."""
+    """Pull, collect, show one, and say what to look at; nothing is opened."""
     if step("model", "pull"):
         return 1
     began = time.monotonic()
     code = step(
-        "collect",
-        f"+config_paths=[{','.join(CONFIGS)}]",
-        f"+input_jsonl_fpath={HERE / 'demo_tasks.jsonl'}",
-        f"+output_jsonl_fpath={OUTPUT}",
-        "+limit=24",
-        "+num_samples_in_parallel=16",
-        "+max_wall_s=60",
-        "+drain_s=10",
-        "+overwrite=true",
-        "+embedded=true",
+        *("collect", "calculator", "local_model", str(HERE / "demo_tasks.jsonl"), "-o", str(OUTPUT)),
+        *("--limit", "24", "--parallel", "16", "--max-wall-s", "60", "--drain-s", "10", "--overwrite", "--embedded"),
     )
     took = time.monotonic() - began
     if code not in (0, 4) or not OUTPUT.stat().st_size:
@@ -52,14 +41,12 @@ def demo() -> int:
         return 1
     reward = json.loads((FOLDER / "rollouts.metrics.json").read_text())["reward"]
     rollouts = sum(1 for _ in OUTPUT.open())
-    print(
+    say(
         f"\n{rollouts} rollouts of a real model in {took:.0f} s, mean reward {reward:.3f}: {OUTPUT}\n"
-        "Next:\n"
-        f"  .venv/bin/velo show {OUTPUT} --all | less        every conversation\n"
-        f"  .venv/bin/velo metrics {OUTPUT}                  the numbers again, from the file\n"
-        "  .venv/bin/velo envs                                        list the environments\n"
-        "  docs/environments.md                                       write your own, in twenty lines",
-        file=sys.stderr,
+        f"  .venv/bin/velo view {OUTPUT}    read them in a browser\n"
+        f"  .venv/bin/velo show {OUTPUT}    read one here\n"
+        "  .venv/bin/velo envs                        the environments there are\n"
+        "  docs/environments.md                       write your own, in twenty lines"
     )
     return 0
 

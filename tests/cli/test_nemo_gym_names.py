@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from velodrome.cli.main import VERBS
+from velodrome.cli.main import VERBS, main
 from velodrome.cli.nemo_gym import COMMANDS, opened
 from velodrome.errors import InputError
 
