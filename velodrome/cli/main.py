@@ -18,6 +18,7 @@ from velodrome.errors import InputError, VelodromeError, describe
 VERBS = {
     "collect": "run tasks against an agent and keep the rollouts",
     "verify": "score a saved file, deferred or with another config",
+    "rerun": "one rollout again, beside the old one",
     "run": "start the servers of a config, and a head that knows them",
     "status": "the servers that run, or how far a collection is",
     "merge": "several outputs as one, each rollout once",
