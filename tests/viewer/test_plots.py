@@ -45,7 +45,7 @@ def each(root: ET.Element, tag: str, kind: str) -> list[ET.Element]:
 @pytest.mark.parametrize("kind", PICTURES)
 def test_a_picture_has_a_name_a_table_and_links_that_a_keyboard_passes_over(kind: str):
     root = drawn(PICTURES[kind]("Model"), legend=("a", "b") if kind == "stacked" else ())
-    svg = next(node for node in root.iter("svg") if node.get("role") == "img")
+    svg = next(node for node in root.iter("svg") if node.get("role") == "group")
     assert (svg.get("aria-label"), svg[0].tag, svg[0].text) == ("Model", "title", "Model")
     links = list(svg.iter("a"))
     assert links
@@ -54,6 +54,12 @@ def test_a_picture_has_a_name_a_table_and_links_that_a_keyboard_passes_over(kind
     }
     table = next(root.iter("table"))
     assert [node.text for node in table.iter("a")] == ["Model"] * len(next(iter(table.iter("tbody"))))
+
+
+def test_a_picture_without_links_is_an_image():
+    root = drawn(plots.bars([Mark("a", 1.0)], label="Reward", head=("x",), below=(), scale=UNIT))
+    assert [(node.get("role"), node.get("aria-label")) for node in root.iter("svg")] == [("img", "Reward")]
+    assert list(root.iter("a")) == []
 
 
 @pytest.mark.parametrize("kind", PICTURES)
