@@ -66,7 +66,9 @@ def _parts(content: Any, depth: int) -> Iterator[Json]:
 
 def _attachment(part: Json) -> Attachment:
     kind = _KINDS[part["type"]]
-    inner = next((part[key] for key in ("source", "resource", part["type"]) if isinstance(part.get(key), dict)), {})
+    inner: Json = next(
+        (part[key] for key in ("source", "resource", part["type"]) if isinstance(part.get(key), dict)), {}
+    )
     fields = {**part, **inner}
 
     def text(*names: str) -> str:
@@ -129,8 +131,8 @@ def _webp(data: bytes) -> tuple[str, int, int] | None:
         bits = int.from_bytes(data[21:25], "little")
         return "image/webp", 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
     if kind == b"VP8 " and len(data) >= 30:
-        sides = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (26, 28))
-        return "image/webp", *sides
+        width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (26, 28))
+        return "image/webp", width, height
     return None
 
 

@@ -56,9 +56,9 @@ _REFUSED = re.compile(  # they define commands, or take text away
 _LINES = re.compile(r"\\(begin|end)\s*\{(?:aligned|align|gather|gathered|equation|eqnarray|multline|flalign)\*?\}")
 _PERCENT = re.compile(r"(?<!\\)%")  # a comment takes text away; a model that writes one means per cent
 _CODE = re.compile(r"&#x([0-9A-Fa-f]{1,6});")
-_FAILURES = (
+_FAILURES: tuple[type[BaseException], ...] = (
     *HOSTILE,
-    *(each for each in vars(exceptions).values() if isinstance(each, type)),
+    *(each for each in vars(exceptions).values() if isinstance(each, type) and issubclass(each, Exception)),
     StopIteration,
     RuntimeError,
 )

@@ -15,8 +15,8 @@ def add_formulas(parser: MarkdownIt) -> None:
     dollars = math_inline_dollar(allow_space=False, allow_digits=False, allow_double=True)
     parser.inline.ruler.before("escape", "math_inline", dollars)
     parser.inline.ruler.before("escape", "math_brackets", _brackets)
-    after = {"alt": ["paragraph", "reference", "blockquote", "list"]}
-    parser.block.ruler.before("fence", "math_block", _block, after)
+    ends = ["paragraph", "reference", "blockquote", "list"]
+    parser.block.ruler.before("fence", "math_block", _block, {"alt": ends})
 
 
 def _brackets(state: StateInline, silent: bool) -> bool:
