@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from velodrome.viewer.content.addresses import safe_address
+from velodrome.viewer.content.written_links import safe_address
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from velodrome.viewer.content.blocks import scrolling
+from velodrome.viewer.content.scroll_region import scrolling
 from velodrome.viewer.parts.safe_text import visible
 
 _MOST_LINES = 5_000

@@ -14,7 +14,7 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, String, _TokenType
 
 from velodrome.records.mending import HOSTILE
-from velodrome.viewer.content.blocks import scrolling
+from velodrome.viewer.content.scroll_region import scrolling
 from velodrome.viewer.parts.safe_text import visible
 
 MOST_CODE = 20_000  # characters

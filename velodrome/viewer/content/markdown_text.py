@@ -16,12 +16,12 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from velodrome.records.mending import HOSTILE
-from velodrome.viewer.content.addresses import honest, host, link_start, safe_address
 from velodrome.viewer.content.attached import checked_image
-from velodrome.viewer.content.blocks import scrolling
 from velodrome.viewer.content.formula import formula
 from velodrome.viewer.content.formula_rules import ENDS, add_formulas
 from velodrome.viewer.content.highlighting import coloured
+from velodrome.viewer.content.scroll_region import scrolling
+from velodrome.viewer.content.written_links import honest, host, link_start, safe_address
 from velodrome.viewer.parts.safe_text import attribute, visible
 
 MOST_TEXT = 40_000  # characters

@@ -9,7 +9,7 @@ import re
 
 from markupsafe import Markup
 
-from velodrome.viewer.content.blocks import scrolling
+from velodrome.viewer.content.scroll_region import scrolling
 from velodrome.viewer.parts.safe_text import visible
 
 _MOST_CHANGES = 5_000

@@ -6,9 +6,9 @@ import re
 
 from markupsafe import Markup
 
-from velodrome.viewer.content.blocks import scrolling
 from velodrome.viewer.content.diff_lines import diff_lines
 from velodrome.viewer.content.json_tree import json_tree
+from velodrome.viewer.content.scroll_region import scrolling
 from velodrome.viewer.content.terminal_colours import terminal_colours
 from velodrome.viewer.parts.safe_text import visible
 
