@@ -161,3 +161,11 @@ def test_what_the_paragraph_says_is_not_said_again():
     assert verdict_text(verdict) == paragraph
     by_hand = {"change": "raise the limit", "override": "", "predicted_rollouts_per_s": None, "gain": None}
     assert verdict_text({"advice": [by_hand], "paragraph": "To do: raise the limit."}) == "To do: raise the limit."
+
+
+@pytest.mark.parametrize("width", [60, 92, 200])
+def test_a_verdict_fills_the_lines_of_its_screen(width: int):
+    words = " ".join(["word"] * 100)
+    lines = verdict_text({"paragraph": words}, width).splitlines()
+    assert " ".join(lines) == words
+    assert [len(line) for line in lines[:-1]] == [(min(width, 100) + 1) // 5 * 5 - 1] * (len(lines) - 1)

@@ -35,6 +35,7 @@ from velodrome.serving.process.options import ConnectionLimits
 from velodrome.settings import Config
 from velodrome.settings.files import find_inputs, is_pattern
 from velodrome.timing.report import for_stream
+from velodrome.timing.screen import page_width
 from velodrome.timing.stop_signals import on_stop_signal
 
 Json = dict[str, Any]
@@ -155,7 +156,8 @@ def show_profile(profile: Json, *, short: bool = False) -> None:
     if short and not verdict["advice"]:
         return
     tree = "" if short else f"\n{profile_tree(profile)}\n\n"
-    say(for_stream(f"{tree}{verdict_text({'paragraph': verdict['paragraph']})}", sys.stderr))
+    text = verdict_text({"paragraph": verdict["paragraph"]}, page_width(sys.stderr))
+    say(for_stream(f"{tree}{text}", sys.stderr))
     if any(advice["override"] for advice in verdict["advice"]):
         say("(to try it: the same command with that, and +overwrite=true or another +output_jsonl_fpath)")
 

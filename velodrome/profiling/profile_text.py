@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from velodrome.timing.report import Line, clean, duration, histogram, sections, sparkline, table, tree
-from velodrome.timing.screen import columns
+from velodrome.timing.screen import columns, page
 
 Json = dict[str, Any]
 
@@ -137,17 +137,18 @@ def _pace(profile: Json) -> list[str]:
     return [table(("after", "from", "to", "why"), rows), *more]
 
 
-def verdict_text(verdict: Json) -> str:
+def verdict_text(verdict: Json, width: int | None = None) -> str:
     """What bounded throughput, why, and what to change: the paragraph, and below it what it does not say already."""
     paragraph = str(verdict["paragraph"])
-    lines = _wrapped(paragraph, "")
+    width = min(_WIDTH, width or (page.get() or _WIDTH + 2) - 2)  # a section is indented by 2
+    lines = _wrapped(paragraph, "", width)
     for evidence in verdict.get("evidence", ()):
         if str(evidence) not in paragraph:
-            lines += _wrapped(str(evidence), "  - ")
+            lines += _wrapped(str(evidence), "  - ", width)
     for advice in verdict.get("advice", ()):
         override = advice.get("override")
         if (f"({override})" if override else str(advice["change"])) not in paragraph:
-            lines += _wrapped(advice_text(advice), "  > ")
+            lines += _wrapped(advice_text(advice), "  > ", width)
     return "\n".join(lines)
 
 
@@ -162,11 +163,10 @@ def advice_text(advice: Json) -> str:
     return text
 
 
-def _wrapped(text: str, lead: str) -> list[str]:
-    width = _WIDTH - columns(lead)
+def _wrapped(text: str, lead: str, width: int) -> list[str]:
     return textwrap.wrap(
         clean(text, longest=2000),
-        width,
+        width - columns(lead),
         initial_indent=lead,
         subsequent_indent=" " * len(lead),
         break_on_hyphens=False,
