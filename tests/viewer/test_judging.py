@@ -246,3 +246,23 @@ def test_other_lines_in_the_notes_file_are_named_on_the_page(client: TestClient,
     with notes_file(run).open("a") as stream:
         stream.write("what is this\n")
     assert "baseline.notes.jsonl: line 2: not a judgement; kept and not read" in page_at(client, PLACE).words
+
+
+def test_a_rerun_and_its_rollout_lead_to_both_side_by_side(run: Path):
+    old = rows_of(run)[0]
+    again = {**old, "reward": 0.25, "meta": {**old["meta"], "finished_at": old["meta"]["finished_at"] + 9}}
+    again["meta"]["rerun_of"] = {"key": "task-009/0", "file": run.name, "finished_at": old["meta"]["finished_at"]}
+    new = write(run.with_name("baseline.rerun.jsonl"), [again])
+    with viewing(run, new) as client:
+        there = "/pair?a=baseline%3A1&b=baseline.rerun%3A1"
+        for place, words in {
+            PLACE: "run again (reward 0.25)",
+            "/run/baseline.rerun/rollout/1": "a rerun of baseline.jsonl",
+        }.items():
+            page = page_at(client, place)
+            assert there in page.links()
+            assert words in page.words
+        assert "run again" not in page_at(client, "/run/baseline/rollout/2").words
+        assert "0.25" in page_at(client, there).words
+    with viewing(new) as client:  # the old one is not here
+        assert "a rerun of" not in page_at(client, "/run/baseline.rerun/rollout/1").words

@@ -23,6 +23,7 @@ from velodrome.viewer.pages.runs_page import runs_page
 from velodrome.viewer.pages.several_page import MOST_RUNS, several_page
 from velodrome.viewer.pages.training_page import curves_page, training_page
 from velodrome.viewer.runs.known_runs import KnownRun, KnownRuns
+from velodrome.viewer.runs.reruns import rerun_links
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
@@ -132,6 +133,7 @@ class Handlers:
         values = make(source, links, address)
         if name == "rollout":
             values["judging"] = self._judging.form(request, source, values["entry"])
+            values["reruns"] = rerun_links(self._runs, source, values["entry"])
         return HTMLResponse(rendered(f"{name}.html", name, links, **frame, **values))
 
     def rollout_file(self, form: str, request: Request) -> Response:

@@ -126,7 +126,7 @@ class Judging:
         return answer
 
     def _page(self, source: ViewedFile, entry: Entry, form: Json | None) -> str:
-        values = {"entry": entry, "judgement": judgement_part(source, entry), "judging": form}
+        values: Json = {"entry": entry, "judgement": judgement_part(source, entry), "judging": form}
         return rendered("judgement_page.html", "judgement", Served(source.slug), source=source, **values)
 
     def _place(self, request: Request) -> tuple[ViewedFile, Entry]:
