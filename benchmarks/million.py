@@ -31,7 +31,7 @@ _LEAST_MB_S, _MOST_MEMORY_MB, _MOST_MS = 100.0, 300.0, 200.0
 _BUILDS = 3
 _LOOK_S = 0.1
 _STILL = " so far"  # what a list says while not everything can be searched
-_COMPUTING = "being read; they appear"
+_COMPUTING = "being computed; they appear"
 
 
 def made(folder: Path, count: int) -> list[Path]:

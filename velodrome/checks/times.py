@@ -51,7 +51,7 @@ class SlowRollouts(Check):
         self.spread.extend([seconds for seconds, _ in times if seconds])
         self.slowest = heapq.nlargest(at.EXAMPLES, [*self.slowest, *times])
         if self.seen.keeps_lines:
-            self.all.extend([seconds for seconds, _ in times], [-line for _, line in times])
+            self.all.extend([one.total_s or 0.0 for one in batch.timed], [-line for _, line in times])
 
     def findings(self) -> Iterator[Finding]:
         count, median = self.spread.count, self.spread.quantile(0.5)

@@ -86,13 +86,8 @@ class Columns:
 
     @cached_property
     def names(self) -> FieldNames:
-        """Every field of the entries. One of the file whose name an outside field has is `row.<name>`."""
-        own, outside = field_names(self.connection), self._outside.names
-        taken = (*outside.numbers, *outside.texts)
-        numbers, texts = (
-            [f"row.{name}" if name in taken else name for name in each] for each in (own.numbers, own.texts)
-        )
-        return FieldNames((*numbers, "number"), tuple(texts)) | outside | FieldNames(TASK_FIELDS)
+        """Every field of the entries."""
+        return field_names(self.connection, self._outside.names)
 
     def _stored(self, name: str) -> str:
         """The name a field has in the index."""
@@ -153,10 +148,11 @@ class Columns:
         first[self["task"][::-1]] = self["number"][::-1]
         return first
 
-    def _chunks(self, name: str, *, text: bool = False) -> Iterator[tuple[int, bytes]]:
-        """The stored parts of a column, each with the number of its first row."""
-        chunks = "SELECT first, crc, data FROM chunk WHERE field = ? ORDER BY first"
-        for first, crc, data in self.connection.execute(chunks, (self._ids.get((name, text)),)):
+    def _chunks(self, name: str, *, text: bool = False, only: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """The stored parts of a column, or only one of them, each with the number of its first row."""
+        chunks = "SELECT first, crc, data FROM chunk WHERE field = ? AND first BETWEEN ? AND ? ORDER BY first"
+        ends = (0, 2 * FAILED) if only is None else (only, only)
+        for first, crc, data in self.connection.execute(chunks, (self._ids.get((name, text)), *ends)):
             if crc32(data) != crc:
                 raise Damaged("a column is not what was stored")
             yield first, data
@@ -190,14 +186,12 @@ class Columns:
         places = np.searchsorted(self._numbers, numbers).tolist()
         result: list[list[str]] = [[] for _ in places]
         firsts = self._firsts[np.searchsorted(self._starts, places, side="right") - 1]
-        one = "SELECT data FROM chunk WHERE field = ? AND first = ?"
         for first in set(firsts.tolist()):
-            row = self.connection.execute(one, (self._ids.get((self._stored(name), True)), first)).fetchone()
-            chunk = TextChunk(row[0]) if row else None
-            texts = chunk.texts if chunk else []
-            for at in np.flatnonzero(firsts == first).tolist() if chunk else ():
-                place = places[at] - self._span(first, len(chunk.codes)).start
-                result[at] = values_of(texts[chunk.codes[place]])
+            for _, data in self._chunks(self._stored(name), text=True, only=first):
+                chunk = TextChunk(data)
+                start, texts = self._span(first, len(chunk.codes)).start, chunk.texts
+                for at in np.flatnonzero(firsts == first).tolist():
+                    result[at] = values_of(texts[chunk.codes[places[at] - start]])
         return result
 
     def _span(self, first: int, length: int) -> slice:
@@ -214,11 +208,14 @@ class Columns:
         return np.concatenate([stored[: self._kept], stored[self._failures]])
 
 
-def field_names(connection: sqlite3.Connection) -> FieldNames:
-    """Every field that is stored, but for those of tasks."""
+def field_names(connection: sqlite3.Connection, outside: FieldNames) -> FieldNames:
+    """Every field there is. One of the file whose name an outside field has is `row.<name>`."""
     stored = _field_ids(connection)
-    extra = tuple(name for name, text in stored if not text and name not in (*FIELD_NAMES, *INTEGERS))
-    return FieldNames(FIELD_NAMES, TEXT_FIELDS) | FieldNames(extra, tuple(name for name, text in stored if text))
+    numbers = dict.fromkeys((*FIELD_NAMES, *(name for name, text in stored if not text and name not in INTEGERS)))
+    texts = dict.fromkeys((*TEXT_FIELDS, *(name for name, text in stored if text)))
+    taken = (*outside.numbers, *outside.texts)
+    own = [tuple(f"row.{name}" if name in taken else name for name in each) for each in (numbers, texts)]
+    return FieldNames((*own[0], "number"), own[1]) | outside | FieldNames(TASK_FIELDS)
 
 
 def _field_ids(connection: sqlite3.Connection) -> dict[tuple[str, bool], int]:

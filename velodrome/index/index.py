@@ -39,7 +39,7 @@ from velodrome.index.answer_types import (
     TaskSummary,
 )
 from velodrome.index.builder import Builder, open_lines
-from velodrome.index.columns import Columns
+from velodrome.index.columns import Columns, field_names
 from velodrome.index.conditions import all_matching
 from velodrome.index.fields import FieldNames
 from velodrome.index.judged import JudgedEntries, finished_entries
@@ -124,7 +124,7 @@ class Index:
 
     def names(self) -> FieldNames:
         """Every field a filter can name, by kind."""
-        return self._query(lambda columns: columns.names)
+        return self._read(lambda connection: field_names(connection, self._outside.names))
 
     def page(
         self, query: Query, sort: Sort, *, after: str | None = None, before: str | None = None, limit: int = 50
