@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from velodrome.api.exchanging import export, merge
     from velodrome.api.learning import train
     from velodrome.api.measuring import check, compare, metrics, profile
-    from velodrome.api.reading import read
+    from velodrome.api.reading import judgements, read
     from velodrome.api.servers import serve, view
     from velodrome.contracts import Agent, Model, Resources
     from velodrome.records.conversation import Response, ToolCall
@@ -32,7 +32,7 @@ _HOMES = {
     "api.exchanging": "export merge",
     "api.learning": "train",
     "api.measuring": "check compare metrics profile",
-    "api.reading": "read",
+    "api.reading": "judgements read",
     "api.servers": "serve view",
     "contracts": "Agent Model Resources",
     "records.conversation": "Response ToolCall",
@@ -65,6 +65,7 @@ __all__ = [
     "errors",
     "examine",
     "export",
+    "judgements",
     "merge",
     "metrics",
     "profile",

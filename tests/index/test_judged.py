@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import orjson
 import pytest
 from index_rows import failure, rollout, write
 
 import velodrome as velo
+from velodrome.cli.main import main
 from velodrome.index import FAILED, Index, Query, Sort, matching_lines
 from velodrome.records.people.judgements import make_judgement, save_judgement
 
@@ -92,3 +94,40 @@ def test_exports_and_python_use_the_same_filter(judged: Path, tmp_path: Path):
     assert [number for number, _ in matching_lines(judged, "tag:good")] == [1]
     assert [each.key for each in velo.read(judged, where="rating>3")] == ["a/0"]
     assert velo.export("sft", judged, tmp_path / "sft.jsonl", where="tag:good").chosen == 1
+
+
+def test_exports_that_can_hold_judgements_have_them(judged: Path, tmp_path: Path):
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    velo.export("parquet", judged, tmp_path / "own.parquet", where="")
+    table = parquet.read_table(tmp_path / "own.parquet").to_pylist()
+    assert [row["rating"] for row in table] == [0.0, 1.0, 2.0, 3.0, 4.0]  # the rows' own
+    write(judged, [rollout("a", repeat) for repeat in range(2)])
+    velo.export("parquet", judged, tmp_path / "people.parquet", where="")
+    first, second = parquet.read_table(tmp_path / "people.parquet").to_pylist()
+    said = {each["by"]: each["tags"] for each in orjson.loads(first["fields"])["judgements"]}
+    assert (first["rating"], said) == (3.5, {"anna": ["good", "clear"], "ben": ["good"]})
+    assert second["rating"] is None
+    judged.with_name("r.notes.jsonl").unlink()
+    velo.export("parquet", judged, tmp_path / "none.parquet", where="")
+    assert "rating" not in parquet.read_table(tmp_path / "none.parquet").column_names
+
+
+def test_judgements_are_read_printed_and_compared(judged: Path, capsys: pytest.CaptureFixture[str]):
+    said = velo.judgements(judged)
+    assert {(each.key, each.by): each.rating for each in said} == {
+        ("a/0", "anna"): 5,
+        ("a/0", "ben"): 2,
+        ("a/1", "ben"): None,
+        ("b/0", "anna"): 1,
+    }
+    assert [each.key for each in velo.judgements(judged, "by:ben reward>=1")] == ["a/0", "a/0", "a/1"]
+    assert main(["judgements", str(judged)]) == 0
+    printed = orjson.loads(capsys.readouterr().out)
+    assert [each["key"] for each in printed["judgements"]] == ["a/0", "a/0", "a/1", "b/0"]
+    assert printed["agreement"] == [{"people": ["anna", "ben"], "both": 1, "same": 0, "mean_difference": 3.0}]
+    assert main(["judgements", str(judged), "--where", "tag:bad", "--csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[0], lines[1].startswith("a/1,ben,")) == ("key,by,at,rating,tags,note", True)
+    assert main(["judgements", str(judged.with_name("r.notes.jsonl"))]) == 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -18,6 +18,7 @@ from velodrome.api.call import public_call
 from velodrome.errors import InputError
 from velodrome.records.jsonl import loads
 from velodrome.records.other_files import other_file
+from velodrome.records.people.judgements import Judgement
 from velodrome.records.rollout import beside, encode
 from velodrome.records.rows import Unread, read_rows
 from velodrome.records.views import Rollout
@@ -130,6 +131,23 @@ def read(rollouts: PathLike | Iterable[PathLike], where: str = "") -> Rows:
     """
     rows = Rows(checked_files(rollouts))
     return rows.where(where) if where else rows
+
+
+@public_call
+def judgements(rollouts: PathLike, where: str = "") -> list[Judgement]:
+    """What people said of the rollouts of a file: tags, notes and ratings, with the `key` of the rollout.
+
+    Each is the last word of its person. `where` is a filter, as in `judgements(path, "reward<1 rating>3")`. A table of
+    both: `pandas.DataFrame(judgements(path)).merge(read(path).to_pandas(), on="key")`.
+    """
+    from velodrome.index import Index, Query
+
+    query = Query.parse(where)
+    [path] = checked_files([rollouts])
+    with closing(Index(path, judged=True)) as index:
+        index.refresh(search=bool(query.words))
+        wanted = {entry.number for entry in index.select(query)} if where else None
+        return [judgement for number, judgement in index.judged.pairs() if wanted is None or number in wanted]
 
 
 def checked_files(rollouts: PathLike | Iterable[PathLike]) -> list[Path]:

@@ -27,6 +27,7 @@ VERBS = {
     "metrics": "the numbers of a rollouts file",
     "compare": "two runs side by side, and whether one is better",
     "check": "what is wrong with rollouts, before anybody learns from them",
+    "judgements": "what people said of rollouts: tags, notes, ratings",
     "profile": "where the time went, what bounds throughput, what to change",
     "data": "prepare tasks from a data set, and look at a file of tasks",
     "export": "rollouts as training data: sft, dpo, grpo, verl, parquet, …",
@@ -42,7 +43,7 @@ VERBS = {
 }
 GROUPS = {
     "collect and score": ("collect", "verify", "rerun", "run", "status", "merge"),
-    "look": ("view", "show", "metrics", "compare", "check", "profile"),
+    "look": ("view", "show", "metrics", "compare", "check", "judgements", "profile"),
     "exchange": ("data", "export", "import"),
     "environments": ("envs", "init", "test", "env"),
     "train": ("train",),

@@ -53,6 +53,13 @@ class JudgedEntries:
         found = [(number, judgements.of(key), at) for key, number, at in self._find(judgements.keys())]
         return [(number, each) for number, said, at in found for each in said if each.is_of(at)]
 
+    def by_number(self) -> dict[int, list[Judgement]]:
+        """The same, by the number of the entry."""
+        made: dict[int, list[Judgement]] = defaultdict(list)
+        for number, judgement in self.pairs():
+            made[number].append(judgement)
+        return made
+
     def _version(self) -> Hashable:
         return self._judgements.refresh().version
 
@@ -67,8 +74,5 @@ class JudgedEntries:
         return values
 
     def _ratings(self, _: NumbersOf) -> dict[int, float]:
-        ratings: dict[int, list[int]] = defaultdict(list)
-        for number, judgement in self.pairs():
-            if judgement.rating is not None:
-                ratings[number].append(judgement.rating)
-        return {number: sum(each) / len(each) for number, each in ratings.items()}
+        every = {number: [each.rating for each in said if each.rating] for number, said in self.by_number().items()}
+        return {number: sum(ratings) / len(ratings) for number, ratings in every.items() if ratings}

@@ -22,6 +22,7 @@ from velodrome.index import Index, Query, Sort
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.index.outside import OutsideField
 from velodrome.records.jsonl import loads
+from velodrome.records.people.judgements import Judgement
 from velodrome.records.task import hashed
 
 OutsideFields = Callable[[Path], Sequence[OutsideField]]  # of a file
@@ -45,6 +46,9 @@ class Selection:
         self.notes: list[str] = []
         self.numeric: list[str] = []  # top-level fields of the rollouts that are numbers
         self._indexes: list[Index] = []
+        self._said: list[
+            dict[int, list[Judgement]]
+        ] = []  # of each file: what people said, by the number of the rollout
         self._rebuilt: list[str | None] = []
         self.deferred: dict[Path, int] = {}  # files with rollouts that wait for their reward, and how many
         self._source, self._number = array("H"), array("Q")
@@ -66,8 +70,10 @@ class Selection:
         self.notes += state.notes
         if state.deferred:
             self.deferred[path] = state.deferred
+        said = dict(index.judged.by_number())
+        self._said.append(said)
         known = {*FIELD_NAMES, *TASK_FIELDS, *self.numeric}
-        self.numeric = sorted([*self.numeric, *(name for name in index.fields() if name not in known)])
+        self.numeric = sorted([*self.numeric, *(name for name in _numbers(index, bool(said)) if name not in known)])
         for entry in index.select(query):
             if entry.state != "failed":
                 self._source.append(len(self._indexes) - 1)
@@ -152,7 +158,8 @@ class Selection:
         except orjson.JSONDecodeError:
             row = loads(line, finite=True)
             self.changed += 1
-        return row
+        said = self._said[self._source[place]].get(self._number[place])
+        return {**_judged(said), **row} if said else row
 
     def check(self) -> None:
         """Raise if a file was replaced since its rollouts were chosen: the rows read would be of two files."""
@@ -165,6 +172,20 @@ class Selection:
     def close(self) -> None:
         for index in self._indexes:
             index.close()
+
+
+def _numbers(index: Index, judged: bool) -> list[str]:
+    """The numbers of the rows by their names there. `rating` is the rows' own, or people's if any was given."""
+    names = index.fields()
+    own = "row.rating" in names
+    return ["rating" if name == "row.rating" else name for name in names if name != "rating" or (judged and not own)]
+
+
+def _judged(said: Sequence[Judgement]) -> Json:
+    """What people said, as fields of the row; a field that the row has stays the row's."""
+    ratings = [each.rating for each in said if each.rating is not None]
+    made: Json = {"judgements": [each.words() for each in said]}
+    return made | ({"rating": sum(ratings) / len(ratings)} if ratings else {})
 
 
 def _remade(index: Index) -> Remade:

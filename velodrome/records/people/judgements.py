@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
-from itertools import islice
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,10 @@ class Judgement:
     def empty(self) -> bool:
         """Whether it takes back what was said before."""
         return not (self.tags or self.note or self.rating)
+
+    def words(self) -> dict[str, Any]:
+        """Who says what, and when; without the rollout it is about."""
+        return {"by": self.by, "at": self.at, "rating": self.rating, "tags": list(self.tags), "note": self.note}
 
     def is_of(self, finished_at: float | None) -> bool:
         """Whether it is about the rollout of its key that finished then; where a time is missing, the key decides."""
@@ -228,3 +232,27 @@ def read_judgement(line: bytes) -> Judgement | None:
 
 def _is_time(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < LATEST_S
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far two people rate alike: of the rollouts both rated, how many the same, and how far apart on average."""
+
+    people: tuple[str, str]
+    both: int
+    same: int
+    mean_difference: float
+
+
+def agreements(judgements: Iterable[Judgement]) -> list[Agreement]:
+    """Every two people who rated a rollout both, those with most in common first."""
+    rated: dict[tuple[str, float | None], dict[str, int]] = {}
+    for each in judgements:
+        if each.rating is not None:
+            rated.setdefault((each.key, each.finished_at), {})[each.by] = each.rating
+    gaps: dict[tuple[str, str], list[int]] = {}
+    for people in rated.values():
+        for one, other in combinations(sorted(people), 2):
+            gaps.setdefault((one, other), []).append(abs(people[one] - people[other]))
+    made = [Agreement(pair, len(all_), all_.count(0), sum(all_) / len(all_)) for pair, all_ in gaps.items()]
+    return sorted(made, key=lambda each: (-each.both, each.people))
