@@ -50,7 +50,7 @@ def test_a_list_by_checks_says_that_it_waits_for_them_and_then_has_them(tmp_path
             words = listed(client, "check:duplicate-keys", page).words
             assert "the checks are being computed; the rollouts appear when they are done" in words
             assert "counting" in words
-            assert "match this filter" not in words
+            assert "Being looked for; what matches appears here." in words
         assert "120 rollouts" not in listed(client, "check:duplicate-keys").words
         held.go.set()
         address = f"/run/r/rollouts?q={quote('check:duplicate-keys')}"
