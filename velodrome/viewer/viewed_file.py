@@ -63,6 +63,7 @@ class ViewedFile:
         self._elsewhere = False  # whether another process brings the index up to date
         self._clock = clock
         self._answers: dict[tuple[Hashable, ...], Future[Any]] = {}
+        self._missed: set[Future[Any]] = set()  # answers that a page did not wait for
         self._answering = ThreadPoolExecutor(1, thread_name_prefix=f"answer-{slug}")
         self._rebuilt: tuple[str | None, float] = (None, 0.0)  # why it was read again, and when that was first noted
         self.problem: str | None = None  # why the file cannot be read on, while that is so
@@ -94,22 +95,26 @@ class ViewedFile:
     ) -> T | None:
         """What the index answers. About a large file that can take longer than a page should: then None for now.
 
-        With `older`, an answer about the file as it was before will do meanwhile.
+        With `older` the answer is kept, and one about the file as it was before will do meanwhile.
         """
         state = self._index.state
-        if state.entries <= _FEW:
+        few = state.entries <= _FEW
+        if few and not older:
             return _unless_early(ask, self._index)
         others = self._index.outside_versions()
-        wanted = (what, state.rebuilt, state.rows, state.failed, state.searchable, others)
+        wanted = (what, state.rebuilt_at, state.rows, state.failed, state.searchable, others)
         asked = self._answers.get(wanted)
         if asked is None:
             self._answers[wanted] = asked = self._answering.submit(_unless_early, ask, self._index)
             for old in list(self._answers)[:-_MOST_ANSWERS]:
                 self._answers.pop(old, asked).cancel()
-        wait([asked], timeout=patience_s)
-        if asked.done() and not asked.cancelled() and asked.exception():  # the next one may have better luck
+        wait([asked], timeout=max(patience_s, _FIRST_S) if few else patience_s)
+        answers = list(self._answers.items())
+        if not asked.done():
+            self._missed = {each for _, each in answers if each in self._missed} | {asked}
+        elif not asked.cancelled() and asked.exception():  # the next one may have better luck
             self._answers.pop(wanted, None)
-        known = [asked, *(each for key, each in reversed(self._answers.items()) if older and key[:2] == wanted[:2])]
+        known = [asked, *(each for key, each in reversed(answers) if older and key[:2] == wanted[:2])]
         answer: T | None = next((each.result() for each in known if each.done() and not each.cancelled()), None)
         return answer
 
@@ -168,7 +173,7 @@ class ViewedFile:
         """Changes whenever a page about this file would change."""
         state = self._index.state
         seen = (state.rows, state.failed, state.unreadable, state.searchable, state.live, state.complete, state.rebuilt)
-        answered = sum(answer.done() for answer in list(self._answers.values()))
+        answered = sum(answer.done() for answer in self._missed)
         made = (
             answered,
             self.measurements.updates(self),
