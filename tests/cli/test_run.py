@@ -140,5 +140,5 @@ def test_a_table_is_aligned_and_lists_the_pids_of_workers():
         {"name": "a", "type": "t", "status": "ok", "url": "u", "pid": 1, "pids": [1, 2], "uptime_s": 3.7, "restarts": 0}
     ]
     assert table(rows) == (
-        "name  type  status  url  pid  uptime_s  restarts\na     t     ok      u    1,2  4         0"
+        "name  type  status  url  pid  uptime_s  restarts\na     t     ok      u    1,2         4         0"
     )

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from velodrome.timing.report import Line, clean, duration, for_stream, histogram, sparkline, table, tree
-from velodrome.timing.screen import columns
+from velodrome.timing.report import Line, clean, curve, duration, for_stream, histogram, sparkline, table, tree
+from velodrome.timing.screen import columns, page
 
 LINES = [
     Line("Rollout Total", 0, 812.4),
@@ -123,3 +123,21 @@ def test_a_stream_without_these_characters_gets_ascii_column_by_column(encoding:
         assert for_stream("• 40 µs ▁▂▃▄▅▆▇█ x… é", stream) == (
             "* 40 us _.:-=+*# x~ \\xe9" if plain else "• 40 µs ▁▂▃▄▅▆▇█ x… é"
         )
+
+
+def test_a_table_wider_than_the_page_becomes_two_each_with_the_names():
+    rows = [("first", "1" * 8, "2" * 8), ("second", "3" * 8, "4" * 8)]
+    before = page.set(20)
+    try:
+        drawn = table(("name", "a", "b"), rows)
+    finally:
+        page.reset(before)
+    assert drawn == (
+        "name           a\nfirst   11111111\nsecond  33333333\n\nname           b\nfirst   22222222\nsecond  44444444"
+    )
+
+
+def test_a_curve_rises_from_the_smallest_to_the_largest_value():
+    assert curve([0, 1, 2, 3], height=2) == "3   ▃█\n0 ▁▆██"
+    assert curve([5.0, 5.0], height=2) == "5\n5 ▁▁"
+    assert curve([None, float("nan")]) == ""

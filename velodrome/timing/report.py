@@ -69,7 +69,7 @@ def table(
 ) -> str:
     """Aligned columns: the first `left` of them to the left, the others, which are numbers, to the right."""
     if (most := page.get()) is not None:
-        longest = min(longest, most // (left + 1))
+        longest = min(longest, most // (3 if left == 2 else 2))  # a name beside a text leaves less room
     cells = [[clean(cell, longest=longest) for cell in row] for row in (head, *rows)]
     widths = [max(columns(row[index]) for row in cells) for index in range(len(head))]
 
