@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from random import Random
@@ -9,11 +10,13 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
+import pytest
 from made_runs import make_run, rollout, rows_of, write
 from parsed_page import Page
 from starlette.testclient import TestClient
 from viewing import page_at, viewing, wait_for
 
+from velodrome.cli.main import main
 from velodrome.viewer.measurements import Measurements
 
 
@@ -101,3 +104,16 @@ def test_hostile_names_and_values_of_fields_are_text_on_every_page(tmp_path: Pat
             assert "3 rollouts match" in result.words or "3 tasks have a matching rollout" in result.words
             assert not [tag for tag, _ in result.tags if tag == "img"]
             assert "\u202e" not in "".join(result.text)
+
+
+@pytest.mark.parametrize("where", ["check:duplicate-keys", "tool=calculator id=task-003", "expected_answer:*"])
+def test_copies_and_exports_hold_what_the_viewer_lists(tmp_path: Path, where: str):
+    path = twice(tmp_path / "r.jsonl")
+    with viewing(path) as client:
+        count = re.search(r"(\d+) rollouts match", wait_for(client, f"/run/r/rollouts?q={quote(where)}", "match").words)
+    assert count
+    assert main(["view", str(path), "--export", str(tmp_path / "copy"), "--where", where]) == 0
+    assert len([*(tmp_path / "copy").glob("rollout-*.html")]) == int(count[1])
+    out = tmp_path / "out.jsonl"
+    assert main(["export", "nemo_gym", str(path), "--to", str(out), "--where", where]) == 0
+    assert len(rows_of(out)) == int(count[1])
