@@ -165,6 +165,8 @@ def test_a_message_is_shown_raw_by_itself_and_all_are_by_an_address(look: Lookin
     message = look.page.locator("#m2")
     assert message.locator("strong").is_visible()
     message.get_by_label("Raw").check()
+    look.press("j")  # a key is a key, also from a box that was ticked
+    assert look.page.evaluate(FOCUS) == "m3"
     assert not message.locator("strong").is_visible()
     assert "I look at **0**." in look.words("#m2")
     look.page.locator("#m4").focus()
