@@ -150,7 +150,8 @@ def text_ranks(columns: Columns, name: str, *, most: int = _MOST_VALUES) -> Colu
             ranks[columns.positions(outside[text])] = place
         return ranks
     if name in ("task", "key"):
-        ids = [id for (id,) in columns.connection.execute("SELECT id FROM task ORDER BY name")]
+        listed = columns.connection.execute("SELECT json_group_array(id) FROM (SELECT id FROM task ORDER BY name)")
+        ids: list[int] = orjson.loads(listed.fetchone()[0])
         ranks = _places(ids)[columns["task"]]
         repeats = np.nan_to_num(columns["repeat"])
         return ranks if name == "task" else ranks + repeats / (repeats.max(initial=0) + 1)

@@ -34,7 +34,7 @@ from velodrome.stats.exact import mean_of
 from velodrome.stats.intervals import Interval, mean_interval
 from velodrome.stats.metrics import largest_k, pass_at_k, sizes
 from velodrome.viewer.pages.links import Links
-from velodrome.viewer.pages.time_charts import file_timeline, finished, profile_timeline, time_charts
+from velodrome.viewer.pages.time_charts import Timeline, file_timeline, finished, profile_timeline, time_charts
 from velodrome.viewer.parts import plots
 from velodrome.viewer.parts.plots import Mark
 from velodrome.viewer.parts.render import NONE, count, many, number
@@ -81,7 +81,8 @@ class RunPictures:
     failures: FailurePictures
     task_numbers: TaskNumbers
     first_field: str  # that rewards are shown by unless another is chosen
-    names: list[tuple[str, list[str]]]  # of the models and the agents
+    ran: list[tuple[str, list[str]]]  # the models and the agents
+    fields: list[str]  # that rewards can be shown by
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +103,21 @@ class RunCharts:
 def run_charts(source: ViewedFile, links: Links, by: str, runs: Sequence[Json], profile: Json | None) -> RunCharts:
     """All of them."""
     patience_s = _ALL_THE_TIME_S if links.static else _PATIENCE_S
-    index = source.index()
     pictures = source.soon("pictures", run_pictures, patience_s=patience_s, older=True)
     if pictures is None:
         return RunCharts(waiting=True)
-    fields = fields_to_choose(index)
     by = by or pictures.first_field
     problem, groups = "", None
     try:
         groups = source.soon(("by", by), partial(_groups, by), patience_s=patience_s, older=True) if by else []
     except InputError as error:
         problem = error.problems[0]
-    timeline = profile_timeline(profile["series"]) if profile else file_timeline(index, runs)
-    stretches = source.soon(timeline, partial(finished, timeline=timeline), patience_s=patience_s, older=True)
+    if profile:
+        timeline: Timeline | None = profile_timeline(profile["series"])
+    else:
+        timeline = source.soon("timeline", partial(file_timeline, runs=runs), patience_s=patience_s, older=True)
+    ask = partial(finished, timeline=timeline or Timeline())
+    stretches = source.soon(timeline, ask, patience_s=patience_s, older=True) if timeline else None
     rewards = pictures.rewards
     charts = [
         ("Reward", "", distribution(rewards.rewards, rewards.summary.mean, links)),
@@ -125,10 +128,10 @@ def run_charts(source: ViewedFile, links: Links, by: str, runs: Sequence[Json], 
     return RunCharts(
         pictures=pictures,
         rewards=[(title, about, picture) for title, about, picture in charts if picture],
-        times=time_charts(timeline, stretches, links) if stretches else [],
+        times=time_charts(timeline, stretches, links) if timeline and stretches else [],
         failures=failure_chart(pictures.failures, links),
         by=by,
-        fields=fields,
+        fields=pictures.fields,
         rows=field_rows(groups or [], links),
         problem=problem,
         waiting=stretches is None or (groups is None and not problem),
@@ -141,8 +144,8 @@ def run_pictures(index: Index) -> RunPictures:
     names = [name for name in index.fields() if name not in OWN_NAMES.numbers and name not in scored_names(index)]
     numbers = index.picture(lambda columns: task_numbers(columns, names)) if names else {}
     rates, failures = pass_rates(rewards.attempts), index.picture(failures_over_time)
-    names = [(kind, index.picture(partial(most_frequent, name=kind))) for kind in ("model", "agent")]
-    return RunPictures(rewards, rates, failures, numbers, next(_first_choices(index)), names)
+    ran = [(kind, index.picture(partial(most_frequent, name=kind))) for kind in ("model", "agent")]
+    return RunPictures(rewards, rates, failures, numbers, next(_first_choices(index)), ran, fields_to_choose(index))
 
 
 def scored_names(index: Index) -> set[str]:
@@ -178,7 +181,7 @@ def _first_choices(index: Index) -> Iterator[str]:
     """Fields that are worth a look without being asked for: texts with a few values."""
     own = [name for name in index.names().texts if name not in OWN_NAMES.texts]
     for name in (*own, "tool", "model", "agent"):
-        if 2 <= index.picture(lambda columns, name=name: few_values(columns, name)) <= _FEW_VALUES:
+        if 2 <= index.picture(partial(few_values, name=name)) <= _FEW_VALUES:
             yield name
     yield "outcome"
 

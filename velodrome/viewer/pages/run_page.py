@@ -151,7 +151,7 @@ def _about(state: State, runs: list[Json]) -> list[Any]:
 
 def _names(pictures: RunPictures | None) -> list[str]:
     """What ran: the model and the agent, or how many of them."""
-    every = pictures.names if pictures else []
+    every = pictures.ran if pictures else []
     return [f"{kind} {names[0]}" if len(names) == 1 else many(len(names), kind) for kind, names in every if names]
 
 

@@ -27,8 +27,8 @@ _MOST = 120  # points
 class Timeline(NamedTuple):
     """Stretches of `every_s` seconds from each start, and what is known of the load in each."""
 
-    starts: tuple[float, ...]
-    every_s: float
+    starts: tuple[float, ...] = ()
+    every_s: float = 1.0
     in_flight: tuple[float | None, ...] = ()
     lag_ms: tuple[float | None, ...] = ()
 
@@ -37,7 +37,7 @@ def profile_timeline(series: Json) -> Timeline:
     """The series of a profile, in at most so many points: the mean of those in flight, the longest lag."""
     lengths = {len(series[name]) for name in ("at_s", "in_flight", "lag_ms")}
     if lengths == {0} or len(lengths) > 1:
-        return Timeline((), 1.0)
+        return Timeline()
     every_s = series["every_s"] * ceil(len(series["at_s"]) / _MOST)
     points = zip(series["at_s"], series["in_flight"], series["lag_ms"], strict=True)
     starts, in_flight, lags = [], [], []
@@ -54,7 +54,7 @@ def file_timeline(index: Index, runs: Sequence[Json]) -> Timeline:
     """Without a profile: the times at which something finished, and those between that are not a stop."""
     points = index.series()
     if not points:
-        return Timeline((), 1.0)
+        return Timeline()
     curve = rates(points, runs)
     return Timeline(tuple(points[0].at + at_s for at_s in curve.at_s), curve.every_s)
 

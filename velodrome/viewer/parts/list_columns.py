@@ -6,15 +6,15 @@ name the file has it).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from velodrome.index import Entry, Index, Sort
+from velodrome.index.columns import Columns
 from velodrome.index.fields import FIELDS, FieldNames
-from velodrome.index.lists import read_numbers
+from velodrome.index.lists import read_numbers, read_texts
 from velodrome.index.outside import NotYet
 from velodrome.settings.names import hint
 from velodrome.timing.report import duration
@@ -84,22 +84,25 @@ def _expected(names: FieldNames) -> str | None:
 
 def cells(index: Index, entries: Sequence[Entry], columns: Sequence[ListColumn]) -> list[list[str]]:
     """The texts of all cells, a list for each entry."""
-    numbers = [entry.number for entry in entries]
-    known = index.names()
     stored = {name for entry in entries for name in entry.numbers}
-    values: dict[int, dict[str, Any]] = {number: {} for number in numbers}
-    for field in {column.field for column in columns if column.name not in (*TEXTS, "reward")}:
+    fields = {column.field for column in columns if column.name not in (*TEXTS, "reward", "key", "outcome")}
+    numbers = [entry.number for entry in entries]
+    values = index.picture(lambda all_columns: _values(all_columns, numbers, fields, stored)) if fields else {}
+    return [[_cell(column, entry, values.get(entry.number, {})) for column in columns] for entry in entries]
+
+
+def _values(columns: Columns, numbers: list[int], fields: set[str], stored: set[str]) -> dict[int, dict[str, Any]]:
+    """What is not stored with the entries themselves: texts, and numbers of tasks and from outside the file."""
+    values: dict[int, dict[str, Any]] = {each: {} for each in numbers}
+    for field in fields:
         with suppress(NotYet):  # a dash until it is computed
-            if field in known.texts:
-                _add(values, index.texts(numbers, [field]))
-            if field in known.numbers and field not in stored:
-                _add(values, index.picture(partial(read_numbers, numbers=numbers, names=[field])))
-    return [[_cell(column, entry, values[entry.number]) for column in columns] for entry in entries]
-
-
-def _add(values: dict[int, dict[str, Any]], more: Mapping[int, Mapping[str, Any]]) -> None:
-    for entry, own in more.items():
-        values[entry] |= own
+            if field in columns.names.texts:
+                for entry, texts in read_texts(columns, numbers, [field]).items():
+                    values[entry] |= texts
+            if field in columns.names.numbers and field not in stored:
+                for entry, own in read_numbers(columns, numbers, [field]).items():
+                    values[entry] |= own
+    return values
 
 
 def _cell(column: ListColumn, entry: Entry, values: dict[str, Any]) -> str:
@@ -107,6 +110,8 @@ def _cell(column: ListColumn, entry: Entry, values: dict[str, Any]) -> str:
         return entry.prompt or entry.key
     if column.name == "answer":
         return (entry.error if entry.state == "failed" else entry.answer) or NONE
+    if column.name in ("key", "outcome"):
+        return getattr(entry, column.name) or NONE
     value: Any = values.get(column.field, entry.numbers.get(column.field))
     if value is None or isinstance(value, str):
         return value or NONE
