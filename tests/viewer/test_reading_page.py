@@ -143,7 +143,9 @@ def test_pictures_and_files_are_shown_in_messages_and_results(tmp_path: Path):
 def test_the_other_players_are_shown_as_conversations(tmp_path: Path):
     other = {"responses_create_params": {"input": "You are the taker."}, "output": [assistant("I take it.")]}
     row = talk(assistant("I give it."), players={"giver": {"output": [assistant("I give it.")]}, "taker": other})
+    row["meta"]["scored"] = ["reward", "players"]
     page = shown(tmp_path, row)
+    assert "players" not in part(page.words, "Score", "Raw JSON")
     words = part(page.words, "The conversation of taker", "Score")
     assert words.split()[:6] == ["The", "conversation", "of", "taker", "2", "messages"]
     assert "You are the taker." in words

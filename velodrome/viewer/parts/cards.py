@@ -25,9 +25,9 @@ _MOST_FIELDS = 60
 
 def cards(row: Json, meta: Json, *, failed: bool, elsewhere: set[str]) -> list[Json]:
     """The cards; `elsewhere` are fields the page shows in another place."""
-    scored = scored_names(row, meta)
-    players = {"players"} if other_players(row) else set()
-    gone = {*_OWN, *(_FAILURE if failed else ()), *scored, *elsewhere, *players, "reward", expected_name(row)}
+    elsewhere = elsewhere | ({"players"} if other_players(row) else set())
+    scored = [name for name in scored_names(row, meta) if name not in elsewhere]
+    gone = {*_OWN, *(_FAILURE if failed else ()), *scored, *elsewhere, "reward", expected_name(row)}
     score = [] if failed else [(name, _value(row.get(name))) for name in dict.fromkeys(("reward", *scored))]
     task = [(name, _value(value)) for name, value in row.items() if name not in gone]
     task += [(f"{name} (of the task)", _value(value)) for name, value in _object(meta.get("shadowed")).items()]
